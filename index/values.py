@@ -1,0 +1,380 @@
+"""Values: what can be said in a dataspace, and when two of them are the same?
+
+Everything that is asserted, sent, captured, logged or put on a wire is a *value*: ``None``, ``bool``,
+``int``, ``float``, ``str``, ``bytes``, ``datetime`` (UTC), ``tuple`` (a sequence), ``Map`` or ``Record``.
+Values are apart from patterns and from text because every layer needs them and nothing else.
+
+Python holds ``1 == True == 1.0``, with equal hashes, and its integer and tuple hashes collide on demand.
+Neither is good enough for tables that strangers fill, so every table of the project is keyed by
+``key(value)``, and that one function decides equality everywhere.  Strings, bytes, ``None`` and integers
+of up to 48 bits are their own key; all else is keyed by its canonical text, which ``repr`` writes at C
+speed, and which Python hashes with a secret.
+
+Always: ``key(a) == key(b)`` exactly if ``a`` and ``b`` are the same value (NaN is the same as itself,
+``0.0`` and ``-0.0`` differ); a value never changes; ``order_key`` puts all values in one total order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, ItemsView, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Final, NoReturn, TypeAlias, Union
+
+from index.errors import UsageError
+
+Value: TypeAlias = Union[
+    None, bool, int, float, str, bytes, datetime, tuple["Value", ...], "Map", "Record"
+]
+
+MAX_DEPTH: Final = 100
+"""How deep ``freeze`` lets things nest unless its caller says otherwise."""
+
+_SMALL: Final = 1 << 48
+"""Integers below this are their own key: their hashes are distinct, so a table of them stays flat."""
+
+
+class Record:
+    """A labelled tuple: ``Record("present", "Alice")`` is the fact ``present("Alice")``.
+
+    Fields are frozen on entry (``UsageError`` names the offending one).  Equality is strict by type,
+    and the hash is keyed.  The key is computed once, when first asked for.
+
+    >>> Record("p", 1) == Record("p", 1), Record("p", 1) == Record("p", True)
+    (True, False)
+    """
+
+    __slots__ = ("_key", "fields", "label")
+
+    label: Value
+    fields: tuple[Value, ...]
+    _key: tuple[str] | None
+
+    def __init__(self, label: object, *fields: object) -> None:
+        _set_label(self, freeze(label))
+        _set_fields(self, tuple([_freeze(field, (at,), MAX_DEPTH) for at, field in enumerate(fields)]))
+        _set_key(self, None)
+
+    @staticmethod
+    def of(label: Value, fields: tuple[Value, ...]) -> Record:
+        """The record of a label and fields that are known to be frozen; nothing is checked or copied."""
+        record = _new_record(Record)
+        _set_label(record, label)
+        _set_fields(record, fields)
+        _set_key(record, None)
+        return record
+
+    @property
+    def key(self) -> tuple[str]:
+        """The key form of this record; O(size) once, then O(1)."""
+        known = self._key
+        if known is None:
+            known = (repr(self),)
+            _set_key(self, known)
+        return known
+
+    def __repr__(self) -> str:
+        known = self._key
+        if known is not None:
+            return known[0]
+        return f"Record({text_of(self.label)}, {text_of(self.fields)[1:]}"
+
+    def __eq__(self, other: object) -> bool:
+        if other.__class__ is not Record:
+            return NotImplemented
+        return self is other or self.key == other.key  # type: ignore[attr-defined]  # narrowed by class
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise UsageError(f"a record never changes: cannot set {name}")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise UsageError(f"a record never changes: cannot delete {name}")
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return Record.of, (self.label, self.fields)
+
+
+_new_record = object.__new__
+_set_label = Record.label.__set__  # type: ignore[attr-defined]  # slot descriptors, unknown to mypy
+_set_fields = Record.fields.__set__  # type: ignore[attr-defined]  # as above
+_set_key = Record._key.__set__  # type: ignore[union-attr]  # as above
+
+
+class Map(Mapping[Value, Value]):
+    """An immutable mapping whose keys are told apart strictly, held in the total order of its keys.
+
+    >>> Map([(True, "yes"), (1, "one")])[1]
+    'one'
+
+    Raises ``UsageError`` for a key given twice.  Look-up is O(1), building O(n log n).
+    """
+
+    __slots__ = ("_entries", "_key")
+
+    _entries: dict[Hashable, tuple[Value, Value]]
+    _key: tuple[str] | None
+
+    def __init__(self, entries: Mapping[object, object] | Iterable[tuple[object, object]] = ()) -> None:
+        pairs = entries.items() if isinstance(entries, Mapping) else entries
+        self._fill([(freeze(k), _freeze(v, (k,), MAX_DEPTH)) for k, v in pairs])
+
+    @staticmethod
+    def of(pairs: Iterable[tuple[Value, Value]]) -> Map:
+        """The map of pairs whose halves are known to be frozen; only duplicates are looked for."""
+        made = Map.__new__(Map)
+        made._fill(list(pairs))
+        return made
+
+    def _fill(self, pairs: list[tuple[Value, Value]]) -> None:
+        if len(pairs) > 1:
+            pairs.sort(key=_order_of_key)
+        entries = {key(pair[0]): pair for pair in pairs}
+        if len(entries) != len(pairs):
+            raise UsageError(f"a map of {len(pairs)} entries has only {len(entries)} different keys")
+        _set_entries(self, entries)
+        _set_map_key(self, None)
+
+    @property
+    def key(self) -> tuple[str]:
+        """The key form of this map; O(size) once, then O(1)."""
+        known = self._key
+        if known is None:
+            known = (repr(self),)
+            _set_map_key(self, known)
+        return known
+
+    def __getitem__(self, at: Value) -> Value:
+        return self._entries[key(at)][1]
+
+    def find(self, at: Hashable) -> tuple[Value, Value] | None:
+        """The entry whose key has the key form ``at``, or None."""
+        return self._entries.get(at)
+
+    def __contains__(self, at: object) -> bool:
+        return key(at) in self._entries  # type: ignore[arg-type]  # whatever is no value is not in here
+
+    def __iter__(self) -> Iterator[Value]:
+        return (pair[0] for pair in self._entries.values())
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def pairs(self) -> list[tuple[Value, Value]]:
+        """The entries in the order of their keys; quicker than ``items()``, whose look-ups it spares."""
+        return list(self._entries.values())
+
+    def items(self) -> ItemsView[Value, Value]:
+        return ItemsView(self)
+
+    def __repr__(self) -> str:
+        known = self._key
+        if known is not None:
+            return known[0]
+        return f"Map({text_of(tuple(self._entries.values()))})"
+
+    def __eq__(self, other: object) -> bool:
+        if other.__class__ is not Map:
+            return NotImplemented
+        return self is other or self.key == other.key  # type: ignore[attr-defined]  # narrowed by class
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise UsageError(f"a map never changes: cannot set {name}")
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return Map.of, (self.pairs(),)
+
+
+_set_entries = Map._entries.__set__  # type: ignore[attr-defined]  # slot descriptors, unknown to mypy
+_set_map_key = Map._key.__set__  # type: ignore[union-attr]  # as above
+
+
+class _Truth:
+    """The key of a bool: equal to itself only, where Python would say that it equals 0 or 1."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+_TRUE: Final = _Truth("key(True)")
+_FALSE: Final = _Truth("key(False)")
+
+
+def key(value: Value) -> Hashable:
+    """What stands for a value in a table; equal exactly for the same value.
+
+    >>> len({key(v) for v in (1, 1.0, True, "1", b"1")})
+    5
+
+    O(1) for strings, bytes, None, small integers, and for records and maps asked before; else O(size).
+    Raises ``UsageError`` for a value that nests too deeply to be written down.
+    """
+    kind = value.__class__
+    if kind is str:
+        return value
+    if kind is int:
+        return value if -_SMALL < value < _SMALL else (text_of(value),)  # type: ignore[operator]
+    if kind is Record or kind is Map:
+        return value.key  # type: ignore[union-attr]  # narrowed by class
+    if value is None or kind is bytes:
+        return value
+    if kind is bool:
+        return _TRUE if value else _FALSE
+    return (text_of(value),)
+
+
+def keys(values: tuple[Value, ...]) -> Hashable:
+    """What stands for a row of values in a table whose rows all have the same length.
+
+    One value is keyed as by ``key``, several by their common text.
+    """
+    if len(values) == 1:
+        return key(values[0])
+    return text_of(values) if values else ()
+
+
+def text_of(value: Value) -> str:
+    """The canonical Python text of a value, the same exactly for the same value; O(size)."""
+    try:
+        return repr(value)
+    except ValueError:  # an integer beyond the digits that Python agrees to write
+        return _long_text(value)
+    except RecursionError:
+        raise UsageError("a value is nested too deeply to be written down") from None
+
+
+def _long_text(value: Value) -> str:
+    """``text_of`` for values with huge integers in them, which are written in base sixteen."""
+    match value:
+        case bool():
+            return repr(value)
+        case int():
+            return hex(value)
+        case Record(label=label, fields=fields):
+            return f"Record({text_of(label)}, {text_of(fields)[1:]}"
+        case tuple():
+            inner = ", ".join([text_of(each) for each in value])
+            return f"({inner},)" if len(value) == 1 else f"({inner})"
+        case Map():
+            return f"Map({text_of(tuple(value.pairs()))})"
+        case _:
+            return repr(value)
+
+
+def same(one: Value, other: Value) -> bool:
+    """Whether two values are the same, strictly by type."""
+    return one is other or key(one) == key(other)
+
+
+def freeze(thing: object, *, depth: int = MAX_DEPTH) -> Value:
+    """The immutable value of a thing: lists become sequences, dicts maps, aware times go to UTC.
+
+    Raises ``UsageError`` for anything that is no value, with the path to it, and for nesting deeper
+    than ``depth``.  O(size).
+
+    >>> freeze({"k": [1, 2]})
+    Map((('k', (1, 2)),))
+    """
+    return _freeze(thing, (), depth)
+
+
+_PLAIN: Final = frozenset([type(None), bool, int, float, bytes, Record, Map])
+
+
+def _freeze(thing: object, path: tuple[object, ...], depth: int) -> Value:
+    kind = thing.__class__
+    if kind is str:
+        return _checked_text(thing, path)  # type: ignore[arg-type]  # narrowed by class
+    if kind in _PLAIN:
+        return thing  # type: ignore[return-value]  # one of the classes above
+    if depth <= 0:
+        raise UsageError(f"nested too deeply{_at(path[:8])}…")
+    if kind is list or kind is tuple:
+        return tuple([_freeze(each, (*path, at), depth - 1) for at, each in enumerate(thing)])  # type: ignore[arg-type]
+    if kind is dict:
+        return Map.of(
+            (_freeze(k, (*path, k), depth - 1), _freeze(v, (*path, k), depth - 1))
+            for k, v in thing.items()  # type: ignore[attr-defined]  # narrowed by class
+        )
+    if kind is datetime:
+        return _checked_time(thing, path)  # type: ignore[arg-type]  # narrowed by class
+    raise UsageError(f"{kind.__module__}.{kind.__qualname__} is no value{_at(path)}: {ALLOWED}")
+
+
+ALLOWED: Final = (
+    "allowed are None, bool, int, float, str, bytes, aware datetime, tuple or list, dict or Map, Record"
+)
+
+
+def _checked_text(text: str, path: tuple[object, ...]) -> str:
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError(
+                f"text with a lone surrogate at position {error.start} is no value{_at(path)}"
+            ) from None
+    return text
+
+
+def _checked_time(time: datetime, path: tuple[object, ...]) -> datetime:
+    if time.tzinfo is None:
+        raise UsageError(f"a time without a zone is no value{_at(path)}: {time!r}")
+    return time.astimezone(UTC).replace(fold=0)
+
+
+def _at(path: tuple[object, ...]) -> str:
+    return " at " + "".join([f"[{step!r}]" for step in path]) if path else ""
+
+
+def order_key(value: Value) -> tuple[object, ...]:
+    """Where a value stands in the total order: sort by this.
+
+    Null, bools, NaN, numbers by size (an integer before the equal float, ``-0.0`` before ``0.0``), text,
+    bytes, times, sequences, records (label, then fields), maps (entry by entry).  O(size).
+
+    >>> sorted([2, 1.0, 1, None, "a"], key=order_key)
+    [None, 1, 1.0, 2, 'a']
+    """
+    try:
+        return _order(value)
+    except RecursionError:
+        raise UsageError("a value is nested too deeply to be put in order") from None
+
+
+def _order(value: Value) -> tuple[object, ...]:
+    match value:
+        case None:
+            return (0,)
+        case bool():
+            return (1, value)
+        case int():
+            return (3, value, 0)
+        case float():
+            return (2,) if math.isnan(value) else (3, value, 1, math.copysign(1.0, value))
+        case str():
+            return (4, value)
+        case bytes():
+            return (5, value)
+        case datetime():
+            return (6, value)
+        case tuple():
+            return (7, tuple([_order(each) for each in value]))
+        case Record():
+            return (8, _order(value.label), tuple([_order(each) for each in value.fields]))
+        case Map():
+            return (9, tuple([(_order(k), _order(v)) for k, v in value.pairs()]))
+
+
+def _order_of_key(pair: tuple[Value, Value]) -> tuple[object, ...]:
+    return order_key(pair[0])
