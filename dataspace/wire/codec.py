@@ -16,7 +16,7 @@ Always: ``unpack(pack(v))`` is the same value as ``v``; any bytes give a value o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final
 
@@ -60,12 +60,10 @@ def unpack(data: bytes | memoryview, *, elements: int = MAX_ELEMENTS) -> Value:
     """
     if len(data) > elements:
         scan(bytes(data), elements)
-    return _checked(_decode, data)
-
-
-def _checked(decode: Callable[..., Value], data: bytes | memoryview) -> Value:
     try:
-        return decode(data)
+        value = _decode(data)
+        _bound_depth(value, MAX_DEPTH)
+        return value
     except ProtocolError:
         raise
     except RecursionError:
@@ -126,11 +124,10 @@ def _decoder(depth: int) -> Callable[[bytes | memoryview], Value]:
     if depth > MAX_DEPTH:
         return _refuse_depth
     below = _decoder(depth + 1)
-    budget = MAX_DEPTH - depth
 
     def extension(code: int, payload: bytes) -> Value:
         if code == RECORD:
-            return _record(below(payload), budget)
+            return _record(below(payload))
         if code == BIG_INTEGER:
             return _big_integer(payload)
         if code == MAP:
@@ -152,21 +149,32 @@ def _refuse_depth(_payload: bytes | memoryview) -> Value:
     raise _too_deep()
 
 
-def _record(parts: Value, budget: int) -> Value:
+def _record(parts: Value) -> Value:
     if parts.__class__ is not tuple or not parts:
         raise ProtocolError("malformed", "a record is an array that begins with its label")
-    for part in parts:
-        if part.__class__ is tuple:
-            _bound_depth(part, budget)
     return Record.of(parts[0], parts[1:])
 
 
-def _bound_depth(parts: Value, budget: int) -> None:
+def _bound_depth(value: Value, budget: int) -> None:
+    """Refuses what nests beyond the budget; atoms inside a compound cost no call of their own."""
+    if value.__class__ is tuple:
+        parts: Iterable[Value] = value  # type: ignore[assignment]  # narrowed by class
+    elif value.__class__ is Record:
+        parts = value.fields  # type: ignore[union-attr]  # narrowed by class
+        if value.label.__class__ in _COMPOUND:  # type: ignore[union-attr]  # as above
+            parts = (value.label, *parts)  # type: ignore[union-attr]  # as above
+    elif value.__class__ is Map:
+        parts = [half for pair in value.pairs() for half in pair]  # type: ignore[union-attr]  # as above
+    else:
+        return
     if budget <= 0:
         raise _too_deep()
-    for part in parts:  # type: ignore[union-attr]  # a tuple, by its caller
-        if part.__class__ is tuple:
+    for part in parts:
+        if part.__class__ in _COMPOUND:
             _bound_depth(part, budget - 1)
+
+
+_COMPOUND: Final = frozenset([tuple, Record, Map])
 
 
 def _big_integer(payload: bytes) -> int:
@@ -267,3 +275,15 @@ def _extension(data: bytes, at: int, width: int) -> tuple[int, int]:
     inside = at < len(data) and data[at] in (RECORD, MAP)
     return (at + 1, 1) if inside else (at + 1 + size, 0)
 
+
+# -- pieces -------------------------------------------------------------------------------------------
+
+
+def array_head(count: int) -> bytes:
+    """The head of a msgpack array of ``count`` elements, to be followed by their packed forms."""
+    if count < 16:
+        return _SHORT_HEADS[count]
+    return b"\xdc" + count.to_bytes(2, "big") if count < 1 << 16 else b"\xdd" + count.to_bytes(4, "big")
+
+
+_SHORT_HEADS: Final = [bytes([0x90 | count]) for count in range(16)]

@@ -1,0 +1,78 @@
+"""Frames: where does one packet end in a stream of bytes?
+
+A frame is a length, four bytes big-endian, and that many bytes of msgpack.  Cutting is apart from meaning
+so that a length can be refused before a byte of its body is kept.
+
+Always: frames survive any way of cutting the stream; at most one frame's worth of bytes is held back.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dataspace.errors import ProtocolError
+
+HEAD: Final = 4
+MAX_FRAME: Final = 4 << 20
+"""Bytes in the body of a frame."""
+
+_LOOKS_LIKE: Final = {
+    b"GET ": "an HTTP request",
+    b"POST": "an HTTP request",
+    b"HEAD": "an HTTP request",
+    b"SSH-": "an SSH banner",
+    b"PRI ": "an HTTP/2 preface",
+}
+
+
+def frame(body: bytes) -> bytes:
+    """A body with its length before it."""
+    return len(body).to_bytes(HEAD, "big") + body
+
+
+class Cutter:
+    """Cuts received bytes into the bodies of frames; ``limit`` may be raised while it works.
+
+    A length beyond the limit sets ``refusal``, after which nothing more is cut; the bodies before it are
+    still handed out.
+    """
+
+    __slots__ = ("_held", "limit", "refusal")
+
+    def __init__(self, limit: int = MAX_FRAME) -> None:
+        self.limit = limit
+        self.refusal: ProtocolError | None = None
+        self._held = b""
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The bodies that are whole now; O(bytes)."""
+        if self.refusal is not None:
+            return []
+        data = self._held + chunk if self._held else chunk
+        bodies: list[bytes] = []
+        at, end = 0, len(data)
+        while end - at >= HEAD:
+            size = int.from_bytes(data[at : at + HEAD], "big")
+            if size > self.limit:
+                self.refusal = self._refuse(data[at : at + HEAD], size)
+                self._held = b""
+                return bodies
+            if end - at - HEAD < size:
+                break
+            at += HEAD
+            bodies.append(data[at : at + size])
+            at += size
+        self._held = data[at:]
+        return bodies
+
+    @property
+    def held(self) -> int:
+        """Bytes of an unfinished frame that are kept."""
+        return len(self._held)
+
+    def _refuse(self, head: bytes, size: int) -> ProtocolError:
+        likeness = _LOOKS_LIKE.get(head)
+        if head[:2] == b"\x16\x03":
+            likeness = "a TLS hello"
+        hint = f" (this looks like {likeness})" if likeness else ""
+        return ProtocolError("limit", f"frame of {size} bytes, limit {self.limit}{hint}")

@@ -1,0 +1,276 @@
+"""Packets: what the two sides of a connection can say to each other.
+
+Each packet is a named tuple; on the wire it is a msgpack array of its number and its fields in order.
+The table at the end is the whole vocabulary: the number of each packet, who may send it, and what each
+field must be.  WIRE.md describes the same table for people; a test holds the two against each other.
+
+Always: ``read`` answers with a packet whose fields have the stated types, or raises ``ProtocolError``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple, TypeAlias
+
+from dataspace.errors import ProtocolError
+from index.values import Map, Value
+
+VERSION: Final = 1
+
+# Operations inside a turn: the first element of each action.
+ASSERT: Final = 0
+RETRACT: Final = 1
+SEND: Final = 2
+REPLACE: Final = 3
+
+# Flags of a stream value, which is one epoch (or a part of one) of one pattern.
+MORE: Final = 1
+SNAPSHOT: Final = 2
+CONFLATED: Final = 4
+
+Action: TypeAlias = tuple[Value, ...]
+"""``(ASSERT, handle, value)``, ``(RETRACT, handle)``, ``(SEND, value)`` or ``(REPLACE, old, new, value)``."""
+
+
+class Hello(NamedTuple):
+    """The client's first packet.  ``client`` is its identity: turns are numbered per identity."""
+
+    version: int
+    client: str
+    name: str
+    features: Map
+
+
+class Turn(NamedTuple):
+    """One atomic turn in one space; ``owner`` is empty for the session, else a durable owner's name."""
+
+    sequence: int
+    space: str
+    owner: str
+    actions: tuple[Action, ...]
+
+
+class Open(NamedTuple):
+    """Opens a stream with its first credit, in totals of items and bytes."""
+
+    stream: int
+    spec: Map
+    items: int
+    bytes: int
+
+
+class Ask(NamedTuple):
+    """Raises a stream's credit to these totals since it was opened; lower totals are ignored."""
+
+    stream: int
+    items: int
+    bytes: int
+
+
+class Abort(NamedTuple):
+    """Ends a stream from below; answered with ``Done`` unless ``answer`` is false."""
+
+    stream: int
+    reason: str
+    answer: bool
+
+
+class Request(NamedTuple):
+    """A question with a number that the answer repeats; ``verb`` is one of those in WIRE.md."""
+
+    number: int
+    verb: str
+    arguments: Map
+
+
+class Ping(NamedTuple):
+    """Asks for a ``Pong`` with the same number."""
+
+    number: int
+
+
+class Pong(NamedTuple):
+    """Answers a ``Ping``."""
+
+    number: int
+
+
+class Bye(NamedTuple):
+    """The last packet of a side that ends the session: an empty code is an orderly end."""
+
+    code: str
+    text: str
+
+
+class Welcome(NamedTuple):
+    """The server's first packet: ``epoch`` is the space's newest, ``sequence`` the client's last turn."""
+
+    version: int
+    session: int
+    space: str
+    epoch: int
+    sequence: int
+    limits: Map
+
+
+class Accepted(NamedTuple):
+    """Turns from ``first`` on are on disk, one epoch number for each."""
+
+    first: int
+    epochs: tuple[int, ...]
+
+
+class Refusal(NamedTuple):
+    """The turn of this sequence did not happen, and why."""
+
+    sequence: int
+    code: str
+    text: str
+
+
+class Values(NamedTuple):
+    """Stream values in order, the number of the first, and how many more are ready."""
+
+    stream: int
+    first: int
+    values: tuple[Value, ...]
+    available: int
+
+
+class Done(NamedTuple):
+    """The stream is complete, or its abort is confirmed."""
+
+    stream: int
+
+
+class Error(NamedTuple):
+    """The stream failed; nothing more comes of it."""
+
+    stream: int
+    code: str
+    text: str
+
+
+class Answer(NamedTuple):
+    """What was asked with this number."""
+
+    number: int
+    value: Value
+
+
+class Denied(NamedTuple):
+    """The request of this number was refused; nothing of it happened."""
+
+    number: int
+    code: str
+    text: str
+
+
+Packet: TypeAlias = (
+    Hello
+    | Turn
+    | Open
+    | Ask
+    | Abort
+    | Request
+    | Ping
+    | Pong
+    | Bye
+    | Welcome
+    | Accepted
+    | Refusal
+    | Values
+    | Done
+    | Error
+    | Answer
+    | Denied
+)
+
+_Check: TypeAlias = Callable[[Value], bool]
+
+
+def _number(value: Value) -> bool:
+    return value.__class__ is int and 0 <= value < 1 << 63  # type: ignore[operator]  # narrowed by class
+
+
+def _text(value: Value) -> bool:
+    return value.__class__ is str and len(value) <= 4096  # type: ignore[arg-type]  # narrowed by class
+
+
+def _map(value: Value) -> bool:
+    return value.__class__ is Map
+
+
+def _flag(value: Value) -> bool:
+    return value.__class__ is bool
+
+
+def _sequence(value: Value) -> bool:
+    return value.__class__ is tuple
+
+
+def _numbers(value: Value) -> bool:
+    return value.__class__ is tuple and all([_number(each) for each in value])  # type: ignore[union-attr]
+
+
+def _any(_value: Value) -> bool:
+    return True
+
+
+_NAMES: Final = {
+    _number: "a number from 0 to 2^63-1",
+    _text: "text of at most 4096 characters",
+    _map: "a map",
+    _flag: "true or false",
+    _sequence: "an array",
+    _numbers: "an array of numbers",
+    _any: "any value",
+}
+
+# number: packet, checks of its fields
+TABLE: Final[dict[int, tuple[type[Packet], tuple[_Check, ...]]]] = {
+    1: (Hello, (_number, _text, _text, _map)),
+    2: (Turn, (_number, _text, _text, _sequence)),
+    3: (Open, (_number, _map, _number, _number)),
+    4: (Ask, (_number, _number, _number)),
+    5: (Abort, (_number, _text, _flag)),
+    6: (Request, (_number, _text, _map)),
+    7: (Ping, (_number,)),
+    8: (Pong, (_number,)),
+    9: (Bye, (_text, _text)),
+    33: (Welcome, (_number, _number, _text, _number, _number, _map)),
+    34: (Accepted, (_number, _numbers)),
+    35: (Refusal, (_number, _text, _text)),
+    36: (Values, (_number, _number, _sequence, _number)),
+    37: (Done, (_number,)),
+    38: (Error, (_number, _text, _text)),
+    39: (Answer, (_number, _any)),
+    40: (Denied, (_number, _text, _text)),
+}
+
+NUMBERS: Final[dict[type[Packet], int]] = {kind: number for number, (kind, _) in TABLE.items()}
+
+
+def read(value: Value) -> Packet:
+    """The packet that a decoded frame is; ``ProtocolError`` says what is wrong with it."""
+    if value.__class__ is not tuple or not value:
+        raise ProtocolError("malformed", "a packet is an array that begins with its number")
+    entry = TABLE.get(value[0]) if value[0].__class__ is int else None  # type: ignore[index, arg-type]
+    if entry is None:
+        raise ProtocolError("unknown-packet", f"packet {_brief(value[0])}, known are {sorted(TABLE)}")  # type: ignore[index]
+    kind, checks = entry
+    fields: tuple[Value, ...] = value[1:]  # type: ignore[index]  # a tuple, as checked above
+    if len(fields) != len(checks):
+        raise ProtocolError("malformed", f"{kind.__name__} has {len(checks)} fields, got {len(fields)}")
+    for at, check in enumerate(checks):
+        if not check(fields[at]):
+            name = kind._fields[at]
+            raise ProtocolError(
+                "malformed", f"{kind.__name__}.{name} must be {_NAMES[check]}, got {_brief(fields[at])}"
+            )
+    return kind(*fields)  # type: ignore[arg-type]  # checked field by field
+
+
+def _brief(value: Value) -> str:
+    said = repr(value)
+    return said if len(said) <= 60 else said[:57] + "…"

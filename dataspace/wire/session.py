@@ -1,0 +1,136 @@
+"""A session: which packet may come when, for either side, without any input or output.
+
+One class serves both roles.  The machine is data: ``TRANSITIONS`` says for each role and state which
+packets may be *received* and what follows; sending is checked against the other role's table, so that
+each side also refuses to break the protocol itself.  ``feed`` takes bytes and gives packets, ``send``
+takes a packet and gives bytes; whoever owns a socket stands between them.
+
+Always: any bytes give packets or ``ProtocolError``, and byte by byte gives the same as all at once;
+after an error or a goodbye nothing more is accepted; stream numbers are opened once, in ascending order.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from typing import Final
+
+from dataspace.errors import ProtocolError, UsageError
+from dataspace.wire import packets as p
+from dataspace.wire.codec import MAX_ELEMENTS, pack, unpack
+from dataspace.wire.frames import MAX_FRAME, Cutter, frame
+
+FIRST_FRAME: Final = 16 << 10
+"""Bytes that a stranger may send in the frame that holds the hello."""
+
+
+class Role(enum.Enum):
+    """Which side of the connection this is."""
+
+    CLIENT = "client"
+    SERVER = "server"
+
+
+class State(enum.Enum):
+    """Where a side stands in what it may hear."""
+
+    FRESH = "waiting for hello"
+    GREETING = "waiting for welcome"
+    TALKING = "talking"
+    ENDED = "ended"
+
+
+_ASKED = {kind: State.TALKING for kind in (p.Turn, p.Open, p.Ask, p.Abort, p.Request, p.Ping, p.Pong)}
+_TOLD = {
+    kind: State.TALKING
+    for kind in (p.Accepted, p.Refusal, p.Values, p.Done, p.Error, p.Answer, p.Denied, p.Ping, p.Pong)
+}
+
+# What each role may receive: state -> packet -> next state.
+TRANSITIONS: Final[dict[Role, dict[State, dict[type, State]]]] = {
+    Role.SERVER: {
+        State.FRESH: {p.Hello: State.TALKING, p.Bye: State.ENDED},
+        State.TALKING: {**_ASKED, p.Bye: State.ENDED},
+        State.ENDED: {},
+    },
+    Role.CLIENT: {
+        State.GREETING: {p.Welcome: State.TALKING, p.Bye: State.ENDED},
+        State.TALKING: {**_TOLD, p.Bye: State.ENDED},
+        State.ENDED: {},
+    },
+}
+_STREAMED: Final = frozenset([p.Open, p.Ask, p.Abort])
+_FIRST: Final = {Role.SERVER: State.FRESH, Role.CLIENT: State.GREETING}
+
+
+class Session:
+    """The protocol machine of one side of one connection."""
+
+    __slots__ = ("_cutter", "_elements", "_heard", "_opened", "_said", "role")
+
+    def __init__(self, role: Role, *, max_frame: int = MAX_FRAME, max_elements: int = MAX_ELEMENTS) -> None:
+        self.role = role
+        self._elements = max_elements
+        self._cutter = Cutter(min(FIRST_FRAME, max_frame) if role is Role.SERVER else max_frame)
+        self._heard = _FIRST[role]
+        self._said = _FIRST[_other(role)]
+        self._opened = 0
+
+    @property
+    def state(self) -> State:
+        """Where this side stands in what it may hear."""
+        return self._heard
+
+    def allow_frames(self, limit: int) -> None:
+        """Raises the frame limit once the peer has said who it is; in bytes."""
+        self._cutter.limit = limit
+
+    def feed(self, chunk: bytes) -> Iterator[p.Packet]:
+        """The packets that have become whole, one by one; to be consumed before the next chunk is fed.
+
+        Raises ``ProtocolError`` in its place among the packets; it ends the session.
+        """
+        table = TRANSITIONS[self.role]
+        try:
+            for body in self._cutter.feed(chunk):
+                packet = p.read(unpack(body, elements=self._elements))
+                after = table[self._heard].get(packet.__class__)
+                if after is None:
+                    raise ProtocolError(
+                        "unexpected", f"{type(packet).__name__} while {self._heard.value}, {self._allowed()}"
+                    )
+                self._heard = after
+                if packet.__class__ in _STREAMED:
+                    self._check_stream(packet)  # type: ignore[arg-type]  # narrowed by class
+                yield packet
+            if self._cutter.refusal is not None:
+                raise self._cutter.refusal
+        except ProtocolError:
+            self._heard = State.ENDED
+            raise
+
+    def send(self, packet: p.Packet) -> bytes:
+        """The bytes of a packet; ``UsageError`` for one that may not be sent now."""
+        after = TRANSITIONS[_other(self.role)][self._said].get(packet.__class__)
+        if after is None:
+            raise UsageError(f"a {self.role.value} cannot send {type(packet).__name__} now")
+        self._said = after
+        return frame(pack((p.NUMBERS[packet.__class__], *packet)))
+
+    def _allowed(self) -> str:
+        names = sorted(kind.__name__ for kind in TRANSITIONS[self.role][self._heard])
+        return f"allowed are {', '.join(names)}" if names else "nothing is allowed any more"
+
+    def _check_stream(self, packet: p.Open | p.Ask | p.Abort) -> None:
+        if packet.__class__ is p.Open:
+            if packet.stream <= self._opened:
+                raise ProtocolError(
+                    "unexpected", f"stream {packet.stream} opened after stream {self._opened}"
+                )
+            self._opened = packet.stream
+        elif packet.stream > self._opened:
+            raise ProtocolError("unexpected", f"stream {packet.stream} was never opened")
+
+
+def _other(role: Role) -> Role:
+    return Role.CLIENT if role is Role.SERVER else Role.SERVER
