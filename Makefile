@@ -1,0 +1,96 @@
+# Everything a clone needs: `make help` lists it.
+#
+# .venv is built from requirements.lock alone (versions and hashes; the index is whatever pip is set up to use)
+# and only when that file has changed.
+
+PYTHON ?= python3
+UV ?= uv
+VENV := .venv
+BIN := $(VENV)/bin
+
+# make demo: YEAR=1 for the whole year, MONTHS=n for the first n months, KEEP=DIR to keep (and continue) its data.
+DEMO_FLAGS := $(if $(YEAR),--year) $(if $(MONTHS),--months $(MONTHS)) $(if $(KEEP),--keep $(KEEP))
+# make torture: how many further seeds each kill test runs with.
+ROUNDS ?= 50
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test quick lint format bench torture wheel lock clean check-python check-java
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+venv: $(VENV)/ready ## .venv with everything, the project included
+
+demo: check-java venv ## replay real flights through the daemon into Spark and check the figures (YEAR=1, MONTHS=n, KEEP=DIR)
+	@$(BIN)/python -m relay.spark.demo $(DEMO_FLAGS)
+
+test: check-java venv ## all tests, Spark's included
+	@$(BIN)/python -m pytest $(ARGS)
+
+quick: venv ## the tests that need neither Java nor patience
+	@$(BIN)/python -m pytest -q -m "not slow and not spark" $(ARGS)
+
+lint: venv ## format check, lint and types
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+
+format: venv ## rewrite the sources as `make lint` wants them
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: venv ## every benchmark in bench/, one after the other (ARGS=--json for figures only)
+	@set -e; for file in bench/*.py; do \
+	  case $$file in */_*) continue;; esac; \
+	  echo "== $$file"; $(BIN)/python $$file $(ARGS); \
+	done
+
+torture: check-java venv ## the kill tests with ROUNDS further seeds each
+	@TORTURE_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -m torture $(ARGS)
+
+wheel: venv ## dist/*.whl
+	@rm -rf build dist
+	@$(BIN)/python -m pip wheel -q --no-deps --no-build-isolation -w dist .
+
+lock: ## resolve requirements.lock anew (needs uv)
+	$(UV) pip compile -q --universal --all-extras --generate-hashes --no-emit-index-url --no-emit-find-links \
+	  --custom-compile-command "make lock" --upgrade pyproject.toml -o requirements.lock
+
+clean: ## remove .venv and everything built
+	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# setuptools and wheel come first, from the same lock, because they build the packages that have no wheel.
+$(VENV)/locked: requirements.lock
+	@$(MAKE) --no-print-directory check-python
+	@echo "building $(VENV) (the first time this takes a minute or two: Spark alone is 435 MB)"
+	@$(PYTHON) -m venv --clear $(VENV)
+	@awk '/^(setuptools|wheel)==/{on=1} on{print} !/\\$$/{on=0}' requirements.lock > $(VENV)/build.lock
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --require-hashes -r $(VENV)/build.lock
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --require-hashes \
+	  --no-build-isolation --use-pep517 -r requirements.lock
+	@touch $@
+
+$(VENV)/ready: $(VENV)/locked pyproject.toml
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-index --no-deps --no-build-isolation \
+	  --config-settings editable_mode=compat -e .
+	@touch $@
+
+check-python:
+	@command -v $(PYTHON) >/dev/null 2>&1 || { \
+	  echo "Python 3.11 or newer is needed, and '$(PYTHON)' was not found."; \
+	  echo "Install it (Debian, Ubuntu: apt-get install python3 python3-venv; macOS: brew install python)"; \
+	  echo "or name it: make PYTHON=/path/to/python3.12 ..."; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Python 3.11 or newer is needed, and '$(PYTHON)' is $$($(PYTHON) -V 2>&1)."; \
+	  echo "Name a newer one: make PYTHON=/path/to/python3.12 ..."; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "'$(PYTHON)' comes without venv and pip. Debian, Ubuntu: apt-get install python3-venv"; exit 1; }
+
+check-java:
+	@java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
+	found=$$("$$java" -version 2>&1 | sed -n 's/.* version "\(1\.\)\{0,1\}\([0-9]*\).*/\2/p' | head -n 1); \
+	[ "$${found:-0}" -ge 17 ] || { \
+	  echo "Spark needs a Java 17 (or newer) runtime; '$$java' is $${found:+version }$${found:-not there}."; \
+	  echo "Install one (Debian, Ubuntu: apt-get install openjdk-17-jre-headless; macOS: brew install openjdk@17)"; \
+	  echo "or set JAVA_HOME to its directory."; exit 1; }
