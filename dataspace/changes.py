@@ -1,0 +1,95 @@
+"""Changes: what one epoch meant to the observers of one pattern.
+
+One ``Changes`` is made per touched pattern and epoch, and shared by all who observe that pattern, so that
+its wire form is packed once however many they are.  It is apart from ``Epoch``, which speaks of facts
+and owners; this speaks of captures only.
+
+Always: the order within is additions, messages, removals; it never changes after it is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from dataspace.wire.codec import pack
+from dataspace.wire.packets import MORE, SNAPSHOT
+from index.values import Value
+
+Captures = tuple[Value, ...]
+
+PART: Final = 2048
+"""Changes in one stream value; an epoch with more of them travels in several."""
+
+
+class Changes:
+    """The additions, messages and removals of one pattern in one epoch, as rows of captures.
+
+    ``number`` is the epoch, ``time`` in microseconds since 1970 UTC; ``first`` is the epoch where a
+    conflated difference begins, else the same as ``number``; ``flags`` are those of the wire.
+    """
+
+    __slots__ = ("_packed", "added", "first", "flags", "messages", "number", "removed", "time")
+
+    def __init__(
+        self,
+        number: int,
+        time: int,
+        added: Sequence[Captures] = (),
+        messages: Sequence[Captures] = (),
+        removed: Sequence[Captures] = (),
+        *,
+        flags: int = 0,
+        first: int | None = None,
+    ) -> None:
+        self.number = number
+        self.time = time
+        self.added = added
+        self.messages = messages
+        self.removed = removed
+        self.flags = flags
+        self.first = number if first is None else first
+        self._packed: bytes | None = None
+
+    def __len__(self) -> int:
+        return len(self.added) + len(self.messages) + len(self.removed)
+
+    def __repr__(self) -> str:
+        return (
+            f"Changes({self.number}, +{len(self.added)} !{len(self.messages)} -{len(self.removed)},"
+            f" flags={self.flags})"
+        )
+
+    @property
+    def snapshot(self) -> bool:
+        """Whether these additions are a state, not changes."""
+        return bool(self.flags & SNAPSHOT)
+
+    @property
+    def packed(self) -> bytes:
+        """The stream value that carries these changes; O(size) once."""
+        known = self._packed
+        if known is None:
+            known = self._packed = pack(
+                (self.number, self.time, self.flags, self.added, self.messages, self.removed, self.first)
+            )
+        return known
+
+    def parts(self) -> Sequence[Changes]:
+        """These changes cut into values of at most ``PART`` changes, all but the last flagged ``MORE``."""
+        return (self,) if len(self) <= PART else list(self._cut())
+
+    def _cut(self) -> Iterator[Changes]:
+        rows = [(at, row) for at, rows in enumerate((self.added, self.messages, self.removed)) for row in rows]
+        for start in range(0, len(rows), PART):
+            lists: tuple[list[Captures], ...] = ([], [], [])
+            for at, row in rows[start : start + PART]:
+                lists[at].append(row)
+            more = MORE if start + PART < len(rows) else 0
+            yield Changes(self.number, self.time, *lists, flags=self.flags | more, first=self.first)
+
+
+def rows_of(value: Value) -> Changes:
+    """The changes that a stream value carries; ``ValueError`` or ``TypeError`` if it carries none."""
+    number, time, flags, added, messages, removed, first = value  # type: ignore[misc, union-attr]
+    return Changes(number, time, added, messages, removed, flags=flags, first=first)  # type: ignore[arg-type]

@@ -1,0 +1,66 @@
+"""Interests: who is told about a pattern, and what has it been told in this turn?
+
+However many observers share a pattern, the index knows one handler for it: an ``Interest``.  During a
+turn it collects what its handler hears; when the turn has committed, the space closes the collection
+into one ``Changes`` and every observer gets that same object.
+
+Always: between turns nothing is collected; an interest without observers is in no table.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from dataspace.changes import Captures, Changes
+from index.patterns import Skeleton, capture_names
+from index.trie import Event
+from index.values import Value
+
+
+class Observer(Protocol):
+    """Whoever is told of changes; must return at once and not call back into the space."""
+
+    def offer(self, changes: Changes) -> None:
+        """Takes one epoch's changes."""
+
+
+class Interest:
+    """The handler of one pattern and the observers behind it."""
+
+    __slots__ = ("_added", "_messages", "_removed", "_touched", "observers", "pattern", "skeleton")
+
+    def __init__(self, pattern: Value, skeleton: Skeleton, touched: list[Interest]) -> None:
+        self.pattern = pattern
+        self.skeleton = skeleton
+        self.observers: dict[Observer, None] = {}
+        self._touched = touched
+        self._added: list[Captures] = []
+        self._messages: list[Captures] = []
+        self._removed: list[Captures] = []
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the captures, in order."""
+        return capture_names(self.pattern)
+
+    def notice(self, event: Event, captures: Captures) -> None:
+        """The callback that the index calls; O(1)."""
+        if not (self._added or self._messages or self._removed):
+            self._touched.append(self)
+        if event is Event.ADDED:
+            self._added.append(captures)
+        elif event is Event.REMOVED:
+            self._removed.append(captures)
+        else:
+            self._messages.append(captures)
+
+    def forget(self) -> None:
+        """Drops what was collected."""
+        self._added, self._messages, self._removed = [], [], []
+
+    def close(self, number: int, time: int) -> None:
+        """Ends the collection and tells the observers; O(observers)."""
+        changes = Changes(number, time, self._added, self._messages, self._removed)
+        self.forget()
+        for observer in self.observers:
+            observer.offer(changes)

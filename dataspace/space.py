@@ -1,0 +1,289 @@
+"""A space: facts, who claims them, and one turn after another.
+
+Sessions and durable owners claim facts under handles of their own; the index counts the claims and knows
+who is interested.  ``commit`` takes one turn: it is checked and applied whole, or refused and nothing has
+happened.  What it meant comes back as an ``Epoch``, for the log and for whoever waits on it, and goes to
+the observers as ``Changes``.  The space reads no clock and writes no file; its caller says what time it is.
+
+Always: a fact is in the index as many times as there are claims on it; an epoch's number and time are
+higher and not lower than those before; additions are told before messages, messages before removals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dataspace.changes import Captures
+from dataspace.epochs import Claims, Epoch
+from dataspace.errors import ProtocolError, Refused, UsageError
+from dataspace.interests import Interest, Observer
+from dataspace.wire.packets import ASSERT, REPLACE, RETRACT, SEND, Action
+from index.patterns import skeleton
+from index.trie import Index
+from index.values import Value, key
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceLimits:
+    """What one owner and the whole space may hold; a turn beyond a limit is refused whole."""
+
+    actions_per_turn: int = 65_536
+    facts_per_owner: int = 1_000_000
+    facts: int = 4_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceStatistics:
+    """Counts of what a space holds: distinct facts, claims on them, owners, observed patterns."""
+
+    epoch: int
+    facts: int
+    claims: int
+    owners: int
+    patterns: int
+    observers: int
+
+
+class _Draft:
+    """A turn while it is being checked: what it would change, and how to take it back."""
+
+    __slots__ = ("added", "asserted", "messages", "removed", "retracted", "undo")
+
+    def __init__(self) -> None:
+        self.added: list[Value] = []
+        self.messages: list[Value] = []
+        self.removed: list[Value] = []
+        self.asserted: list[tuple[int, Value]] = []
+        self.retracted: list[int] = []
+        self.undo: list[tuple[int, Value, bool]] = []
+
+
+class Space:
+    """One dataspace.  Not safe for threads: all turns come from one task."""
+
+    def __init__(self, name: str, *, limits: SpaceLimits | None = None) -> None:
+        self.name = name
+        self.limits: Final = limits or SpaceLimits()
+        self.epoch = 0
+        self.time = 0
+        self.index: Final = Index()
+        self._claims: dict[str, dict[int, Value]] = {}
+        self._claimed = 0
+        self._interests: dict[object, Interest] = {}
+        self._touched: list[Interest] = []
+
+    # -- turns ----------------------------------------------------------------------------------------
+
+    def commit(
+        self, owner: str, actions: Sequence[Action], now: int, *, client: str | None = None, sequence: int = 0
+    ) -> Epoch:
+        """Applies one turn of one owner, or raises ``Refused`` and leaves everything as it was.
+
+        ``now`` is in microseconds since 1970 UTC.  Raises ``ProtocolError`` for actions that are none.
+        A turn without net effect gives a silent epoch with the number of the one before.
+        O(actions × matching patterns).
+        """
+        if len(actions) > self.limits.actions_per_turn:
+            raise Refused("limit", f"turn of {len(actions)} actions, limit {self.limits.actions_per_turn}")
+        claims = self._claims.get(owner)
+        if claims is None:
+            claims = {}
+        draft = _Draft()
+        try:
+            for action in actions:
+                self._apply(claims, action, draft)
+            self._check_room(owner, claims, draft)
+        except (Refused, ProtocolError):
+            self._take_back(claims, draft)
+            raise
+        if claims:
+            self._claims[owner] = claims
+        else:
+            self._claims.pop(owner, None)
+        return self._conclude(draft, (Claims(owner, draft.asserted, draft.retracted),), now, client, sequence)
+
+    def end(self, owners: Iterable[str], now: int) -> Epoch | None:
+        """Retracts everything that these owners claim, in one turn; None if they claim nothing."""
+        draft = _Draft()
+        changed = []
+        for owner in owners:
+            claims = self._claims.pop(owner, None)
+            if claims:
+                changed.append(Claims(owner, (), list(claims)))
+                draft.removed.extend(claims.values())
+        return self._conclude(draft, changed, now, None, 0) if changed else None
+
+    def replace_all(
+        self, owner: str, values: Sequence[Value], first_handle: int
+    ) -> tuple[Action, ...]:
+        """The actions that make ``values`` the whole set of what an owner claims; O(both sets).
+
+        Facts in both stay under their handles; new ones get handles from ``first_handle`` upwards.
+        """
+        wanted = {key(value): value for value in values}
+        actions: list[Action] = []
+        kept = set()
+        for handle, value in self._claims.get(owner, {}).items():
+            at = key(value)
+            if at in wanted and at not in kept:
+                kept.add(at)
+            else:
+                actions.append((RETRACT, handle))
+        fresh = [value for at, value in wanted.items() if at not in kept]
+        actions.extend((ASSERT, first_handle + n, value) for n, value in enumerate(fresh))
+        return tuple(actions)
+
+    def restore(self, owners: Mapping[str, Mapping[int, Value]], epoch: int, time: int) -> None:
+        """Puts back what a log holds, into a space that is still empty; tells nobody."""
+        if self._claimed or self.epoch:
+            raise UsageError(f"space {self.name} is not empty")
+        self._claims = {owner: dict(claims) for owner, claims in owners.items() if claims}
+        self._claimed = sum(map(len, self._claims.values()))
+        self.index.patch([value for claims in self._claims.values() for value in claims.values()], ())
+        self.epoch, self.time = epoch, time
+
+    # -- observers ------------------------------------------------------------------------------------
+
+    def observe(self, pattern: Value, observer: Observer) -> Interest:
+        """Lets an observer be told of the changes of a pattern from the next epoch on.
+
+        Raises ``UsageError`` for a pattern that is none.  What matches now is ``matches(pattern)``.
+        """
+        at = key(pattern)
+        interest = self._interests.get(at)
+        if interest is None:
+            interest = Interest(pattern, skeleton(pattern), self._touched)
+            self.index.add_handler(interest.skeleton, interest.notice)
+            interest.forget()
+            self._touched.clear()
+            self._interests[at] = interest
+        interest.observers[observer] = None
+        return interest
+
+    def ignore(self, interest: Interest, observer: Observer) -> None:
+        """Stops telling an observer; the last one takes the pattern out of the index."""
+        del interest.observers[observer]
+        if not interest.observers:
+            self.index.remove_handler(interest.skeleton, interest.notice)
+            del self._interests[key(interest.pattern)]
+
+    def matches(self, pattern: Value) -> list[Captures]:
+        """The distinct captures of a pattern now; O(matches) if it is observed, else O(facts of its shape)."""
+        return self.index.matches(skeleton(pattern))
+
+    # -- looking --------------------------------------------------------------------------------------
+
+    def claims(self, owner: str) -> Mapping[int, Value]:
+        """What an owner claims, by handle."""
+        return self._claims.get(owner, {})
+
+    def owners(self) -> list[str]:
+        """All who claim something."""
+        return list(self._claims)
+
+    def statistics(self) -> SpaceStatistics:
+        """Counts, in O(patterns)."""
+        return SpaceStatistics(
+            epoch=self.epoch,
+            facts=len(self.index),
+            claims=self._claimed,
+            owners=len(self._claims),
+            patterns=len(self._interests),
+            observers=sum(len(interest.observers) for interest in self._interests.values()),
+        )
+
+    # -- how a turn is made ---------------------------------------------------------------------------
+
+    def _apply(self, claims: dict[int, Value], action: Action, draft: _Draft) -> None:
+        """Takes one action into the draft and the claims."""
+        verb, size = action[0] if action else None, len(action)
+        if verb.__class__ is not int:
+            raise _no_action(action)
+        if verb == ASSERT and size == 3:
+            self._claim(claims, _handle(action[1]), action[2], draft)
+        elif verb == RETRACT and size == 2:
+            self._release(claims, _handle(action[1]), draft)
+        elif verb == SEND and size == 2:
+            draft.messages.append(action[1])
+        elif verb == REPLACE and size == 4:
+            self._claim(claims, _handle(action[2]), action[3], draft)
+            self._release(claims, _handle(action[1]), draft)
+        else:
+            raise _no_action(action)
+
+    def _claim(self, claims: dict[int, Value], handle: int, value: Value, draft: _Draft) -> None:
+        if handle in claims:
+            raise Refused("handle-in-use", f"handle {handle} stands for {claims[handle]!r:.80} already")
+        claims[handle] = value
+        draft.added.append(value)
+        draft.asserted.append((handle, value))
+        draft.undo.append((handle, None, False))
+
+    def _release(self, claims: dict[int, Value], handle: int, draft: _Draft) -> None:
+        if handle not in claims:
+            raise Refused("unknown-handle", f"handle {handle} stands for nothing")
+        value = claims.pop(handle)
+        draft.removed.append(value)
+        draft.retracted.append(handle)
+        draft.undo.append((handle, value, True))
+
+    def _check_room(self, owner: str, claims: dict[int, Value], draft: _Draft) -> None:
+        if not draft.added:
+            return
+        if len(claims) > self.limits.facts_per_owner:
+            raise Refused(
+                "limit", f"{len(claims)} facts of {owner}, limit facts_per_owner={self.limits.facts_per_owner}"
+            )
+        total = self._claimed + len(draft.added) - len(draft.removed)
+        if total > self.limits.facts:
+            raise Refused("limit", f"{total} facts in the space, limit facts={self.limits.facts}")
+
+    def _take_back(self, claims: dict[int, Value], draft: _Draft) -> None:
+        for handle, value, ended in reversed(draft.undo):
+            if ended:
+                claims[handle] = value
+            else:
+                del claims[handle]
+
+    def _conclude(
+        self, draft: _Draft, claims: Sequence[Claims], now: int, client: str | None, sequence: int
+    ) -> Epoch:
+        """The turn is valid: changes the index, numbers the epoch, tells the observers."""
+        net = self.index.patch(draft.added, draft.removed, draft.messages)
+        self._claimed += len(draft.added) - len(draft.removed)
+        silent = not (net.added or net.removed or draft.messages)
+        if not silent:
+            self.epoch += 1
+            self.time = max(self.time, now)
+        epoch = Epoch(
+            self.epoch,
+            self.time,
+            net.added,
+            draft.messages,
+            net.removed,
+            claims,
+            client,
+            sequence,
+            silent,
+        )
+        if self._touched:
+            self._tell()
+        return epoch
+
+    def _tell(self) -> None:
+        touched = self._touched[:]
+        self._touched.clear()
+        for interest in touched:
+            interest.close(self.epoch, self.time)
+
+
+def _handle(value: Value) -> int:
+    if value.__class__ is not int or not -(1 << 63) <= value < 1 << 63:  # type: ignore[operator]
+        raise ProtocolError("malformed", f"a handle is a 64-bit number, got {value!r:.60}")
+    return value  # type: ignore[return-value]  # narrowed by class
+
+
+def _no_action(action: Action) -> ProtocolError:
+    return ProtocolError("malformed", f"no action: {action!r:.80}, see Turn in WIRE.md")

@@ -1,0 +1,206 @@
+"""An observation: what one observer has yet to be told, whatever its speed.
+
+The space offers changes as they happen; whoever writes to the observer takes them when there is credit.
+In between they wait here.  It is apart from sockets so that what happens to a slow observer can be stated
+and tested without one:
+
+- up to ``limit`` changes wait as they are, epoch by epoch;
+- beyond that, facts *conflate*: only the net difference is kept, as one value that says which epochs it
+  stands for.  It cannot outgrow what the observer has been told plus what holds now;
+- messages never conflate: up to ``message_limit`` of them wait, and one more ends the observation with
+  the error ``slow-observer``, which says how many were waiting.
+
+Always: what was taken plus what waits is the state at the newest offered epoch; an epoch that has begun
+to leave in parts leaves whole before anything later does; memory is bounded by the state plus the limits.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dataspace.changes import Captures, Changes
+from dataspace.errors import Refused
+from dataspace.wire.packets import CONFLATED, MORE
+from index.values import keys
+
+LIMIT: Final = 16_384
+"""Changes that wait unconflated for one observer."""
+
+MESSAGE_LIMIT: Final = 4_096
+"""Messages that wait for one observer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObservationStatistics:
+    """Counts over the life of one observation, in changes except where named otherwise."""
+
+    waiting: int
+    taken_values: int
+    conflated_epochs: int
+    failed: bool
+
+
+class _Difference:
+    """The net of many epochs: for each row of captures whether it came or went, and all messages."""
+
+    __slots__ = ("epochs", "first", "messages", "net", "number", "time")
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self.number = first
+        self.time = 0
+        self.epochs = 0
+        self.net: dict[Hashable, tuple[bool, Captures]] = {}
+        self.messages: list[Captures] = []
+
+    def fold(self, changes: Changes) -> None:
+        """Adds one more epoch; O(its changes)."""
+        self.number, self.time = changes.number, changes.time
+        self.epochs += 1
+        for row in changes.added:
+            self._turn(row, came=True)
+        self.messages.extend(changes.messages)
+        for row in changes.removed:
+            self._turn(row, came=False)
+
+    def _turn(self, row: Captures, *, came: bool) -> None:
+        """A row that comes and goes again, or the reverse, was not there to be seen."""
+        at = keys(row)
+        if self.net.pop(at, None) is None:
+            self.net[at] = (came, row)
+
+    def changes(self) -> Changes:
+        rows = self.net.values()
+        return Changes(
+            self.number,
+            self.time,
+            [row for came, row in rows if came],
+            self.messages,
+            [row for came, row in rows if not came],
+            flags=CONFLATED,
+            first=self.first,
+        )
+
+
+class Observation:
+    """The waiting room of one observer.  ``wake`` is called whenever something new waits."""
+
+    __slots__ = (
+        "_conflated",
+        "_difference",
+        "_limit",
+        "_message_limit",
+        "_messages",
+        "_size",
+        "_taken",
+        "_waiting",
+        "_wake",
+        "failure",
+    )
+
+    def __init__(
+        self, wake: Callable[[], None], *, limit: int = LIMIT, message_limit: int = MESSAGE_LIMIT
+    ) -> None:
+        self.failure: Refused | None = None
+        self._wake = wake
+        self._limit = limit
+        self._message_limit = message_limit
+        self._waiting: deque[Changes] = deque()
+        self._difference: _Difference | None = None
+        self._size = 0
+        self._messages = 0
+        self._taken = 0
+        self._conflated = 0
+
+    def __len__(self) -> int:
+        """Stream values that wait; a conflated difference counts as one."""
+        return len(self._waiting) + (self._difference is not None)
+
+    @property
+    def size(self) -> int:
+        """Changes that wait unconflated."""
+        return self._size
+
+    def offer(self, changes: Changes) -> None:
+        """Takes in one epoch; O(1) until it conflates, then O(changes)."""
+        if self.failure is not None:
+            return
+        self._messages += len(changes.messages)
+        if self._messages > self._message_limit:
+            self._fail()
+        elif self._difference is not None:
+            self._difference.fold(changes)
+            self._conflated += 1
+        elif self._size + len(changes) > self._limit and self._waiting:
+            self._conflate(changes)
+        else:
+            self.extend(changes)
+        self._wake()
+
+    def extend(self, changes: Changes) -> None:
+        """Takes in one epoch as it is, whatever waits already: for snapshots and for the log."""
+        self._size += len(changes)
+        if len(changes) > 1:
+            self._waiting.extend(changes.parts())
+        else:
+            self._waiting.append(changes)
+
+    def take(self, count: int, size: int) -> list[Changes]:
+        """Up to ``count`` values of about ``size`` bytes in all, at least one if there is one and count > 0.
+
+        The last may go beyond ``size``, so that a large value cannot get stuck.
+        """
+        taken: list[Changes] = []
+        waiting = self._waiting
+        while len(taken) < count and size > 0:
+            if not waiting:
+                if self._difference is None:
+                    break
+                waiting.extend(self._difference.changes().parts())
+                self._size = sum(map(len, waiting))
+                self._difference = None
+            changes = waiting.popleft()
+            self._size -= len(changes)
+            self._messages -= len(changes.messages)
+            size -= len(changes.packed)
+            taken.append(changes)
+        self._taken += len(taken)
+        return taken
+
+    def statistics(self) -> ObservationStatistics:
+        """Counts, in O(1)."""
+        return ObservationStatistics(self._size, self._taken, self._conflated, self.failure is not None)
+
+    def _conflate(self, changes: Changes) -> None:
+        """Folds all that waits into one difference, but for an epoch of which a part has left."""
+        begun: list[Changes] = []
+        if self._taken_in_part:
+            while self._waiting:
+                begun.append(self._waiting.popleft())
+                if not begun[-1].flags & MORE:
+                    break
+        later: Sequence[Changes] = [*self._waiting, changes]
+        self._waiting = deque(begun)
+        self._size = sum(map(len, begun))
+        difference = self._difference = _Difference(later[0].first)
+        for each in later:
+            difference.fold(each)
+        self._conflated += len(later)
+
+    @property
+    def _taken_in_part(self) -> bool:
+        """Whether the first waiting value may go on an epoch that has begun to leave."""
+        return bool(self._waiting and (self._waiting[0].snapshot or self._waiting[0].flags & MORE))
+
+    def _fail(self) -> None:
+        self.failure = Refused(
+            "slow-observer",
+            f"{self._messages} messages wait, limit {self._message_limit}; "
+            f"{self._size} changes of facts wait beside them",
+        )
+        self._waiting.clear()
+        self._difference = None
+        self._size = 0
