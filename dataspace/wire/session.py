@@ -81,6 +81,16 @@ class Session:
         """Where this side stands in what it may hear."""
         return self._heard
 
+    @property
+    def held(self) -> int:
+        """Bytes of an unfinished frame that wait for the rest."""
+        return self._cutter.held
+
+    @property
+    def parted(self) -> bool:
+        """Whether this side has said goodbye, after which it can say nothing."""
+        return self._said is State.ENDED
+
     def allow_frames(self, limit: int) -> None:
         """Raises the frame limit once the peer has said who it is; in bytes."""
         self._cutter.limit = limit

@@ -1,0 +1,108 @@
+"""Links: one connected socket, as a connection wants it.
+
+trio's own streams make every write a wait.  A daemon that tells a hundred observers of one turn would
+rather hand bytes to the kernel at once and wait only where the kernel is full, so this link works on a
+plain non-blocking socket with trio's readiness calls.  Both ends use it; it is apart from them so that
+other transports can take its place.
+
+Always: ``send_nowait`` never blocks; a reset by the peer is an end of input, not an exception.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Final
+
+import trio
+
+from dataspace.addresses import Address
+from dataspace.errors import Unreachable
+
+CHUNK: Final = 64 << 10
+"""Bytes that one read takes at most."""
+
+
+class SocketLink:
+    """A TCP or Unix socket."""
+
+    __slots__ = ("_socket", "peer")
+
+    def __init__(self, connected: socket.socket) -> None:
+        connected.setblocking(False)
+        if connected.family in (socket.AF_INET, socket.AF_INET6):
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._socket = connected
+        self.peer = _name_of(connected)
+
+    async def receive(self) -> bytes:
+        """Some bytes, or none at the end of input; always a checkpoint."""
+        try:
+            data = self._socket.recv(CHUNK)
+        except BlockingIOError:
+            pass
+        except OSError:
+            data = b""
+        else:
+            await trio.lowlevel.checkpoint()
+            return data
+        while True:
+            await trio.lowlevel.wait_readable(self._socket)
+            try:
+                return self._socket.recv(CHUNK)
+            except BlockingIOError:
+                continue
+            except OSError:
+                return b""
+
+    def send_nowait(self, data: bytes | memoryview) -> int:
+        """How many bytes the kernel took, perhaps none; ``OSError`` if the peer is gone."""
+        try:
+            return self._socket.send(data)
+        except BlockingIOError:
+            return 0
+
+    async def wait_writable(self) -> None:
+        """Returns when the kernel has room again."""
+        await trio.lowlevel.wait_writable(self._socket)
+
+    def close(self) -> None:
+        """Closes the socket and wakes whoever waits on it; may be called again."""
+        if self._socket.fileno() >= 0:
+            trio.lowlevel.notify_closing(self._socket)
+            self._socket.close()
+
+
+def _name_of(connected: socket.socket) -> str:
+    try:
+        name = connected.getpeername()
+    except OSError:
+        return "unknown"
+    return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "unix"
+
+
+async def open_link(address: Address, *, timeout: float) -> SocketLink:
+    """A link to a daemon; ``Unreachable`` says what happened and how to start one.  Seconds."""
+    error: OSError | None = None
+    with trio.move_on_after(timeout) as patience:
+        try:
+            stream = await trio.open_tcp_stream(address.host, address.port)
+        except OSError as refused:
+            error = refused
+        else:
+            return SocketLink(socket.socket(fileno=stream.socket.detach()))
+    raise unreachable(address, "no answer" if patience.cancelled_caught or error is None else _reason(error))
+
+
+def unreachable(address: Address, reason: str) -> Unreachable:
+    """The error for an address where nobody answers."""
+    return Unreachable(
+        f"no daemon at {address.url} ({reason}); start one with: dataspace serve --listen {address.listen}"
+    )
+
+
+def _reason(error: OSError) -> str:
+    inner: BaseException | None = error
+    while inner is not None and getattr(inner, "errno", None) is None:
+        inner = inner.__cause__
+    return (getattr(inner, "strerror", None) or str(error)).lower()

@@ -1,0 +1,49 @@
+"""The daemon's settings, with the defaults that hold unless somebody says otherwise."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from dataspace.space import SpaceLimits
+from dataspace.wire.codec import MAX_ELEMENTS
+from dataspace.wire.frames import MAX_FRAME
+
+DEFAULT_LISTEN: Final = "tcp:127.0.0.1:7377"
+DEFAULT_URL: Final = "tcp://127.0.0.1:7377"
+
+
+def default_data() -> Path:
+    """Where a daemon keeps its log unless told: ``$XDG_STATE_HOME/dataspace``, else ``~/.local/state``."""
+    base = os.environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "state") / "dataspace"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one connection may do, and how many there may be; in bytes and seconds where not counts."""
+
+    connections: int = 4096
+    strangers: int = 256
+    hello_seconds: float = 5.0
+    frame_seconds: float = 30.0
+    stalled_seconds: float = 60.0
+    frame_bytes: int = MAX_FRAME
+    frame_elements: int = MAX_ELEMENTS
+    streams: int = 20_000
+    replays: int = 16
+    unsent_bytes: int = 1 << 20
+    staged_bytes: int = 4 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """All that ``dataspace serve`` can be told."""
+
+    listen: tuple[str, ...] = (DEFAULT_LISTEN,)
+    data: Path = field(default_factory=default_data)
+    limits: Limits = Limits()
+    space_limits: SpaceLimits = SpaceLimits()
+    accept_damage: bool = False

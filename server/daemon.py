@@ -1,0 +1,259 @@
+"""The daemon: one space, its log, and everybody who is connected.
+
+It opens the log, puts back what was durable, lets the rest be seen to go, and only then listens.  Every
+turn, whoever sends it, passes through ``commit``: the space makes the epoch, the log gets it, and the
+connections with something to say are flushed when the current bundle of work is done.
+
+Always: one task at a time touches the space; an epoch is acknowledged only when it is on disk; the end of
+a connection retracts all it owned in one turn.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import resource
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from dataspace.epochs import Epoch
+from dataspace.errors import Refused
+from dataspace.space import Space
+from dataspace.wire.packets import Action
+from index.values import Map
+from relay.commits import GroupCommit
+from relay.log import Log
+from relay.staging import Staging
+from server.clients import Client, Clients
+from server.config import Config
+from server.listeners import accept, open_listeners
+from server.locking import locked
+
+if TYPE_CHECKING:
+    from server.connection import Connection
+
+logger = logging.getLogger("dataspace")
+
+SPACE: Final = "main"
+
+
+def now() -> int:
+    """The time in microseconds since 1970 UTC."""
+    return time.time_ns() // 1000
+
+
+class Daemon:
+    """All that connections share."""
+
+    def __init__(self, config: Config, log: Log) -> None:
+        self.config = config
+        self.log = log
+        self.identity = log.identity
+        self.started = now()
+        self.addresses: list[str] = []
+        self.connections: dict[int, Connection] = {}
+        self.by_client: dict[str, Connection] = {}
+        self.dirty: list[Connection] = []
+        self.publishing = trio.Lock()
+        self.space = Space(SPACE, limits=config.space_limits)
+        self.commits = GroupCommit(log, after_group=self.flush)
+        self.staging = Staging(config.data, limit=config.limits.staged_bytes)
+        self._recover()
+
+    def _recover(self) -> None:
+        """Puts back what the log holds; whoever did not survive is seen to go, in one epoch."""
+        state = self.log.recover()
+        self.clients = Clients(state.clients)
+        self.space.restore(state.owners, state.epoch, state.time)
+        self.space.epoch = max(self.space.epoch, self.log.next_epoch - 1)
+        self.incarnation = self.space.epoch
+        gone = [owner for owner in self.space.owners() if owner.startswith("session:")]
+        ended = self.space.end(gone, now())
+        if ended is not None:
+            self.commits.submit(ended)
+        logger.info(
+            "recovered %d facts at epoch %d, %d owners did not survive",
+            len(self.space.index),
+            state.epoch,
+            len(gone),
+        )
+
+    # -- turns ----------------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        owner: str,
+        actions: Sequence[Action],
+        client: Client | None,
+        sequence: int,
+        on_durable: Callable[[Epoch], None] | None,
+    ) -> Epoch:
+        """Commits one turn; ``on_durable`` is called with its epoch once that is on disk.
+
+        Raises ``Refused`` or ``ProtocolError``, and nothing has happened.
+        """
+        name = client.name if client else None
+        epoch = self.space.commit(owner, actions, now(), client=name, sequence=sequence)
+        if client is not None:
+            client.applied(sequence, epoch.number)
+        self.commits.submit(epoch, on_durable)
+        return epoch
+
+    def check_space(self, name: str) -> None:
+        """Refuses a space that this daemon does not have."""
+        if name != SPACE:
+            raise Refused("no-space", f"no space named {name!r}, there is {SPACE!r}")
+
+    async def find_turn(self, client: str, sequence: int) -> int | None:
+        """The epoch of an old turn, looked up in the log; O(log), for what nobody remembers."""
+
+        def search() -> int | None:
+            for epoch in self.log.read(self.log.oldest - 1, self.log.last):
+                if epoch.client == client and epoch.sequence == sequence:
+                    return epoch.number
+            return None
+
+        return await trio.to_thread.run_sync(search)
+
+    def flush(self) -> None:
+        """Lets every connection with something to say hand it to the kernel; O(those)."""
+        while self.dirty:
+            dirty, self.dirty = self.dirty, []
+            for connection in dirty:
+                connection.flush()
+
+    # -- connections ----------------------------------------------------------------------------------
+
+    def greeted(self, connection: Connection, identity: str) -> Client:
+        """A connection has said who it is; an older one with the same identity is parted from."""
+        older = self.by_client.get(identity)
+        if older is not None and older is not connection:
+            older.part("superseded", "the same client has connected again")
+            older.cancel.cancel()
+            self.retire(older)
+        self.by_client[identity] = connection
+        logger.info("session %d: %s (%s) from %s", connection.number, connection.name or "unnamed", identity, connection.link.peer)
+        return self.clients.get(identity)
+
+    def retire(self, connection: Connection) -> None:
+        """Retracts in one turn all that a connection owned; done once."""
+        ended = self.space.end([connection.owner], now())
+        if ended is not None:
+            self.commits.submit(ended)
+        client = connection.client
+        if client is not None:
+            if self.by_client.get(client.name) is connection:
+                del self.by_client[client.name]
+                self.clients.forget_unused(client)
+
+    def left(self, connection: Connection, reason: str) -> None:
+        """A connection is over."""
+        self.retire(connection)
+        self.connections.pop(connection.number, None)
+        self.flush()
+        logger.info(
+            "session %d ended: %s (%d turns, %d bytes in, %d out)",
+            connection.number,
+            reason,
+            connection.turns,
+            connection.received,
+            connection.sent,
+        )
+
+    # -- looking --------------------------------------------------------------------------------------
+
+    def limits_map(self) -> Map:
+        """The limits that a client is told of at its welcome."""
+        spaces = asdict(self.config.space_limits)
+        mine = asdict(self.config.limits)
+        told = ("frame_bytes", "frame_elements", "streams", "replays")
+        return Map({**{name: mine[name] for name in told}, **spaces})
+
+    def status(self) -> Map:
+        """What ``dataspace status`` shows: counts, bytes and times in microseconds."""
+        from dataspace import __version__  # noqa: PLC0415  # the package imports the client
+
+        figures = asdict(self.space.statistics())
+        return Map(
+            {
+                **figures,
+                "version": __version__,
+                "space": SPACE,
+                "identity": self.identity,
+                "addresses": list(self.addresses),
+                "process": os.getpid(),
+                "started": self.started,
+                "now": now(),
+                "sessions": len(self.connections),
+                "streams": sum(len(each.streams) for each in self.connections.values()),
+                "durable_epoch": self.commits.durable,
+                "oldest_epoch": self.log.oldest,
+                "memory_bytes": resident_bytes(),
+                "memory_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+                "disk_bytes": disk_bytes(self.config),
+                "data": str(self.config.data),
+            }
+        )
+
+
+def resident_bytes() -> int:
+    """Resident memory of this process now, or 0 where the system does not say."""
+    try:
+        with open("/proc/self/statm") as file:  # noqa: PTH123  # a line of the kernel's, not a file
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
+def disk_bytes(config: Config) -> int:
+    """Bytes that the data directory holds."""
+    return sum(each.stat().st_size for each in config.data.iterdir() if each.is_file())
+
+
+async def serve(
+    config: Config, *, task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Runs a daemon until it is cancelled; then says goodbye, retracts what sessions own, and closes the log.
+
+    ``task_status`` gets the addresses that are listened on, once everything durable is back.
+    """
+    gc.set_threshold(100_000, 50, 100)
+    with locked(config.data):
+        log = Log.open(config.data, accept_damage=config.accept_damage)
+        try:
+            daemon = Daemon(config, log)
+            gc.collect()
+            gc.freeze()
+            await _run(daemon, task_status)
+        finally:
+            log.close()
+
+
+async def _run(daemon: Daemon, task_status: trio.TaskStatus[list[str]]) -> None:
+    listeners = await open_listeners(daemon.config.listen)
+    daemon.addresses = [listener.name for listener in listeners]
+    async with trio.open_nursery() as nursery:
+        writer = trio.CancelScope(shield=True)
+        nursery.start_soon(_write_log, daemon, writer)
+        try:
+            async with trio.open_nursery() as peers:
+                for listener in listeners:
+                    peers.start_soon(accept, daemon, listener, peers)
+                task_status.started(daemon.addresses)
+                await trio.sleep_forever()
+        finally:
+            for listener in listeners:
+                listener.close()
+            with trio.CancelScope(shield=True):
+                await daemon.commits.close()
+            writer.cancel()
+
+
+async def _write_log(daemon: Daemon, scope: trio.CancelScope) -> None:
+    with scope:
+        await daemon.commits.run()

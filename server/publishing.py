@@ -1,0 +1,115 @@
+"""Publishing: many staged operations become one turn, once.
+
+A bulk writer, such as a Spark sink, works in several processes that may each fail and be tried again.
+They *stage* what they have under keys of their own; then one of them *publishes* the keys that count, as
+one turn of a durable owner, numbered like any turn of a client so that doing it again changes nothing.
+
+Always: nothing staged is seen before it is published; a publication is one epoch or has not happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from dataspace.errors import Refused
+from dataspace.space import Space
+from dataspace.wire.codec import pack, unpack
+from dataspace.wire.packets import ASSERT, RETRACT, SEND, Action
+from index.values import Value, key
+from relay.faults import reach
+
+if TYPE_CHECKING:
+    from server.daemon import Daemon
+
+VERBS: Final = ("assert", "retract", "send")
+
+
+async def stage(daemon: Daemon, at: tuple[str, ...], operations: tuple[Value, ...]) -> None:
+    """Keeps operations on disk under a key, after what is there already."""
+    for operation in operations:
+        _check(operation)
+    await daemon.staging.stage(at, pack(operations))
+
+
+async def publish(
+    daemon: Daemon,
+    keys: Sequence[tuple[str, ...]],
+    *,
+    owner: str,
+    client: str,
+    sequence: int,
+    replace: bool,
+) -> int:
+    """Commits what is staged under these keys as one turn; its epoch, once that is on disk."""
+    if not owner:
+        raise Refused("bad-request", "owner must name a durable owner")
+    reach("publish-before-commit")
+    async with daemon.publishing:
+        epoch = await _published(daemon, client, sequence)
+        if epoch is None:
+            operations: list[Value] = []
+            for blob in await daemon.staging.staged(keys):
+                operations.extend(unpack(blob, elements=len(blob)))  # type: ignore[arg-type]  # a tuple, by stage
+            name = f"durable:{owner}"
+            actions = actions_for(daemon.space, name, operations, replace=replace)
+            epoch = daemon.commit(name, actions, daemon.clients.get(client), sequence, None).number
+    daemon.flush()
+    await daemon.commits.wait_durable(epoch)
+    reach("publish-after-commit")
+    for each in keys:
+        await daemon.staging.discard(each)
+    return epoch
+
+
+async def _published(daemon: Daemon, client: str, sequence: int) -> int | None:
+    """The epoch of a batch that was published before."""
+    known = daemon.clients.get(client)
+    if sequence > known.sequence:
+        return None
+    epoch = known.epochs.get(sequence) or await daemon.find_turn(client, sequence)
+    if epoch is None:
+        raise Refused("old-sequence", f"batch {sequence} of {client} is not known any more")
+    return epoch
+
+
+def actions_for(
+    space: Space, owner: str, operations: Sequence[Value], *, replace: bool = False
+) -> tuple[Action, ...]:
+    """The actions that operations by value mean for what an owner claims now.
+
+    Retracting by value ends one claim on that fact, an earlier one of the owner's or one of this batch;
+    retracting what the owner does not claim is refused.  With ``replace``, what is asserted becomes the
+    owner's whole set: facts that stay are not touched.  O(claims of the owner + operations).
+    """
+    claims = space.claims(owner)
+    fresh = max(claims, default=0) + 1
+    pairs = [_check(operation) for operation in operations]
+    if replace:
+        asserted = [value for verb, value in pairs if verb == "assert"]
+        sent = [(SEND, value) for verb, value in pairs if verb == "send"]
+        return (*space.replace_all(owner, asserted, fresh), *sent)
+    handles: dict[object, list[int]] = {}
+    if any(verb == "retract" for verb, _ in pairs):
+        for handle, value in claims.items():
+            handles.setdefault(key(value), []).append(handle)
+    actions: list[Action] = []
+    for verb, value in pairs:
+        if verb == "assert":
+            handles.setdefault(key(value), []).append(fresh)
+            actions.append((ASSERT, fresh, value))
+            fresh += 1
+        elif verb == "retract":
+            held = handles.get(key(value))
+            if not held:
+                raise Refused("not-asserted", f"{owner} does not assert {value!r:.80}")
+            actions.append((RETRACT, held.pop(0)))
+        else:
+            actions.append((SEND, value))
+    return tuple(actions)
+
+
+def _check(operation: Value) -> tuple[str, Value]:
+    if operation.__class__ is tuple and len(operation) == 2 and operation[0] in VERBS:  # type: ignore
+        return operation  # type: ignore[return-value]  # a verb and a value, as just checked
+    raise Refused("bad-request", f"no operation: {operation!r:.80}, known are {', '.join(VERBS)}")

@@ -1,0 +1,258 @@
+"""Requests: questions with one answer, each a verb with a map of arguments.
+
+``sync``, ``status``, ``frontier``, ``stage``, ``discard`` and ``publish`` (WIRE.md says what each takes
+and gives).  They are apart from the connection because they have nothing in common with streams but the
+socket.
+
+Always: each request gets exactly one answer, or a denial that says why and means that nothing happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from dataspace.errors import ProtocolError, Refused, UsageError
+from dataspace.wire import packets as p
+from index.values import Map, Value
+from server.publishing import publish, stage
+
+if TYPE_CHECKING:
+    from server.connection import Connection
+
+MAX_WAIT: Final = 60.0
+"""Seconds that a frontier request may wait."""
+
+
+async def answer(connection: Connection, request: p.Request) -> None:
+    """Acts on a request; one that has to wait does so in a task of its own."""
+    verb = VERBS.get(request.verb)
+    if verb is None:
+        text = f"no verb {request.verb!r}, known are {', '.join(VERBS)}"
+        connection.say(p.Denied(request.number, "unknown-verb", text))
+        return
+    connection.nursery.start_soon(_carry_out, connection, request, verb)
+
+
+async def _carry_out(connection: Connection, request: p.Request, verb: Verb) -> None:
+    try:
+        value = await verb(connection, request.arguments)
+    except (Refused, ProtocolError) as refusal:
+        connection.say(p.Denied(request.number, refusal.code, refusal.text[:4000]))
+    except UsageError as error:
+        connection.say(p.Denied(request.number, "bad-request", str(error)[:4000]))
+    else:
+        connection.say(p.Answer(request.number, value))
+    connection.daemon.flush()
+
+
+Verb = Callable[["Connection", Map], Awaitable[Value]]
+
+
+async def _sync(connection: Connection, _arguments: Map) -> Value:
+    """Everything that this connection sent before is on disk: the newest epoch."""
+    daemon = connection.daemon
+    epoch = daemon.space.epoch
+    await daemon.commits.wait_durable(epoch)
+    return epoch
+
+
+async def _status(connection: Connection, _arguments: Map) -> Value:
+    await trio.lowlevel.checkpoint()
+    return connection.daemon.status()
+
+
+async def _frontier(connection: Connection, arguments: Map) -> Value:
+    """The highest epoch on disk, waiting up to ``wait`` milliseconds for one beyond ``after``."""
+    daemon = connection.daemon
+    daemon.check_space(text(arguments, "space", "main"))
+    after = number(arguments, "after", -1)
+    wait = min(number(arguments, "wait", 0) / 1000, MAX_WAIT)
+    if daemon.commits.durable <= after and wait > 0:
+        with trio.move_on_after(wait):
+            await daemon.commits.wait_beyond(after)
+    return Map(
+        {"epoch": daemon.commits.durable, "oldest": daemon.log.oldest, "space": daemon.identity}
+    )
+
+
+async def _stage(connection: Connection, arguments: Map) -> Value:
+    """Keeps operations on disk under a key until they are published or discarded."""
+    operations = arguments.get("operations")
+    if operations.__class__ is not tuple:
+        raise Refused("bad-request", "operations must be an array")
+    await stage(connection.daemon, texts(arguments, "key"), operations)  # type: ignore[arg-type]  # a tuple
+    return len(operations)  # type: ignore[arg-type]  # as above
+
+
+async def _discard(connection: Connection, arguments: Map) -> Value:
+    """Drops all that is staged under keys with this beginning."""
+    await connection.daemon.staging.discard(texts(arguments, "key"))
+    return None
+
+
+async def _publish(connection: Connection, arguments: Map) -> Value:
+    """Makes one turn of all that is staged under some keys; answers with its epoch, once on disk."""
+    keys = arguments.get("keys")
+    if keys.__class__ is not tuple:
+        raise Refused("bad-request", "keys must be an array of keys")
+    return await publish(
+        connection.daemon,
+        [_key(each) for each in keys],  # type: ignore[union-attr]  # a tuple, as just checked
+        owner=text(arguments, "owner"),
+        client=text(arguments, "client"),
+        sequence=number(arguments, "sequence"),
+        replace=arguments.get("replace") is True,
+    )
+
+
+VERBS: Final = {"assert": p.ASSERT, "retract": p.RETRACT, "send": p.SEND}
+MAX_WAIT: Final = 60.0
+"""Seconds that a frontier request may wait."""
+
+
+async def answer(connection: Connection, request: p.Request) -> None:
+    """Acts on a request; one that has to wait does so in a task of its own."""
+    verb = VERBS.get(request.verb)
+    if verb is None:
+        text = f"no verb {request.verb!r}, known are {', '.join(VERBS)}"
+        connection.say(p.Denied(request.number, "unknown-verb", text))
+        return
+    connection.nursery.start_soon(_carry_out, connection, request, verb)
+
+
+async def _carry_out(connection: Connection, request: p.Request, verb: Verb) -> None:
+    try:
+        value = await verb(connection, request.arguments)
+    except (Refused, ProtocolError) as refusal:
+        connection.say(p.Denied(request.number, refusal.code, refusal.text[:4000]))
+    except UsageError as error:
+        connection.say(p.Denied(request.number, "bad-request", str(error)[:4000]))
+    else:
+        connection.say(p.Answer(request.number, value))
+    connection.daemon.flush()
+
+
+Verb = Callable[["Connection", Map], Awaitable[Value]]
+
+
+async def _sync(connection: Connection, _arguments: Map) -> Value:
+    """Everything that this connection sent before is on disk: the newest epoch."""
+    daemon = connection.daemon
+    epoch = daemon.space.epoch
+    await daemon.commits.wait_durable(epoch)
+    return epoch
+
+
+async def _status(connection: Connection, _arguments: Map) -> Value:
+    await trio.lowlevel.checkpoint()
+    return connection.daemon.status()
+
+
+async def _frontier(connection: Connection, arguments: Map) -> Value:
+    """The highest epoch on disk, waiting up to ``wait`` milliseconds for one beyond ``after``."""
+    daemon = connection.daemon
+    daemon.check_space(text(arguments, "space", "main"))
+    after = number(arguments, "after", -1)
+    wait = min(number(arguments, "wait", 0) / 1000, MAX_WAIT)
+    if daemon.commits.durable <= after and wait > 0:
+        with trio.move_on_after(wait):
+            await daemon.commits.wait_beyond(after)
+    return Map(
+        {"epoch": daemon.commits.durable, "oldest": daemon.log.oldest, "space": daemon.identity}
+    )
+
+
+async def _stage(connection: Connection, arguments: Map) -> Value:
+    """Keeps operations on disk under a key until they are published or discarded."""
+    daemon = connection.daemon
+    operations = arguments.get("operations")
+    if operations.__class__ is not tuple:
+        raise Refused("bad-request", "operations must be an array")
+    for operation in operations:  # type: ignore[union-attr]  # a tuple, as just checked
+        _action(operation, 0)
+    await daemon.staging.stage(texts(arguments, "key"), pack(operations))
+    return len(operations)  # type: ignore[arg-type]  # as above
+
+
+async def _discard(connection: Connection, arguments: Map) -> Value:
+    """Drops all that is staged under keys with this beginning."""
+    await connection.daemon.staging.discard(texts(arguments, "key"))
+    return None
+
+
+async def _publish(connection: Connection, arguments: Map) -> Value:
+    """Makes one turn of all that is staged under some keys; answers with its epoch, once on disk."""
+    daemon = connection.daemon
+    keys = arguments.get("keys")
+    if keys.__class__ is not tuple:
+        raise Refused("bad-request", "keys must be an array of keys")
+    names = [_key(each) for each in keys]  # type: ignore[union-attr]  # a tuple, as just checked
+    owner = text(arguments, "owner")
+    if not owner:
+        raise Refused("bad-request", "owner must name a durable owner")
+    client = daemon.clients.get(text(arguments, "client"))
+    sequence = number(arguments, "sequence")
+    reach("publish-before-commit")
+    async with daemon.publishing:
+        epoch = client.epochs.get(sequence) if sequence <= client.sequence else None
+        if sequence <= client.sequence and epoch is None:
+            epoch = await daemon.find_turn(client.name, sequence)
+            if epoch is None:
+                raise Refused("old-sequence", f"batch {sequence} of {client.name} is not known any more")
+        if epoch is None:
+            operations: list[Value] = []
+            for blob in await daemon.staging.staged(names):
+                operations.extend(unpack(blob, elements=len(blob)))  # type: ignore[arg-type]  # packed by _stage
+            actions = _actions(
+                daemon, f"durable:{owner}", operations, replace=arguments.get("replace") is True
+            )
+            epoch = daemon.commit(f"durable:{owner}", actions, client, sequence, None).number
+    daemon.flush()
+    await daemon.commits.wait_durable(epoch)
+    reach("publish-after-commit")
+    for name in names:
+        await daemon.staging.discard(name)
+    return epoch
+
+
+VERBS: Final[dict[str, Verb]] = {
+    "sync": _sync,
+    "status": _status,
+    "frontier": _frontier,
+    "stage": _stage,
+    "discard": _discard,
+    "publish": _publish,
+}
+
+
+# -- arguments ----------------------------------------------------------------------------------------
+
+
+def text(arguments: Map, name: str, default: str | None = None) -> str:
+    """A text argument."""
+    value = arguments.get(name, default)
+    if value.__class__ is not str:
+        raise Refused("bad-request", f"{name} must be text, got {value!r:.60}")
+    return value  # type: ignore[return-value]  # a str, as just checked
+
+
+def number(arguments: Map, name: str, default: int | None = None) -> int:
+    """An integer argument."""
+    value = arguments.get(name, default)
+    if value.__class__ is not int:
+        raise Refused("bad-request", f"{name} must be a number, got {value!r:.60}")
+    return value  # type: ignore[return-value]  # an int, as just checked
+
+
+def texts(arguments: Map, name: str) -> tuple[str, ...]:
+    """An argument that is an array of text."""
+    return _key(arguments.get(name))
+
+
+def _key(value: Value) -> tuple[str, ...]:
+    if value.__class__ is tuple and value and all([each.__class__ is str for each in value]):  # type: ignore[union-attr]
+        return value  # type: ignore[return-value]  # as just checked
+    raise Refused("bad-request", f"a key is an array of text, got {value!r:.60}")
