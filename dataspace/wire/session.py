@@ -66,7 +66,7 @@ _FIRST: Final = {Role.SERVER: State.FRESH, Role.CLIENT: State.GREETING}
 class Session:
     """The protocol machine of one side of one connection."""
 
-    __slots__ = ("_cutter", "_elements", "_heard", "_opened", "_said", "role")
+    __slots__ = ("_cutter", "_elements", "_heard", "_opened", "_said", "role", "size")
 
     def __init__(self, role: Role, *, max_frame: int = MAX_FRAME, max_elements: int = MAX_ELEMENTS) -> None:
         self.role = role
@@ -75,6 +75,8 @@ class Session:
         self._heard = _FIRST[role]
         self._said = _FIRST[_other(role)]
         self._opened = 0
+        self.size = 0
+        """Bytes in the body of the frame that held the latest packet: what a frame of values costs."""
 
     @property
     def state(self) -> State:
@@ -112,6 +114,7 @@ class Session:
                 self._heard = after
                 if packet.__class__ in _STREAMED:
                     self._check_stream(packet)  # type: ignore[arg-type]  # narrowed by class
+                self.size = len(body)
                 yield packet
             if self._cutter.refusal is not None:
                 raise self._cutter.refusal

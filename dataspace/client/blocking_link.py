@@ -1,0 +1,258 @@
+"""A link: one plain socket to a daemon, for readers and bulk writers that have no loop.
+
+Spark's planners and executors read a range of epochs, stage what they write, and publish it; each is a
+question with an answer or a stream with an end.  None needs observation, reconnecting or another thread,
+so this is the session machine on a blocking socket and nothing more, quick to import and to start.
+
+Always: one thing at a time; an error of the connection leaves the link closed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
+
+from dataspace.addresses import parse_url
+from dataspace.client.assembling import Assembler
+from dataspace.client.changes import EpochChanges
+from dataspace.errors import Broken, Closed, ProtocolError, Refused, Unreachable
+from dataspace.wire import packets as p
+from dataspace.wire.session import Role, Session
+from index.patterns import capture_names
+from index.values import Map, Value
+
+MAX_FRAME: Final = 64 << 20
+WINDOW: Final = 8192
+WINDOW_BYTES: Final = 4 << 20
+STAGE_OPERATIONS: Final = 2048
+"""Operations that one request stages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """How far a space's log goes: the highest epoch on disk, the oldest retained, and which space it is."""
+
+    epoch: int
+    oldest: int
+    space: str
+
+
+class Link:
+    """A connection to a daemon; ``timeout`` bounds every wait for it, in seconds.
+
+    Raises ``Unreachable`` if nobody answers, ``ProtocolError`` if the peer is no daemon, ``Broken`` when
+    the connection is lost in the middle.
+    """
+
+    def __init__(self, url: str, *, name: str = "", timeout: float = 30.0) -> None:
+        self.url = url
+        self.timeout = timeout
+        self._packets: list[p.Packet] = []
+        self._sizes: list[int] = []
+        self._next = 1
+        self._session = Session(Role.CLIENT, max_frame=MAX_FRAME)
+        address = parse_url(url)
+        try:
+            self._socket = socket.create_connection((address.host, address.port), timeout=timeout)
+        except OSError as error:
+            raise Unreachable(
+                f"no daemon at {address.url} ({error}); start one with: "
+                f"dataspace serve --listen {address.listen}"
+            ) from error
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._send(p.Hello(p.VERSION, uuid.uuid4().hex, name, Map()))
+        welcome, _ = self._receive()
+        if not isinstance(welcome, p.Welcome):
+            raise self._wrong(welcome)
+        self.welcome: Final = welcome
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Says goodbye and closes; may be called again."""
+        if self._socket.fileno() >= 0:
+            with contextlib.suppress(OSError, Closed):
+                self._send(p.Bye("", ""))
+            self._socket.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether this link cannot be used any more."""
+        return self._socket.fileno() < 0
+
+    # -- reading --------------------------------------------------------------------------------------
+
+    def frontier(self, after: int | None = None, timeout: float = 0.0) -> Frontier:
+        """How far the log goes, waiting up to ``timeout`` seconds for an epoch beyond ``after``."""
+        told = self._ask(
+            "frontier", {"after": -1 if after is None else after, "wait": int(timeout * 1000)}, extra=timeout
+        )
+        return Frontier(told["epoch"], told["oldest"], told["space"])  # type: ignore[index, call-overload]
+
+    def changes(
+        self, pattern: Value, *, after: int | None = None, upto: int, as_of: int | None = None
+    ) -> Iterator[EpochChanges]:
+        """The durable epochs in ``(after, upto]``; with ``as_of``, first the state at that epoch.
+
+        A large epoch comes in several pieces with the same number, in order.  Raises
+        ``Refused("epoch-gone")`` for what is not retained, ``Refused("epoch-ahead")`` for what is not there.
+        Must be read to the end, or closed, before the link is used again.
+        """
+        spec: dict[str, Value] = {
+            "kind": "observe",
+            "space": "main",
+            "pattern": pattern,
+            "upto": upto,
+            "durable": True,
+            "quiet": True,
+        }
+        if as_of is not None:
+            spec["as_of"] = as_of
+        if after is not None:
+            spec["after"] = after
+        number, self._next = self._next, self._next + 1
+        self._send(p.Open(number, Map(spec), WINDOW, WINDOW_BYTES))
+        assembler = Assembler(capture_names(pattern))
+        finished = False
+        try:
+            taken, taken_bytes, asked, asked_bytes = 0, 0, WINDOW, WINDOW_BYTES
+            while True:
+                packet, size = self._receive()
+                match packet:
+                    case p.Values(stream, _, values, _) if stream == number:
+                        taken += len(values)
+                        taken_bytes += size
+                        if asked - taken < WINDOW // 2 or asked_bytes - taken_bytes < WINDOW_BYTES // 2:
+                            asked, asked_bytes = taken + WINDOW, taken_bytes + WINDOW_BYTES
+                            self._send(p.Ask(number, asked, asked_bytes))
+                        for value in values:
+                            yield assembler.part(value)[0]
+                    case p.Done(stream) if stream == number:
+                        finished = True
+                        return
+                    case p.Error(stream, code, text) if stream == number:
+                        finished = True
+                        raise Refused(code, text)
+                    case _:
+                        self._unasked(packet)
+        finally:
+            if not finished:
+                self._abandon(number)
+
+    # -- writing --------------------------------------------------------------------------------------
+
+    def stage(self, key: tuple[str, ...], operations: Sequence[tuple[str, Value]]) -> None:
+        """Keeps operations on the daemon's disk under a key: ``("assert" | "retract" | "send", value)``."""
+        for start in range(0, len(operations), STAGE_OPERATIONS):
+            chunk = tuple(operations[start : start + STAGE_OPERATIONS])
+            self._ask("stage", {"key": key, "operations": chunk})
+
+    def discard(self, key_prefix: tuple[str, ...]) -> None:
+        """Drops what is staged under keys that begin like this."""
+        self._ask("discard", {"key": key_prefix})
+
+    def publish(
+        self,
+        keys: Sequence[tuple[str, ...]],
+        *,
+        client: str,
+        sequence: int,
+        owner: str,
+        replace: bool = False,
+    ) -> int:
+        """Makes one turn of what is staged under these keys; its epoch.
+
+        A ``(client, sequence)`` that was published before changes nothing and answers with its old epoch.
+        With ``replace``, what is asserted becomes the whole set of the durable owner.
+        """
+        epoch = self._ask(
+            "publish",
+            {
+                "keys": tuple(keys),
+                "client": client,
+                "sequence": sequence,
+                "owner": owner,
+                "replace": replace,
+            },
+        )
+        return int(epoch)  # type: ignore[arg-type]  # a number, by WIRE.md
+
+    # -- the socket -----------------------------------------------------------------------------------
+
+    def _ask(self, verb: str, arguments: dict[str, Value], *, extra: float = 0.0) -> Value:
+        number, self._next = self._next, self._next + 1
+        self._send(p.Request(number, verb, Map(arguments)))
+        while True:
+            packet, _ = self._receive(extra=extra)
+            match packet:
+                case p.Answer(answered, value) if answered == number:
+                    return value
+                case p.Denied(answered, code, text) if answered == number:
+                    raise Refused(code, text)
+                case _:
+                    self._unasked(packet)
+
+    def _send(self, packet: p.Packet) -> None:
+        if self.closed:
+            raise Closed(f"the link to {self.url} is closed")
+        try:
+            self._socket.sendall(self._session.send(packet))
+        except OSError as error:
+            raise self._broken(str(error)) from error
+
+    def _receive(self, *, extra: float = 0.0) -> tuple[p.Packet, int]:
+        while not self._packets:
+            if self.closed:
+                raise Closed(f"the link to {self.url} is closed")
+            try:
+                self._socket.settimeout(self.timeout + extra)
+                chunk = self._socket.recv(256 << 10)
+            except TimeoutError:
+                raise self._broken(f"no answer within {self.timeout + extra:g} s") from None
+            except OSError as error:
+                raise self._broken(str(error)) from error
+            if not chunk:
+                raise self._broken("the daemon closed it")
+            for packet in self._session.feed(chunk):
+                self._packets.append(packet)
+                self._sizes.append(self._session.size)
+            self._packets.reverse()
+            self._sizes.reverse()
+        return self._packets.pop(), self._sizes.pop()
+
+    def _unasked(self, packet: p.Packet) -> None:
+        """What nobody waits for: answers to what was abandoned, pings, goodbyes."""
+        match packet:
+            case p.Ping(number):
+                self._send(p.Pong(number))
+            case p.Bye(code, text):
+                self._socket.close()
+                raise ProtocolError(code, text) if code else Broken(f"the daemon at {self.url} said goodbye")
+            case _:
+                pass
+
+    def _abandon(self, number: int) -> None:
+        with contextlib.suppress(Broken, Closed):
+            if not self.closed:
+                self._send(p.Abort(number, "", False))
+
+    def _broken(self, why: str) -> Broken:
+        self._socket.close()
+        return Broken(f"the connection to {self.url} was lost: {why}")
+
+    def _wrong(self, packet: p.Packet) -> ProtocolError:
+        self._socket.close()
+        if isinstance(packet, p.Bye):
+            return ProtocolError(packet.code, packet.text)
+        return ProtocolError("unexpected", f"{type(packet).__name__} instead of a welcome")

@@ -1,0 +1,241 @@
+"""An observation as its client sees it: pulled with credit, whole epochs, one line across reconnects.
+
+The daemon may send as much as it was asked for; what has come waits in an inbox, and more is asked for as
+the application takes it out.  When the connection is lost, the observation is opened again from the last
+epoch that came; where the daemon cannot go on from there, it gives the state, and only the difference to
+what was known is shown.
+
+Always: the application sees whole epochs in ascending order, and neither a change twice nor a gap in the
+state; what waits here is bounded by the credit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator, Hashable, Iterator
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from dataspace.client.assembling import Assembler
+from dataspace.client.changes import Change, EpochChanges
+from dataspace.errors import Closed, DataspaceError, Refused, UsageError
+from dataspace.wire import packets as p
+from index.patterns import capture_names
+from index.values import Map, Value, keys
+
+if TYPE_CHECKING:
+    from dataspace.client.space import RemoteSpace
+
+WINDOW: Final = 4096
+"""Stream values asked for ahead."""
+
+WINDOW_BYTES: Final = 1 << 20
+"""Bytes asked for ahead."""
+
+RESTARTS: Final = frozenset(["epoch-gone", "epoch-lost", "epoch-ahead"])
+"""Errors of an opening that mean: not from that epoch, but the state can be had."""
+
+
+class Observation:
+    """The changes of one pattern.  Iterate over changes, or over ``epochs()``.
+
+    ``async with`` ends it at the end of the block; an iteration left by ``break`` ends when it is
+    forgotten.  Raises ``Refused("slow-observer")`` where messages were lost because nobody took them.
+    """
+
+    def __init__(
+        self,
+        space: RemoteSpace,
+        pattern: Value,
+        *,
+        snapshot: bool,
+        after: int | None,
+        upto: int | None,
+        quiet: bool,
+        durable: bool,
+    ) -> None:
+        self.pattern = pattern
+        self.names = capture_names(pattern)
+        self._space = space
+        self._snapshot = snapshot
+        self._after = after
+        self._upto = upto
+        self._quiet = quiet
+        self._durable = durable
+        self._stream: int | None = None
+        self._assembler = Assembler(self.names)
+        self._inbox: deque[tuple[EpochChanges, int, int]] = deque()
+        self._pending_items = 0
+        self._pending_bytes = 0
+        self._asked_items = self._taken_items = 0
+        self._asked_bytes = self._taken_bytes = 0
+        self._known: dict[Hashable, tuple[Value, ...]] = {}
+        self._catching_up = False
+        self._newest: int | None = after
+        self._current: Iterator[Change] = iter(())
+        self._arrival = trio.Event()
+        self._ended = False
+        self._error: DataspaceError | None = None
+
+    # -- the application's side -----------------------------------------------------------------------
+
+    def __aiter__(self) -> Observation:
+        return self
+
+    async def __anext__(self) -> Change:
+        for change in self._current:
+            return change
+        while True:
+            epoch = await self._next()
+            if epoch is None:
+                raise StopAsyncIteration
+            self._current = iter(epoch)
+            for change in self._current:
+                return change
+
+    async def epochs(self) -> AsyncIterator[EpochChanges]:
+        """Whole epochs, the first one being the state unless told otherwise (it may have no rows)."""
+        while True:
+            epoch = await self._next()
+            if epoch is None:
+                return
+            yield epoch
+
+    async def next_epoch(self) -> EpochChanges | None:
+        """The next whole epoch, or None when the observation is complete."""
+        return await self._next()
+
+    async def __aenter__(self) -> Observation:
+        self.open()
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Ends the observation; its interest goes with it."""
+        self._abort()
+        await trio.lowlevel.checkpoint()
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # the loop may be gone already: then so is the stream
+            self._abort()
+
+    def open(self) -> None:
+        """Opens the observation now rather than at the first read; nothing happens if it is open."""
+        if self._stream is None and not self._ended:
+            self._open()
+
+    async def _next(self) -> EpochChanges | None:
+        self.open()
+        while not self._inbox:
+            if self._error is not None:
+                raise type(self._error)(*self._error.args)
+            if self._ended:
+                return None
+            self._arrival = trio.Event()
+            await self._arrival.wait()
+        epoch, items, size = self._inbox.popleft()
+        self._taken_items += items
+        self._taken_bytes += size
+        if self._asked_items - self._taken_items < WINDOW // 2 or (
+            self._asked_bytes - self._taken_bytes < WINDOW_BYTES // 2
+        ):
+            self._ask()
+        return epoch
+
+    # -- the wire's side ------------------------------------------------------------------------------
+
+    def _spec(self) -> Map:
+        spec: dict[str, Value] = {"kind": "observe", "pattern": self.pattern, "quiet": self._quiet}
+        if self._newest is not None:
+            spec["after"] = self._newest
+        elif not self._snapshot:
+            spec["snapshot"] = False
+        if self._upto is not None:
+            spec["upto"] = self._upto
+        if self._durable:
+            spec["durable"] = True
+        return Map(spec)
+
+    def _open(self) -> None:
+        self._assembler = Assembler(self.names)
+        self._taken_items = self._taken_bytes = 0
+        for _, items, size in self._inbox:  # what waits counts against the new stream's window
+            self._taken_items -= items
+            self._taken_bytes -= size
+        self._asked_items = max(1, WINDOW + self._taken_items)
+        self._asked_bytes = max(1, WINDOW_BYTES + self._taken_bytes)
+        self._stream = self._space.open_stream(self, self._spec(), self._asked_items, self._asked_bytes)
+
+    def reopen(self) -> None:
+        """The connection is new: goes on from the last epoch that came."""
+        if self._stream is not None and not self._ended:
+            self._pending_items = self._pending_bytes = 0
+            self._open()
+
+    def arrive(self, values: tuple[Value, ...], size: int) -> None:
+        """A frame of values has come, which cost ``size`` bytes of credit; O(their rows)."""
+        self._pending_bytes += size
+        for value in values:
+            self._pending_items += 1
+            epoch = self._assembler.feed(value)
+            if epoch is not None:
+                self._take_in(epoch)
+        self._arrival.set()
+
+    def _take_in(self, epoch: EpochChanges) -> None:
+        if self._catching_up:
+            epoch = self._difference(epoch)
+        known = self._known
+        for row in epoch.added:
+            known[keys(row)] = row
+        for row in epoch.removed:
+            known.pop(keys(row), None)
+        self._newest = epoch.number
+        self._inbox.append((epoch, self._pending_items, self._pending_bytes))
+        self._pending_items = self._pending_bytes = 0
+
+    def _difference(self, state: EpochChanges) -> EpochChanges:
+        """What a state means to somebody who knew another one."""
+        self._catching_up = False
+        now = {keys(row): row for row in state.added}
+        shown = EpochChanges(state.number, state.micros, (self._newest or 0) + 1, self.names, snapshot=False)
+        shown.added = [row for at, row in now.items() if at not in self._known]
+        shown.removed = [row for at, row in self._known.items() if at not in now]
+        return shown
+
+    def finish(self) -> None:
+        """The daemon has said that this was all."""
+        self._ended = True
+        self._arrival.set()
+
+    def fail(self, error: DataspaceError) -> None:
+        """The stream has failed, or the space was closed."""
+        if isinstance(error, Refused) and error.code in RESTARTS and self._newest is not None:
+            if self._after is None or self._newest != self._after:
+                self._newest = None
+                self._catching_up = True
+                self._snapshot = True
+                self._open()
+                return
+        self._ended = True
+        self._error = error
+        self._arrival.set()
+
+    def _ask(self) -> None:
+        self._asked_items = self._taken_items + WINDOW
+        self._asked_bytes = max(self._asked_bytes, self._taken_bytes + WINDOW_BYTES)
+        if self._stream is not None:
+            self._space.say_on_stream(p.Ask(self._stream, self._asked_items, self._asked_bytes))
+
+    def _abort(self) -> None:
+        if self._stream is not None and not self._ended:
+            self._space.drop_stream(self._stream)
+        self._ended = True
+        self._arrival.set()
+
+
+__all__ = ["Closed", "Observation", "UsageError"]

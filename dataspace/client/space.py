@@ -1,0 +1,511 @@
+"""A space somewhere else: the client's connection, kept up for as long as it is wanted.
+
+``connect`` gives a ``RemoteSpace`` inside ``async with``.  A background task reads from the daemon; when
+the connection is lost it is made again, with pauses that grow to a few seconds, and then everything is as
+it was: what the session asserted is asserted again, turns without an answer are sent again under their old
+numbers (the daemon applies none twice), and observations go on from where they were.
+
+Always: turns of one space take effect in the order in which they were submitted; a turn whose ``wait``
+returned is on the daemon's disk.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+import trio
+
+from dataspace.addresses import Address, default_url, parse_url
+from dataspace.client.observations import Observation
+from dataspace.client.turns import Claim, Claims, Draft, Ticket
+from dataspace.errors import Broken, Closed, DataspaceError, ProtocolError, Refused, Unreachable
+from dataspace.links import SocketLink, open_link
+from dataspace.wire import packets as p
+from dataspace.wire.session import Role, Session
+from index.patterns import Pattern
+from index.text import parse_pattern
+from index.values import Map, Value, freeze
+
+IN_FLIGHT: Final = 4096
+"""Turns that may wait for their answer at once."""
+
+CLIENT_FRAME: Final = 64 << 20
+"""Bytes that a client takes in one frame from the daemon it chose to trust."""
+
+CONNECT_SECONDS: Final = 10.0
+_PAUSES: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
+
+
+class RemoteSpace:
+    """The same verbs that an actor has, over a connection; made by ``connect``."""
+
+    def __init__(self, address: Address, *, name: str, client: str, owner: str, space: str) -> None:
+        self.address = address
+        self.name = name
+        self.client = client
+        self.owner = owner
+        self.space = space
+        self.welcome: p.Welcome | None = None
+        self.reconnects = 0
+        self.on_connection: Callable[[str], None] = lambda _what: None
+        self._link: SocketLink | None = None
+        self._session = Session(Role.CLIENT, max_frame=CLIENT_FRAME)
+        self._tickets: OrderedDict[int, Ticket] = OrderedDict()
+        self._claims = Claims()
+        self._sequence = 0
+        self._next_handle = 1
+        self._next_stream = 1
+        self._next_request = 1
+        self._streams: dict[int, Observation] = {}
+        self._requests: dict[int, _Question] = {}
+        self._out = bytearray()
+        self._kick = trio.Event()
+        self._room = trio.Event()
+        self._connected = trio.Event()
+        self._closed: DataspaceError | None = None
+
+    # -- verbs ----------------------------------------------------------------------------------------
+
+    async def assert_(self, value: object) -> Claim:
+        """Asserts a fact and waits until that is on disk; the fact lasts as long as its owner keeps it up."""
+        draft = self.draft()
+        claim = draft.assert_(freeze(value))
+        await self.commit(draft)
+        return claim
+
+    async def retract(self, claim: Claim | int) -> int:
+        """Ends a claim; the epoch in which it ended."""
+        draft = self.draft()
+        draft.retract(claim)
+        return await self.commit(draft)
+
+    async def replace(self, claim: Claim | int, value: object) -> Claim:
+        """Asserts a fact and ends a claim in one turn, so that nobody sees a moment without either."""
+        draft = self.draft()
+        after = draft.replace(claim, freeze(value))
+        await self.commit(draft)
+        return after
+
+    async def send(self, value: object) -> int:
+        """Sends a message; its epoch."""
+        draft = self.draft()
+        draft.send(freeze(value))
+        return await self.commit(draft)
+
+    @asynccontextmanager
+    async def asserting(self, value: object) -> AsyncIterator[Claim]:
+        """Asserts a fact for as long as the block runs."""
+        claim = await self.assert_(value)
+        try:
+            yield claim
+        finally:
+            with trio.move_on_after(1.0) as patience:
+                patience.shield = True
+                if self._closed is None:
+                    await self.retract(claim)
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[Draft]:
+        """Collects actions and commits them as one turn at the end of the block, or none on an error.
+
+        ``draft.epoch`` is its epoch afterwards.
+        """
+        draft = self.draft()
+        yield draft
+        draft.epoch = await self.commit(draft)
+
+    def draft(self) -> Draft:
+        """An empty turn to fill by hand; ``submit`` or ``commit`` takes it."""
+        return Draft(self._next_handle)
+
+    async def commit(self, draft: Draft) -> int:
+        """Submits a turn and waits for its epoch; raises ``Refused`` and nothing has happened."""
+        return await (await self.submit(draft)).wait()
+
+    async def submit(self, draft: Draft | Sequence[p.Action]) -> Ticket:
+        """Sends a turn without waiting for its answer; waits only while too many are on their way."""
+        while len(self._tickets) >= IN_FLIGHT:
+            self._check_open()
+            self._flush()
+            self._room = trio.Event()
+            await self._room.wait()
+        return self.submit_nowait(draft)
+
+    def submit_nowait(self, draft: Draft | Sequence[p.Action]) -> Ticket:
+        """Sends a turn at once, or as soon as there is a connection again; see ``submit`` for its bound."""
+        self._check_open()
+        if isinstance(draft, Draft):
+            self._next_handle = max(self._next_handle, draft.next_handle)
+            actions = tuple(draft.actions)
+        else:
+            actions = tuple(draft)
+        self._sequence += 1
+        ticket = Ticket(self._sequence, self.owner, actions)
+        data = self._session.send(self._turn_of(ticket)) if self._link is not None else b""
+        alone = not self._tickets
+        self._tickets[ticket.sequence] = ticket
+        if data:
+            self._write(data, at_once=alone)
+        return ticket
+
+    def observe(
+        self,
+        pattern: Pattern | str,
+        *,
+        snapshot: bool = True,
+        after: int | None = None,
+        upto: int | None = None,
+        quiet: bool = False,
+        durable: bool = False,
+    ) -> Observation:
+        """The changes of a pattern, given as text or as a pattern.
+
+        First the state (``snapshot=False``: only what happens from now on), then every change.  With
+        ``after`` it begins with what followed that epoch, from the log; ``upto`` ends it after an epoch.
+        ``quiet`` asserts no interest; ``durable`` shows an epoch only when it is on disk.
+        """
+        form = parse_pattern(pattern) if isinstance(pattern, str) else pattern
+        return Observation(
+            self, form, snapshot=snapshot, after=after, upto=upto, quiet=quiet, durable=durable
+        )
+
+    async def matches(self, pattern: Pattern | str) -> list[tuple[Value, ...]]:
+        """What matches a pattern now, once, as rows of captures."""
+        async with self.observe(pattern, quiet=True) as observation:
+            state = await observation.next_epoch()
+            return state.added if state is not None else []
+
+    async def sync(self) -> int:
+        """Waits until everything that was sent before has been handled and is on disk; the newest epoch."""
+        return int(await self.request("sync", Map()))  # type: ignore[call-overload, no-any-return]
+
+    async def status(self) -> Map:
+        """What the daemon says of itself."""
+        answer = await self.request("status", Map())
+        assert isinstance(answer, Map)  # by WIRE.md
+        return answer
+
+    async def request(self, verb: str, arguments: Map) -> Value:
+        """Asks one of the requests of WIRE.md; raises ``Refused`` where it is denied."""
+        self._check_open()
+        await self._connected.wait()
+        question = _Question()
+        number, self._next_request = self._next_request, self._next_request + 1
+        self._requests[number] = question
+        try:
+            self._write(self._session.send(p.Request(number, verb, arguments)), at_once=True)
+            return await question.wait()
+        finally:
+            self._requests.pop(number, None)
+
+    async def drain(self, timeout: float = 10.0) -> None:
+        """Waits until every turn has its answer, or for so many seconds."""
+        with trio.move_on_after(timeout):
+            for ticket in list(self._tickets.values()):
+                await ticket.settled()
+
+    @property
+    def sequence(self) -> int:
+        """The number of the newest turn of this client: at first, of the last one that the daemon knows."""
+        return self._sequence
+
+    @property
+    def in_flight(self) -> int:
+        """Turns that have no answer yet."""
+        return len(self._tickets)
+
+    # -- for observations -----------------------------------------------------------------------------
+
+    def open_stream(self, observation: Observation, spec: Map, items: int, size: int) -> int | None:
+        """Opens a stream, at once or when the connection is back; its number."""
+        self._check_open()
+        number, self._next_stream = self._next_stream, self._next_stream + 1
+        self._streams[number] = observation
+        if self._link is not None:
+            opening = p.Open(number, Map({"space": self.space, **dict(spec.pairs())}), items, size)
+            self._write(self._session.send(opening), at_once=True)
+        return number
+
+    def say_on_stream(self, packet: p.Ask) -> None:
+        """Sends an ask."""
+        if self._link is not None and packet.stream in self._streams:
+            self._write(self._session.send(packet), at_once=False)
+
+    def drop_stream(self, number: int) -> None:
+        """Ends a stream without waiting."""
+        if self._streams.pop(number, None) is not None and self._link is not None:
+            self._write(self._session.send(p.Abort(number, "", False)), at_once=False)
+
+    # -- the connection's life ------------------------------------------------------------------------
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Keeps the connection up until cancelled; the first one must succeed."""
+        started = False
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._write_rest)
+                attempt = 0
+                while True:
+                    try:
+                        await self._connect()
+                    except (Unreachable, Broken):
+                        if not started:
+                            raise
+                        await trio.sleep(_PAUSES[min(attempt, len(_PAUSES) - 1)] * (0.5 + random.random()))  # noqa: S311
+                        attempt += 1
+                        continue
+                    attempt = 0
+                    if started:
+                        self.reconnects += 1
+                    self.on_connection("connected")
+                    if not started:
+                        started = True
+                        task_status.started()
+                    await self._read()
+                    self._lose()
+        except ProtocolError as error:
+            self._shut(error)
+            if not started:
+                raise
+        finally:
+            self._shut(Closed(f"the connection to {self.address.url} is closed"))
+
+    async def _connect(self) -> None:
+        """Says hello, waits for the welcome, and puts everything back as it was."""
+        link = await open_link(self.address, timeout=CONNECT_SECONDS)
+        self._session = Session(Role.CLIENT, max_frame=CLIENT_FRAME)
+        try:
+            with trio.move_on_after(CONNECT_SECONDS):
+                hello = p.Hello(p.VERSION, self.client, self.name, Map())
+                link.send_nowait(self._session.send(hello))
+                while chunk := await link.receive():
+                    for packet in self._session.feed(chunk):
+                        if isinstance(packet, p.Welcome):
+                            self._resume(link, packet)
+                            return
+                        if isinstance(packet, p.Bye):
+                            raise ProtocolError(packet.code, packet.text)
+            raise Broken(f"no welcome from {self.address.url}")
+        except BaseException:
+            link.close()
+            raise
+
+    def _resume(self, link: SocketLink, welcome: p.Welcome) -> None:
+        first = self.welcome is None
+        self.welcome = welcome
+        self._out.clear()
+        self._link = link
+        self._connected.set()
+        if first:
+            self._sequence = welcome.sequence
+        self._send_again(welcome.sequence)
+        for number, observation in list(self._streams.items()):
+            del self._streams[number]
+            observation.reopen()
+
+    def _send_again(self, applied: int) -> None:
+        """What the session claims is asserted anew, then all turns without an answer are sent again.
+
+        The daemon has applied the turns up to ``applied``; those after it get numbers that leave room for
+        the turn that asserts, since it knows none of them.
+        """
+        waiting = list(self._tickets.values())
+        done = [ticket for ticket in waiting if ticket.sequence <= applied]
+        fresh = [ticket for ticket in waiting if ticket.sequence > applied]
+        for ticket in done:
+            self._claims.apply(ticket)
+        again = self._claims.again()
+        if again:
+            for ticket in fresh:
+                ticket.sequence += 1
+            first = Ticket(applied + 1, "", again)
+            self._tickets = OrderedDict((t.sequence, t) for t in (*done, first, *fresh))
+            self._sequence = max(self._sequence + 1, applied + 1)
+        for ticket in self._tickets.values():
+            self._write(self._session.send(self._turn_of(ticket)), at_once=False)
+
+    async def _read(self) -> None:
+        link = self._link
+        assert link is not None  # connected
+        try:
+            while chunk := await link.receive():
+                for packet in self._session.feed(chunk):
+                    self._act(packet)
+        except ProtocolError as error:
+            self.on_connection(f"the daemon broke the protocol: {error}")
+
+    def _act(self, packet: p.Packet) -> None:
+        match packet:
+            case p.Values(stream, _first, values, _available):
+                observation = self._streams.get(stream)
+                if observation is not None:
+                    observation.arrive(values, self._session.size)
+            case p.Accepted(first, epochs):
+                for at, epoch in enumerate(epochs, first):
+                    self._settle(at, epoch)
+            case p.Refusal(sequence, code, text):
+                ticket = self._tickets.pop(sequence, None)
+                if ticket is not None:
+                    ticket.fail(Refused(code, text))
+                self._room.set()
+            case p.Done(stream):
+                observation = self._streams.pop(stream, None)
+                if observation is not None:
+                    observation.finish()
+            case p.Error(stream, code, text):
+                observation = self._streams.pop(stream, None)
+                if observation is not None:
+                    observation.fail(Refused(code, text))
+            case p.Answer(number, value):
+                self._requests.pop(number, _Question()).answer(value)
+            case p.Denied(number, code, text):
+                self._requests.pop(number, _Question()).fail(Refused(code, text))
+            case p.Ping(number):
+                self._write(self._session.send(p.Pong(number)), at_once=True)
+            case p.Bye(code, text) if code:
+                raise ProtocolError(code, text)
+            case _:
+                pass
+
+    def _settle(self, sequence: int, epoch: int) -> None:
+        ticket = self._tickets.pop(sequence, None)
+        if ticket is not None:
+            self._claims.apply(ticket)
+            ticket.accept(epoch)
+            self._room.set()
+
+    def _lose(self) -> None:
+        """The connection is gone; everything waits for the next one, but questions fail."""
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+        self._connected = trio.Event()
+        for question in self._requests.values():
+            question.fail(Broken(f"the connection to {self.address.url} was lost before the answer"))
+        self.on_connection("lost")
+
+    def _shut(self, error: DataspaceError) -> None:
+        if self._closed is not None:
+            return
+        self._closed = error
+        self._part()
+        for ticket in self._tickets.values():
+            ticket.fail(Closed(f"closed before turn {ticket.sequence} was answered"))
+        for observation in list(self._streams.values()):
+            observation.fail(error)
+        for question in self._requests.values():
+            question.fail(error)
+        self._connected.set()
+        self._room.set()
+
+    def _part(self) -> None:
+        """Says goodbye, if there is somebody to hear it."""
+        if self._link is not None:
+            if not self._session.parted:
+                try:
+                    self._link.send_nowait(bytes(self._out) + self._session.send(p.Bye("", "")))
+                except OSError:
+                    pass  # it is gone already
+            self._link.close()
+            self._link = None
+
+    def _check_open(self) -> None:
+        if self._closed is not None:
+            raise type(self._closed)(*self._closed.args)
+
+    # -- writing --------------------------------------------------------------------------------------
+
+    def _turn_of(self, ticket: Ticket) -> p.Turn:
+        return p.Turn(ticket.sequence, self.space, ticket.owner, ticket.actions)
+
+    def _write(self, data: bytes, *, at_once: bool) -> None:
+        """Hands bytes to the kernel now, or with what else is said before the next pause."""
+        self._out += data
+        if at_once:
+            self._flush()
+        else:
+            self._kick.set()
+
+    def _flush(self) -> None:
+        if self._link is not None and self._out:
+            try:
+                sent = self._link.send_nowait(self._out)
+            except OSError:
+                return  # the reader finds out
+            del self._out[:sent]
+            if self._out:
+                self._kick.set()
+
+    async def _write_rest(self) -> None:
+        while True:
+            await self._kick.wait()
+            self._kick = trio.Event()
+            self._flush()
+            while self._out and self._link is not None:
+                try:
+                    await self._link.wait_writable()
+                except (OSError, trio.ClosedResourceError):
+                    break  # the reader finds out
+                self._flush()
+
+
+class _Question:
+    """A request on its way."""
+
+    __slots__ = ("_done", "_error", "_value")
+
+    def __init__(self) -> None:
+        self._done = trio.Event()
+        self._error: DataspaceError | None = None
+        self._value: Value = None
+
+    async def wait(self) -> Value:
+        await self._done.wait()
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+    def answer(self, value: Value) -> None:
+        self._value = value
+        self._done.set()
+
+    def fail(self, error: DataspaceError) -> None:
+        self._error = error
+        self._done.set()
+
+
+@asynccontextmanager
+async def connect(
+    url: str | None = None,
+    *,
+    name: str = "",
+    owner: str = "",
+    client: str = "",
+    space: str = "main",
+) -> AsyncIterator[RemoteSpace]:
+    """A connection to a daemon, for as long as the block runs.
+
+    ``url`` is ``tcp://HOST:PORT`` (default: ``$DATASPACE_URL``, else the local default).  Facts belong to
+    the session and go with it; with ``owner`` they belong to that durable name and stay until retracted.
+    ``client`` is the identity that turns are numbered by: the owner's name if there is one, else random.
+    Raises ``Unreachable`` if nobody answers, ``ProtocolError`` if the daemon will not talk.
+    """
+    identity = client or (f"owner:{owner}" if owner else uuid.uuid4().hex)
+    remote = RemoteSpace(
+        parse_url(url or default_url()), name=name, client=identity, owner=owner, space=space
+    )
+    async with trio.open_nursery(strict_exception_groups=False) as nursery:
+        await nursery.start(remote.run)
+        try:
+            yield remote
+            await remote.drain()
+        finally:
+            nursery.cancel_scope.cancel()
+
+
+__all__ = ["RemoteSpace", "connect"]
