@@ -35,7 +35,7 @@ def test_a_pipe_gets_a_line_every_few_seconds_and_no_control_characters() -> Non
     display = Display(out)
     for tenth in range(100):
         display.show(Progress(changes=100, replayed=tenth), tenth / 10)
-    display.end(Progress(changes=100, replayed=100, counted=100))
+    display.end(Progress(changes=100, rows=90, replayed=100, counted=90))
     assert out.getvalue().splitlines() == [
         "replayed 0 %, counted 0 %, in the air: nobody yet",
         "replayed 50 %, counted 0 %, in the air: nobody yet",

@@ -1,0 +1,45 @@
+"""The format ``dataspace``: where Spark's planner gets its readers and writers from.
+
+One class serves batches and streams, in both directions; it reads the options and hands over.  Spark
+pickles it by name, so whoever runs it needs this package to be importable.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from relay.spark.options import read_options, sink_options, source_pattern, stream_options
+from relay.spark.schema import inferred
+from relay.spark.sink import BatchSink, StreamSink
+from relay.spark.source import ChangesReader, ChangesStream
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+    from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
+
+
+class Dataspace(DataSource):
+    """``format("dataspace")``."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "dataspace"
+
+    def schema(self) -> StructType:
+        """What the pattern makes; Spark does not ask when the user gave a schema."""
+        return inferred(source_pattern(self.options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return ChangesReader(read_options(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return ChangesStream(stream_options(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return BatchSink(sink_options(self.options), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        return StreamSink(sink_options(self.options), schema, overwrite)

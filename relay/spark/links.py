@@ -1,0 +1,98 @@
+"""Links: connections that are kept between tasks, and patience with a daemon that is away for a moment.
+
+Spark unpickles a new reader for every task, but runs the tasks in processes that live on.  So links are
+kept by the module, by process and address, and lent to one user at a time.  A daemon that restarts breaks
+them all; whoever meets that tries again, on a new link and with growing pauses, for as long as its query
+said, and only then fails.
+
+Always: a link that did not come back in good order is closed, never lent again; no lock is needed, since
+a worker runs one task at a time and a forked child has another process number.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, TypeVar
+
+from dataspace.client.blocking_link import Link
+from dataspace.errors import Broken, Unreachable
+
+T = TypeVar("T")
+
+log: Final = logging.getLogger("dataspace.spark")
+
+FIRST_PAUSE: Final = 0.05
+LONGEST_PAUSE: Final = 1.0
+KEPT: Final = 4
+"""Idle links that a process keeps for one address."""
+
+_idle: Final[dict[tuple[int, str], list[Link]]] = {}
+
+
+@contextmanager
+def lent(url: str) -> Iterator[Link]:
+    """A link to a daemon, kept afterwards unless its user failed or left early.
+
+    Raises ``Unreachable`` when nobody answers.
+    """
+    idle = _idle.setdefault((os.getpid(), url), [])
+    link = idle.pop() if idle else Link(url, name="spark")
+    returned = False
+    try:
+        yield link
+        returned = True
+    finally:
+        if returned and len(idle) < KEPT:
+            idle.append(link)
+        else:
+            link.close()
+
+
+def close_idle() -> None:
+    """Closes the links that this process keeps."""
+    for (pid, _), idle in _idle.items():
+        while pid == os.getpid() and idle:
+            idle.pop().close()
+
+
+class Patience:
+    """How much longer a daemon may be away: ``bound`` seconds since it last answered."""
+
+    def __init__(self, url: str, bound: float) -> None:
+        self._url, self._bound = url, bound
+        self.answered()
+
+    def answered(self) -> None:
+        """The daemon is there: the time starts anew."""
+        self._until: float | None = None
+        self._pause = 0.0
+
+    def spent(self, error: Broken | Unreachable) -> None:
+        """Waits before another try; raises ``Unreachable`` once the daemon has been away for too long.
+
+        The first try comes at once: a kept link that broke says nothing about the daemon of now.
+        """
+        now = time.monotonic()
+        if self._until is None:
+            self._until = now + self._bound
+        if now + self._pause > self._until:
+            raise Unreachable(f"no daemon at {self._url} for {self._bound:g} s (connectTimeout): {error}")
+        if self._pause:
+            log.warning("no daemon at %s (%s), trying again in %.2g s", self._url, error, self._pause)
+            time.sleep(self._pause)
+        self._pause = min(max(2 * self._pause, FIRST_PAUSE), LONGEST_PAUSE)
+
+
+def asked(url: str, bound: float, question: Callable[[Link], T]) -> T:
+    """The answer to a question that may be asked again, however often the link breaks within ``bound`` s."""
+    patience = Patience(url, bound)
+    while True:
+        try:
+            with lent(url) as link:
+                return question(link)
+        except (Broken, Unreachable) as error:
+            patience.spent(error)

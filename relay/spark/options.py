@@ -1,0 +1,249 @@
+"""Options: what may be said in ``.option(name, value)``, and what it means?
+
+Spark hands every source and sink a bag of strings, to which it adds some of its own.  They become a
+frozen record here, on the driver, so that nothing further in has to guess; apart from the source and
+the sink because both share the rules, and because the rules can then be tested without Spark.
+
+Always: names are camelCase and told apart without regard to case; a name that nobody knows fails and
+is answered with the nearest one that somebody does; a value that makes no sense fails and is answered
+with those that do.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias, TypeVar
+
+from dataspace.errors import UsageError
+
+DEFAULT_URL: Final = "tcp://127.0.0.1:7377"
+
+T = TypeVar("T")
+D = TypeVar("D")
+
+Start: TypeAlias = Literal["snapshot", "latest", "earliest"] | int
+"""Where a stream begins: a state and what follows, or the changes after a point."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """How a streaming query reads: whom, what, from where, how much at a time."""
+
+    url: str
+    pattern: str
+    start: Start
+    max_epochs: int | None
+    fail_on_loss: bool
+    connect_timeout: float
+    poll_timeout: float
+    batch_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """How a batch reads: the changes of ``first`` to ``last``, or the state at ``as_of``; epochs, inclusive."""
+
+    url: str
+    pattern: str
+    first: Literal["earliest"] | int
+    last: Literal["latest"] | int
+    as_of: Literal["latest"] | int | None
+    fail_on_loss: bool
+    connect_timeout: float
+    batch_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """How rows become facts, and whose they are.
+
+    Exactly one of ``template`` and ``label`` is given.  ``application`` and ``version`` make a batch
+    write repeatable: the same pair is published once.
+    """
+
+    url: str
+    template: str | None
+    label: str | None
+    writer: str | None
+    connect_timeout: float
+    application: str | None
+    version: int | None
+
+
+def stream_options(given: Mapping[str, str]) -> StreamOptions:
+    """The options of ``readStream``; raises ``UsageError`` for a name or a value that nobody knows.
+
+    >>> stream_options({"pattern": "present($who:str)", "startingEpoch": "12"}).start
+    12
+    """
+    read = _Reading(given, _STREAM_NAMES, "readStream")
+    return StreamOptions(
+        url=_url(read),
+        pattern=read.needed("pattern", "such as 'present($who:str)'"),
+        start=read.value("startingEpoch", _start, "snapshot"),
+        max_epochs=read.value("maxEpochsPerTrigger", _count, None),
+        fail_on_loss=read.value("failOnDataLoss", _flag, True),
+        connect_timeout=read.value("connectTimeout", seconds, 30.0),
+        poll_timeout=read.value("pollTimeout", seconds, 0.25),
+        batch_rows=read.value("arrowBatchRows", _count, 10_000),
+    )
+
+
+def read_options(given: Mapping[str, str]) -> ReadOptions:
+    """The options of ``spark.read``; raises ``UsageError`` as ``stream_options`` does."""
+    read = _Reading(given, _READ_NAMES, "read")
+    as_of = read.value("asOfEpoch", _last, None)
+    if as_of is not None and (read.has("startingEpoch") or read.has("endingEpoch")):
+        raise UsageError("asOfEpoch asks for a state, startingEpoch and endingEpoch for changes: give one kind")
+    return ReadOptions(
+        url=_url(read),
+        pattern=read.needed("pattern", "such as 'present($who:str)'"),
+        first=read.value("startingEpoch", _first, "earliest"),
+        last=read.value("endingEpoch", _last, "latest"),
+        as_of=as_of,
+        fail_on_loss=read.value("failOnDataLoss", _flag, True),
+        connect_timeout=read.value("connectTimeout", seconds, 30.0),
+        batch_rows=read.value("arrowBatchRows", _count, 10_000),
+    )
+
+
+def sink_options(given: Mapping[str, str]) -> SinkOptions:
+    """The options of ``writeStream`` and ``write``; raises ``UsageError`` as ``stream_options`` does."""
+    read = _Reading(given, _SINK_NAMES, "write")
+    template, label = read.text("template"), read.text("label")
+    if (template is None) == (label is None):
+        raise UsageError("a sink needs either a template such as 'airborne($origin, $n)' or a label")
+    application, version = read.text("txnAppId"), read.value("txnVersion", _epoch, None)
+    if (application is None) != (version is None):
+        raise UsageError("txnAppId and txnVersion go together: a name, and a number that rises with every write")
+    return SinkOptions(
+        url=_url(read),
+        template=template,
+        label=label,
+        writer=read.text("writer"),
+        connect_timeout=read.value("connectTimeout", seconds, 30.0),
+        application=application,
+        version=version,
+    )
+
+
+def source_pattern(given: Mapping[str, str]) -> str:
+    """The pattern alone, when it is not known yet whether a stream or a batch will read."""
+    names = tuple(dict.fromkeys((*_STREAM_NAMES, *_READ_NAMES)))
+    return _Reading(given, names, "read and readStream").needed("pattern", "such as 'present($who:str)'")
+
+
+_SHARED: Final = ("url", "path", "connectTimeout")
+_SOURCE: Final = (*_SHARED, "pattern", "startingEpoch", "failOnDataLoss", "arrowBatchRows")
+_STREAM_NAMES: Final = (*_SOURCE, "maxEpochsPerTrigger", "pollTimeout")
+_READ_NAMES: Final = (*_SOURCE, "endingEpoch", "asOfEpoch")
+_SINK_NAMES: Final = (*_SHARED, "template", "label", "writer", "txnAppId", "txnVersion")
+_SPARKS_OWN: Final = frozenset(["checkpointlocation", "queryname", "outputmode", "failonunsupportedread"])
+"""Options that Spark keeps beside ours in the same bag, lower-cased."""
+
+
+class _Reading:
+    """One bag of options, checked against the names that its user may say."""
+
+    def __init__(self, given: Mapping[str, str], known: tuple[str, ...], verb: str) -> None:
+        self._given = {name.lower(): value for name, value in given.items()}
+        names = {name.lower(): name for name in known}
+        for name in given:
+            if name.lower() not in names and name.lower() not in _SPARKS_OWN:
+                raise UsageError(_unknown(name, known, verb))
+
+    def has(self, name: str) -> bool:
+        return name.lower() in self._given
+
+    def text(self, name: str) -> str | None:
+        """The option as it was given; an empty one counts as not given."""
+        return self._given.get(name.lower()) or None
+
+    def needed(self, name: str, example: str) -> str:
+        text = self.text(name)
+        if text is None:
+            raise UsageError(f"option {name} is missing: give it with .option({name!r}, …), {example}")
+        return text
+
+    def value(self, name: str, meaning: Callable[[str], T], default: D) -> T | D:
+        text = self.text(name)
+        if text is None:
+            return default
+        try:
+            return meaning(text.strip())
+        except ValueError as error:
+            raise UsageError(f"option {name} is {text!r}, allowed are {error}") from None
+
+
+def _unknown(name: str, known: tuple[str, ...], verb: str) -> str:
+    folded = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.5)
+    hint = f"; did you mean {folded[near[0]]}?" if near else ""
+    listed = ", ".join(sorted(each for each in known if each != "path"))
+    return f"option {name} is unknown to dataspace {verb}{hint} (known are {listed})"
+
+
+def _url(read: _Reading) -> str:
+    """The daemon's address: ``url``, or what ``load()`` was given, or DATASPACE_URL, or the default."""
+    url, path = read.text("url"), read.text("path")
+    if url is not None and path is not None and url != path:
+        raise UsageError(f"the daemon is named twice, as url {url!r} and as path {path!r}")
+    return url or path or os.environ.get("DATASPACE_URL") or DEFAULT_URL
+
+
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0}
+
+
+def seconds(text: str) -> float:
+    """A span of time, as in ``30``, ``30s``, ``250ms``, ``2m``, in seconds."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m)?", text)
+    if found is None:
+        raise ValueError("spans such as 30s, 250ms or 2m")
+    return float(found[1]) * _UNITS[found[2] or "s"]
+
+
+def _count(text: str) -> int:
+    if not re.fullmatch(r"0*[1-9]\d{0,17}", text):
+        raise ValueError("whole numbers from 1 on")
+    return int(text)
+
+
+def _epoch(text: str) -> int:
+    if not re.fullmatch(r"\d{1,18}", text):
+        raise ValueError("whole numbers from 0 on")
+    return int(text)
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("true and false")
+    return text.lower() == "true"
+
+
+def _start(text: str) -> Start:
+    match text.lower():
+        case "snapshot" | "latest" | "earliest" as word:
+            return word
+        case _ if re.fullmatch(r"\d{1,18}", text):
+            return int(text)
+    raise ValueError("snapshot, latest, earliest and epoch numbers")
+
+
+def _first(text: str) -> Literal["earliest"] | int:
+    if text.lower() == "earliest":
+        return "earliest"
+    if re.fullmatch(r"\d{1,18}", text):
+        return int(text)
+    raise ValueError("earliest and epoch numbers (for a state instead of changes there is asOfEpoch)")
+
+
+def _last(text: str) -> Literal["latest"] | int:
+    if text.lower() == "latest":
+        return "latest"
+    if re.fullmatch(r"\d{1,18}", text):
+        return int(text)
+    raise ValueError("latest and epoch numbers")

@@ -1,0 +1,214 @@
+"""The sink: a micro-batch becomes one turn, once, however often it is tried.
+
+Executors stage what their rows assert, retract or send at the daemon, each attempt of a task under keys
+of its own; nobody sees any of it.  When all tasks are done the driver publishes the attempts that Spark
+kept, as one turn that carries the query's id and the number of the batch.  The daemon remembers that pair
+in the same transaction, so a batch that Spark runs again after a crash changes nothing.
+
+The writer that stages, the one that commits and the one of the next batch are three objects in as many
+processes: what the commit must know travels in the messages.
+
+Always: nothing is visible before ``commit``; a batch is one epoch or none; what a losing or forgotten
+attempt staged is discarded with its batch.  The query id belongs to the checkpoint: a new checkpoint
+under the same ``writer`` is a new sequence of batches, not a replay.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from dataspace.errors import DataspaceError, InternalError, UsageError
+from relay.faults import reach
+from relay.spark.facts import Facts, Operation
+from relay.spark.links import asked
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from dataspace.client.blocking_link import Link
+    from relay.spark.options import SinkOptions
+
+Key: TypeAlias = tuple[str, ...]
+
+CHUNK_ROWS: Final = 2_000
+CHUNK_BYTES: Final = 512 * 1024
+"""How much is staged at once: a frame is limited in bytes and in elements."""
+
+
+@dataclass(frozen=True)
+class Batch(WriterCommitMessage):
+    """Which batch of which application this is: what a replay is recognized by."""
+
+    application: str
+    number: int
+
+    @property
+    def prefix(self) -> Key:
+        """What the keys of everything staged for this batch begin with."""
+        return (self.application, str(self.number))
+
+
+@dataclass(frozen=True)
+class Staged(WriterCommitMessage):
+    """What one task staged: its batch, and the keys in the order of its rows."""
+
+    batch: Batch
+    keys: tuple[Key, ...]
+
+
+class StreamSink(DataSourceStreamArrowWriter):
+    """What a streaming query writes with; Spark makes one for each batch, and others to commit it."""
+
+    def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
+        if options.application is not None:
+            raise UsageError("txnAppId and txnVersion are for batch writes: a stream has its query id and batches")
+        self._options = options
+        self._facts = facts(options, schema)
+        self._overwrite = overwrite
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        return stage(self._options, self._facts, _running_batch(), iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        staged = _staged(messages)
+        if not staged:  # a result without partitions: nothing was staged, nor is there an id to say so under
+            return
+        batch = staged[0].batch
+        publish(self._options, batch, staged, owner=f"spark:{batch.application}", replace=self._overwrite)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        discard(self._options, _staged(messages))
+
+
+class BatchSink(DataSourceArrowWriter):
+    """What ``df.write`` writes with; it travels to the executors and back to the commit."""
+
+    def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
+        if overwrite and options.writer is None:
+            raise UsageError("overwrite replaces the whole set of a writer: say whose, with option writer")
+        self._options = options
+        self._facts = facts(options, schema)
+        self._overwrite = overwrite
+        self._batch = Batch(options.application or secrets.token_hex(16), options.version or 0)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        return stage(self._options, self._facts, self._batch, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        publish(self._options, self._batch, _staged(messages), owner="spark", replace=self._overwrite)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        discard(self._options, [Staged(self._batch, ())])
+
+
+def facts(options: SinkOptions, schema: StructType) -> Facts:
+    """How rows of a schema become facts."""
+    return Facts(schema, template=options.template, label=options.label)
+
+
+def stage(options: SinkOptions, facts: Facts, batch: Batch, rows: Iterator[pa.RecordBatch]) -> Staged:
+    """Stages the rows of one task, in chunks; on an executor.
+
+    The keys hold a random word, because the number of an attempt begins anew with every start of the
+    query: what an attempt of a killed run left behind never mixes with this one's.
+    """
+    reach("spark-before-stage")
+    attempt = (*batch.prefix, *_attempt(), secrets.token_hex(8))
+    keys: list[Key] = []
+    try:
+        for chunk in _chunks(rows):
+            keys.append((*attempt, str(len(keys))))
+            _stage_chunk(options, keys[-1], facts.operations(chunk))
+    except DataspaceError:
+        asked(options.url, options.connect_timeout, lambda link: link.discard(attempt))
+        raise
+    reach("spark-after-stage")
+    return Staged(batch, tuple(keys))
+
+
+def publish(
+    options: SinkOptions, batch: Batch, staged: Sequence[Staged], *, owner: str, replace: bool
+) -> int | None:
+    """Publishes a batch as one turn, and answers with its epoch; the same batch again changes nothing.
+
+    ``owner`` is whose the facts are where the options name no writer.  A batch without rows makes no turn
+    unless it replaces.
+    """
+    keys = [key for each in staged for key in each.keys]
+    owner = f"durable:{options.writer or owner}"
+    client, sequence = f"spark:{batch.application}", batch.number + 1
+
+    def turn(link: Link) -> int | None:
+        epoch = None
+        if keys or replace:
+            epoch = link.publish(keys, client=client, sequence=sequence, owner=owner, replace=replace)
+        return epoch
+
+    reach("spark-before-commit")
+    epoch = asked(options.url, options.connect_timeout, turn)
+    reach("spark-after-commit")
+    asked(options.url, options.connect_timeout, lambda link: link.discard(batch.prefix))
+    return epoch
+
+
+def discard(options: SinkOptions, staged: Sequence[Staged]) -> None:
+    """Discards everything that was staged for the batch of some messages."""
+    for prefix in {each.batch.prefix for each in staged}:
+        asked(options.url, options.connect_timeout, lambda link, prefix=prefix: link.discard(prefix))
+
+
+def _stage_chunk(options: SinkOptions, key: Key, operations: Sequence[Operation]) -> None:
+    """Stages one chunk; a link that broke may have carried it or not, so trying again begins anew."""
+    tried = False
+
+    def turn(link: Link) -> None:
+        nonlocal tried
+        if tried:
+            link.discard(key)
+        tried = True
+        link.stage(key, operations)
+
+    asked(options.url, options.connect_timeout, turn)
+
+
+def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Record batches cut to what one frame can carry."""
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        rows = max(1, min(CHUNK_ROWS, CHUNK_BYTES * batch.num_rows // max(1, batch.nbytes)))
+        for at in range(0, batch.num_rows, rows):
+            yield batch.slice(at, rows)
+
+
+def _running_batch() -> Batch:
+    """The batch of the task that runs here."""
+    context = TaskContext.get()
+    query = context and context.getLocalProperty("sql.streaming.queryId")
+    number = context and context.getLocalProperty("streaming.sql.batchId")
+    if not query or not number:
+        raise InternalError("Spark does not say which query and batch this task belongs to")
+    return Batch(query, int(number))
+
+
+def _attempt() -> Key:
+    context = TaskContext.get()
+    if context is None:
+        return ("0", "0")
+    return (str(context.partitionId()), str(context.attemptNumber()))
+
+
+def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
+    """The messages of the tasks that came to their end; None stands for one that did not."""
+    return [message for message in messages if isinstance(message, Staged)]

@@ -1,0 +1,127 @@
+"""Options mean what they say, and what means nothing is refused with what would have."""
+
+from __future__ import annotations
+
+import pytest
+
+from dataspace.errors import UsageError
+from relay.spark.options import (
+    DEFAULT_URL,
+    read_options,
+    seconds,
+    sink_options,
+    source_pattern,
+    stream_options,
+)
+
+P = {"pattern": "p($)"}
+
+
+def test_a_stream_starts_with_a_snapshot_unless_told_otherwise() -> None:
+    assert stream_options(P).start == "snapshot"
+    assert stream_options(P | {"startingEpoch": "LATEST"}).start == "latest"
+    assert stream_options(P | {"startingEpoch": "007"}).start == 7
+
+
+def test_a_batch_reads_all_changes_unless_told_otherwise() -> None:
+    read = read_options(P)
+    assert (read.first, read.last, read.as_of) == ("earliest", "latest", None)
+
+
+def test_names_are_told_apart_without_regard_to_case() -> None:
+    assert stream_options(P | {"MAXEPOCHSPERTRIGGER": "5"}).max_epochs == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("startingepochs", "startingEpoch"),
+        ("startingOffset", "startingEpoch"),
+        ("maxEpochPerTrigger", "maxEpochsPerTrigger"),
+        ("failOnLoss", "failOnDataLoss"),
+        ("patern", "pattern"),
+        ("uri", "url"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_nearest(name: str, nearest: str) -> None:
+    with pytest.raises(UsageError, match=f"option {name} is unknown.*did you mean {nearest}\\?"):
+        stream_options(P | {name: "1"})
+
+
+def test_an_option_of_another_verb_is_unknown() -> None:
+    with pytest.raises(UsageError, match="asOfEpoch is unknown to dataspace readStream"):
+        stream_options(P | {"asOfEpoch": "3"})
+    with pytest.raises(UsageError, match="known are .*template"):
+        sink_options({"label": "p", "pattern": "p($)"})
+
+
+def test_sparks_own_options_pass() -> None:
+    stream_options(P | {"checkpointLocation": "/x", "queryName": "q"})
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "allowed"),
+    [
+        ("startingEpoch", "soon", "snapshot, latest, earliest and epoch numbers"),
+        ("startingEpoch", "-1", "epoch numbers"),
+        ("startingEpoch", "9" * 30, "epoch numbers"),
+        ("maxEpochsPerTrigger", "0", "whole numbers from 1 on"),
+        ("failOnDataLoss", "perhaps", "true and false"),
+        ("connectTimeout", "soon", "spans such as 30s"),
+        ("arrowBatchRows", "1.5", "whole numbers"),
+    ],
+)
+def test_a_value_that_means_nothing_is_answered_with_those_that_do(
+    option: str, value: str, allowed: str
+) -> None:
+    with pytest.raises(UsageError, match=f"option {option} is .*allowed are .*{allowed}"):
+        stream_options(P | {option: value})
+
+
+def test_a_state_and_a_range_are_not_asked_for_together() -> None:
+    assert read_options(P | {"asOfEpoch": "latest"}).as_of == "latest"
+    with pytest.raises(UsageError, match="one kind"):
+        read_options(P | {"asOfEpoch": "3", "endingEpoch": "4"})
+    with pytest.raises(UsageError, match="there is asOfEpoch"):
+        read_options(P | {"startingEpoch": "snapshot"})
+
+
+def test_a_pattern_is_needed() -> None:
+    with pytest.raises(UsageError, match="option pattern is missing"):
+        stream_options({})
+    with pytest.raises(UsageError, match="option pattern is missing"):
+        source_pattern({"url": "tcp://a:1"})
+
+
+def test_the_schema_is_asked_for_with_options_of_either_verb() -> None:
+    assert source_pattern(P | {"asOfEpoch": "3"}) == source_pattern(P | {"pollTimeout": "1"}) == "p($)"
+
+
+def test_the_address_comes_from_the_option_the_path_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DATASPACE_URL", raising=False)
+    assert stream_options(P).url == DEFAULT_URL
+    monkeypatch.setenv("DATASPACE_URL", "tcp://env:1")
+    assert stream_options(P).url == "tcp://env:1"
+    assert stream_options(P | {"path": "tcp://path:1"}).url == "tcp://path:1"
+    assert stream_options(P | {"url": "tcp://url:1"}).url == "tcp://url:1"
+    with pytest.raises(UsageError, match="named twice"):
+        stream_options(P | {"url": "tcp://url:1", "path": "tcp://path:1"})
+
+
+def test_a_sink_has_a_template_or_a_label() -> None:
+    assert sink_options({"template": "p($x)"}).template == "p($x)"
+    assert sink_options({"label": "p"}).label == "p"
+    for given in ({}, {"template": "p($x)", "label": "p"}):
+        with pytest.raises(UsageError, match="either a template"):
+            sink_options(given)
+
+
+def test_a_repeatable_write_names_its_application_and_its_version() -> None:
+    options = sink_options({"label": "p", "txnAppId": "a", "txnVersion": "0"})
+    assert (options.application, options.version) == ("a", 0)
+    with pytest.raises(UsageError, match="go together"):
+        sink_options({"label": "p", "txnAppId": "a"})
+
+
+def test_spans_of_time_have_units() -> None:
+    assert [seconds(text) for text in ("30", "250ms", "1.5s", "2m")] == [30.0, 0.25, 1.5, 120.0]

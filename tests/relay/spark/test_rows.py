@@ -1,0 +1,128 @@
+"""Rows are exactly the changes of epochs, in their order and with their types."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.types import StructType
+
+from dataspace.client.changes import EpochChanges
+from index.values import Record, Value
+from relay.spark.rows import Misfit, batches, without
+from relay.spark.schema import columns, inferred
+
+Rows = Sequence[tuple[Value, ...]]
+
+
+def part(
+    number: int, added: Rows = (), messages: Rows = (), removed: Rows = (), *, snapshot: bool = False
+) -> EpochChanges:
+    """One part of an epoch that was made ``number`` microseconds after 1970."""
+    made = EpochChanges(number, number, number, (), snapshot=snapshot)
+    made.added, made.messages, made.removed = list(added), list(messages), list(removed)
+    return made
+
+
+def table(pattern: str, *parts: EpochChanges, rows: int = 100) -> list[tuple[object, ...]]:
+    """All rows of some parts, as plain tuples without the time."""
+    made = batches(parts, columns(pattern, inferred(pattern)), rows)
+    dicts = [row for batch in made for row in batch.drop_columns("_epoch_timestamp").to_pylist()]
+    return [tuple(row.values()) for row in dicts]
+
+
+def test_an_epoch_is_additions_then_messages_then_removals() -> None:
+    whole = part(3, added=[("a",), ("b",)], messages=[("c",)], removed=[("d",)])
+    assert table("p($x:str)", whole) == [
+        ("a", "insert", 3, 0),
+        ("b", "insert", 3, 1),
+        ("c", "message", 3, 2),
+        ("d", "delete", 3, 3),
+    ]
+
+
+def test_a_snapshot_is_inserts_of_its_epoch_and_the_next_epoch_counts_anew() -> None:
+    parts = [part(3, added=[("a",)], snapshot=True), part(4, removed=[("a",)])]
+    assert table("p($x:str)", *parts) == [("a", "insert", 3, 0), ("a", "delete", 4, 0)]
+
+
+def test_an_epoch_in_several_parts_goes_on_counting_across_batches() -> None:
+    parts = [part(3, added=[(at,)]) for at in range(5)] + [part(3, removed=[(9,)])]
+    made = table("p($n:int)", *parts, rows=2)
+    assert [row[-1] for row in made] == [0, 1, 2, 3, 4, 5]
+
+
+def test_batches_have_the_size_that_was_asked_for() -> None:
+    parts = [part(at + 1, added=[(at,)]) for at in range(7)]
+    made = list(batches(parts, columns("p($n:int)", inferred("p($n:int)")), 3))
+    assert [batch.num_rows for batch in made] == [3, 3, 1]
+
+
+def test_types_and_nullability_are_those_of_the_schema() -> None:
+    pattern = "p($s:str, $i:int, $f:float, $b:bool, $y:bytes, $t:time, $x)"
+    made = columns(pattern, inferred(pattern))
+    time = datetime(2026, 1, 1, 12, 0, 0, 5, tzinfo=UTC)
+    (batch,) = batches([part(1, added=[("s", -1, 1.5, True, b"y", time, Record("r", 1))])], made, 10)
+    assert batch.schema.equals(made.arrow)
+    assert tuple(batch.to_pylist()[0].values())[:6] == ("s", -1, 1.5, True, b"y", time)
+    assert batch.column("x").to_pylist() == ['{"@":"r","fields":[1]}']
+    assert batch.column("_epoch_timestamp").cast(pa.int64()).to_pylist() == [1]
+
+
+def test_a_pattern_without_captures_still_counts() -> None:
+    assert table("p(_)", part(2, added=[(), ()])) == [("insert", 2, 0), ("insert", 2, 1)]
+
+
+def test_no_changes_are_no_batches() -> None:
+    assert table("p($x)") == [] and table("p($x)", part(2)) == []
+
+
+def test_null_is_a_value_of_its_own() -> None:
+    made = columns("p($x)", StructType.fromDDL("x string"))
+    (batch,) = batches([part(1, added=[(None,), ("a",)])], made, 10)
+    assert batch.column("x").to_pylist() == [None, "a"]
+
+
+@pytest.mark.parametrize(
+    ("ddl", "value", "said"),
+    [
+        ("x bigint", 1 << 63, "int 9223372036854775808 for column x"),
+        ("x tinyint", 128, "int 128 for column x"),
+        ("x bigint", True, "bool True for column x"),
+        ("x bigint", 1.0, "float 1.0 for column x"),
+        ("x double", 1, "int 1 for column x"),
+        ("x string", b"a", "bytes b'a' for column x"),
+        ("x timestamp", 5, "int 5 for column x"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_named_with_its_epoch_and_column(
+    ddl: str, value: Value, said: str
+) -> None:
+    fitting: dict[str, Value] = {
+        "x bigint": 1,
+        "x tinyint": 1,
+        "x double": 1.0,
+        "x string": "a",
+        "x timestamp": datetime(2026, 1, 1, tzinfo=UTC),
+    }
+    made = columns("p($x)", StructType.fromDDL(ddl))
+    with pytest.raises(Misfit, match=f"epoch 8 has {said}"):
+        list(batches([part(7, added=[(fitting[ddl],)]), part(8, removed=[(value,)])], made, 10))
+
+
+ROWS = st.lists(st.tuples(st.integers(0, 9)), max_size=4)
+
+
+@given(ROWS, ROWS, ROWS, st.integers(0, 14))
+def test_the_rest_of_a_part_is_what_was_not_passed_on(
+    added: Rows, messages: Rows, removed: Rows, passed: int
+) -> None:
+    whole = part(1, added, messages, removed)
+    rest = without(whole, passed)
+    in_order = [*whole.added, *whole.messages, *whole.removed]
+    assert [*rest.added, *rest.messages, *rest.removed] == in_order[passed:]
+    assert len(rest.removed) <= len(whole.removed) and len(rest.added) <= len(whole.added)
