@@ -23,7 +23,9 @@ class Progress:
     """What is shown: filled by those who replay, count and observe."""
 
     changes: int = 0
-    """All changes that the replay will have made."""
+    """All changes that the replay will have made, messages included."""
+    rows: int = 0
+    """Those among them that the queries read: all but the messages."""
     replayed: int = 0
     counted: int = 0
     at: datetime | None = None
@@ -74,19 +76,19 @@ def lines(progress: Progress) -> list[str]:
             for origin, n in sorted(progress.airborne.items())
         ),
         f"  replayed {_share(progress.replayed, progress.changes)}",
-        f"  counted  {_share(progress.counted, progress.changes)}   daemon {progress.memory >> 20} MB",
+        f"  counted  {_share(progress.counted, progress.rows)}   daemon {progress.memory >> 20} MB",
     ]
 
 
 def plain(progress: Progress) -> str:
     """The same on one line.
 
-    >>> plain(Progress(changes=1000, replayed=500, counted=250, airborne={"EWR": 7}))
+    >>> plain(Progress(changes=1000, rows=800, replayed=500, counted=200, airborne={"EWR": 7}))
     'replayed 50 %, counted 25 %, in the air: EWR 7'
     """
     return (
         f"replayed {_percent(progress.replayed, progress.changes)} %, "
-        f"counted {_percent(progress.counted, progress.changes)} %, in the air: {_aloft(progress.airborne)}"
+        f"counted {_percent(progress.counted, progress.rows)} %, in the air: {_aloft(progress.airborne)}"
     )
 
 

@@ -1,0 +1,134 @@
+"""``python -m relay.spark.demo``: the daemon, the replay, Spark and the check, by one command.
+
+It ends with 0 if Spark's figures equal the expected ones, with 1 and the differences if they do not or if a
+part failed, and with 130 when it was interrupted.
+
+Always: whatever it started is stopped, and whatever it wrote is removed unless ``--keep`` says where to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from dataspace.errors import DataspaceError, UsageError
+from relay.spark.demo.check import spelled, table
+from relay.spark.demo.display import Display
+from relay.spark.demo.flights import MONTHS
+from relay.spark.demo.processes import Daemon
+from relay.spark.demo.run import Outcome, Run
+
+EQUAL: Final = 0
+DIFFERENT: Final = 1
+INTERRUPTED: Final = 130
+
+
+def main() -> int:
+    """The program; its exit code."""
+    code = DIFFERENT
+    try:
+        code = _demo(_arguments())
+    except* DataspaceError as errors:
+        for error in _leaves(errors):
+            print(f"the demo failed: {error}", file=sys.stderr)
+    return code
+
+
+def _demo(said: argparse.Namespace) -> int:
+    months: int = MONTHS if said.year else said.months
+    with ExitStack() as stack:
+        folder = said.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dataspace-demo-")))
+        _claim(folder, months)
+        daemon = stack.enter_context(Daemon(folder))
+        print(f"the daemon listens on {daemon.url} and writes to {folder}", flush=True)
+        outcome = trio.run(_interruptible, Run(folder, daemon, months=months))
+    if outcome is None:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    print(summary(outcome))
+    return EQUAL if outcome.equal else DIFFERENT
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m relay.spark.demo", description="The demo on real flights."
+    )
+    parser.add_argument(
+        "--months", type=int, default=1, choices=range(1, MONTHS + 1), help="the first so many"
+    )
+    parser.add_argument("--year", action="store_true", help=f"the same as --months {MONTHS}")
+    parser.add_argument(
+        "--keep", type=Path, metavar="DIR", help="keep all data there; go on from it if it is there"
+    )
+    return parser.parse_args()
+
+
+def _claim(folder: Path, months: int) -> None:
+    """Makes the folder one of ``months`` months; raises ``UsageError`` if it is of another number already.
+
+    The turns at the end of the last month would be other ones, under numbers that were taken.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    mark = folder / "months"
+    before = int(mark.read_text()) if mark.exists() else months
+    if before != months:
+        raise UsageError(f"{folder} holds a demo of {before} months, it cannot go on with {months}")
+    mark.write_text(str(months))
+
+
+async def _interruptible(run: Run) -> Outcome | None:
+    """The outcome of a run, or None when SIGINT or SIGTERM ended it."""
+    outcome: Outcome | None = None
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_wait_interrupted, nursery.cancel_scope)
+        outcome = await run.run(Display(sys.stdout))
+        nursery.cancel_scope.cancel()
+    return outcome
+
+
+async def _wait_interrupted(scope: trio.CancelScope) -> None:
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for _ in signals:
+            scope.cancel()
+
+
+def summary(outcome: Outcome) -> str:
+    """The comparison, the rates and the daemon's memory, as they are printed at the end."""
+    replayed = f"{spelled(outcome.sent)} changes in {outcome.replay_seconds:.1f} s"
+    counted = f"{spelled(outcome.rows)} rows in {outcome.seconds:.1f} s"
+    different = sum(not line.equal for line in outcome.lines)
+    verdict = f"DIFFERENT in {different} of" if different else "equal in all"
+    return "\n".join(
+        [
+            "",
+            table(outcome.lines),
+            "",
+            f"replay to the daemon's disk: {replayed}{_rate(outcome.sent, outcome.replay_seconds)}",
+            f"replay to counted by Spark:  {counted}{_rate(outcome.rows, outcome.seconds)}",
+            f"the daemon's peak of resident memory: {outcome.memory / 1e6:.0f} MB",
+            f"Spark's figures and the expected ones are {verdict} {len(outcome.lines)} figures",
+        ]
+    )
+
+
+def _rate(count: int, seconds: float) -> str:
+    return f", {spelled(count / seconds)} a second" if count and seconds else ""
+
+
+def _leaves(errors: BaseExceptionGroup[DataspaceError]) -> list[BaseException]:
+    """The errors inside nested groups."""
+    found: list[BaseException] = []
+    for error in errors.exceptions:
+        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+"""The queries: what Spark makes of the flights, as a stream and at the end.
+
+*Airborne* keeps the number in the air by origin and writes it back as facts ``airborne(origin, n)``, the
+whole set replaced with each batch.  *Kept* writes every change once to Parquet files, from which the final
+figures are taken: a prefix sum needs all rows in order, which no stream has until it is over.
+
+A flight is told apart by carrier, number, origin and scheduled time; that is what the pattern captures, since
+an observer of fewer captures would be told of the first and the last flight of a kind only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.window import Window
+
+from relay.spark import configure, register
+from relay.spark.demo.expected import Figures
+
+_CAPTURES: Final = "($carrier:str, $number:int, _, $origin:str, _, $scheduled:time)"
+FLIGHT: Final = "flight" + _CAPTURES
+CANCELLED: Final = "cancelled" + _CAPTURES
+DIVERTED: Final = "diverted" + _CAPTURES
+AIRBORNE: Final = "airborne($origin, $n)"
+
+_TRIGGER: Final = "1 second"
+"""Rare enough that the fixed cost of a batch stays small beside its rows, often enough to watch."""
+
+
+def session(folder: Path) -> SparkSession:
+    """A Spark of two cores in this process, with everything that it leaves behind in ``folder``."""
+    builder = (
+        SparkSession.builder.appName("dataspace demo")
+        .master("local[2]")
+        .config("spark.driver.memory", "1g")
+        .config("spark.sql.shuffle.partitions", 1)
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .config("spark.ui.showConsoleProgress", False)
+        .config("spark.log.level", "ERROR")
+    )
+    spark = configure(builder).getOrCreate()
+    register(spark)
+    return spark
+
+
+def warm(spark: SparkSession, url: str) -> None:
+    """Reads nothing once, so that the first batch does not wait for Spark's workers to start."""
+    _by_origin(spark, url, CANCELLED)
+
+
+def airborne(spark: SparkSession, url: str, folder: Path) -> StreamingQuery:
+    """Starts the query that counts who is in the air and writes it back; goes on from its checkpoint."""
+    step = f.when(f.col("_change_type") == "insert", 1).otherwise(-1)
+    return (
+        _changes(spark, url)
+        .groupBy("origin")
+        .agg(f.sum(step).alias("n"))
+        .writeStream.format("dataspace")
+        .outputMode("complete")
+        .queryName("airborne")
+        .option("url", url)
+        .option("template", AIRBORNE)
+        .option("writer", "airborne")
+        .option("checkpointLocation", str(folder / "airborne"))
+        .trigger(processingTime=_TRIGGER)
+        .start()
+    )
+
+
+def kept(spark: SparkSession, url: str, folder: Path) -> StreamingQuery:
+    """Starts the query that keeps every change in files; goes on from its checkpoint."""
+    return (
+        _changes(spark, url)
+        .select("carrier", "origin", "_change_type", "_epoch", "_seq")
+        .writeStream.format("parquet")
+        .queryName("kept")
+        .option("path", str(folder / "changes"))
+        .option("checkpointLocation", str(folder / "kept"))
+        .trigger(processingTime=_TRIGGER)
+        .start()
+    )
+
+
+def _changes(spark: SparkSession, url: str) -> DataFrame:
+    stream = spark.readStream.format("dataspace").option("url", url).option("pattern", FLIGHT)
+    return stream.option("startingEpoch", "earliest").load()
+
+
+class Watched:
+    """A running query, and how far it has come: the epoch counted up to, and the rows counted."""
+
+    def __init__(self, query: StreamingQuery) -> None:
+        self.query: Final = query
+        self.epoch = 0
+        self.rows = 0
+        self._batch = -1
+
+    def look(self) -> None:
+        """Takes in the batches since the last look; raises what ended the query, if something did."""
+        error = self.query.exception()
+        if error is not None:
+            raise error
+        for batch in self.query.recentProgress:
+            if batch["batchId"] > self._batch:
+                self._batch = batch["batchId"]
+                self.rows += batch["numInputRows"]
+                self.epoch = _epoch(batch["sources"][0]["endOffset"])
+
+
+def _epoch(offset: str | Mapping[str, int] | None) -> int:
+    """The epoch in an offset, which Spark reports as JSON text or as what that means."""
+    if not offset:
+        return 0
+    return int((json.loads(offset) if isinstance(offset, str) else offset)["epoch"])
+
+
+def figures(spark: SparkSession, url: str, folder: Path, airborne: Mapping[str, int]) -> Figures:
+    """Spark's figures: from the changes kept, the messages in the daemon's log, the facts written back."""
+    changes = spark.read.parquet(str(folder / "changes"))
+    departures = changes.where("_change_type = 'insert'").groupBy("carrier", "origin").count()
+    return Figures(
+        flights={(row[0], row[1]): row[2] for row in departures.collect()},
+        aloft={row[0]: row[1] for row in _most_aloft(changes).collect()},
+        cancelled=_by_origin(spark, url, CANCELLED),
+        diverted=_by_origin(spark, url, DIVERTED),
+        airborne=dict(airborne),
+    )
+
+
+def _most_aloft(changes: DataFrame) -> DataFrame:
+    """By origin, the highest of the prefix sums over all changes in their order."""
+    so_far = Window.partitionBy("origin").orderBy("_epoch", "_seq")
+    step = f.when(f.col("_change_type") == "insert", 1).otherwise(-1)
+    return changes.select("origin", f.sum(step).over(so_far).alias("n")).groupBy("origin").agg(f.max("n"))
+
+
+def _by_origin(spark: SparkSession, url: str, pattern: str) -> dict[str, int]:
+    """How many such messages the daemon's log holds, as a batch reads it."""
+    messages = spark.read.format("dataspace").option("url", url).option("pattern", pattern).load()
+    return {row[0]: row[1] for row in messages.groupBy("origin").count().collect()}

@@ -1,0 +1,122 @@
+"""The replay: three clients, one for each airport of New York, that bring its flights to the daemon.
+
+Each owns its facts durably under its own name and numbers its turns by their place in the year.  When it is
+started again it is told the number of its last turn that took effect and goes on after that one, so nothing
+is retracted and nothing is repeated; a connection lost on the way is mended by the client library with the
+same numbers.  Turns are sent without waiting for the ones before, within a window.
+
+It runs as a program of its own (``python -m relay.spark.demo.replay``) and writes one JSON object a line to
+say how far it is: ``{"replayed": 4711, "sent": 4000, "at": 22617255, "seconds": 1.2}``, the last one with
+the ``epoch`` up to which everything is on the daemon's disk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from dataspace.client.space import RemoteSpace, connect
+from dataspace.client.turns import Draft, Ticket
+from relay.spark.demo.flights import MONTHS, ORIGINS, SLOT, Flight, Turn, read, turns
+
+WINDOW: Final = 512
+"""Turns of one client that may be on their way to the daemon's disk."""
+
+_REPORT_EVERY: Final = 0.2
+"""Seconds between two reports."""
+
+
+@dataclass(slots=True)
+class Report:
+    """How far the replay is: changes in all, those of this run, and the flight time come to (minutes)."""
+
+    replayed: int = 0
+    sent: int = 0
+    at: int = 0
+
+
+async def replay(url: str, flights: Sequence[Flight], report: Report) -> int:
+    """Replays the flights, or what is left of them; the epoch up to which all is on disk."""
+    async with trio.open_nursery() as nursery:
+        for origin in ORIGINS:
+            nursery.start_soon(_replay_origin, url, origin, turns(flights, origin), report)
+    async with connect(url, name="replay") as space:
+        return await space.sync()
+
+
+async def _replay_origin(url: str, origin: str, todo: Sequence[Turn], report: Report) -> None:
+    async with connect(url, name=f"replay {origin}", owner=f"replay-{origin}") as space:
+        report.replayed += sum(turn.changes for turn in todo[: space.sequence])
+        on_their_way: deque[tuple[Turn, Ticket]] = deque()
+        for turn in todo[space.sequence :]:
+            if len(on_their_way) >= WINDOW:
+                await _settle(on_their_way, WINDOW // 2, report)
+            on_their_way.append((turn, await space.submit(_draft(space, turn))))
+        await _settle(on_their_way, 0, report)
+
+
+async def _settle(on_their_way: deque[tuple[Turn, Ticket]], left: int, report: Report) -> None:
+    """Waits for the oldest turns until so many are left; raises ``Refused`` if the daemon refused one."""
+    while len(on_their_way) > left:
+        turn, ticket = on_their_way.popleft()
+        await ticket.wait()
+        report.replayed += turn.changes
+        report.sent += turn.changes
+        report.at = max(report.at, turn.slot * SLOT)
+
+
+def _draft(space: RemoteSpace, turn: Turn) -> Draft:
+    """The turn as actions; a flight's row in the file is its handle for good."""
+    draft = space.draft()
+    for flight in turn.departures:
+        draft.assert_(flight.record(), handle=flight.row)
+    for flight in turn.messages:
+        draft.send(flight.record())
+    for flight in turn.landings:
+        draft.retract(flight.row)
+    return draft
+
+
+async def _run(url: str, flights: Sequence[Flight]) -> None:
+    report, began = Report(), time.monotonic()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_tell, report, began)
+        epoch = await replay(url, flights, report)
+        nursery.cancel_scope.cancel()
+    _say(report, began, epoch=epoch)
+
+
+async def _tell(report: Report, began: float) -> None:
+    while True:
+        _say(report, began)
+        await trio.sleep(_REPORT_EVERY)
+
+
+def _say(report: Report, began: float, **more: int) -> None:
+    seconds = time.monotonic() - began
+    line = {"replayed": report.replayed, "sent": report.sent, "at": report.at, "seconds": seconds, **more}
+    print(json.dumps(line), flush=True)
+
+
+def main() -> None:
+    """The program."""
+    parser = argparse.ArgumentParser(
+        prog="python -m relay.spark.demo.replay", description=__doc__.split("\n")[0]
+    )
+    parser.add_argument("--url", required=True, help="the daemon's address")
+    parser.add_argument("--months", type=int, default=MONTHS, help="only the first so many months")
+    parser.add_argument("--file", type=Path, help="another file of flights than the installed one")
+    said = parser.parse_args()
+    trio.run(_run, said.url, read(said.months, said.file))
+
+
+if __name__ == "__main__":
+    main()
