@@ -17,7 +17,6 @@ import json
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -34,13 +33,23 @@ _REPORT_EVERY: Final = 0.2
 """Seconds between two reports."""
 
 
-@dataclass(slots=True)
 class Report:
-    """How far the replay is: changes in all, those of this run, and the flight time come to (minutes)."""
+    """How far a replay is: changes in all, those of this run, and the flight time come to (minutes)."""
 
-    replayed: int = 0
-    sent: int = 0
-    at: int = 0
+    def __init__(self) -> None:
+        self.replayed = 0
+        self.sent = 0
+        self.at = 0
+
+    def known(self, turns: Sequence[Turn]) -> None:
+        """The daemon has these turns from a run before."""
+        self.replayed += sum(turn.changes for turn in turns)
+
+    def accepted(self, turn: Turn, epoch: int) -> None:
+        """A turn is on the daemon's disk, as this epoch."""
+        self.replayed += turn.changes
+        self.sent += turn.changes
+        self.at = max(self.at, turn.slot * SLOT)
 
 
 async def replay(url: str, flights: Sequence[Flight], report: Report) -> int:
@@ -54,9 +63,10 @@ async def replay(url: str, flights: Sequence[Flight], report: Report) -> int:
 
 async def _replay_origin(url: str, origin: str, todo: Sequence[Turn], report: Report) -> None:
     async with connect(url, name=f"replay {origin}", owner=f"replay-{origin}") as space:
-        report.replayed += sum(turn.changes for turn in todo[: space.sequence])
+        done = space.sequence
+        report.known(todo[:done])
         on_their_way: deque[tuple[Turn, Ticket]] = deque()
-        for turn in todo[space.sequence :]:
+        for turn in todo[done:]:
             if len(on_their_way) >= WINDOW:
                 await _settle(on_their_way, WINDOW // 2, report)
             on_their_way.append((turn, await space.submit(_draft(space, turn))))
@@ -67,10 +77,7 @@ async def _settle(on_their_way: deque[tuple[Turn, Ticket]], left: int, report: R
     """Waits for the oldest turns until so many are left; raises ``Refused`` if the daemon refused one."""
     while len(on_their_way) > left:
         turn, ticket = on_their_way.popleft()
-        await ticket.wait()
-        report.replayed += turn.changes
-        report.sent += turn.changes
-        report.at = max(report.at, turn.slot * SLOT)
+        report.accepted(turn, await ticket.wait())
 
 
 def _draft(space: RemoteSpace, turn: Turn) -> Draft:
