@@ -12,15 +12,13 @@ with those that do.
 from __future__ import annotations
 
 import difflib
-import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, TypeVar
 
+from dataspace.addresses import default_url, parse_url
 from dataspace.errors import UsageError
-
-DEFAULT_URL: Final = "tcp://127.0.0.1:7377"
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -192,7 +190,7 @@ def _url(read: _Reading) -> str:
     url, path = read.text("url"), read.text("path")
     if url is not None and path is not None and url != path:
         raise UsageError(f"the daemon is named twice, as url {url!r} and as path {path!r}")
-    return url or path or os.environ.get("DATASPACE_URL") or DEFAULT_URL
+    return parse_url(url or path or default_url()).url
 
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0}

@@ -48,7 +48,7 @@ def _demo(said: argparse.Namespace) -> int:
         _claim(folder, months)
         daemon = stack.enter_context(Daemon(folder))
         print(f"the daemon listens on {daemon.url} and writes to {folder}", flush=True)
-        outcome = trio.run(_interruptible, Run(folder, daemon, months=months))
+        outcome = trio.run(_interruptible, Run(folder, daemon, months=months, file=said.file))
     if outcome is None:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
@@ -67,6 +67,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--keep", type=Path, metavar="DIR", help="keep all data there; go on from it if it is there"
     )
+    parser.add_argument("--file", type=Path, help="another file of flights than the installed one")
     return parser.parse_args()
 
 

@@ -8,6 +8,7 @@ Always: whatever was started here is gone when its ``with`` block ends, however 
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -25,11 +26,15 @@ _PATIENCE: Final = 20.0
 
 
 class Program:
-    """A child process that writes to a log file and ends with its ``with`` block."""
+    """A child process that writes to a log file and ends with its ``with`` block.
+
+    ``environment`` is added to this process's own each time it is started.
+    """
 
     def __init__(self, module: str, *arguments: str, log: Path) -> None:
         self.log: Final = log
         self._command: Final = [sys.executable, "-m", module, *arguments]
+        self.environment: dict[str, str] = {}
         self._child: subprocess.Popen[bytes] | None = None
         self._from = 0
 
@@ -39,7 +44,12 @@ class Program:
             self._from = log.tell()
             # A session of its own, so that Ctrl-C reaches the demo alone and the end keeps its order.
             self._child = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=os.environ | self.environment,
+                start_new_session=True,
             )
 
     @property

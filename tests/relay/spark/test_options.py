@@ -6,7 +6,6 @@ import pytest
 
 from dataspace.errors import UsageError
 from relay.spark.options import (
-    DEFAULT_URL,
     read_options,
     seconds,
     sink_options,
@@ -99,11 +98,13 @@ def test_the_schema_is_asked_for_with_options_of_either_verb() -> None:
 
 def test_the_address_comes_from_the_option_the_path_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DATASPACE_URL", raising=False)
-    assert stream_options(P).url == DEFAULT_URL
+    assert stream_options(P).url == "tcp://127.0.0.1:7377"
     monkeypatch.setenv("DATASPACE_URL", "tcp://env:1")
     assert stream_options(P).url == "tcp://env:1"
     assert stream_options(P | {"path": "tcp://path:1"}).url == "tcp://path:1"
     assert stream_options(P | {"url": "tcp://url:1"}).url == "tcp://url:1"
+    with pytest.raises(UsageError, match="no address"):
+        stream_options(P | {"url": "http://url:1"})
     with pytest.raises(UsageError, match="named twice"):
         stream_options(P | {"url": "tcp://url:1", "path": "tcp://path:1"})
 
