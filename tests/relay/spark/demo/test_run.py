@@ -144,7 +144,7 @@ async def spark_figures_equal(
     from relay.spark.demo import queries
 
     async with connect(daemon.url) as space:
-        airborne = {str(row[0]): row[1] for row in await space.matches(queries.AIRBORNE)}
+        airborne = {str(row[0]): int(str(row[1])) for row in await space.matches(queries.AIRBORNE)}
     said = partial(queries.figures, spark, daemon.url, folder, airborne)
     different = [
         line for line in compared(figures(flights), await trio.to_thread.run_sync(said)) if not line.equal
