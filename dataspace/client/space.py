@@ -24,6 +24,7 @@ from dataspace.addresses import Address, default_url, parse_url
 from dataspace.client.observations import Observation
 from dataspace.client.turns import Claim, Claims, Draft, Ticket
 from dataspace.errors import Broken, Closed, DataspaceError, ProtocolError, Refused, Unreachable
+from dataspace.groups import alone
 from dataspace.links import SocketLink, open_link
 from dataspace.wire import packets as p
 from dataspace.wire.session import Role, Session
@@ -499,13 +500,16 @@ async def connect(
     remote = RemoteSpace(
         parse_url(url or default_url()), name=name, client=identity, owner=owner, space=space
     )
-    async with trio.open_nursery(strict_exception_groups=False) as nursery:
-        await nursery.start(remote.run)
-        try:
-            yield remote
-            await remote.drain()
-        finally:
-            nursery.cancel_scope.cancel()
+    try:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(remote.run)
+            try:
+                yield remote
+                await remote.drain()
+            finally:
+                nursery.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        raise alone(group) from None
 
 
 __all__ = ["RemoteSpace", "connect"]

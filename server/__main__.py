@@ -1,0 +1,7 @@
+"""``python -m server`` is the command ``dataspace``."""
+
+import sys
+
+from server.command import main
+
+sys.exit(main())

@@ -1,0 +1,193 @@
+"""The command ``dataspace``: what it can be told, and how it ends.
+
+Always: exit code 0 when all went well (an interrupt of something that runs until interrupted is that),
+1 when something was refused or failed, 2 when the command line made no sense, 3 when nobody answered.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from dataspace import __version__
+from dataspace.errors import DataspaceError, Unreachable, UsageError
+from dataspace.groups import alone
+
+EXAMPLES = """\
+examples:
+  dataspace serve --listen tcp:127.0.0.1:7377 --data ./data
+  dataspace assert 'present("Alice")'
+  dataspace observe 'present($who)' --json
+  dataspace send 'say("Alice", "hi")'
+  dataspace log 'present($who)' --from 1
+  dataspace status
+
+Facts, messages and patterns are text: present("Alice"), reading("d1", 21.5, [1, 2], {"k": null});
+in patterns, _ stands for anything and $name captures it. The address of the daemon is --url, else
+$DATASPACE_URL, else tcp://127.0.0.1:7377.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    top = argparse.ArgumentParser(
+        prog="dataspace",
+        description="A shared room of facts that last as long as whoever asserted them keeps them up.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("--version", action="version", version=f"dataspace {__version__}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    _serve(commands)
+    client = argparse.ArgumentParser(add_help=False)
+    client.add_argument("--url", metavar="tcp://HOST:PORT", help="where the daemon is (or $DATASPACE_URL)")
+    _assert(commands, client)
+    _retract(commands, client)
+    _observe(commands, client)
+    _send(commands, client)
+    _log(commands, client)
+    _status(commands, client)
+    return top
+
+
+
+
+def _serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    serve = commands.add_parser("serve", help="run the daemon in the foreground")
+    serve.add_argument(
+        "--listen",
+        metavar="tcp:HOST:PORT",
+        action="append",
+        help="where to listen; may be given several times; port 0 picks one (default tcp:127.0.0.1:7377)",
+    )
+    serve.add_argument("--data", metavar="DIR", type=Path, help="where the log is kept (default ~/.local/state/dataspace)")
+    serve.add_argument("--accept-damage", action="store_true", help="go on with a log that lost its end, saying what is missing")
+    serve.add_argument("--verbose", action="store_true", help="log every session")
+
+
+def _assert(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], client: argparse.ArgumentParser
+) -> None:
+    held = commands.add_parser(
+        "assert",
+        parents=[client],
+        help="hold facts until Ctrl-C, for a while, or while a program runs",
+        epilog="Give a program after --: dataspace assert 'busy(\"backup\")' -- ./backup.sh",
+    )
+    held.add_argument("fact", nargs="+", metavar="FACT", help="a fact, such as 'present(\"Alice\")'")
+    held.add_argument("--for", dest="hold", metavar="TIME", help="how long, such as 10s, 500ms, 2m")
+    held.add_argument("--durable", metavar="NAME", help="let the facts stay, owned by this name, and return at once")
+
+
+def _retract(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], client: argparse.ArgumentParser
+) -> None:
+    ended = commands.add_parser("retract", parents=[client], help="end facts that were asserted with --durable")
+    ended.add_argument("fact", nargs="+", metavar="FACT")
+    ended.add_argument("--durable", metavar="NAME", required=True, help="the owner of the facts")
+
+
+def _observe(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], client: argparse.ArgumentParser
+) -> None:
+    seen = commands.add_parser("observe", parents=[client], help="print what matches, and changes as they come")
+    seen.add_argument("pattern", metavar="PATTERN", help="such as 'present($who)'")
+    seen.add_argument("--json", action="store_true", help="one JSON object a line")
+    seen.add_argument("--count", type=int, metavar="N", help="end after N changes")
+    seen.add_argument("--changes-only", action="store_true", help="leave out what matches already")
+    seen.add_argument("--quiet", action="store_true", help="assert no interest")
+
+
+def _send(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], client: argparse.ArgumentParser
+) -> None:
+    sent = commands.add_parser("send", parents=[client], help="send messages, in one turn")
+    sent.add_argument("message", nargs="+", metavar="MESSAGE", help="such as 'say(\"Alice\", \"hi\")'")
+
+
+def _log(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], client: argparse.ArgumentParser
+) -> None:
+    past = commands.add_parser("log", parents=[client], help="print the changes of past epochs")
+    past.add_argument("pattern", metavar="PATTERN", nargs="?", default="$", help="default: every fact and message")
+    past.add_argument("--from", dest="since", type=int, metavar="EPOCH", help="the first epoch (default: the oldest)")
+    past.add_argument("--until", type=int, metavar="EPOCH", help="the last epoch (default: the newest)")
+    past.add_argument("--follow", action="store_true", help="go on with new epochs as they come")
+    past.add_argument("--json", action="store_true", help="one JSON object a line")
+    past.add_argument("--count", type=int, metavar="N", help="end after N changes")
+
+
+def _status(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], client: argparse.ArgumentParser
+) -> None:
+    told = commands.add_parser("status", parents=[client], help="tell how the daemon is")
+    told.add_argument("--json", action="store_true", help="as one JSON object")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    program: list[str] = []
+    if "--" in words:
+        at = words.index("--")
+        words, program = words[:at], words[at + 1 :]
+    args = parser().parse_args(words)
+    args.program = program
+    if program and args.command != "assert":
+        print(f"dataspace: {args.command} takes no program after --", file=sys.stderr)
+        return 2
+    try:
+        return _run(args)
+    except BaseExceptionGroup as group:
+        return _explain(alone(group))
+    except (DataspaceError, KeyboardInterrupt, BrokenPipeError) as error:
+        return _explain(error)
+
+
+def _run(args: argparse.Namespace) -> int:
+    if args.command == "serve":
+        from server.serving import serve_command  # noqa: PLC0415  # clients need not load the daemon
+
+        return serve_command(args)
+    from server import commands  # noqa: PLC0415  # the daemon need not load these
+
+    verbs: dict[str, Callable[[argparse.Namespace], Awaitable[int]]] = {
+        "assert": commands.assert_,
+        "retract": commands.retract,
+        "observe": commands.observe,
+        "send": commands.send,
+        "log": commands.log,
+        "status": commands.status,
+    }
+    signal.signal(signal.SIGTERM, _interrupt)
+    return trio.run(partial(verbs[args.command], args))
+
+
+def _interrupt(_signal: int, _frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _explain(error: BaseException) -> int:
+    """What went wrong, for people, and the exit code for programs."""
+    if isinstance(error, KeyboardInterrupt):
+        return 0
+    if isinstance(error, BrokenPipeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    if not isinstance(error, DataspaceError):
+        raise error
+    print(f"dataspace: {error}", file=sys.stderr)
+    if isinstance(error, Unreachable):
+        return 3
+    return 2 if isinstance(error, UsageError) else 1
+
+
+logging.getLogger("dataspace").addHandler(logging.NullHandler())

@@ -1,0 +1,189 @@
+"""The commands that talk to a daemon: assert, observe, send, log, status.
+
+Each is a coroutine that takes the parsed arguments and gives an exit code.  They use the client library
+as anybody would, and print through ``printing``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+
+import trio
+
+import dataspace
+from dataspace.client.changes import time_of
+from dataspace.client.observations import Observation
+from dataspace.client.space import RemoteSpace
+from index.jsons import to_json
+from index.text import parse, parse_pattern
+from index.values import Map, Value
+from server.printing import duration, print_epoch, size_text, time_text
+
+
+def _connect(args: argparse.Namespace, *, owner: str = "") -> AbstractAsyncContextManager[RemoteSpace]:
+    return dataspace.connect(args.url, name=f"dataspace {args.command}", owner=owner)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+# -- assert ------------------------------------------------------------------------------------------
+
+
+async def assert_(args: argparse.Namespace) -> int:
+    """Holds facts until interrupted, for a while, or while a program runs."""
+    facts = [parse(text) for text in args.fact]
+    seconds = duration(args.hold) if args.hold else math.inf
+    async with _connect(args, owner=args.durable or "") as space:
+        _follow_connection(space)
+        async with space.turn() as turn:
+            for fact in facts:
+                turn.assert_(fact, handle=_free_handle(args.durable, fact))
+        _say(f"asserted {len(facts)} {_plural('fact', len(facts))} in epoch {turn.epoch}")
+        if args.durable:
+            return 0
+        if args.program:
+            return await _run_program(args.program)
+        await trio.sleep(seconds)
+    return 0
+
+
+def _free_handle(durable: str | None, fact: Value) -> int | None:
+    """Facts of a durable owner are asserted by several runs: the handle follows from the fact."""
+    if durable is None:
+        return None
+    import hashlib  # noqa: PLC0415  # one use
+
+    from index.values import text_of  # noqa: PLC0415
+
+    return int.from_bytes(hashlib.blake2b(text_of(fact).encode(), digest_size=7).digest(), "big")
+
+
+async def _run_program(program: Sequence[str]) -> int:
+    try:
+        process = await trio.run_process(list(program), check=False, stdin=None)
+    except OSError as error:
+        _say(f"dataspace: cannot run {program[0]}: {error.strerror}")
+        return 127
+    return int(process.returncode) if process.returncode >= 0 else 128 - int(process.returncode)
+
+
+def _follow_connection(space: RemoteSpace) -> None:
+    space.on_connection = lambda what: _say(f"dataspace: connection {what}")
+
+
+async def retract(args: argparse.Namespace) -> int:
+    """Ends facts of a durable owner."""
+    facts = [parse(text) for text in args.fact]
+    async with _connect(args, owner=args.durable) as space, space.turn() as turn:
+        for fact in facts:
+            handle = _free_handle(args.durable, fact)
+            assert handle is not None  # the owner is given
+            turn.retract(handle)
+    _say(f"retracted {len(facts)} {_plural('fact', len(facts))} in epoch {turn.epoch}")
+    return 0
+
+
+# -- observe and log ---------------------------------------------------------------------------------
+
+
+async def observe(args: argparse.Namespace) -> int:
+    """Prints what matches now, then changes as they come."""
+    pattern = parse_pattern(args.pattern)
+    async with _connect(args) as space:
+        _follow_connection(space)
+        async with space.observe(pattern, snapshot=not args.changes_only, quiet=args.quiet) as observation:
+            await _print_all(observation, as_json=args.json, count=args.count)
+    return 0
+
+
+async def log(args: argparse.Namespace) -> int:
+    """Prints the changes of past epochs, and goes on with new ones if asked to."""
+    pattern = parse_pattern(args.pattern)
+    async with _connect(args) as space:
+        newest = int((await space.request("frontier", Map()))["epoch"])  # type: ignore[index, call-overload, arg-type]
+        oldest = int((await space.request("frontier", Map()))["oldest"])  # type: ignore[index, call-overload, arg-type]
+        after = (oldest if args.since is None else args.since) - 1
+        upto = args.until if args.until is not None or args.follow else newest
+        if upto is not None and upto <= after:
+            return 0
+        async with space.observe(
+            pattern, after=after, upto=_bounded(upto, newest, args.follow), quiet=True, durable=True
+        ) as observation:
+            await _print_all(observation, as_json=args.json, count=args.count)
+    return 0
+
+
+def _bounded(upto: int | None, newest: int, follow: bool) -> int | None:
+    """Without ``--follow``, epochs that are still to come are not waited for."""
+    return upto if follow or upto is None else min(upto, newest)
+
+
+async def _print_all(observation: Observation, *, as_json: bool, count: int | None) -> None:
+    printed = 0
+    async for epoch in observation.epochs():
+        printed += print_epoch(epoch, as_json=as_json)
+        if count is not None and printed >= count:
+            return
+
+
+# -- send and status ---------------------------------------------------------------------------------
+
+
+async def send(args: argparse.Namespace) -> int:
+    """Sends messages, all in one turn."""
+    messages = [parse(text) for text in args.message]
+    async with _connect(args) as space, space.turn() as turn:
+        for message in messages:
+            turn.send(message)
+    _say(f"sent {len(messages)} {_plural('message', len(messages))} in epoch {turn.epoch}")
+    return 0
+
+
+async def status(args: argparse.Namespace) -> int:
+    """Tells how the daemon is."""
+    async with _connect(args) as space:
+        told = dict((await space.status()).pairs())
+    if args.json:
+        print(json.dumps({str(name): to_json(value) for name, value in told.items()}, ensure_ascii=False))
+        return 0
+    for name, value in _status_lines(told):
+        print(f"{name:<10} {value}")
+    return 0
+
+
+def _status_lines(told: dict[Value, Value]) -> list[tuple[str, str]]:
+    def number(name: str) -> int:
+        value = told[name]
+        assert isinstance(value, int)  # by WIRE.md
+        return value
+
+    up = (number("now") - number("started")) / 1e6
+    addresses = told["addresses"]
+    assert isinstance(addresses, tuple)  # by WIRE.md
+    return [
+        ("version", f"{told['version']}"),
+        ("address", ", ".join(map(str, addresses))),
+        ("process", f"{told['process']}, up {up:.0f} s, since {time_text(time_of(number('started')))}"),
+        ("space", f"{told['space']} ({told['identity']})"),
+        ("epoch", f"{told['epoch']} ({told['durable_epoch']} on disk, oldest {told['oldest_epoch']})"),
+        ("sessions", f"{told['sessions']} with {told['streams']} streams"),
+        ("facts", f"{told['facts']} ({told['claims']} claims by {told['owners']} owners)"),
+        ("observers", f"{told['observers']} of {told['patterns']} patterns"),
+        ("memory", f"{size_text(number('memory_bytes'))} (peak {size_text(number('memory_peak_bytes'))})"),
+        ("disk", f"{size_text(number('disk_bytes'))} in {told['data']}"),
+    ]
+
+
+def _plural(word: str, count: int) -> str:
+    return word if count == 1 else f"{word}s"
+
+
+__all__ = ["assert_", "log", "observe", "retract", "send", "status", "subprocess"]

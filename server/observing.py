@@ -1,0 +1,266 @@
+"""Observing: what an opened stream is fed with, live or from the log.
+
+A live observation is one observer of the space: the state first, then every epoch.  One that begins or
+ends at an epoch, or wants only what is on disk, is a *replay*: a task reads the log as fast as the stream
+takes it, and, if the stream is to go on, hands over to the live feed at an epoch where both agree.
+
+Always: a stream sees each epoch once and in order, whether it comes from the log or live; a replay holds
+no more than a few hundred epochs in memory; an interest that is not quiet is a fact of its session.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from dataspace.changes import Changes
+from dataspace.errors import ProtocolError, Refused, UsageError
+from dataspace.interests import Interest
+from dataspace.wire import packets as p
+from dataspace.wire.codec import pack
+from index.patterns import observe
+from index.values import Map, Value
+from relay.observation import LIMIT, Observation
+from relay.replay import Replay
+from relay.streams import OutStream
+
+if TYPE_CHECKING:
+    from server.connection import Connection
+
+_OPTIONS: Final = frozenset(
+    ["kind", "space", "pattern", "snapshot", "after", "as_of", "upto", "durable", "quiet"]
+)
+SLICE: Final = 512
+"""Changes that a replay offers before it lets others run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a stream is asked to carry, checked."""
+
+    pattern: Value
+    snapshot: bool
+    after: int | None
+    as_of: int | None
+    upto: int | None
+    durable: bool
+    quiet: bool
+
+    @property
+    def live(self) -> bool:
+        """Whether no log is needed: the state now, and what follows."""
+        return self.after is None and self.as_of is None and self.upto is None and not self.durable
+
+
+def read_request(spec: Map) -> Request:
+    """The request in an ``Open``; ``Refused`` says what is wrong with it."""
+    unknown = [str(name) for name in spec if name not in _OPTIONS]
+    if unknown:
+        raise Refused("bad-request", f"no option {unknown[0]!r}, known are {', '.join(sorted(_OPTIONS))}")
+    if spec.get("kind", "observe") != "observe":
+        raise Refused("bad-request", f"no kind {spec['kind']!r} of stream, there is 'observe'")
+    if "pattern" not in spec:
+        raise Refused("bad-request", "a pattern is needed")
+    return Request(
+        pattern=spec["pattern"],
+        snapshot=_flag(spec, "snapshot", default=True),
+        after=_epoch(spec, "after"),
+        as_of=_epoch(spec, "as_of"),
+        upto=_epoch(spec, "upto"),
+        durable=_flag(spec, "durable", default=False),
+        quiet=_flag(spec, "quiet", default=False),
+    )
+
+
+class Observing:
+    """The streams of one connection and what feeds each."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._live: dict[OutStream, tuple[Interest, Observation]] = {}
+        self._announced: set[int] = set()
+        self._replays: dict[OutStream, trio.CancelScope] = {}
+
+    def open(self, stream: OutStream, spec: Map) -> None:
+        """Begins to feed a stream; raises ``Refused`` or ``UsageError`` if it cannot be."""
+        connection, daemon = self._connection, self._connection.daemon
+        limits = daemon.config.limits
+        if len(connection.streams) > limits.streams:
+            raise Refused("limit", f"{len(connection.streams)} streams, limit {limits.streams}")
+        name = spec.get("space", "main")
+        daemon.check_space(name if isinstance(name, str) else repr(name))
+        request = read_request(spec)
+        if request.live:
+            self._open_live(stream, request)
+        else:
+            if len(self._replays) >= limits.replays:
+                raise Refused("limit", f"{len(self._replays)} replays at once, limit {limits.replays}")
+            self._replays[stream] = trio.CancelScope()
+            connection.nursery.start_soon(self._replay, stream, request)
+        if not request.quiet:
+            self._announce(stream, request.pattern)
+
+    def close(self, stream: OutStream) -> None:
+        """Stops feeding a stream; its interest goes with it."""
+        live = self._live.pop(stream, None)
+        if live is not None:
+            self._connection.daemon.space.ignore(*live)
+        scope = self._replays.get(stream)
+        if scope is not None:
+            scope.cancel()
+        if stream.number in self._announced:
+            self._announced.discard(stream.number)
+            if not self._connection.gone:
+                retraction = (p.RETRACT, -stream.number)
+                self._connection.daemon.commit(self._connection.owner, (retraction,), None, 0, None)
+
+    def end(self) -> None:
+        """The connection is over; its facts, interests among them, go in one turn elsewhere."""
+        for interest, observation in self._live.values():
+            self._connection.daemon.space.ignore(interest, observation)
+        self._live.clear()
+        self._announced.clear()
+
+    # -- live -----------------------------------------------------------------------------------------
+
+    def _open_live(self, stream: OutStream, request: Request) -> None:
+        space = self._connection.daemon.space
+        observation = self._observation(stream)
+        self._attach(stream, request.pattern, observation)
+        if request.snapshot:
+            rows = space.matches(request.pattern)
+            observation.extend(Changes(space.epoch, space.time, rows, flags=p.SNAPSHOT))
+        self._connection.wake(stream)
+
+    def _observation(self, stream: OutStream) -> Observation:
+        observation = Observation(lambda: self._connection.wake(stream))
+        stream.observation = observation
+        return observation
+
+    def _attach(self, stream: OutStream, pattern: Value, observation: Observation) -> None:
+        interest = self._connection.daemon.space.observe(pattern, observation)
+        self._live[stream] = (interest, observation)
+
+    def _announce(self, stream: OutStream, pattern: Value) -> None:
+        """Asserts the interest, under a handle that no client can have."""
+        fact = (p.ASSERT, -stream.number, observe(pattern))
+        self._connection.daemon.commit(self._connection.owner, (fact,), None, 0, None)
+        self._announced.add(stream.number)
+
+    # -- from the log ---------------------------------------------------------------------------------
+
+    async def _replay(self, stream: OutStream, request: Request) -> None:
+        connection = self._connection
+        try:
+            with self._replays[stream]:
+                await _Pump(connection, self, stream, request).run()
+        except (Refused, ProtocolError) as refusal:
+            connection.fail(stream, refusal.code, refusal.text)
+        except UsageError as error:
+            connection.fail(stream, "bad-request", str(error))
+        finally:
+            self._replays.pop(stream, None)
+        connection.daemon.flush()
+
+
+class _Pump:
+    """One replay: from the log into a stream, as fast as it is taken."""
+
+    def __init__(
+        self, connection: Connection, observing: Observing, stream: OutStream, request: Request
+    ) -> None:
+        self.connection = connection
+        self.daemon = connection.daemon
+        self.observing = observing
+        self.stream = stream
+        self.request = request
+        self.observation = observing._observation(stream)  # noqa: SLF001  # one machine in two classes
+
+    async def run(self) -> None:
+        """Feeds the stream until it is complete, or has gone over to the live feed."""
+        request, commits = self.request, self.daemon.commits
+        start = self._start()
+        replay = Replay(self.daemon.log, request.pattern, start, live=self._live_bag())
+        if request.as_of is not None:
+            rows = list(replay.bag())
+            self.observation.extend(Changes(start, self.daemon.log.time_of(start), rows, flags=p.SNAPSHOT))
+        at = start
+        while request.upto is None or at < request.upto:
+            goal = commits.durable if request.upto is None else min(commits.durable, request.upto)
+            if goal > at:
+                await self._feed(replay, goal)
+                at = goal
+            elif request.durable or request.upto is not None:
+                await commits.wait_beyond(at)
+            else:
+                self._go_live(replay)
+                return
+        self.stream.complete = True
+        self._wake()
+
+    def _start(self) -> int:
+        """The epoch after which to begin; ``Refused`` if the log does not reach there."""
+        request, log = self.request, self.daemon.log
+        newest = max(self.daemon.commits.durable, self.daemon.space.epoch)
+        after = request.after if request.as_of is None else request.as_of
+        if after is None:
+            after = self.daemon.commits.durable
+        if after < log.oldest - 1:
+            raise Refused("epoch-gone", f"epoch {after} is not retained, the oldest is {log.oldest}")
+        if after > newest:
+            raise Refused("epoch-ahead", f"epoch {after} is still to come, the newest is {newest}")
+        if self.daemon.lost(after):
+            raise Refused("epoch-lost", f"epoch {after} was never acknowledged and was lost in a crash")
+        return after
+
+    async def _feed(self, replay: Replay, goal: int) -> None:
+        offered = 0
+        for number, time, added, messages, removed in replay.epochs(goal):
+            changes = Changes(number, time, added, messages, removed)
+            self.observation.extend(changes)
+            offered += len(changes) + 1
+            if offered >= SLICE:
+                offered = 0
+                self._wake()
+                await self._wait_room()
+        self._wake()
+        await self._wait_room()
+
+    async def _wait_room(self) -> None:
+        """Lets others run, and waits while the stream has more than enough to send."""
+        await trio.lowlevel.checkpoint()
+        while self.observation.size > LIMIT // 2:
+            await self.stream.wait_taken()
+
+    def _go_live(self, replay: Replay) -> None:
+        """All that is on disk was told: what is committed but not yet written follows, then the live feed."""
+        for number, time, added, messages, removed in replay.tail(self.daemon.commits.tail(replay.at)):
+            self.observation.extend(Changes(number, time, added, messages, removed))
+        self.observing._attach(self.stream, self.request.pattern, self.observation)  # noqa: SLF001  # as above
+        self._wake()
+
+    def _live_bag(self) -> None:
+        return None
+
+    def _wake(self) -> None:
+        self.connection.wake(self.stream)
+        self.daemon.flush()
+
+
+def _flag(spec: Map, name: str, *, default: bool) -> bool:
+    value = spec.get(name, default)
+    if value.__class__ is not bool:
+        raise Refused("bad-request", f"{name} must be true or false, got {value!r:.60}")
+    return value  # type: ignore[return-value]  # a bool, as just checked
+
+
+def _epoch(spec: Map, name: str) -> int | None:
+    value = spec.get(name)
+    if value is not None and (value.__class__ is not int or value < 0):  # type: ignore[operator]  # an int
+        raise Refused("bad-request", f"{name} must be the number of an epoch, got {value!r:.60}")
+    return value  # type: ignore[return-value]  # as just checked
+
+
+__all__ = ["Observing", "Request", "pack", "read_request"]

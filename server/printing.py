@@ -1,0 +1,86 @@
+"""How the commands print: changes as a line of text or of JSON, durations, sizes.
+
+Always: one change is one line, written out at once; control characters in facts are escaped.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from datetime import datetime
+from typing import Final
+
+from dataspace.client.changes import Change, EpochChanges
+from dataspace.errors import UsageError
+from index.jsons import captures_json
+from index.text import unparse
+
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
+_UNITS: Final = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def duration(text: str) -> float:
+    """Seconds from text such as ``10s``, ``500ms``, ``2m``, ``1.5h``.
+
+    >>> duration("500ms"), duration("2m"), duration("3")
+    (0.5, 120.0, 3.0)
+    """
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise UsageError(f"{text!r} is no duration, write for example 10s, 500ms, 2m or 1h")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def time_text(time: datetime) -> str:
+    """A UTC time as the commands show it.
+
+    >>> from datetime import UTC
+    >>> time_text(datetime(2026, 1, 2, 3, 4, 5, 600000, tzinfo=UTC))
+    '2026-01-02T03:04:05.600000Z'
+    """
+    return time.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def size_text(count: int) -> str:
+    """Bytes for people.
+
+    >>> size_text(1536), size_text(12)
+    ('1.5 KiB', '12 B')
+    """
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024 or unit == "GiB":
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    raise AssertionError
+
+
+def print_epoch(epoch: EpochChanges, *, as_json: bool) -> int:
+    """Prints the changes of one epoch; how many there were."""
+    lines = [_json_line(change, epoch) if as_json else _text_line(change) for change in epoch]
+    if epoch.conflated and lines and not as_json:
+        lines.insert(0, f"# epochs {epoch.first} to {epoch.number} at once: the net difference")
+    if lines:
+        sys.stdout.write("\n".join(lines) + "\n")
+        sys.stdout.flush()
+    return len(epoch)
+
+
+def _json_line(change: Change, epoch: EpochChanges) -> str:
+    line: dict[str, object] = {
+        "epoch": change.epoch,
+        "time": time_text(change.time),
+        "change": change.kind,
+        "captures": captures_json(epoch.names, change.captures),
+    }
+    if epoch.conflated:
+        line["first_epoch"] = epoch.first
+    return json.dumps(line, ensure_ascii=False)
+
+
+def _text_line(change: Change) -> str:
+    shown = [
+        unparse(value) if name.isdigit() else f"{name}={unparse(value)}" for name, value in change.named.items()
+    ]
+    return f"{change.epoch} {change.kind} {' '.join(shown)}".rstrip()

@@ -1,0 +1,55 @@
+"""The command ``dataspace serve``: a daemon in the foreground, until a signal ends it."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+import time
+
+import trio
+
+from server.config import DEFAULT_LISTEN, Config, default_data
+from server.daemon import serve
+
+
+def serve_command(args: argparse.Namespace) -> int:
+    """Runs until SIGINT or SIGTERM; 0 for an orderly end."""
+    _log_to_stderr(verbose=args.verbose)
+    config = Config(
+        listen=tuple(args.listen or [DEFAULT_LISTEN]),
+        data=args.data or default_data(),
+        accept_damage=args.accept_damage,
+    )
+    trio.run(_serve, config)
+    return 0
+
+
+async def _serve(config: Config) -> None:
+    async with trio.open_nursery() as nursery:
+        await nursery.start(_wait_for_signal, nursery.cancel_scope)
+        addresses = await nursery.start(serve, config)
+        for address in addresses:
+            print(f"dataspace: listening on {address}, data in {config.data}", flush=True)
+
+
+async def _wait_for_signal(
+    scope: trio.CancelScope, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        task_status.started()
+        async for number in signals:
+            print(f"dataspace: {signal.Signals(number).name}, stopping", file=sys.stderr, flush=True)
+            scope.cancel()
+            return
+
+
+def _log_to_stderr(*, verbose: bool) -> None:
+    handler = logging.StreamHandler()
+    formatter = logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%SZ")
+    formatter.converter = time.gmtime
+    handler.setFormatter(formatter)
+    logger = logging.getLogger("dataspace")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO if verbose else logging.WARNING)

@@ -1,0 +1,33 @@
+"""Frames survive any way of cutting the stream."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dataspace.wire.frames import Cutter, frame
+
+
+@given(st.lists(st.binary(max_size=20)), st.lists(st.integers(1, 7)))
+def test_frames_survive_any_cut(bodies: list[bytes], cuts: list[int]) -> None:
+    stream = b"".join(map(frame, bodies))
+    cutter, got, at = Cutter(), [], 0
+    for size in [*cuts, len(stream)]:
+        got += cutter.feed(stream[at : at + size])
+        at += size
+    assert got == bodies
+    assert cutter.held == 0
+
+
+def test_a_length_beyond_the_limit_is_refused_and_frames_before_it_are_not() -> None:
+    cutter = Cutter(limit=10)
+    assert cutter.feed(frame(b"fine") + (11).to_bytes(4, "big")) == [b"fine"]
+    assert str(cutter.refusal) == "limit: frame of 11 bytes, limit 10"
+    assert cutter.feed(frame(b"later")) == []
+
+
+def test_what_speaks_another_protocol_is_named() -> None:
+    for head, name in ((b"GET / HTTP/1.1", "HTTP"), (b"\x16\x03\x01\x02\x00", "TLS"), (b"SSH-2.0", "SSH")):
+        cutter = Cutter()
+        cutter.feed(head)
+        assert name in str(cutter.refusal)
