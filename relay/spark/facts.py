@@ -5,8 +5,9 @@ by a label that goes before all columns in their order.  Apart from the sink bec
 process and no daemon: record batches go in, operations come out.
 
 Always: a column's values keep their class (a bigint becomes an int, a double a float, an array a
-sequence, null is null, and a string that is marked as a value's JSON that value); what has no value form (dates, decimals, times without a zone) is refused when
-the query starts and not in the middle; the order of rows is kept.
+sequence, null is null, and a string that is marked as a value's JSON that value); what has no value form
+(dates, decimals, times without a zone) is refused when the query starts and not in the middle; the order
+of rows is kept.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class Facts:
         self._build = _builder(said, places) if template is not None else _labelled(label, width)
 
     def operations(self, batch: pa.RecordBatch) -> list[Operation]:
-        """One operation for each row, in order: by its ``_change_type`` if there is one, else an assertion."""
+        """One operation for each row, in order: what its ``_change_type`` says, else an assertion."""
         build, kinds = self._build, self._kinds
         columns = [
             convert(batch.column(name)) for name, convert in zip(self._columns, self._converters, strict=True)
@@ -100,7 +101,9 @@ def _verb(kind: Value, row: Row) -> str:
     try:
         return VERBS[kind]
     except KeyError:
-        raise BadRow(f"{CHANGE_TYPE} is {kind!r} in {row!r}, allowed are {', '.join(map(str, VERBS))}") from None
+        raise BadRow(
+            f"{CHANGE_TYPE} is {kind!r} in {row!r}, allowed are {', '.join(map(str, VERBS))}"
+        ) from None
 
 
 def _labelled(label: str | None, width: int) -> Build:
@@ -137,7 +140,9 @@ def _builder(template: Value, places: Mapping[str, int]) -> Build:
         case Record("$", (str(name), _, _)):
             return itemgetter(places[name])
         case Record("_"):
-            raise UsageError("option template: _ says nothing that could be asserted; name a column, as in $n")
+            raise UsageError(
+                "option template: _ says nothing that could be asserted; name a column, as in $n"
+            )
         case Record("lit", (value,)):
             return lambda _row: value
         case Record("exact", (inner,)):

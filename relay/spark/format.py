@@ -17,8 +17,12 @@ from relay.spark.sink import BatchSink, StreamSink
 from relay.spark.source import ChangesReader, ChangesStream
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
-    from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
 
 
 class Dataspace(DataSource):

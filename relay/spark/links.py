@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from typing import Final, TypeVar
 
 from dataspace.client.blocking_link import Link
-from dataspace.errors import Broken, Unreachable
+from dataspace.errors import Broken, Closed, DataspaceError, Unreachable
 
 T = TypeVar("T")
 
@@ -29,6 +29,9 @@ FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 1.0
 KEPT: Final = 4
 """Idle links that a process keeps for one address."""
+
+AWAY: Final = (Broken, Closed, Unreachable)
+"""What a daemon that is away for a moment looks like."""
 
 _idle: Final[dict[tuple[int, str], list[Link]]] = {}
 
@@ -71,7 +74,7 @@ class Patience:
         self._until: float | None = None
         self._pause = 0.0
 
-    def spent(self, error: Broken | Unreachable) -> None:
+    def spent(self, error: DataspaceError) -> None:
         """Waits before another try; raises ``Unreachable`` once the daemon has been away for too long.
 
         The first try comes at once: a kept link that broke says nothing about the daemon of now.
@@ -94,5 +97,5 @@ def asked(url: str, bound: float, question: Callable[[Link], T]) -> T:
         try:
             with lent(url) as link:
                 return question(link)
-        except (Broken, Unreachable) as error:
+        except AWAY as error:
             patience.spent(error)

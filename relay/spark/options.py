@@ -43,7 +43,7 @@ class StreamOptions:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How a batch reads: the changes of ``first`` to ``last``, or the state at ``as_of``; epochs, inclusive."""
+    """How a batch reads: the changes of epochs ``first`` to ``last``, both included, or the state at ``as_of``."""
 
     url: str
     pattern: str
@@ -96,7 +96,9 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     read = _Reading(given, _READ_NAMES, "read")
     as_of = read.value("asOfEpoch", _last, None)
     if as_of is not None and (read.has("startingEpoch") or read.has("endingEpoch")):
-        raise UsageError("asOfEpoch asks for a state, startingEpoch and endingEpoch for changes: give one kind")
+        raise UsageError(
+            "asOfEpoch asks for a state, startingEpoch and endingEpoch for changes: give one kind"
+        )
     return ReadOptions(
         url=_url(read),
         pattern=read.needed("pattern", "such as 'present($who:str)'"),
@@ -117,7 +119,9 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
         raise UsageError("a sink needs either a template such as 'airborne($origin, $n)' or a label")
     application, version = read.text("txnAppId"), read.value("txnVersion", _epoch, None)
     if (application is None) != (version is None):
-        raise UsageError("txnAppId and txnVersion go together: a name, and a number that rises with every write")
+        raise UsageError(
+            "txnAppId and txnVersion go together: a name, and a number that rises with every write"
+        )
     return SinkOptions(
         url=_url(read),
         template=template,

@@ -61,10 +61,15 @@ class Batch(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class Staged(WriterCommitMessage):
-    """What one task staged: its batch, and the keys in the order of its rows."""
+    """What one task staged: its batch, and the keys of what it adds and of what it retracts, in order.
+
+    They are apart because partitions have no order among them: a fact that moves from one to another
+    within a batch must have come before it goes.
+    """
 
     batch: Batch
-    keys: tuple[Key, ...]
+    adding: tuple[Key, ...] = ()
+    retracting: tuple[Key, ...] = ()
 
 
 class StreamSink(DataSourceStreamArrowWriter):
@@ -72,7 +77,9 @@ class StreamSink(DataSourceStreamArrowWriter):
 
     def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
         if options.application is not None:
-            raise UsageError("txnAppId and txnVersion are for batch writes: a stream has its query id and batches")
+            raise UsageError(
+                "txnAppId and txnVersion are for batch writes: a stream has its query id and batches"
+            )
         self._options = options
         self._facts = facts(options, schema)
         self._overwrite = overwrite
@@ -109,7 +116,7 @@ class BatchSink(DataSourceArrowWriter):
         publish(self._options, self._batch, _staged(messages), owner="spark", replace=self._overwrite)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        discard(self._options, [Staged(self._batch, ())])
+        discard(self._options, [Staged(self._batch)])
 
 
 def facts(options: SinkOptions, schema: StructType) -> Facts:
@@ -125,16 +132,18 @@ def stage(options: SinkOptions, facts: Facts, batch: Batch, rows: Iterator[pa.Re
     """
     reach("spark-before-stage")
     attempt = (*batch.prefix, *_attempt(), secrets.token_hex(8))
-    keys: list[Key] = []
+    keys: dict[bool, list[Key]] = {False: [], True: []}
     try:
-        for chunk in _chunks(rows):
-            keys.append((*attempt, str(len(keys))))
-            _stage_chunk(options, keys[-1], facts.operations(chunk))
+        for number, chunk in enumerate(_chunks(rows)):
+            for retracts, operations in _apart(facts.operations(chunk)):
+                key = (*attempt, str(number), "-" if retracts else "+")
+                _stage_chunk(options, key, operations)
+                keys[retracts].append(key)
     except DataspaceError:
         asked(options.url, options.connect_timeout, lambda link: link.discard(attempt))
         raise
     reach("spark-after-stage")
-    return Staged(batch, tuple(keys))
+    return Staged(batch, tuple(keys[False]), tuple(keys[True]))
 
 
 def publish(
@@ -145,7 +154,8 @@ def publish(
     ``owner`` is whose the facts are where the options name no writer.  A batch without rows makes no turn
     unless it replaces.
     """
-    keys = [key for each in staged for key in each.keys]
+    keys = [key for each in staged for key in each.adding]
+    keys += [key for each in staged for key in each.retracting]
     owner = f"durable:{options.writer or owner}"
     client, sequence = f"spark:{batch.application}", batch.number + 1
 
@@ -180,6 +190,16 @@ def _stage_chunk(options: SinkOptions, key: Key, operations: Sequence[Operation]
         link.stage(key, operations)
 
     asked(options.url, options.connect_timeout, turn)
+
+
+def _apart(operations: Sequence[Operation]) -> Iterator[tuple[bool, Sequence[Operation]]]:
+    """The operations that add and those that retract, as far as there are any."""
+    retracting = [each for each in operations if each[0] == "retract"]
+    adding = [each for each in operations if each[0] != "retract"] if retracting else operations
+    if adding:
+        yield False, adding
+    if retracting:
+        yield True, retracting
 
 
 def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -27,9 +27,9 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from dataspace.errors import Broken, Refused, Unreachable, UsageError
+from dataspace.errors import Refused, UsageError
 from relay.spark import offsets
-from relay.spark.links import Patience, asked, close_idle, lent
+from relay.spark.links import AWAY, Patience, asked, close_idle, lent
 from relay.spark.offsets import DataLoss, Json, Span
 from relay.spark.rows import batches, without
 from relay.spark.schema import Columns, columns, parsed
@@ -244,7 +244,7 @@ def changes(task: Task) -> Iterator[EpochChanges]:
                     place = place.after(part)
                     yield part
             return
-        except (Broken, Unreachable) as error:
+        except AWAY as error:
             patience.spent(error)
 
 

@@ -85,7 +85,11 @@ def test_a_snapshot_is_a_batch_even_when_nothing_follows_it() -> None:
 
 def test_the_first_batch_begins_where_its_end_says_and_not_where_spark_says() -> None:
     """A query killed in batch 0 is asked for its beginning again, when the latest epoch is another."""
-    for start, wanted in (("latest", Span(9, 12)), ("snapshot", Span(9, 12, as_of=9)), ("earliest", Span(0, 12))):
+    for start, wanted in (
+        ("latest", Span(9, 12)),
+        ("snapshot", Span(9, 12, as_of=9)),
+        ("earliest", Span(0, 12)),
+    ):
         end = kept(following(beginning(start, at(9)), at(12), None))  # type: ignore[arg-type]
         assert span(beginning(start, at(50)), end) == wanted  # type: ignore[arg-type]
 

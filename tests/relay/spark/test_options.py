@@ -50,7 +50,7 @@ def test_an_unknown_name_is_answered_with_the_nearest(name: str, nearest: str) -
 def test_an_option_of_another_verb_is_unknown() -> None:
     with pytest.raises(UsageError, match="asOfEpoch is unknown to dataspace readStream"):
         stream_options(P | {"asOfEpoch": "3"})
-    with pytest.raises(UsageError, match="known are .*template"):
+    with pytest.raises(UsageError, match=r"known are .*template"):
         sink_options({"label": "p", "pattern": "p($)"})
 
 
