@@ -1,0 +1,118 @@
+"""Whatever is killed, and wherever, the facts that Spark writes are those of a plain computation."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.relay.spark.daemons import Daemon
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.torture]
+
+POINTS = ("spark-before-stage", "spark-after-stage", "spark-before-commit", "spark-after-commit")
+ROUNDS = int(os.environ.get("TORTURE_ROUNDS", "0"))
+
+
+class World:
+    """Facts ``on(k, n)`` that come and go at random, and what a plain computation makes of them."""
+
+    def __init__(self, daemon: Daemon, seed: int) -> None:
+        self.daemon = daemon
+        self.random = random.Random(seed)
+        self.now: set[tuple[str, int]] = set()
+        self.came: Counter[tuple[str, int]] = Counter()
+
+    def turns(self, count: int) -> None:
+        for _ in range(count):
+            going = self.random.sample(sorted(self.now), min(len(self.now), self.random.randrange(3)))
+            coming = {(self.random.choice("abc"), self.random.randrange(1000)) for _ in range(4)} - self.now
+            self.now = (self.now | coming) - set(going)
+            self.came.update(coming)
+            operations = [f'+on("{k}", {n})' for k, n in sorted(coming)]
+            self.daemon.turn(*operations, *[f'-on("{k}", {n})' for k, n in going])
+
+    def check(self) -> None:
+        assert self.daemon.facts("copy($k, $n)") == sorted(self.now, key=repr)
+        messages = Counter(row for kind, _, row in self.daemon.changes("once($k, $n)") if kind == "!")
+        assert messages == self.came
+        assert dict(self.daemon.facts("total($k, $n)")) == Counter(k for k, _ in self.now)
+
+
+class Flow:
+    """One run of ``flow.py``, which dies whole when a named point is reached, or when it is told to."""
+
+    def __init__(self, daemon: Daemon, checkpoints: Path, *, fault: str | None = None) -> None:
+        environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+        if fault is not None:
+            environment["DATASPACE_FAULT"] = fault
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.relay.spark.flow", daemon.url, str(checkpoints)],
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+            start_new_session=True,
+        )
+        self.said: list[str] = []
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.said.append(line)
+            if line.startswith("fault reached"):
+                self.kill()
+
+    def kill(self) -> None:
+        os.killpg(self.process.pid, signal.SIGKILL)
+
+    def end(self) -> int:
+        code = self.process.wait(180)
+        self._reader.join(30)
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+        return code
+
+    def struck(self, point: str) -> bool:
+        return f"fault reached: {point}\n" in self.said
+
+
+def test_a_query_killed_at_each_point_and_started_again_does_everything_once(
+    own_daemon: Daemon, tmp_path: Path
+) -> None:
+    world = World(own_daemon, seed=1)
+    for point in POINTS:
+        world.turns(4)
+        flow = Flow(own_daemon, tmp_path / "checkpoints", fault=f"{point}:{world.random.randint(1, 2)}")
+        flow.end()
+        assert flow.struck(point), f"{point} was not reached: {''.join(flow.said)[-2000:]}"
+    last = Flow(own_daemon, tmp_path / "checkpoints")
+    assert last.end() == 0, "".join(last.said)[-2000:]
+    world.check()
+
+
+@pytest.mark.parametrize("seed", range(1, 1 + ROUNDS))
+def test_query_and_daemon_killed_at_any_moment(own_daemon: Daemon, tmp_path: Path, seed: int) -> None:
+    world = World(own_daemon, seed)
+    for _ in range(3):
+        world.turns(6)
+        flow = Flow(own_daemon, tmp_path / "checkpoints")
+        time.sleep(world.random.uniform(4, 14))
+        if world.random.random() < 0.5:
+            own_daemon.kill()
+            own_daemon.start()
+        else:
+            flow.kill()
+        flow.end()
+    last = Flow(own_daemon, tmp_path / "checkpoints")
+    assert last.end() == 0, "".join(last.said)[-2000:]
+    world.check()
