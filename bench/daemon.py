@@ -1,0 +1,382 @@
+"""How fast is the daemon, beside a forwarder that does nothing but forward?
+
+Every figure is taken through the real client over loopback TCP, in processes of their own: the daemon, the
+writer, the observers.  The *floor* is a bare trio and msgpack server: it reads length-prefixed msgpack
+frames and writes each to everybody else, with no index, no turns, no log; its clients decode with msgpack
+and nothing more.  Floor and daemon are measured in turn in the same run, the best of the rounds counts,
+and ``ratio`` is ours ÷ floor.
+
+    changes_per_s                one writer, one observer, pipelined turns of TURN changes, decoded
+    changes_per_s_10k_patterns   the same beside 10 000 other observed patterns
+    changes_per_s_single         the same in turns of one change, each an epoch of its own
+    fanout_events_per_s          100 observing connections, all decoding
+    latency_p50_ms, _p99_ms      one change at a time, from the writer's call to the observer's
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any, Final
+
+import msgpack
+import trio
+
+import dataspace
+from index.values import Record
+
+TURN: Final = 50
+HEAD: Final = 4
+
+
+# -- the floor ----------------------------------------------------------------------------------------
+
+
+async def _forward(listener: trio.SocketListener) -> None:
+    peers: set[trio.SocketStream] = set()
+
+    async def serve(stream: trio.SocketStream) -> None:
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        peers.add(stream)
+        held = b""
+        try:
+            while chunk := await stream.receive_some(65536):
+                held += chunk
+                at, out = 0, []
+                while len(held) - at >= HEAD:
+                    size = int.from_bytes(held[at : at + HEAD], "big")
+                    if len(held) - at - HEAD < size:
+                        break
+                    body = msgpack.unpackb(held[at + HEAD : at + HEAD + size])
+                    packed = msgpack.packb(body)
+                    out.append(len(packed).to_bytes(HEAD, "big") + packed)
+                    at += HEAD + size
+                held = held[at:]
+                data = b"".join(out)
+                for peer in list(peers):
+                    if peer is not stream and data:
+                        await peer.send_all(data)
+        except trio.BrokenResourceError:
+            pass
+        finally:
+            peers.discard(stream)
+            await stream.aclose()
+
+    await trio.serve_listeners(serve, [listener])
+
+
+def _floor_server(report: Connection) -> None:
+    async def main() -> None:
+        listener = (await trio.open_tcp_listeners(0, host="127.0.0.1"))[0]
+        report.send(listener.socket.getsockname()[1])
+        await _forward(listener)
+
+    trio.run(main)
+
+
+@contextmanager
+def floor() -> Iterator[str]:
+    """A running forwarder; its port as text."""
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.Process(target=_floor_server, args=(theirs,), daemon=True)
+    process.start()
+    try:
+        yield str(ours.recv())
+    finally:
+        process.kill()
+        process.join()
+
+
+@contextmanager
+def daemon() -> Iterator[str]:
+    """A running daemon; its URL."""
+    with tempfile.TemporaryDirectory() as data:
+        command = [sys.executable, "-m", "server", "serve", "--listen", "tcp:127.0.0.1:0", "--data", data]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        try:
+            assert process.stdout is not None  # a pipe, as asked for
+            line = process.stdout.readline()
+            yield line.split("listening on ")[1].split(",")[0].replace("tcp:", "tcp://", 1)
+        finally:
+            process.terminate()
+            process.wait()
+
+
+# -- the two sides of each system ---------------------------------------------------------------------
+
+
+async def _floor_stream(port: str) -> trio.SocketStream:
+    stream = await trio.open_tcp_stream("127.0.0.1", int(port))
+    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return stream
+
+
+def _floor_frame(body: object) -> bytes:
+    packed = msgpack.packb(body)
+    return len(packed).to_bytes(HEAD, "big") + packed
+
+
+async def _floor_write(port: str, count: int, turn: int, report: Connection) -> None:
+    stream = await _floor_stream(port)
+    report.send("ready")
+    await trio.to_thread.run_sync(report.recv)
+    out = []
+    for start in range(0, count, turn):
+        out.append(_floor_frame([[0, n, ["says", n, "x"]] for n in range(start, min(start + turn, count))]))
+        if len(out) >= 16:
+            await stream.send_all(b"".join(out))
+            out = []
+    await stream.send_all(b"".join(out))
+    await trio.sleep(30)
+
+
+async def _floor_observe(port: str, count: int, report: Connection) -> None:
+    stream = await _floor_stream(port)
+    report.send("ready")
+    seen, held = 0, b""
+    while seen < count:
+        held += await stream.receive_some(65536)
+        at = 0
+        while len(held) - at >= HEAD:
+            size = int.from_bytes(held[at : at + HEAD], "big")
+            if len(held) - at - HEAD < size:
+                break
+            for _change in msgpack.unpackb(held[at + HEAD : at + HEAD + size]):
+                seen += 1
+            at += HEAD + size
+        held = held[at:]
+    report.send(time.perf_counter())
+
+
+async def _write(url: str, count: int, turn: int, report: Connection) -> None:
+    async with dataspace.connect(url, name="bench writer") as space:
+        report.send("ready")
+        await trio.to_thread.run_sync(report.recv)
+        for start in range(0, count, turn):
+            draft = space.draft()
+            for n in range(start, min(start + turn, count)):
+                draft.assert_(Record("says", n, "x"))
+            await space.submit(draft)
+        await space.drain(60)
+        await trio.sleep(30)
+
+
+async def _observe(url: str, count: int, report: Connection) -> None:
+    async with dataspace.connect(url, name="bench observer") as space:
+        async with space.observe("says($i, $what)", quiet=True) as observation:
+            state = await observation.next_epoch()
+            assert state is not None and not len(state)
+            report.send("ready")
+            seen = 0
+            async for change in observation:
+                assert change.kind == "+" and change.captures[1] == "x"
+                seen += 1
+                if seen == count:
+                    break
+            report.send(time.perf_counter())
+
+
+async def _observe_many(url: str, patterns: int, report: Connection) -> None:
+    async with dataspace.connect(url, name="bench patterns") as space:
+        observations = [space.observe(f'other("topic {n}", $)', quiet=True) for n in range(patterns)]
+        for observation in observations:
+            observation.open()
+        for observation in observations:
+            await observation.next_epoch()
+        report.send("ready")
+        await trio.sleep_forever()
+
+
+async def _observe_connections(
+    observe: Callable[..., Any], url: str, connections: int, count: int, report: Connection
+) -> None:
+    """Many observing connections in one process; the time at which the last has seen everything."""
+    finished: list[float] = []
+
+    class Each:
+        def send(self, what: object) -> None:
+            if isinstance(what, float):
+                finished.append(what)
+            elif what == "ready":
+                ready.append(what)
+
+    ready: list[object] = []
+    async with trio.open_nursery() as nursery:
+        for _ in range(connections):
+            nursery.start_soon(observe, url, count, Each())
+        while len(ready) < connections:
+            await trio.sleep(0.01)
+        report.send("ready")
+    report.send(max(finished))
+
+
+def _run(function: Callable[..., Any], *args: object) -> None:
+    trio.run(function, *args)
+
+
+@dataclass
+class Side:
+    """A process and the pipe to it."""
+
+    process: multiprocessing.Process
+    pipe: Connection
+
+    @classmethod
+    def start(cls, function: Callable[..., Any], *args: object) -> Side:
+        ours, theirs = multiprocessing.Pipe()
+        process = multiprocessing.Process(target=_run, args=(function, *args, theirs), daemon=True)
+        process.start()
+        side = cls(process, ours)
+        assert side.pipe.recv() == "ready"
+        return side
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.join()
+
+
+def _transfer(
+    write: Callable[..., Any],
+    observe: Callable[..., Any],
+    url: str,
+    count: int,
+    turn: int,
+    *,
+    connections: int = 1,
+) -> float:
+    """Events per second from one writer to all its observers."""
+    if connections == 1:
+        observer = Side.start(observe, url, count)
+    else:
+        observer = Side.start(_observe_connections, observe, url, connections, count)
+    writer = Side.start(write, url, count, turn)
+    began = time.perf_counter()
+    writer.pipe.send("go")
+    ended = observer.pipe.recv()
+    writer.stop()
+    observer.stop()
+    return count * connections / (ended - began)
+
+
+# -- latency ------------------------------------------------------------------------------------------
+
+
+async def _latency_ours(url: str, count: int, report: Connection) -> None:
+    """Writer and observer are two connections of one process, so that one clock times both."""
+    report.send("ready")
+    samples = []
+    async with dataspace.connect(url) as writer, dataspace.connect(url) as reader:
+        async with reader.observe("tick($n)", quiet=True) as observation:
+            await observation.next_epoch()
+            for n in range(count):
+                began = time.perf_counter()
+                draft = writer.draft()
+                draft.send(Record("tick", n))
+                ticket = writer.submit_nowait(draft)
+                change = await anext(observation)
+                samples.append(time.perf_counter() - began)
+                assert change.n == n
+                await ticket.wait()
+    report.send(samples)
+
+
+async def _latency_floor(port: str, count: int, report: Connection) -> None:
+    report.send("ready")
+    samples = []
+    writer, reader = await _floor_stream(port), await _floor_stream(port)
+    await trio.sleep(0.1)
+    for n in range(count):
+        began = time.perf_counter()
+        await writer.send_all(_floor_frame([[0, n, ["tick", n]]]))
+        held = b""
+        while len(held) < HEAD or len(held) - HEAD < int.from_bytes(held[:HEAD], "big"):
+            held += await reader.receive_some(65536)
+        body = msgpack.unpackb(held[HEAD:])
+        samples.append(time.perf_counter() - began)
+        assert body[0][1] == n
+        await trio.sleep(0.001)
+    report.send(samples)
+
+
+def _latency(function: Callable[..., Any], url: str, count: int) -> tuple[float, float]:
+    side = Side.start(function, url, count)
+    samples = sorted(side.pipe.recv()[count // 10 :])
+    side.stop()
+    return statistics.median(samples) * 1000, samples[int(len(samples) * 0.99)] * 1000
+
+
+# -- the run ------------------------------------------------------------------------------------------
+
+
+def measure(rounds: int, scale: float) -> dict[str, float]:
+    """All figures; ``scale`` shrinks the amounts for a quick look."""
+    best: dict[str, float] = {}
+
+    def keep(name: str, value: float, *, low: bool = False) -> None:
+        best[name] = min(best.get(name, value), value) if low else max(best.get(name, value), value)
+
+    changes, fanout, ticks = int(200_000 * scale), int(10_000 * scale), int(2000 * scale)
+    for _ in range(rounds):
+        with floor() as port:
+            keep("floor_changes_per_s", _transfer(_floor_write, _floor_observe, port, changes, TURN))
+            keep("floor_changes_per_s_single", _transfer(_floor_write, _floor_observe, port, changes, 1))
+            keep(
+                "floor_fanout_events_per_s",
+                _transfer(_floor_write, _floor_observe, port, fanout, TURN, connections=100),
+            )
+            p50, p99 = _latency(_latency_floor, port, ticks)
+            keep("floor_latency_p50_ms", p50, low=True)
+            keep("floor_latency_p99_ms", p99, low=True)
+        with daemon() as url:
+            keep("changes_per_s", _transfer(_write, _observe, url, changes, TURN))
+        with daemon() as url:
+            keep("changes_per_s_single", _transfer(_write, _observe, url, changes // 2, 1))
+        with daemon() as url:
+            others = Side.start(_observe_many, url, 10_000)
+            keep("changes_per_s_10k_patterns", _transfer(_write, _observe, url, changes, TURN))
+            others.stop()
+        with daemon() as url:
+            keep("fanout_events_per_s", _transfer(_write, _observe, url, fanout, TURN, connections=100))
+        with daemon() as url:
+            p50, p99 = _latency(_latency_ours, url, ticks)
+            keep("latency_p50_ms", p50, low=True)
+            keep("latency_p99_ms", p99, low=True)
+    for name in (
+        "changes_per_s",
+        "changes_per_s_single",
+        "fanout_events_per_s",
+        "latency_p50_ms",
+        "latency_p99_ms",
+    ):
+        best[f"{name}_ratio"] = best[name] / best[f"floor_{name}"]
+    return best
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--json", action="store_true", help="print one flat JSON object as the last line")
+    arguments.add_argument("--quick", action="store_true", help="one round of a twentieth of the work")
+    arguments.add_argument("--rounds", type=int, default=3)
+    args = arguments.parse_args()
+    figures = measure(1, 0.05) if args.quick else measure(args.rounds, 1.0)
+    for name in sorted(figures, key=lambda name: name.removeprefix("floor_")):
+        print(f"{name:<32} {figures[name]:>14,.3f}")
+    print(f"turns of {TURN} changes; {os.cpu_count()} cores; best of {1 if args.quick else args.rounds}")
+    if args.json:
+        print(json.dumps({name: round(value, 4) for name, value in figures.items()}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""What waits for an observer is the truth, bounded, whatever its speed."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dataspace.changes import PART, Changes
+from dataspace.wire.packets import CONFLATED, MORE, SNAPSHOT
+from index.values import Value
+from relay.observation import Observation
+
+Row = tuple[Value, ...]
+
+
+def _nothing() -> None:
+    pass
+
+
+def _added(number: int, *rows: int) -> Changes:
+    return Changes(number, number * 10, [(row,) for row in rows])
+
+
+def _removed(number: int, *rows: int) -> Changes:
+    return Changes(number, number * 10, (), (), [(row,) for row in rows])
+
+
+def test_epochs_wait_as_they_are_while_there_is_room() -> None:
+    waiting = Observation(_nothing, limit=4)
+    offered = [_added(1, 1), _added(2, 2), _removed(3, 1)]
+    for changes in offered:
+        waiting.offer(changes)
+    assert waiting.take(10, 10_000) == offered
+    assert len(waiting) == 0
+
+
+def test_beyond_the_limit_only_the_net_difference_waits() -> None:
+    waiting = Observation(_nothing, limit=2)
+    for changes in (_added(1, 1), _added(2, 2), _removed(3, 1), _added(4, 3), _removed(5, 2), _added(6, 2)):
+        waiting.offer(changes)
+    assert len(waiting) == 1
+    (difference,) = waiting.take(10, 10_000)
+    assert difference.flags == CONFLATED
+    assert (difference.first, difference.number, difference.time) == (1, 6, 60)
+    assert sorted(difference.added) == [(2,), (3,)]
+    assert difference.removed == []
+
+
+def test_conflation_is_bounded_by_the_state_however_long_it_lasts() -> None:
+    waiting = Observation(_nothing, limit=2)
+    for number in range(1, 10_000, 2):
+        waiting.offer(_added(number, 7))
+        waiting.offer(_removed(number + 1, 7))
+    waiting.offer(_added(10_001, 8))
+    (difference,) = waiting.take(10, 10_000)
+    assert [difference.added, difference.removed] == [[(8,)], []]
+    assert waiting.statistics().conflated_epochs > 9_000
+
+
+def test_messages_are_never_conflated_and_too_many_end_the_observation() -> None:
+    waiting = Observation(_nothing, limit=1, message_limit=3)
+    for number in range(1, 4):
+        waiting.offer(Changes(number, 0, [(number,)], [("hello", number)]))
+    (whole,) = waiting.take(10, 10_000)
+    assert whole.messages == [("hello", 1), ("hello", 2), ("hello", 3)]
+    for number in range(4, 8):
+        waiting.offer(Changes(number, 0, (), [("hello", number)]))
+    assert str(waiting.failure) == (
+        "slow-observer: 4 messages wait, limit 3; 0 changes of facts wait beside them"
+    )
+    assert waiting.take(10, 10_000) == []
+
+
+def test_a_large_epoch_leaves_in_parts_and_is_not_conflated_once_begun() -> None:
+    waiting = Observation(_nothing, limit=4)
+    waiting.extend(Changes(1, 0, [(n,) for n in range(2 * PART + 1)], flags=SNAPSHOT))
+    (first,) = waiting.take(1, 10_000)
+    assert first.flags == SNAPSHOT | MORE
+    waiting.offer(_removed(2, 0))
+    waiting.offer(_added(3, -1))
+    second, third, later = waiting.take(10, 10_000_000)
+    assert (second.flags, third.flags) == (SNAPSHOT | MORE, SNAPSHOT)
+    assert sum(map(len, (first, second, third))) == 2 * PART + 1
+    assert (later.flags, later.added, later.removed) == (CONFLATED, [(-1,)], [(0,)])
+
+
+def test_the_last_value_taken_may_overdraw_the_bytes() -> None:
+    waiting = Observation(_nothing)
+    waiting.offer(Changes(1, 0, [("x" * 1000,)]))
+    waiting.offer(_added(2, 1))
+    assert waiting.take(10, 0) == []
+    assert [changes.number for changes in waiting.take(10, 1)] == [1]
+    assert [changes.number for changes in waiting.take(10, 1)] == [2]
+
+
+def test_the_observer_is_woken_for_each_offer() -> None:
+    woken: list[int] = []
+    waiting = Observation(lambda: woken.append(1))
+    waiting.offer(_added(1, 1))
+    waiting.offer(_added(2, 2))
+    assert len(woken) == 2
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.booleans()), max_size=40),
+    st.integers(1, 6),
+)
+def test_taken_and_waiting_add_up_to_the_state(steps: list[tuple[int, int, bool]], limit: int) -> None:
+    """A slow reader that applies what it takes always arrives at the newest state."""
+    waiting = Observation(_nothing, limit=limit)
+    state: set[int] = set()
+    seen: set[Row] = set()
+    newest = 0
+
+    def apply(changes: Changes) -> None:
+        nonlocal newest
+        assert changes.first > newest or changes.number == newest
+        newest = changes.number
+        for row in changes.added:
+            assert row not in seen, "told twice"
+            seen.add(row)
+        for row in changes.removed:
+            seen.remove(row)
+
+    for number, (row, other, take) in enumerate(steps, 1):
+        added = sorted({row, other} - state) if number % 3 else []
+        removed = sorted({row, other} & state)
+        if added or removed:
+            waiting.offer(Changes(number, 0, [(n,) for n in added], (), [(n,) for n in removed]))
+            state = (state | set(added)) - set(removed)
+        if take:
+            for changes in waiting.take(1, 10_000):
+                apply(changes)
+    while len(waiting):
+        for changes in waiting.take(1, 10_000):
+            apply(changes)
+    assert seen == {(n,) for n in state}
