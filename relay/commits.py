@@ -1,0 +1,265 @@
+"""Group commit: many turns, one write to the disk, and each told when it is safe.
+
+Turns are committed in memory one after another; a flush of the disk takes as long as dozens of them.  So
+their epochs are encoded at once and queued, and one task writes whatever has gathered while the write
+before was under way.  The fewer turns there are, the sooner each is on disk; the more, the less each costs.
+
+Always: an epoch's callback runs after its transaction was on disk, in the order of the epochs, in the task
+that runs ``run``; after a failure of the disk nothing more is accepted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import trio
+
+from dataspace.epochs import Epoch
+from dataspace.errors import Closed
+from index.values import Value
+from relay.faults import reach
+from relay.log import SNAPSHOT_CHANGES, Log, LogFailed, RecoveredState
+from relay.segments import Encoded, encode
+from relay.snapshots import SnapshotWriter
+
+BACKLOG_BYTES: Final = 64 << 20
+BACKLOG_EPOCHS: Final = 32_768
+"""What may wait for the disk before ``wait_room`` waits."""
+
+GROUP_BYTES: Final = 8 << 20
+"""What one transaction takes of the queue, so that acceptances come in a steady stream."""
+
+OnDurable = Callable[[Epoch], None]
+StateSource = Callable[[], Mapping[str, Mapping[int, Value]]]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitStatistics:
+    """Counts since the start; the backlog in epochs and bytes."""
+
+    durable: int
+    backlog_epochs: int
+    backlog_bytes: int
+    groups: int
+    epochs: int
+    bytes: int
+    snapshots: int
+
+
+class _Entry:
+    """An epoch on its way to the disk."""
+
+    __slots__ = ("encoded", "epoch", "on_durable")
+
+    def __init__(self, epoch: Epoch, encoded: Encoded, on_durable: OnDurable | None) -> None:
+        self.epoch = epoch
+        self.encoded = encoded
+        self.on_durable = on_durable
+
+
+class GroupCommit:
+    """Feeds one log.
+
+    ``after_group`` is called when the callbacks of a group have run.  ``state`` answers with the claims of
+    all owners, as they are after the last submitted epoch, in mappings that are the caller's no more; with
+    it, a snapshot is written after every ``snapshot_changes`` changes and at the end.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        *,
+        after_group: Callable[[], None] | None = None,
+        state: StateSource | None = None,
+        snapshot_changes: int = SNAPSHOT_CHANGES,
+        backlog_bytes: int = BACKLOG_BYTES,
+        backlog_epochs: int = BACKLOG_EPOCHS,
+    ) -> None:
+        self._log = log
+        self._after_group = after_group
+        self._state = state
+        self._snapshot_changes = snapshot_changes
+        self._limit_bytes = backlog_bytes
+        self._limit_epochs = backlog_epochs
+        self.durable = max(log.last, log.next_epoch - 1)
+        self.backlog_bytes = 0
+        self.failure: LogFailed | None = None
+        self._waiting: deque[_Entry] = deque()
+        self._arrived = trio.Event()
+        self._settled = trio.lowlevel.ParkingLot()
+        self._over = trio.Event()
+        self._running = self._closing = False
+        self._number = self._time = 0
+        self._unsaved = 0
+        self._snapshot: SnapshotWriter | None = None
+        self._groups = self._epochs = self._bytes = self._snapshots = 0
+
+    # -- turns ----------------------------------------------------------------------------------------
+
+    def submit(self, epoch: Epoch, on_durable: OnDurable | None = None) -> None:
+        """Queues the next epoch for the disk; ``on_durable`` is called with it once it is there.
+
+        O(size), does not wait.  Raises ``LogFailed`` once the disk has failed.
+        """
+        if self.failure is not None:
+            raise self.failure
+        if self._over.is_set():
+            raise Closed("the log is closed")
+        encoded = encode(epoch)
+        self._log.issue(epoch.number)
+        self._waiting.append(_Entry(epoch, encoded, on_durable))
+        self._number, self._time = epoch.number, epoch.time
+        self.backlog_bytes += len(encoded.body)
+        if epoch.client is not None:
+            self._log.clients[epoch.client] = (epoch.sequence, epoch.number)
+        self._arrived.set()
+
+    def tail(self, after: int) -> list[Epoch]:
+        """The epochs beyond ``after`` that are not known to be on disk yet, in order."""
+        return [entry.epoch for entry in self._waiting if entry.epoch.number > after]
+
+    async def wait_durable(self, epoch: int) -> None:
+        """Waits until this epoch, and everything submitted under its number, is on disk.
+
+        Raises ``LogFailed`` if that will not happen.
+        """
+        await trio.lowlevel.checkpoint()
+        while epoch > self.durable or (self._waiting and self._waiting[0].epoch.number <= epoch):
+            await self._wait_group()
+
+    async def wait_beyond(self, epoch: int) -> None:
+        """Waits until an epoch later than this one is on disk.  Raises as ``wait_durable``."""
+        await trio.lowlevel.checkpoint()
+        while self.durable <= epoch:
+            await self._wait_group()
+
+    async def wait_room(self) -> None:
+        """Waits while the backlog is beyond its limits.  Raises as ``wait_durable``.
+
+        The stated exception to trio's rule: with room it does not checkpoint, it is called for every read.
+        """
+        while self.backlog_bytes > self._limit_bytes or len(self._waiting) > self._limit_epochs:
+            await self._wait_group()
+
+    async def _wait_group(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+        if self._over.is_set():
+            raise Closed("the log is closed")
+        await self._settled.park()
+
+    def statistics(self) -> CommitStatistics:
+        """Counts, in O(1)."""
+        return CommitStatistics(
+            self.durable,
+            len(self._waiting),
+            self.backlog_bytes,
+            self._groups,
+            self._epochs,
+            self._bytes,
+            self._snapshots,
+        )
+
+    # -- writing --------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Writes what is submitted, until ``close``.  Raises ``LogFailed`` when the disk does."""
+        self._running = True
+        try:
+            while not self._finished():
+                await self._work()
+        except LogFailed as failure:
+            self.failure = failure
+            raise
+        finally:
+            self._over.set()
+            self._settled.unpark_all()
+
+    async def close(self) -> None:
+        """Has ``run`` write what is waiting and a last snapshot, and end; returns when it has."""
+        self._closing = True
+        self._arrived.set()
+        if self._running:
+            await self._over.wait()
+        else:
+            await self.run()
+
+    def _finished(self) -> bool:
+        idle = not self._waiting and self._snapshot is None
+        return self._closing and idle and not (self._unsaved and self._state)
+
+    async def _work(self) -> None:
+        """One group, or one chunk of a snapshot, or waiting for either."""
+        if self._waiting:
+            await self._write_group()
+        elif self._snapshot is None and self._closing:
+            await self._begin_snapshot(self._current())
+        elif self._snapshot is None:
+            self._arrived = trio.Event()
+            await self._arrived.wait()
+        if self._snapshot is not None and not await trio.to_thread.run_sync(self._snapshot.step):
+            self._snapshot = None
+            self._snapshots += 1
+
+    async def _write_group(self) -> None:
+        due = self._snapshot_due()
+        group = self._next_group(self._limit_bytes * 2 if due else GROUP_BYTES)
+        bodies = [entry.encoded for entry in group]
+        self._unsaved += len(group) + sum([encoded.changes for encoded in bodies])
+        state = self._current() if due and len(group) == len(self._waiting) else None
+        await trio.to_thread.run_sync(self._append, bodies)
+        self._accept(group)
+        if state is not None:
+            await self._begin_snapshot(state)
+
+    def _next_group(self, limit: int) -> list[_Entry]:
+        group: list[_Entry] = []
+        size = 0
+        for entry in self._waiting:
+            group.append(entry)
+            size += len(entry.encoded.body)
+            if size >= limit:
+                break
+        return group
+
+    def _append(self, bodies: Sequence[Encoded]) -> None:
+        """The part that blocks, in a thread."""
+        reach("log-before-write")
+        self._log.append(bodies)
+        reach("log-after-write")
+
+    def _accept(self, group: Sequence[_Entry]) -> None:
+        """The group is on disk: who waits for it is told."""
+        self.durable = max(self.durable, group[-1].epoch.number)
+        self._groups += 1
+        self._epochs += len(group)
+        for entry in group:
+            self._waiting.popleft()
+            self.backlog_bytes -= len(entry.encoded.body)
+            self._bytes += len(entry.encoded.body)
+            if entry.on_durable is not None:
+                entry.on_durable(entry.epoch)
+        self._settled.unpark_all()
+        if self._after_group is not None:
+            self._after_group()
+
+    # -- snapshots ------------------------------------------------------------------------------------
+
+    def _snapshot_due(self) -> bool:
+        wanted = self._state is not None and self._snapshot is None
+        return wanted and self._unsaved >= self._snapshot_changes
+
+    def _current(self) -> RecoveredState:
+        """The state after all that was submitted, copied before anything changes it."""
+        assert self._state is not None  # else no snapshot is due
+        owners = {owner: dict(claims) for owner, claims in self._state().items()}
+        self._unsaved = 0
+        return RecoveredState(owners, dict(self._log.clients), self._number, self._time)
+
+    async def _begin_snapshot(self, state: RecoveredState) -> None:
+        """Begins to write a state, which is that after the newest segment."""
+        state.segment = self._log.last_segment
+        self._snapshot = await trio.to_thread.run_sync(self._log.snapshot, state)

@@ -1,0 +1,393 @@
+"""The log: every epoch of one space, in order, on disk.
+
+One SQLite file holds the segments (each what one group commit wrote), snapshots of the state, and what the
+log knows of itself.  LOG.md describes it byte by byte and says what a crash, a power failure and a flipped
+bit can do to it.  The log is apart from the task that feeds it (``commits``) so that it can be opened,
+verified and read without an event loop; all its calls block.
+
+Always: an epoch that ``append`` returned from is on disk; epochs come back in order, whole and unaltered or
+with ``LogDamaged``; a number that was given out is never given out again, whatever was lost.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from dataspace.epochs import Epoch
+from dataspace.errors import Refused
+from dataspace.wire.codec import pack
+from relay.acknowledged import AcknowledgedFile, Mark
+from relay.segments import CHECKSUM_BYTES, FORMAT, Encoded, Segment, cut
+from relay.snapshots import SCHEMA as SNAPSHOT_SCHEMA
+from relay.snapshots import RecoveredState, SnapshotWriter, drop_incomplete, newest
+from relay.storage import LogDamaged, LogFailed, Storage
+
+__all__ = ["Log", "LogDamaged", "LogFailed", "LogStatistics", "RecoveredState"]
+
+logger = logging.getLogger("dataspace")
+
+BLOCK: Final = 65_536
+"""Epoch numbers that are reserved at once."""
+
+SNAPSHOT_CHANGES: Final = 500_000
+"""Changes after which a new snapshot of the state is due."""
+
+READ_BYTES: Final = 1 << 20
+READ_SEGMENTS: Final = 256
+"""What a reader fetches at once: segments up to so many, and up to about so many bytes."""
+
+SCHEMA: Final = f"""
+CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS starts (first INTEGER PRIMARY KEY, before INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS segments (
+    segment INTEGER PRIMARY KEY,
+    first INTEGER NOT NULL, last INTEGER NOT NULL, entries INTEGER NOT NULL, changes INTEGER NOT NULL,
+    since INTEGER NOT NULL, until INTEGER NOT NULL, checksum BLOB NOT NULL, body BLOB NOT NULL
+);
+{SNAPSHOT_SCHEMA}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class LogStatistics:
+    """What a log holds: epoch numbers, counts of segments and of changes, bytes on disk."""
+
+    oldest: int
+    last: int
+    reserved: int
+    segments: int
+    changes: int
+    snapshot_epoch: int
+    bytes: int
+
+
+def _refuse(damage: str) -> None:
+    raise LogDamaged(damage)
+
+
+class Log:
+    """The log of one space.  One thread at a time appends; any number of threads read meanwhile."""
+
+    def __init__(self, directory: Path, *, accept_damage: bool = False) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        path = directory / "log.sqlite"
+        self._accept_damage = accept_damage
+        self._mark = AcknowledgedFile(directory / "acknowledged")
+        missing = not path.exists()
+        self._storage = Storage(path, SCHEMA)
+        _sync_directory(directory)
+        self.clients: dict[str, tuple[int, int]] = {}
+        self._load()
+        self._check_mark(missing)
+        self._begin()
+
+    @classmethod
+    def open(cls, directory: Path, *, accept_damage: bool = False) -> Log:
+        """Opens the log in a directory, or makes a new one.
+
+        Raises ``LogDamaged`` if it holds less than was acknowledged; with ``accept_damage`` it goes on
+        without, and what is before the damage can no longer be read.  Raises ``LogFailed`` if the disk does.
+        """
+        return cls(directory, accept_damage=accept_damage)
+
+    # -- opening --------------------------------------------------------------------------------------
+
+    def _load(self) -> None:
+        meta = dict(self._storage.rows("SELECT name, value FROM meta"))
+        if meta and meta.get("format") != FORMAT:
+            raise LogDamaged(
+                f"{self._storage.path} has format {meta.get('format')}, this program reads {FORMAT}"
+            )
+        self.identity: Final[str] = meta.get("identity") or uuid.uuid4().hex
+        self.oldest: int = meta.get("oldest", 1)
+        self._anchor: bytes = meta.get("anchor", bytes(CHECKSUM_BYTES))
+        self.reserved: int = meta.get("reserved", 0)
+        self.clean: Final[bool] = bool(meta.get("clean", 1))
+        self.last, self._segment, self._checksum = 0, 0, self._anchor
+        for row in self._storage.rows(
+            "SELECT segment, last, checksum FROM segments ORDER BY segment DESC LIMIT 1"
+        ):
+            self._segment, self.last, self._checksum = row
+        self._first_segment: int = self._storage.rows("SELECT ifnull(min(segment), 1) FROM segments")[0][0]
+
+    def _check_mark(self, missing: bool) -> None:
+        """Compares the log with what was acknowledged."""
+        mark = self._mark.mark
+        shortfall = ""
+        if mark.segment > self._segment:
+            held = "the file log.sqlite is gone" if missing else f"its last is {self.last}"
+            shortfall = f"epochs up to {mark.epoch} were acknowledged, but {held}"
+        elif mark.segment >= self._first_segment and self._checksum_of(mark.segment) != mark.checksum:
+            shortfall = f"the segment of the acknowledged epoch {mark.epoch} is not the one that was written"
+        if shortfall:
+            self._face(f"{self._storage.path}: {shortfall}")
+            self.oldest = max(self.reserved, mark.reserved, self.last) + 1
+
+    def _face(self, damage: str) -> None:
+        """Stops at a damage, unless the operator has said that it is known."""
+        if not self._accept_damage:
+            raise LogDamaged(f"{damage}; accept the damage to go on without what is missing")
+        logger.warning("%s; going on without, as told", damage)
+
+    def _begin(self) -> None:
+        """Numbers go on above everything that may have been given out; the first block is reserved."""
+        self.next_epoch: Final = max(self.reserved, self._mark.mark.reserved, self.last) + 1
+        self.issued = self.next_epoch - 1
+        drop_incomplete(self._storage)
+        with self._storage.transaction() as connection:
+            put = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
+            reserved = self.issued + BLOCK
+            connection.executemany(
+                put,
+                [
+                    ("format", FORMAT),
+                    ("identity", self.identity),
+                    ("oldest", self.oldest),
+                    ("anchor", self._anchor),
+                    ("reserved", reserved),
+                    ("clean", 0),
+                ],
+            )
+            connection.execute("INSERT OR REPLACE INTO starts VALUES (?, ?)", (self.next_epoch, self.last))
+        self._noted(reserved, sync=True)
+
+    def _noted(self, reserved: int, *, sync: bool = False) -> None:
+        """A transaction is on disk: the mark follows, and only then what depends on it."""
+        self._mark.write(Mark(self.last, self._segment, reserved, self._checksum), sync=sync)
+        self.reserved = reserved
+
+    # -- writing --------------------------------------------------------------------------------------
+
+    def append(self, entries: Sequence[Encoded]) -> None:
+        """Writes entries, in ascending order and after all before, in one transaction; O(bytes).
+
+        They are on disk when it returns.  Raises ``LogFailed``, and then none of them is.
+        """
+        segments = list(cut(entries, self._segment + 1, self._checksum))
+        if not segments:
+            return
+        reserved = self.reserved
+        self.issued = max(self.issued, segments[-1].last)
+        if reserved - self.issued < BLOCK // 2:
+            reserved = self.issued + BLOCK
+        with self._storage.transaction() as connection:
+            connection.executemany(
+                "INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", [_row(each) for each in segments]
+            )
+            if reserved != self.reserved:
+                _set_reserved(connection, reserved)
+        newest_segment = segments[-1]
+        self.last, self._segment = newest_segment.last, newest_segment.ordinal
+        self._checksum = newest_segment.checksum
+        self._noted(reserved)
+
+    def issue(self, number: int) -> None:
+        """Notes that an epoch got this number.  O(1), but for a write when the reservation is exhausted."""
+        self.issued = number
+        if number > self.reserved:
+            self.reserve()
+
+    def reserve(self) -> None:
+        """Reserves a block of epoch numbers beyond those given out; one small write."""
+        reserved = self.issued + BLOCK
+        with self._storage.transaction() as connection:
+            _set_reserved(connection, reserved)
+        self._noted(reserved, sync=True)
+
+    def close(self) -> None:
+        """Closes the log and gives back the numbers that were not used."""
+        issued = max(self.issued, self.last)
+        try:
+            with self._storage.transaction() as connection:
+                _set_reserved(connection, issued)
+                connection.execute("INSERT OR REPLACE INTO meta VALUES ('clean', 1)")
+            self._noted(issued, sync=True)
+            self._storage.close()
+        except LogFailed as failure:
+            logger.warning(
+                "%s; the log is as after a crash, which loses nothing that was acknowledged", failure
+            )
+        finally:
+            self._mark.close()
+
+    # -- state ----------------------------------------------------------------------------------------
+
+    def recover(self) -> RecoveredState:
+        """The state after the last epoch: the newest snapshot and what came later; O(state + later changes).
+
+        Writes a new snapshot if much came later.  Raises ``LogDamaged`` unless damage is accepted.
+        """
+        state, rolled = self._roll_forward()
+        state.oldest = self.oldest
+        self.clients = dict(state.clients)
+        if rolled >= SNAPSHOT_CHANGES or self._accept_damage:
+            writer = self.snapshot(state)
+            while writer.step():
+                pass
+        return state
+
+    def _roll_forward(self) -> tuple[RecoveredState, int]:
+        state = newest(self._storage) or RecoveredState()
+        start = max(state.segment + 1, self._first_segment)
+        rolled = 0
+        for segment in self._segments(start, found=self._face_altered):
+            for epoch in segment.epochs():
+                state.apply(epoch, strict=not self._accept_damage)
+            state.segment = segment.ordinal
+            rolled += segment.changes + segment.entries
+        return state, rolled
+
+    def _face_altered(self, damage: str) -> None:
+        """An altered segment stands in the way of the state: if that is accepted, history begins anew."""
+        self._face(damage)
+        self.oldest = self.next_epoch
+        with self._storage.transaction() as connection:
+            connection.execute("INSERT OR REPLACE INTO meta VALUES ('oldest', ?)", (self.oldest,))
+
+    def snapshot(self, state: RecoveredState) -> SnapshotWriter:
+        """Begins a snapshot of a state, which must be that after its ``segment``."""
+        return SnapshotWriter(self._storage, state)
+
+    @property
+    def last_segment(self) -> int:
+        """The ordinal of the newest segment."""
+        return self._segment
+
+    def lost(self, epoch: int) -> bool:
+        """Whether this number was (or may have been) observed before a crash, and its epoch is not on disk."""
+        return bool(self._storage.rows("SELECT 1 FROM starts WHERE before < ? AND ? < first", epoch, epoch))
+
+    # -- reading --------------------------------------------------------------------------------------
+
+    def read(self, after: int, upto: int | None = None) -> Iterator[Epoch]:
+        """The entries in (after, upto], silent ones included, in order; holds about a mebibyte at a time.
+
+        Raises ``Refused("epoch-gone")`` if they are not all retained, ``LogDamaged`` at an altered one.
+        """
+        end = self.last if upto is None else upto
+        for segment in self.segments(after, end):
+            for epoch in segment.epochs():
+                if after < epoch.number <= end:
+                    yield epoch
+
+    def segments(self, after: int, upto: int) -> Iterator[Segment]:
+        """The segments that hold the epochs in (after, upto], and more at both ends.  Raises as ``read``."""
+        self.check_retained(after)
+        return self._segments(self._ordinal_beyond(after), upto)
+
+    def check_retained(self, after: int) -> None:
+        """Refuses to read from an epoch whose successors are not all there."""
+        if after < self.oldest - 1:
+            raise Refused("epoch-gone", f"epochs after {after} are wanted, the oldest held is {self.oldest}")
+
+    def find_turn(self, client: str, sequence: int) -> int | None:
+        """The epoch of a client's turn, or None; newest segments first, most of them unread.  O(log)."""
+        needle = pack(client)
+        for ordinal in range(self._segment, self._first_segment - 1, -1):
+            for segment in self._fetch(ordinal, None, limit=1):
+                if needle not in segment.body:
+                    continue
+                for epoch in segment.epochs():
+                    if epoch.client == client and epoch.sequence == sequence:
+                        return epoch.number
+        return None
+
+    def verify(self) -> LogStatistics:
+        """Reads all of the log and checks every checksum; ``LogDamaged`` at the first that does not hold."""
+        for segment in self._segments(self._first_segment):
+            for _ in segment.epochs():
+                pass
+        newest(self._storage)
+        return self.statistics()
+
+    def statistics(self) -> LogStatistics:
+        """Counts, in O(segments)."""
+        rows = self._storage.rows("SELECT count(*), ifnull(sum(changes), 0) FROM segments")
+        snapshot = self._storage.rows("SELECT ifnull(max(epoch), 0) FROM snapshots WHERE chunks IS NOT NULL")
+        return LogStatistics(
+            self.oldest, self.last, self.reserved, *rows[0], snapshot[0][0], self._storage.size()
+        )
+
+    def _segments(
+        self, ordinal: int, upto: int | None = None, *, found: Callable[[str], None] = _refuse
+    ) -> Iterator[Segment]:
+        """Segments from an ordinal on that begin no later than epoch ``upto``, each found to be unaltered.
+
+        What is not goes to ``found`` as text; if that returns, it is passed over.
+        """
+        previous = self._checksum_of(ordinal - 1)
+        while fetched := self._fetch(ordinal, upto):
+            for segment in fetched:
+                if segment.ordinal == ordinal and segment.sealed_by(previous):
+                    yield segment
+                else:
+                    found(
+                        f"{self._storage.path}: segment {ordinal} (epoch {segment.first}) is gone or altered"
+                    )
+                ordinal, previous = segment.ordinal + 1, segment.checksum
+
+    def _fetch(self, ordinal: int, upto: int | None, *, limit: int = READ_SEGMENTS) -> list[Segment]:
+        fetched: list[Segment] = []
+        size = 0
+        with self._storage.reading() as connection:
+            question = (
+                "SELECT * FROM segments WHERE segment >= ? AND (? IS NULL OR first <= ?) ORDER BY segment"
+            )
+            cursor = connection.execute(question, (ordinal, upto, upto))
+            for row in cursor:
+                fetched.append(Segment(*row))
+                size += len(fetched[-1].body)
+                if size >= READ_BYTES or len(fetched) >= limit:
+                    break
+            cursor.close()
+        return fetched
+
+    def _ordinal_beyond(self, after: int) -> int:
+        """The first segment with an epoch beyond ``after``; O(log segments)."""
+        low, high = self._first_segment, self._segment + 1
+        while low < high:
+            middle = (low + high) // 2
+            rows = self._storage.rows("SELECT last FROM segments WHERE segment = ?", middle)
+            if rows and rows[0][0] > after:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def _checksum_of(self, ordinal: int) -> bytes:
+        rows = self._storage.rows("SELECT checksum FROM segments WHERE segment = ?", ordinal)
+        return rows[0][0] if rows else self._anchor
+
+
+def _row(segment: Segment) -> tuple[object, ...]:
+    return (
+        segment.ordinal,
+        segment.first,
+        segment.last,
+        segment.entries,
+        segment.changes,
+        segment.since,
+        segment.until,
+        segment.checksum,
+        segment.body,
+    )
+
+
+def _set_reserved(connection: sqlite3.Connection, reserved: int) -> None:
+    connection.execute("INSERT OR REPLACE INTO meta VALUES ('reserved', ?)", (reserved,))
+
+
+def _sync_directory(directory: Path) -> None:
+    """Makes sure that the names of new files survive a power failure."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,229 @@
+"""Segments: epochs as bytes, and bytes as epochs.
+
+A segment is what one group commit writes: some epochs in order, one after the other, and a checksum that
+covers them and the checksum of the segment before, so that a log is one chain and a lost or altered link
+shows.  LOG.md describes the bytes.  They are apart from the database that keeps them because a reader
+of the log needs the one and not the other.
+
+An epoch's values are written once, in a table; what was added, sent and removed comes first in it and in
+that order, so that only counts are needed to tell them apart, and claims point into it.  A record is
+written as the plain array of its label and fields: it is what nearly all values are, and an array costs a
+third of an extension to read.
+
+Always: ``decode(encode(epoch))`` is the same epoch; bytes that were altered do not pass ``checksum``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Final
+
+from dataspace.epochs import Claims, Epoch
+from dataspace.wire.codec import array_head, pack, unpack
+from index.values import Record, Value
+
+FORMAT: Final = 1
+"""The version of these bytes; it stands in the log's ``meta`` table."""
+
+SEGMENT_BYTES: Final = 256 << 10
+"""A segment is closed when it has this much; one epoch is never divided."""
+
+CHECKSUM_BYTES: Final = 16
+
+Change = tuple[int, int, Sequence[Value], Sequence[Value], Sequence[Value]]
+"""Number, time, added, messages, removed: an epoch without its claims."""
+
+
+class Encoded:
+    """One epoch as bytes, with what the log has to know of it."""
+
+    __slots__ = ("body", "changes", "number", "time")
+
+    def __init__(self, number: int, time: int, body: bytes, changes: int) -> None:
+        self.number = number
+        self.time = time
+        self.body = body
+        self.changes = changes
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Some epochs in a row.  ``first`` and ``last`` are their numbers, ``since`` and ``until`` their times."""
+
+    ordinal: int
+    first: int
+    last: int
+    entries: int
+    changes: int
+    since: int
+    until: int
+    checksum: bytes
+    body: bytes
+
+    def sealed_by(self, previous: bytes) -> bool:
+        """Whether this segment is unaltered and follows the one with the checksum ``previous``."""
+        return self.checksum == checksum(
+            previous,
+            (self.ordinal, self.first, self.last, self.entries, self.changes, self.since, self.until),
+            self.body,
+        )
+
+    def epochs(self) -> Iterator[Epoch]:
+        """The epochs, whole."""
+        return map(_epoch, self._entries())
+
+    def changes_after(self, after: int, upto: int) -> Iterator[Change]:
+        """Facts and messages of the epochs in (after, upto], without claims and without silent ones."""
+        for entry in self._entries():
+            if after < entry[0] <= upto and not entry[10]:
+                _, _, added, messages, removed, rows, plain, *_ = entry
+                sent = added + messages
+                values = table(rows, plain, sent + removed)
+                yield entry[0], entry[1], values[:added], values[added:sent], values[sent:]
+
+    def _entries(self) -> Sequence[Any]:
+        whole = array_head(self.entries) + self.body
+        return unpack(whole, elements=len(whole))  # type: ignore[return-value]  # what encode has packed
+
+
+# -- epochs -------------------------------------------------------------------------------------------
+
+
+def encode(epoch: Epoch) -> Encoded:
+    """The bytes of an epoch; O(size).  Raises ``UsageError`` for what is nested too deeply to be packed."""
+    added, messages, removed = epoch.added, epoch.messages, epoch.removed
+    values = [*added, *messages, *removed]
+    changes = len(values)
+    claims = _claims_form(epoch.claims, values)
+    rows, plain = rows_of(values)
+    body = pack(
+        (
+            epoch.number,
+            epoch.time,
+            len(added),
+            len(messages),
+            len(removed),
+            rows,
+            plain,
+            claims,
+            epoch.client,
+            epoch.sequence,
+            epoch.silent,
+        )
+    )
+    return Encoded(epoch.number, epoch.time, body, changes)
+
+
+def decode(body: bytes) -> Epoch:
+    """The epoch that ``encode`` made these bytes of."""
+    return _epoch(unpack(body, elements=len(body)))
+
+
+def _claims_form(claims: Sequence[Claims], values: list[Value]) -> list[object]:
+    """Claims with their values as positions in the table, which gains those that are not in it yet.
+
+    Values are told apart by identity: the kernel names the same objects in both places, and where it
+    does not, a value is written twice and nothing else happens.
+    """
+    known = {id(value): at for at, value in enumerate(values)}
+    forms: list[object] = []
+    for each in claims:
+        handles: list[int] = []
+        positions: list[int] = []
+        for handle, value in each.asserted:
+            at = known.get(id(value))
+            if at is None:
+                at = known[id(value)] = len(values)
+                values.append(value)
+            handles.append(handle)
+            positions.append(at)
+        in_order = positions == list(range(len(positions)))
+        forms.append((each.owner, handles, None if in_order else positions, each.retracted))
+    return forms
+
+
+def _epoch(entry: Any) -> Epoch:
+    number, time, added, messages, removed, rows, plain, claims, client, sequence, silent = entry
+    values = table(rows, plain, len(rows))
+    sent = added + messages
+    return Epoch(
+        number,
+        time,
+        values[:added],
+        values[added:sent],
+        values[sent : sent + removed],
+        [_claims(form, values) for form in claims],
+        client,
+        sequence,
+        silent,
+    )
+
+
+def _claims(form: Any, values: list[Value]) -> Claims:
+    owner, handles, positions, retracted = form
+    asserted = values if positions is None else [values[at] for at in positions]
+    return Claims(owner, list(zip(handles, asserted, strict=False)), retracted)
+
+
+# -- tables of values ---------------------------------------------------------------------------------
+
+
+def rows_of(values: Sequence[Value]) -> tuple[list[Value], list[int]]:
+    """Values as they are written, and the positions of those that are no records and stand as they are."""
+    rows: list[Value] = []
+    plain: list[int] = []
+    for value in values:
+        if value.__class__ is Record:
+            rows.append((value.label, *value.fields))  # type: ignore[union-attr]  # narrowed by class
+        else:
+            plain.append(len(rows))
+            rows.append(value)
+    return rows, plain
+
+
+def table(rows: Sequence[Any], plain: Sequence[int], count: int) -> list[Value]:
+    """The first ``count`` values of a table as ``rows_of`` wrote it."""
+    record = Record.of
+    if not plain:
+        return [record(row[0], row[1:]) for row in (rows if count == len(rows) else rows[:count])]
+    bare = set(plain)
+    return [row if at in bare else record(row[0], row[1:]) for at, row in enumerate(rows[:count])]
+
+
+# -- chains -------------------------------------------------------------------------------------------
+
+_HEAD: Final = struct.Struct(">7q")
+
+
+def checksum(previous: bytes, head: tuple[int, ...], body: bytes) -> bytes:
+    """The checksum of a segment: over the one before it, its numbers, and its epochs; O(bytes)."""
+    digest = blake2b(previous, digest_size=CHECKSUM_BYTES)
+    digest.update(_HEAD.pack(*head))
+    digest.update(body)
+    return digest.digest()
+
+
+def cut(entries: Sequence[Encoded], ordinal: int, previous: bytes) -> Iterator[Segment]:
+    """Entries in order as segments, numbered from ``ordinal`` on and chained to ``previous``."""
+    group: list[Encoded] = []
+    size = 0
+    for entry in entries:
+        if group and size + len(entry.body) > SEGMENT_BYTES:
+            segment = _seal(group, ordinal, previous)
+            yield segment
+            ordinal, previous, group, size = ordinal + 1, segment.checksum, [], 0
+        group.append(entry)
+        size += len(entry.body)
+    if group:
+        yield _seal(group, ordinal, previous)
+
+
+def _seal(group: Sequence[Encoded], ordinal: int, previous: bytes) -> Segment:
+    first, last = group[0], group[-1]
+    changes = sum([entry.changes for entry in group])
+    body = b"".join([entry.body for entry in group])
+    head = (ordinal, first.number, last.number, len(group), changes, first.time, last.time)
+    return Segment(*head, checksum(previous, head, body), body)

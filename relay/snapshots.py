@@ -1,0 +1,170 @@
+"""Snapshots: who claims what after a certain segment, so that a start need not read the whole log.
+
+A snapshot is written in chunks, each a transaction of its own between two appends, so that a large state
+does not hold up the turns; a last transaction declares it complete and drops the ones before.  It holds the
+newest turn of each client as well, so that turns stay recognised when the log that had them is gone.
+
+Always: an incomplete snapshot is never read; the newest complete one is never dropped; its chunks are
+chained by checksums like the segments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from dataspace.epochs import Epoch
+from dataspace.wire.codec import pack, unpack
+from index.values import Value
+from relay.segments import CHECKSUM_BYTES, checksum, rows_of, table
+from relay.storage import LogDamaged, Storage
+
+CHUNK_CLAIMS: Final = 4096
+"""Claims, or clients, in one chunk."""
+
+SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS snapshots (
+    snapshot INTEGER PRIMARY KEY, segment INTEGER NOT NULL, epoch INTEGER NOT NULL, time INTEGER NOT NULL,
+    chunks INTEGER
+);
+CREATE TABLE IF NOT EXISTS chunks (
+    snapshot INTEGER NOT NULL, chunk INTEGER NOT NULL, checksum BLOB NOT NULL, body BLOB NOT NULL,
+    PRIMARY KEY (snapshot, chunk)
+) WITHOUT ROWID;
+"""
+
+Owners = Mapping[str, Mapping[int, Value]]
+
+
+@dataclass(slots=True)
+class RecoveredState:
+    """What holds after ``segment``: claims by owner and handle, and each client's newest turn and its epoch."""
+
+    owners: dict[str, dict[int, Value]] = field(default_factory=dict)
+    clients: dict[str, tuple[int, int]] = field(default_factory=dict)
+    epoch: int = 0
+    time: int = 0
+    oldest: int = 1
+    segment: int = 0
+
+    def apply(self, epoch: Epoch, *, strict: bool = True) -> None:
+        """Takes in the next epoch; O(its claims).
+
+        Raises ``LogDamaged`` if it ends a claim that nobody made; otherwise, if not ``strict``, ignores it.
+        """
+        for change in epoch.claims:
+            claims = self.owners.setdefault(change.owner, {})
+            claims.update(change.asserted)
+            for handle in change.retracted:
+                if claims.pop(handle, self) is self and strict:
+                    raise LogDamaged(f"epoch {epoch.number} ends claim {handle} of {change.owner}, unknown")
+            if not claims:
+                del self.owners[change.owner]
+        if epoch.client is not None:
+            self.clients[epoch.client] = (epoch.sequence, epoch.number)
+        self.epoch, self.time = epoch.number, epoch.time
+
+
+class SnapshotWriter:
+    """Writes one snapshot, a chunk at each ``step``.  The state must be the caller's to keep: it is read late."""
+
+    __slots__ = ("_bodies", "_checksum", "_chunk", "_snapshot", "_storage", "done")
+
+    def __init__(self, storage: Storage, state: RecoveredState) -> None:
+        self._storage = storage
+        self._bodies = _bodies(state)
+        self._chunk = 0
+        self._checksum = bytes(CHECKSUM_BYTES)
+        self.done = False
+        with storage.transaction() as connection:
+            cursor = connection.execute(
+                "INSERT INTO snapshots (segment, epoch, time) VALUES (?, ?, ?)",
+                (state.segment, state.epoch, state.time),
+            )
+            self._snapshot: Final = cursor.lastrowid or 0
+
+    def step(self) -> bool:
+        """Writes the next chunk, or ends the snapshot; whether there is more to do.  O(chunk)."""
+        if not self.done:
+            body = next(self._bodies, None)
+            if body is None:
+                self._complete()
+            else:
+                self._write(body)
+        return not self.done
+
+    def _write(self, body: bytes) -> None:
+        self._checksum = _chained(self._checksum, self._snapshot, self._chunk, body)
+        with self._storage.transaction() as connection:
+            connection.execute(
+                "INSERT INTO chunks VALUES (?, ?, ?, ?)", (self._snapshot, self._chunk, self._checksum, body)
+            )
+        self._chunk += 1
+
+    def _complete(self) -> None:
+        with self._storage.transaction() as connection:
+            connection.execute(
+                "UPDATE snapshots SET chunks = ? WHERE snapshot = ?", (self._chunk, self._snapshot)
+            )
+            connection.execute("DELETE FROM chunks WHERE snapshot < ?", (self._snapshot,))
+            connection.execute("DELETE FROM snapshots WHERE snapshot < ?", (self._snapshot,))
+        self.done = True
+
+
+def drop_incomplete(storage: Storage) -> None:
+    """Forgets what a crash left of a snapshot in the making."""
+    with storage.transaction() as connection:
+        unfinished = "SELECT snapshot FROM snapshots WHERE chunks IS NULL"
+        connection.execute(f"DELETE FROM chunks WHERE snapshot IN ({unfinished})")
+        connection.execute("DELETE FROM snapshots WHERE chunks IS NULL")
+
+
+def newest(storage: Storage) -> RecoveredState | None:
+    """The state of the newest complete snapshot, or None.  ``LogDamaged`` if it was altered."""
+    rows = storage.rows(
+        "SELECT snapshot, segment, epoch, time, chunks FROM snapshots"
+        " WHERE chunks IS NOT NULL ORDER BY snapshot DESC LIMIT 1"
+    )
+    if not rows:
+        return None
+    snapshot, segment, epoch, time, chunks = rows[0]
+    state = RecoveredState(epoch=epoch, time=time, segment=segment)
+    seal = bytes(CHECKSUM_BYTES)
+    for chunk in range(chunks):
+        question = "SELECT checksum, body FROM chunks WHERE snapshot = ? AND chunk = ?"
+        for found, body in storage.rows(question, snapshot, chunk) or [(b"", b"")]:
+            seal = _chained(seal, snapshot, chunk, body)
+            if found != seal:
+                raise LogDamaged(
+                    f"snapshot at epoch {epoch}: chunk {chunk} of {chunks} was altered or is gone"
+                )
+            _take_in(state, body)
+    return state
+
+
+def _chained(previous: bytes, snapshot: int, chunk: int, body: bytes) -> bytes:
+    return checksum(previous, (snapshot, chunk, 0, 0, 0, 0, 0), body)
+
+
+def _bodies(state: RecoveredState) -> Iterator[bytes]:
+    for owner, claims in state.owners.items():
+        for part in _parts(list(claims.items())):
+            rows, plain = rows_of([value for _, value in part])
+            yield pack((owner, [handle for handle, _ in part], rows, plain))
+    for part in _parts(list(state.clients.items())):
+        yield pack((None, [(client, *turn) for client, turn in part]))
+
+
+def _parts(whole: list[Any]) -> Iterator[list[Any]]:
+    return (whole[at : at + CHUNK_CLAIMS] for at in range(0, len(whole), CHUNK_CLAIMS))
+
+
+def _take_in(state: RecoveredState, body: bytes) -> None:
+    form: Any = unpack(body, elements=len(body))
+    if form[0] is None:
+        state.clients.update((client, (sequence, epoch)) for client, sequence, epoch in form[1])
+        return
+    owner, handles, rows, plain = form
+    claims = state.owners.setdefault(owner, {})
+    claims.update(zip(handles, table(rows, plain, len(rows)), strict=True))
