@@ -137,17 +137,17 @@ def _no_column(name: str, columns: Sequence[str]) -> str:
 def _builder(template: Value, places: Mapping[str, int]) -> Build:
     """What makes the template's value of a row."""
     match template:
-        case Record("$", (str(name), _, _)):
+        case Record(label="$", fields=(str(name), _, _)):
             return itemgetter(places[name])
-        case Record("_"):
+        case Record(label="_"):
             raise UsageError(
                 "option template: _ says nothing that could be asserted; name a column, as in $n"
             )
-        case Record("lit", (value,)):
+        case Record(label="lit", fields=(value,)):
             return lambda _row: value
-        case Record("exact", (inner,)):
+        case Record(label="exact", fields=(inner,)):
             return _builder(inner, places)
-        case Record(label, parts):
+        case Record(label=label, fields=parts):
             return _record(label, [_builder(part, places) for part in parts])
         case tuple():
             return _sequence([_builder(part, places) for part in template])

@@ -76,7 +76,7 @@ class Offset:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What one batch reads: the state at ``as_of``, if any, then the epochs beyond ``after`` up to ``upto``."""
+    """What one batch reads: the state at ``as_of``, if any, then the epochs in ``(after, upto]``."""
 
     after: int
     upto: int

@@ -43,7 +43,7 @@ class StreamOptions:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How a batch reads: the changes of epochs ``first`` to ``last``, both included, or the state at ``as_of``."""
+    """How a batch reads: the changes of ``first`` to ``last``, both included, or the state at ``as_of``."""
 
     url: str
     pattern: str

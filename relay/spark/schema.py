@@ -241,14 +241,14 @@ def capture_classes(pattern: Value) -> list[tuple[str, str | None]]:
 
 def _walk(pattern: Value, named: set[str]) -> Iterator[tuple[str | None, str | None]]:
     match pattern:
-        case Record("$", (name, kind, inner)):
+        case Record(label="$", fields=(name, kind, inner)):
             if name not in named:
                 yield name, kind
                 named |= {name} if name is not None else set()
             yield from _walk(inner, named)
-        case Record("lit"):
+        case Record(label="lit"):
             return
-        case Record(_, parts):
+        case Record(fields=parts):
             for part in parts:
                 yield from _walk(part, named)
         case tuple():

@@ -6,12 +6,13 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from dataspace.errors import UsageError
 from index.values import Map, Record, Value
 from relay.spark.facts import BadRow, Facts, Operation
 from relay.spark.schema import JSON_MARK
+from tests.relay.spark.schemas import ddl
 
 
 def operations(facts: Facts, **columns: list[object]) -> list[Operation]:
@@ -21,8 +22,8 @@ def operations(facts: Facts, **columns: list[object]) -> list[Operation]:
 def only(template: str, **row: object) -> Value:
     """The fact that a template makes of one row of longs and strings."""
     kinds = {int: "bigint", str: "string", type(None): "string"}
-    ddl = ", ".join(f"{name} {kinds[type(value)]}" for name, value in row.items())
-    facts = Facts(StructType.fromDDL(ddl), template=template)
+    schema = ddl(", ".join(f"{name} {kinds[type(value)]}" for name, value in row.items()))
+    facts = Facts(schema, template=template)
     ((verb, fact),) = operations(facts, **{name: [value] for name, value in row.items()})
     assert verb == "assert"
     return fact
@@ -41,13 +42,13 @@ def test_a_template_may_nest_and_hold_constants() -> None:
 
 
 def test_a_label_goes_before_all_columns_but_the_reserved_ones() -> None:
-    facts = Facts(StructType.fromDDL("a string, _epoch bigint, b bigint, _seq bigint"), label="p")
+    facts = Facts(ddl("a string, _epoch bigint, b bigint, _seq bigint"), label="p")
     made = operations(facts, a=["x"], _epoch=[5], b=[1], _seq=[0])
     assert made == [("assert", Record("p", "x", 1))]
 
 
 def test_the_change_type_decides_what_a_row_does() -> None:
-    facts = Facts(StructType.fromDDL("a bigint, _change_type string"), label="p")
+    facts = Facts(ddl("a bigint, _change_type string"), label="p")
     kinds = ["insert", "delete", "message", "update_preimage", "update_postimage"]
     made = operations(facts, a=[1] * 5, _change_type=kinds)
     assert [verb for verb, _ in made] == ["assert", "retract", "send", "retract", "assert"]
@@ -56,7 +57,7 @@ def test_the_change_type_decides_what_a_row_does() -> None:
 
 @pytest.mark.parametrize("kind", ["upsert", None])
 def test_a_change_type_that_means_nothing_fails_with_the_row(kind: str | None) -> None:
-    facts = Facts(StructType.fromDDL("a bigint, _change_type string"), label="p")
+    facts = Facts(ddl("a bigint, _change_type string"), label="p")
     with pytest.raises(BadRow, match=r"in \(7, .*allowed are insert"):
         operations(facts, a=[7], _change_type=pa.array([kind], pa.string()))  # type: ignore[arg-type]
 
@@ -64,20 +65,20 @@ def test_a_change_type_that_means_nothing_fails_with_the_row(kind: str | None) -
 def test_values_keep_their_class() -> None:
     schema = "i int, f double, b boolean, y binary, t timestamp, a array<timestamp>, n string"
     time = datetime(2026, 1, 1, tzinfo=UTC)
-    facts = Facts(StructType.fromDDL(schema), label="p")
+    facts = Facts(ddl(schema), label="p")
     made = operations(facts, i=[1], f=[1.0], b=[True], y=[b"y"], t=[time], a=[[time, None]], n=[None])
     assert made == [("assert", Record("p", 1, 1.0, True, b"y", time, (time, None), None))]
 
 
 def test_a_time_in_another_zone_is_the_same_time_in_utc() -> None:
-    facts = Facts(StructType.fromDDL("t timestamp"), label="p")
+    facts = Facts(ddl("t timestamp"), label="p")
     column = pa.array([datetime(2026, 1, 1, tzinfo=UTC)]).cast(pa.timestamp("us", "Europe/Berlin"))
     ((_, fact),) = facts.operations(pa.RecordBatch.from_arrays([column], ["t"]))
     assert fact == Record("p", datetime(2026, 1, 1, tzinfo=UTC))
 
 
 def test_a_column_of_json_gives_back_the_value() -> None:
-    schema = StructType([StructField("x", StructType.fromDDL("x string")["x"].dataType, True, JSON_MARK)])
+    schema = StructType([StructField("x", StringType(), True, JSON_MARK)])
     made = operations(Facts(schema, label="p"), x=['{"@":"r","fields":[1]}'])
     assert made == [("assert", Record("p", Record("r", 1)))]
 
@@ -93,16 +94,16 @@ def test_a_column_of_json_gives_back_the_value() -> None:
 )
 def test_a_template_that_cannot_work_is_refused_when_the_query_starts(template: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        Facts(StructType.fromDDL("origin string, n bigint"), template=template)
+        Facts(ddl("origin string, n bigint"), template=template)
 
 
 def test_a_type_without_a_value_form_is_refused_unless_it_is_not_used() -> None:
-    schema = StructType.fromDDL("d date, n bigint")
+    schema = ddl("d date, n bigint")
     with pytest.raises(UsageError, match="column d is date, which is no value of a dataspace: cast it"):
         Facts(schema, label="p")
     assert Facts(schema, template="p($n)")
 
 
 def test_a_template_without_columns_makes_a_fact_for_each_row() -> None:
-    facts = Facts(StructType.fromDDL("n bigint"), template="tick()")
+    facts = Facts(ddl("n bigint"), template="tick()")
     assert operations(facts, n=[1, 2]) == [("assert", Record("tick"))] * 2

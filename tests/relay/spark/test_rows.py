@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql.types import StructType
 
 from dataspace.client.changes import EpochChanges
 from index.values import Record, Value
 from relay.spark.rows import Misfit, batches, without
 from relay.spark.schema import columns, inferred
+from tests.relay.spark.schemas import ddl
 
 Rows = Sequence[tuple[Value, ...]]
 
@@ -82,13 +82,13 @@ def test_no_changes_are_no_batches() -> None:
 
 
 def test_null_is_a_value_of_its_own() -> None:
-    made = columns("p($x)", StructType.fromDDL("x string"))
+    made = columns("p($x)", ddl("x string"))
     (batch,) = batches([part(1, added=[(None,), ("a",)])], made, 10)
     assert batch.column("x").to_pylist() == [None, "a"]
 
 
 @pytest.mark.parametrize(
-    ("ddl", "value", "said"),
+    ("schema", "value", "said"),
     [
         ("x bigint", 1 << 63, "int 9223372036854775808 for column x"),
         ("x tinyint", 128, "int 128 for column x"),
@@ -100,7 +100,7 @@ def test_null_is_a_value_of_its_own() -> None:
     ],
 )
 def test_a_value_that_does_not_fit_is_named_with_its_epoch_and_column(
-    ddl: str, value: Value, said: str
+    schema: str, value: Value, said: str
 ) -> None:
     fitting: dict[str, Value] = {
         "x bigint": 1,
@@ -109,9 +109,9 @@ def test_a_value_that_does_not_fit_is_named_with_its_epoch_and_column(
         "x string": "a",
         "x timestamp": datetime(2026, 1, 1, tzinfo=UTC),
     }
-    made = columns("p($x)", StructType.fromDDL(ddl))
+    made = columns("p($x)", ddl(schema))
     with pytest.raises(Misfit, match=f"epoch 8 has {said}"):
-        list(batches([part(7, added=[(fitting[ddl],)]), part(8, removed=[(value,)])], made, 10))
+        list(batches([part(7, added=[(fitting[schema],)]), part(8, removed=[(value,)])], made, 10))
 
 
 ROWS = st.lists(st.tuples(st.integers(0, 9)), max_size=4)

@@ -8,12 +8,9 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from dataspace.errors import UsageError
 from index.text import parse_pattern
 from relay.spark.schema import RESERVED, capture_classes, columns, inferred, is_json
+from tests.relay.spark.schemas import ddl
 
 EVERY = "p($s:str, $i:int, $f:float, $b:bool, $y:bytes, $t:time)"
-
-
-def ddl(text: str) -> StructType:
-    return StructType.fromDDL(text)
 
 
 def test_each_atom_class_has_its_type() -> None:
