@@ -1,0 +1,50 @@
+"""Uses that the types must allow, and what they make of them; read by mypy, run by nobody."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import assert_type
+
+import dataspace
+from dataspace.client.changes import Change
+from dataspace.client.turns import Claim
+from index.values import Map, Record, Value, freeze, key, order_key, same
+
+
+def values() -> list[Value]:
+    return [
+        None,
+        True,
+        1,
+        1.5,
+        "text",
+        b"bytes",
+        datetime.now(UTC),
+        (1, "two", (3.0,)),
+        Map({"k": 1}),
+        Record("p"),
+    ]
+
+
+def frozen() -> None:
+    assert_type(freeze([1, {"k": [2]}]), Value)
+    assert_type(same(1, 1.0), bool)
+    sorted(values(), key=order_key)
+    {key(value): value for value in values()}
+
+
+async def conversations() -> None:
+    async with dataspace.connect("tcp://127.0.0.1:7377", owner="name") as space:
+        claim = await space.assert_(Record("present", "Alice"))
+        assert_type(claim, Claim)
+        assert_type(await space.replace(claim, Record("present", "Bob")), Claim)
+        assert_type(await space.retract(claim), int)
+        assert_type(await space.send(["a list is frozen on entry"]), int)
+        async with space.turn() as turn:
+            turn.assert_(Record("x", 1), handle=7)
+            turn.send(Record("y"))
+        assert_type(turn.epoch, int | None)
+        async with space.observe("present($who)") as changes:
+            async for change in changes:
+                assert_type(change, Change)
+                assert_type(change.captures, tuple[Value, ...])

@@ -1,0 +1,28 @@
+"""Uses that the types must refuse: mypy complains where a line marked here is accepted; run by nobody."""
+
+from __future__ import annotations
+
+import dataspace
+from index.values import Map, Record, Value, key, order_key
+
+a_list: Value = [1, 2]  # type: ignore[assignment]  # a list can change
+a_dict: Value = {"k": 1}  # type: ignore[assignment]  # so can a dict
+a_set: Value = frozenset([1])  # type: ignore[assignment]  # a set is no value
+an_object: Value = object()  # type: ignore[assignment]  # nor is anything else
+
+key([1])  # type: ignore[arg-type]  # only values have keys
+order_key({})  # type: ignore[arg-type]  # only values have an order
+smaller = Record("p") < Record("q")  # type: ignore[operator]  # values have no comparison operators of their own
+Map([("k", 1)])["k"] = 2  # type: ignore[index]  # a map never changes
+Record()  # type: ignore[call-arg]  # a record has a label
+
+
+async def conversations() -> None:
+    async with dataspace.connect(port=7377) as _:  # type: ignore[call-arg]  # an address is a URL
+        pass
+    async with dataspace.connect() as space:
+        await space.retract("present")  # type: ignore[arg-type]  # a claim or its handle ends it
+        claim = space.assert_(1)
+        handle = claim.handle  # type: ignore[attr-defined]  # it was not awaited
+        with space.turn() as _:  # type: ignore[attr-defined]  # a turn ends on the disk, so it waits
+            pass
