@@ -21,7 +21,7 @@ def values() -> list[Value]:
         b"bytes",
         datetime.now(UTC),
         (1, "two", (3.0,)),
-        Map({"k": 1}),
+        Map([("k", 1)]),
         Record("p"),
     ]
 

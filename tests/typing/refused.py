@@ -23,6 +23,6 @@ async def conversations() -> None:
     async with dataspace.connect() as space:
         await space.retract("present")  # type: ignore[arg-type]  # a claim or its handle ends it
         claim = space.assert_(1)
-        handle = claim.handle  # type: ignore[attr-defined]  # it was not awaited
+        print(claim.handle)  # type: ignore[attr-defined]  # it was not awaited
         with space.turn() as _:  # type: ignore[attr-defined]  # a turn ends on the disk, so it waits
             pass
