@@ -179,6 +179,10 @@ class Space:
         """What an owner claims, by handle."""
         return self._claims.get(owner, {})
 
+    def all_claims(self) -> Mapping[str, Mapping[int, Value]]:
+        """What every owner claims, by owner and handle: not a copy."""
+        return self._claims
+
     def owners(self) -> list[str]:
         """All who claim something."""
         return list(self._claims)

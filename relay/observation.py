@@ -89,6 +89,7 @@ class Observation:
     """The waiting room of one observer.  ``wake`` is called whenever something new waits."""
 
     __slots__ = (
+        "_begun",
         "_conflated",
         "_difference",
         "_limit",
@@ -110,6 +111,7 @@ class Observation:
         self._message_limit = message_limit
         self._waiting: deque[Changes] = deque()
         self._difference: _Difference | None = None
+        self._begun = False
         self._size = 0
         self._messages = 0
         self._taken = 0
@@ -167,6 +169,7 @@ class Observation:
             self._messages -= len(changes.messages)
             size -= len(changes.packed)
             taken.append(changes)
+            self._begun = bool(changes.flags & MORE)
         self._taken += len(taken)
         return taken
 
@@ -175,9 +178,9 @@ class Observation:
         return ObservationStatistics(self._size, self._taken, self._conflated, self.failure is not None)
 
     def _conflate(self, changes: Changes) -> None:
-        """Folds all that waits into one difference, but for an epoch of which a part has left."""
+        """Folds all that waits into one difference, but for a snapshot and an epoch that has begun to leave."""
         begun: list[Changes] = []
-        if self._taken_in_part:
+        if self._begun or self._waiting[0].snapshot:
             while self._waiting:
                 begun.append(self._waiting.popleft())
                 if not begun[-1].flags & MORE:
@@ -189,11 +192,6 @@ class Observation:
         for each in later:
             difference.fold(each)
         self._conflated += len(later)
-
-    @property
-    def _taken_in_part(self) -> bool:
-        """Whether the first waiting value may go on an epoch that has begun to leave."""
-        return bool(self._waiting and (self._waiting[0].snapshot or self._waiting[0].flags & MORE))
 
     def _fail(self) -> None:
         self.failure = Refused(

@@ -62,6 +62,7 @@ class Connection:
         self._accepted: list[int] = []
         self._accepted_first = 0
         self._dirty = False
+        self.gone = False
 
     # -- life -----------------------------------------------------------------------------------------
 
@@ -140,6 +141,7 @@ class Connection:
                 await self._drained.wait()
 
     def _leave(self, reason: str) -> None:
+        self.gone = True
         self.link.close()
         self.observing.end()
         self.daemon.left(self, reason)

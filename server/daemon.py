@@ -61,7 +61,7 @@ class Daemon:
         self.dirty: list[Connection] = []
         self.publishing = trio.Lock()
         self.space = Space(SPACE, limits=config.space_limits)
-        self.commits = GroupCommit(log, after_group=self.flush)
+        self.commits = GroupCommit(log, after_group=self.flush, state=self.space.all_claims)
         self.staging = Staging(config.data, limit=config.limits.staged_bytes)
         self._recover()
 
@@ -112,13 +112,7 @@ class Daemon:
     async def find_turn(self, client: str, sequence: int) -> int | None:
         """The epoch of an old turn, looked up in the log; O(log), for what nobody remembers."""
 
-        def search() -> int | None:
-            for epoch in self.log.read(self.log.oldest - 1, self.log.last):
-                if epoch.client == client and epoch.sequence == sequence:
-                    return epoch.number
-            return None
-
-        return await trio.to_thread.run_sync(search)
+        return await trio.to_thread.run_sync(self.log.find_turn, client, sequence)
 
     def flush(self) -> None:
         """Lets every connection with something to say hand it to the kernel; O(those)."""

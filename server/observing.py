@@ -211,7 +211,7 @@ class _Pump:
             raise Refused("epoch-gone", f"epoch {after} is not retained, the oldest is {log.oldest}")
         if after > newest:
             raise Refused("epoch-ahead", f"epoch {after} is still to come, the newest is {newest}")
-        if self.daemon.lost(after):
+        if log.lost(after):
             raise Refused("epoch-lost", f"epoch {after} was never acknowledged and was lost in a crash")
         return after
 

@@ -1,0 +1,148 @@
+"""Streams on their way out: what may be sent now, and in which frames?
+
+An ``OutStream`` is one opened stream of a connection: its credit, what it has used of it, and the
+observation behind it.  An ``Outbox`` holds all that one connection has to say: control packets first,
+then the streams in turn, one frame each, so that a full stream cannot starve the others.
+
+Credit is a total of items and bytes since the stream was opened.  A frame is filled while there is credit
+for another item and any credit in bytes at all; the last value may overdraw the bytes, so that a large
+value cannot get stuck.  What a frame costs in bytes is the length of its body, which both sides know.
+
+Always: no more items leave than were asked for; ``Done`` and ``Error`` need no credit, and nothing leaves
+a stream after them; there is no credit for a connection as a whole.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+import trio
+
+from dataspace.wire.codec import array_head
+from dataspace.wire.frames import frame
+from dataspace.wire.packets import NUMBERS, Done, Error, Packet, Values
+from relay.observation import Observation
+
+FRAME_ITEMS: Final = 512
+FRAME_BYTES: Final = 32 << 10
+"""What one frame of values holds before it is the next stream's turn."""
+
+_NUMBER: Final = struct.Struct(">BQ")
+
+
+def _number(number: int) -> bytes:
+    return bytes((number,)) if number < 128 else _NUMBER.pack(0xCF, number)
+
+
+class OutStream:
+    """One opened stream: credit in totals, an observation, and perhaps an end."""
+
+    __slots__ = ("bytes", "complete", "ended", "items", "number", "observation", "sent_bytes", "sent_items", "_taken")
+
+    def __init__(self, number: int, items: int, size: int) -> None:
+        self.number = number
+        self.items = items
+        self.bytes = size
+        self.sent_items = 0
+        self.sent_bytes = 0
+        self.observation: Observation | None = None
+        self.complete = False
+        self.ended = False
+        self._taken = trio.Event()
+
+    async def wait_taken(self) -> None:
+        """Returns when values have left the stream since this was called."""
+        self._taken = trio.Event()
+        await self._taken.wait()
+
+    def ask(self, items: int, size: int) -> None:
+        """Raises the credit to these totals; lower ones are ignored."""
+        self.items = max(self.items, items)
+        self.bytes = max(self.bytes, size)
+
+    def next_frame(self) -> tuple[bytes, int] | None:
+        """One frame of values that the credit allows, and how many are in it."""
+        waiting = self.observation
+        if waiting is None or self.ended:
+            return None
+        room = min(self.bytes - self.sent_bytes, FRAME_BYTES)
+        taken = waiting.take(min(self.items - self.sent_items, FRAME_ITEMS), room)
+        if not taken:
+            return None
+        self._taken.set()
+        body = b"".join([changes.packed for changes in taken])
+        head = b"\x95" + _number(NUMBERS[Values]) + _number(self.number) + _number(self.sent_items)
+        whole = head + array_head(len(taken)) + body + _number(len(waiting))
+        self.sent_items += len(taken)
+        self.sent_bytes += len(whole)
+        return frame(whole), len(taken)
+
+    def ending(self) -> Packet | None:
+        """The packet that ends the stream, once it has failed or all of a complete one has left."""
+        waiting = self.observation
+        if waiting is not None and waiting.failure is not None:
+            return Error(self.number, waiting.failure.code, waiting.failure.text)
+        if self.complete and (waiting is None or not len(waiting)):
+            return Done(self.number)
+        return None
+
+
+class Outbox:
+    """What one connection has yet to say.
+
+    ``encode`` turns a control packet into bytes; ``over`` is called with a stream that has ended by itself.
+    """
+
+    __slots__ = ("_control", "_encode", "_over", "_ready", "_ready_set", "values_sent")
+
+    def __init__(self, encode: Callable[[Packet], bytes], over: Callable[[OutStream], None]) -> None:
+        self._encode = encode
+        self._over = over
+        self._control: list[bytes] = []
+        self._ready: deque[OutStream] = deque()
+        self._ready_set: set[OutStream] = set()
+        self.values_sent = 0
+
+    def say(self, packet: Packet) -> None:
+        """Queues a control packet; it goes before any values."""
+        self._control.append(self._encode(packet))
+
+    def wake(self, stream: OutStream) -> None:
+        """Notes that a stream may have something to send."""
+        if stream not in self._ready_set:
+            self._ready_set.add(stream)
+            self._ready.append(stream)
+
+    def forget(self, stream: OutStream) -> None:
+        """Ends a stream from below: nothing more leaves it."""
+        stream.ended = True
+
+    @property
+    def control_waiting(self) -> int:
+        """Control packets that wait; bounded by whoever reads requests."""
+        return len(self._control)
+
+    def fill(self, budget: int) -> bytes:
+        """Bytes to send now: all control packets, then frames of values up to about ``budget`` bytes."""
+        pieces, self._control = self._control, []
+        size = sum(map(len, pieces))
+        ready = self._ready
+        while ready and size < budget:
+            stream = ready.popleft()
+            got = stream.next_frame()
+            if got is not None:
+                pieces.append(got[0])
+                size += len(got[0])
+                self.values_sent += got[1]
+                ready.append(stream)
+                continue
+            self._ready_set.discard(stream)
+            end = None if stream.ended else stream.ending()
+            if end is not None:
+                stream.ended = True
+                pieces.append(self._encode(end))
+                self._over(stream)
+        return b"".join(pieces)
