@@ -32,7 +32,7 @@ SYNC_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The newest acknowledged epoch, its segment with that one's checksum, and the highest number reserved."""
+    """The newest acknowledged epoch, its segment and that one's checksum, the highest number reserved."""
 
     epoch: int = 0
     segment: int = 0

@@ -23,10 +23,12 @@ from typing import Final
 from dataspace.epochs import Epoch
 from dataspace.errors import Refused
 from dataspace.wire.codec import pack
+from index.values import Value
 from relay.acknowledged import AcknowledgedFile, Mark
+from relay.cursors import Cursors
 from relay.segments import CHECKSUM_BYTES, FORMAT, Encoded, Segment, cut
 from relay.snapshots import SCHEMA as SNAPSHOT_SCHEMA
-from relay.snapshots import RecoveredState, SnapshotWriter, drop_incomplete, newest
+from relay.snapshots import RecoveredState, SnapshotWriter, drop_incomplete, newest, newest_epoch
 from relay.storage import LogDamaged, LogFailed, Storage
 
 __all__ = ["Log", "LogDamaged", "LogFailed", "LogStatistics", "RecoveredState"]
@@ -84,6 +86,7 @@ class Log:
         self._storage = Storage(path, SCHEMA)
         _sync_directory(directory)
         self.clients: dict[str, tuple[int, int]] = {}
+        self.cursors: Final = Cursors()
         self._load()
         self._check_mark(missing)
         self._begin()
@@ -105,11 +108,11 @@ class Log:
             raise LogDamaged(
                 f"{self._storage.path} has format {meta.get('format')}, this program reads {FORMAT}"
             )
-        self.identity: Final[str] = meta.get("identity") or uuid.uuid4().hex
+        self.identity: str = meta.get("identity") or uuid.uuid4().hex
         self.oldest: int = meta.get("oldest", 1)
         self._anchor: bytes = meta.get("anchor", bytes(CHECKSUM_BYTES))
         self.reserved: int = meta.get("reserved", 0)
-        self.clean: Final[bool] = bool(meta.get("clean", 1))
+        self.clean: bool = bool(meta.get("clean", 1))
         self.last, self._segment, self._checksum = 0, 0, self._anchor
         for row in self._storage.rows(
             "SELECT segment, last, checksum FROM segments ORDER BY segment DESC LIMIT 1"
@@ -138,7 +141,7 @@ class Log:
 
     def _begin(self) -> None:
         """Numbers go on above everything that may have been given out; the first block is reserved."""
-        self.next_epoch: Final = max(self.reserved, self._mark.mark.reserved, self.last) + 1
+        self.next_epoch: int = max(self.reserved, self._mark.mark.reserved, self.last) + 1
         self.issued = self.next_epoch - 1
         drop_incomplete(self._storage)
         with self._storage.transaction() as connection:
@@ -226,6 +229,7 @@ class Log:
         """
         state, rolled = self._roll_forward()
         state.oldest = self.oldest
+        state.epoch = max(state.epoch, self.oldest - 1)
         self.clients = dict(state.clients)
         if rolled >= SNAPSHOT_CHANGES or self._accept_damage:
             writer = self.snapshot(state)
@@ -260,8 +264,17 @@ class Log:
         """The ordinal of the newest segment."""
         return self._segment
 
+    def snapshot_epoch(self) -> int | None:
+        """The epoch of the newest complete snapshot, or None."""
+        return newest_epoch(self._storage)
+
+    def snapshot_facts(self) -> tuple[int, list[Value]]:
+        """The epoch of the newest snapshot and the facts that held after it; O(state)."""
+        state = newest(self._storage) or RecoveredState()
+        return state.epoch, state.facts()
+
     def lost(self, epoch: int) -> bool:
-        """Whether this number was (or may have been) observed before a crash, and its epoch is not on disk."""
+        """Whether an epoch of this number may have been observed before a crash and never came to disk."""
         return bool(self._storage.rows("SELECT 1 FROM starts WHERE before < ? AND ? < first", epoch, epoch))
 
     # -- reading --------------------------------------------------------------------------------------
@@ -299,6 +312,21 @@ class Log:
                         return epoch.number
         return None
 
+    def time_of(self, epoch: int) -> int:
+        """The time of an epoch, or of the newest before it; 0 before all.  O(log segments)."""
+        self.check_retained(epoch)
+        ordinal = self._ordinal_beyond(epoch)
+        time = 0
+        for segment in self._fetch(max(ordinal - 1, self._first_segment), None, limit=2):
+            for entry in segment.epochs():
+                if entry.number <= epoch:
+                    time = entry.time
+        return time
+
+    def distance(self, one: int, other: int) -> int:
+        """How many segments lie between two epochs."""
+        return abs(self._ordinal_beyond(one) - self._ordinal_beyond(other))
+
     def verify(self) -> LogStatistics:
         """Reads all of the log and checks every checksum; ``LogDamaged`` at the first that does not hold."""
         for segment in self._segments(self._first_segment):
@@ -310,9 +338,10 @@ class Log:
     def statistics(self) -> LogStatistics:
         """Counts, in O(segments)."""
         rows = self._storage.rows("SELECT count(*), ifnull(sum(changes), 0) FROM segments")
-        snapshot = self._storage.rows("SELECT ifnull(max(epoch), 0) FROM snapshots WHERE chunks IS NOT NULL")
+        snapshot = self.snapshot_epoch()
+        segments, changes = rows[0]
         return LogStatistics(
-            self.oldest, self.last, self.reserved, *rows[0], snapshot[0][0], self._storage.size()
+            self.oldest, self.last, self.reserved, segments, changes, snapshot or 0, self._storage.size()
         )
 
     def _segments(

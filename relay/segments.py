@@ -51,7 +51,7 @@ class Encoded:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Some epochs in a row.  ``first`` and ``last`` are their numbers, ``since`` and ``until`` their times."""
+    """Some epochs in a row, numbered ``first`` to ``last``, of the times ``since`` to ``until``."""
 
     ordinal: int
     first: int

@@ -10,13 +10,14 @@ chained by checksums like the segments.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dataspace.epochs import Epoch
 from dataspace.wire.codec import pack, unpack
-from index.values import Value
+from index.values import Value, key
 from relay.segments import CHECKSUM_BYTES, checksum, rows_of, table
 from relay.storage import LogDamaged, Storage
 
@@ -39,7 +40,7 @@ Owners = Mapping[str, Mapping[int, Value]]
 
 @dataclass(slots=True)
 class RecoveredState:
-    """What holds after ``segment``: claims by owner and handle, and each client's newest turn and its epoch."""
+    """What holds after ``segment``: claims by owner and handle, the newest turn and epoch of each client."""
 
     owners: dict[str, dict[int, Value]] = field(default_factory=dict)
     clients: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -47,6 +48,10 @@ class RecoveredState:
     time: int = 0
     oldest: int = 1
     segment: int = 0
+
+    def facts(self) -> list[Value]:
+        """The distinct values that are claimed; O(claims)."""
+        return list({key(v): v for claims in self.owners.values() for v in claims.values()}.values())
 
     def apply(self, epoch: Epoch, *, strict: bool = True) -> None:
         """Takes in the next epoch; O(its claims).
@@ -67,7 +72,7 @@ class RecoveredState:
 
 
 class SnapshotWriter:
-    """Writes one snapshot, a chunk at each ``step``.  The state must be the caller's to keep: it is read late."""
+    """Writes one snapshot, a chunk at each ``step``; the state must not change meanwhile."""
 
     __slots__ = ("_bodies", "_checksum", "_chunk", "_snapshot", "_storage", "done")
 
@@ -122,24 +127,45 @@ def drop_incomplete(storage: Storage) -> None:
 
 def newest(storage: Storage) -> RecoveredState | None:
     """The state of the newest complete snapshot, or None.  ``LogDamaged`` if it was altered."""
-    rows = storage.rows(
-        "SELECT snapshot, segment, epoch, time, chunks FROM snapshots"
-        " WHERE chunks IS NOT NULL ORDER BY snapshot DESC LIMIT 1"
-    )
-    if not rows:
-        return None
-    snapshot, segment, epoch, time, chunks = rows[0]
+    with storage.reading() as connection:
+        # One transaction, so that the snapshot cannot be replaced by a newer one while it is read.
+        connection.execute("BEGIN")
+        try:
+            heads = connection.execute(_NEWEST).fetchall()
+            return _load(connection, *heads[0]) if heads else None
+        finally:
+            connection.execute("COMMIT")
+
+
+def newest_epoch(storage: Storage) -> int | None:
+    """The epoch of the newest complete snapshot, or None."""
+    rows = storage.rows(_NEWEST)
+    return rows[0][2] if rows else None
+
+
+_NEWEST: Final = (
+    "SELECT snapshot, segment, epoch, time, chunks FROM snapshots"
+    " WHERE chunks IS NOT NULL ORDER BY snapshot DESC LIMIT 1"
+)
+
+
+def _load(
+    connection: sqlite3.Connection, snapshot: int, segment: int, epoch: int, time: int, chunks: int
+) -> RecoveredState:
     state = RecoveredState(epoch=epoch, time=time, segment=segment)
+    rows = connection.execute(
+        "SELECT checksum, body FROM chunks WHERE snapshot = ? ORDER BY chunk", (snapshot,)
+    )
     seal = bytes(CHECKSUM_BYTES)
-    for chunk in range(chunks):
-        question = "SELECT checksum, body FROM chunks WHERE snapshot = ? AND chunk = ?"
-        for found, body in storage.rows(question, snapshot, chunk) or [(b"", b"")]:
-            seal = _chained(seal, snapshot, chunk, body)
-            if found != seal:
-                raise LogDamaged(
-                    f"snapshot at epoch {epoch}: chunk {chunk} of {chunks} was altered or is gone"
-                )
-            _take_in(state, body)
+    read = 0
+    for found, body in rows:
+        seal = _chained(seal, snapshot, read, body)
+        if found != seal:
+            break
+        _take_in(state, body)
+        read += 1
+    if read != chunks:
+        raise LogDamaged(f"snapshot at epoch {epoch}: chunk {read} of {chunks} was altered or is gone")
     return state
 
 

@@ -1,0 +1,191 @@
+"""Replays: what an observer of a pattern would have been told, read from the log.
+
+The index tells an observer ``+`` for the first fact with certain captures and ``-`` for the last, so a
+reader of the past must know how many facts there were with each captures at the epoch where it begins.
+That bag is made from whatever is nearest: a cursor that an earlier reader left, the newest snapshot of the
+state, the facts that hold now, or the emptiness before the first epoch; and from there through the log,
+forwards or, since net changes can be undone, backwards.
+
+Always: a replay from any epoch gives exactly the events that a live observer was told, in the same order;
+it holds the bag and about a mebibyte of the log in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dataspace.epochs import Epoch
+from index.patterns import capture, matcher
+from index.values import Value, key, keys
+from relay.cursors import Bag, Captures
+from relay.log import Log, LogDamaged
+from relay.segments import Change
+
+Rows = tuple[int, int, list[Captures], list[Captures], list[Captures]]
+"""Number and time of an epoch, and the captures added, sent and removed in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """The facts that hold at ``epoch``, and the epochs up to it that are not on disk yet."""
+
+    epoch: int
+    facts: Iterable[Value]
+    pending: Sequence[Epoch] = ()
+
+
+class Replay:
+    """One reader of one pattern, at an epoch.  For one thread at a time; all calls but ``tail`` block."""
+
+    def __init__(self, log: Log, pattern: Value, after: int, *, live: Live | None = None) -> None:
+        """Raises ``UsageError`` for no pattern, ``Refused("epoch-gone")`` for a beginning not retained."""
+        log.check_retained(after)
+        self.at = after
+        self._log = log
+        self._live = live
+        self._match: Final = matcher(pattern)
+        self._pattern: Final = key(pattern)
+        self._bag: Bag | None = None
+        self._kept = False
+
+    def prepare(self) -> None:
+        """Makes the bag at the beginning, unless it is there; O(distance to the nearest known state)."""
+        if self._bag is None:
+            self._bag, self._kept = self._nearest_bag(), False
+
+    def bag(self) -> list[Captures]:
+        """The distinct captures at the epoch where this replay is."""
+        return self._prepared().rows()
+
+    def epochs(self, upto: int) -> Iterator[Rows]:
+        """What was told in the epochs (at, upto], each epoch whole; those that told nothing are left out.
+
+        ``upto`` must be on disk.  It can be left off between epochs and gone on with later.  Raises as
+        ``Log.read``.
+        """
+        bag = self._own()
+        for segment in self._log.segments(self.at, upto) if upto > self.at else ():
+            for change in segment.changes_after(self.at, upto):
+                rows = self._told(bag, change)
+                if rows is not None:
+                    yield rows
+                    bag = self._own()
+        self.at = max(self.at, upto)
+        self._leave()
+
+    def tail(self, epochs: Iterable[Epoch]) -> Iterator[Rows]:
+        """The same for epochs that follow and are not on disk yet."""
+        bag = self._own()
+        for epoch in epochs:
+            if not epoch.silent:
+                rows = self._told(bag, (epoch.number, epoch.time, epoch.added, epoch.messages, epoch.removed))
+                if rows is not None:
+                    yield rows
+
+    def _told(self, bag: Bag, change: Change) -> Rows | None:
+        number, time, added, messages, removed = change
+        match = self._match
+        came = [row for value in added if (row := match(value)) is not None and bag.add(row)]
+        said = [row for value in messages if (row := match(value)) is not None]
+        went = [row for value in removed if (row := match(value)) is not None and bag.remove(row)]
+        self.at = number
+        return (number, time, came, said, went) if came or said or went else None
+
+    # -- the bag --------------------------------------------------------------------------------------
+
+    def _prepared(self) -> Bag:
+        self.prepare()
+        assert self._bag is not None  # as just prepared
+        return self._bag
+
+    def _own(self) -> Bag:
+        """The bag, to be changed: one that was left for others is copied first."""
+        bag = self._prepared()
+        if self._kept:
+            bag = self._bag = bag.copy()
+            self._kept = False
+        return bag
+
+    def _leave(self) -> None:
+        self._kept = True
+        self._log.cursors.leave(self._pattern, self.at, self._prepared())
+
+    def _nearest_bag(self) -> Bag:
+        """The bag at ``at``, from the base that is the fewest segments away."""
+        bases = [base for base in self._bases() if base.epoch >= self._log.oldest - 1]
+        if not bases:
+            raise LogDamaged(f"no state is known from which epoch {self.at} could be reached")
+        epoch, bag = min(bases, key=lambda base: self._log.distance(base.epoch, self.at) + base.cost).make()
+        if epoch <= self.at:
+            for _, _, added, _, removed in self._changes(epoch, self.at):
+                bag.change(self._rows(added), self._rows(removed))
+        else:
+            _undo(bag, self._difference(self._changes(self.at, epoch)))
+        return bag
+
+    def _bases(self) -> Iterator[_Base]:
+        log = self._log
+        yield _Base(0, 0, lambda: (0, Bag()))
+        cursor = log.cursors.find(self._pattern, self.at)
+        if cursor is not None:
+            epoch, bag = cursor
+            yield _Base(epoch, 0, lambda: (epoch, bag.copy()))
+        snapshot = log.snapshot_epoch()
+        if snapshot is not None:
+            yield _Base(snapshot, 1, self._bag_of_snapshot)
+        if self._live is not None:
+            yield _Base(self._live.epoch, 1, self._bag_of_live)
+
+    def _bag_of_snapshot(self) -> tuple[int, Bag]:
+        epoch, facts = self._log.snapshot_facts()
+        return epoch, self._bag_of(facts)
+
+    def _bag_of_live(self) -> tuple[int, Bag]:
+        """The bag of what holds now, taken back to where the disk is."""
+        assert self._live is not None  # else it is no base
+        bag, pending = self._bag_of(self._live.facts), self._live.pending
+        _undo(bag, self._difference([(e.number, e.time, e.added, (), e.removed) for e in pending]))
+        return (pending[0].number - 1 if pending else self._live.epoch), bag
+
+    def _bag_of(self, facts: Iterable[Value]) -> Bag:
+        bag = Bag()
+        bag.change(self._rows(facts), ())
+        return bag
+
+    def _difference(self, changes: Iterable[Change]) -> dict[Hashable, tuple[int, Captures]]:
+        """How many facts more (or less, below 0) there are with each captures after some changes."""
+        net: dict[Hashable, tuple[int, Captures]] = {}
+        for _, _, added, _, removed in changes:
+            for values, by in ((added, 1), (removed, -1)):
+                for row in self._rows(values):
+                    at = keys(row)
+                    net[at] = (net[at][0] + by if at in net else by, row)
+        return net
+
+    def _changes(self, after: int, upto: int) -> Iterator[Change]:
+        for segment in self._log.segments(after, upto):
+            yield from segment.changes_after(after, upto)
+
+    def _rows(self, values: Iterable[Value]) -> Iterator[Captures]:
+        return (row for row in map(self._match, values) if row is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Base:
+    """A state to begin from: its epoch, what using it costs beyond the way from there, in segments."""
+
+    epoch: int
+    cost: int
+    make: Callable[[], tuple[int, Bag]]
+
+
+def _undo(bag: Bag, difference: Mapping[Hashable, tuple[int, Captures]]) -> None:
+    for by, row in difference.values():
+        bag.change([row] * -by, [row] * by)
+
+
+def state_at(log: Log, epoch: int) -> list[Value]:
+    """The facts that held after an epoch, in no certain order; O(distance to the nearest known state)."""
+    return [row[0] for row in Replay(log, capture(), epoch).bag()]
