@@ -82,6 +82,11 @@ class Span:
     upto: int
     as_of: int | None = None
 
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to read."""
+        return self.as_of is None and self.after >= self.upto
+
 
 def offset(said: Json) -> Offset:
     """The offset that a text from a checkpoint means; ``DataLoss`` if it is none of ours."""
@@ -173,6 +178,5 @@ def remaining(span: Span, space: str, now: Frontier) -> Span | None:
     after = max(span.after, now.oldest - 1)
     upto = min(span.upto, now.epoch)
     as_of = None if span.as_of is None else after
-    if space != now.space or after > upto or (after == upto and as_of is None):
-        return None
-    return Span(after, upto, as_of)
+    left = Span(after, upto, as_of)
+    return None if space != now.space or after > upto or left.empty else left

@@ -241,10 +241,11 @@ def capture_classes(pattern: Value) -> list[tuple[str, str | None]]:
 
 def _walk(pattern: Value, named: set[str]) -> Iterator[tuple[str | None, str | None]]:
     match pattern:
-        case Record(label="$", fields=(name, kind, inner)):
+        case Record(label="$", fields=(None | str() as name, None | str() as kind, inner)):
             if name not in named:
                 yield name, kind
-                named |= {name} if name is not None else set()
+            if name is not None:
+                named.add(name)
             yield from _walk(inner, named)
         case Record(label="lit"):
             return

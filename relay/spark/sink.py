@@ -18,6 +18,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pyspark import TaskContext
@@ -140,7 +141,7 @@ def stage(options: SinkOptions, facts: Facts, batch: Batch, rows: Iterator[pa.Re
                 _stage_chunk(options, key, operations)
                 keys[retracts].append(key)
     except DataspaceError:
-        asked(options.url, options.connect_timeout, lambda link: link.discard(attempt))
+        asked(options.url, options.connect_timeout, partial(_discard, prefix=attempt))
         raise
     reach("spark-after-stage")
     return Staged(batch, tuple(keys[False]), tuple(keys[True]))
@@ -168,14 +169,18 @@ def publish(
     reach("spark-before-commit")
     epoch = asked(options.url, options.connect_timeout, turn)
     reach("spark-after-commit")
-    asked(options.url, options.connect_timeout, lambda link: link.discard(batch.prefix))
+    asked(options.url, options.connect_timeout, partial(_discard, prefix=batch.prefix))
     return epoch
 
 
 def discard(options: SinkOptions, staged: Sequence[Staged]) -> None:
     """Discards everything that was staged for the batch of some messages."""
-    for prefix in {each.batch.prefix for each in staged}:
-        asked(options.url, options.connect_timeout, lambda link, prefix=prefix: link.discard(prefix))
+    for batch in {each.batch for each in staged}:
+        asked(options.url, options.connect_timeout, partial(_discard, prefix=batch.prefix))
+
+
+def _discard(link: Link, prefix: Key) -> None:
+    link.discard(prefix)
 
 
 def _stage_chunk(options: SinkOptions, key: Key, operations: Sequence[Operation]) -> None:

@@ -17,7 +17,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from dataspace.client.blocking_link import Frontier, Link
     from dataspace.client.changes import EpochChanges
+    from index.values import Value
     from relay.spark.options import ReadOptions, StreamOptions
 
 log: Final = logging.getLogger("dataspace.spark")
@@ -79,7 +80,7 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._newest = offsets.Offset(now.epoch, now.space).json()
         loss = offsets.lost(here, now)
         if loss is not None:
-            self._tolerate(loss)
+            _tolerate(loss, self._options)
             here = offsets.anew(here, now)
         end = offsets.following(here, now, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
         return start if end.json() == start else end.json()
@@ -92,13 +93,8 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """One partition: the epochs of a batch come in order, and so do its rows."""
         _end_on_sigterm()
         last = offsets.offset(end)
-        span: Span | None = offsets.span(offsets.offset(start), last)
-        now = self._frontier()
-        loss = offsets.missing(span, last.space, now)
-        if loss is not None:
-            self._tolerate(loss)
-            span = offsets.remaining(span, last.space, now)
-        return _partitions(span, last.space)
+        span = offsets.span(offsets.offset(start), last)
+        return _partitions(span, last.space, self._frontier(), self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition, on an executor."""
@@ -126,9 +122,6 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             lambda link: link.frontier(here.reached, timeout),
         )
 
-    def _tolerate(self, loss: str) -> None:
-        _tolerate(loss, self._options)
-
 
 class ChangesReader(DataSourceReader):
     """What a batch reads: the changes of some epochs, or the state at one."""
@@ -141,11 +134,8 @@ class ChangesReader(DataSourceReader):
         """One partition; what "latest" means is settled here, so that a task run again reads the same."""
         options = self._options
         now = asked(options.url, options.connect_timeout, _now)
-        span: Span | None = _state(options, now) if options.as_of is not None else _range(options, now)
-        if span is not None and (loss := offsets.missing(span, now.space, now)) is not None:
-            _tolerate(loss, options)
-            span = offsets.remaining(span, now.space, now)
-        return _partitions(span, now.space)
+        span = _range(options, now) if options.as_of is None else _state(options.as_of, now)
+        return _partitions(span, now.space, now, options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition, on an executor."""
@@ -163,22 +153,27 @@ class SpanPartition(InputPartition):
         self.space = space
 
 
-def _partitions(span: Span | None, space: str) -> list[InputPartition]:
-    if span is None or (span.as_of is None and span.after >= span.upto):
-        return []
-    return [SpanPartition(span, space)]
+def _partitions(
+    span: Span, space: str, now: Frontier, options: StreamOptions | ReadOptions
+) -> list[InputPartition]:
+    """One partition, or none where there is nothing to read; ``DataLoss`` for what is gone."""
+    left: Span | None = span
+    loss = offsets.missing(span, space, now)
+    if loss is not None:
+        _tolerate(loss, options)
+        left = offsets.remaining(span, space, now)
+    return [] if left is None or left.empty else [SpanPartition(left, space)]
 
 
 def _now(link: Link) -> Frontier:
     return link.frontier()
 
 
-def _state(options: ReadOptions, now: Frontier) -> Span | None:
-    at = now.epoch if options.as_of == "latest" else options.as_of
-    assert isinstance(at, int)
+def _state(as_of: Literal["latest"] | int, now: Frontier) -> Span:
+    at = now.epoch if as_of == "latest" else as_of
     if at > now.epoch:
         raise UsageError(f"asOfEpoch {at} has not come yet, the newest epoch is {now.epoch}")
-    return Span(at, at, as_of=at) if at > 0 else None
+    return Span(at, at, as_of=at or None)
 
 
 def _range(options: ReadOptions, now: Frontier) -> Span:
@@ -280,7 +275,7 @@ def _check_space(link: Link, task: Task) -> None:
         raise Refused("epoch-gone", f"the dataspace is another one now: it is {space}, it was {task.space}")
 
 
-def _spanned(link: Link, pattern: object, span: Span) -> Iterator[EpochChanges]:
+def _spanned(link: Link, pattern: Value, span: Span) -> Iterator[EpochChanges]:
     if span.as_of is not None:
         return link.changes(pattern, as_of=span.as_of, upto=span.upto)
     return link.changes(pattern, after=span.after, upto=span.upto)

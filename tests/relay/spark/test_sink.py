@@ -51,9 +51,9 @@ def test_complete_replaces_the_set_and_touches_what_changed(
     daemon.turn(f'+{label}("a", 1)', f'+{label}("a", 2)', f'+{label}("b", 1)')
     counts = stream(spark, daemon.url, f"{label}($k:str, $n:int)").groupBy("k").count()
     options = {"mode": "complete", "label": f"total-{label}", "writer": label}
-    write_now(counts, daemon.url, checkpoint(), **options)  # type: ignore[arg-type]  # of known names
+    write_now(counts, daemon.url, checkpoint(), **options)
     daemon.turn(f'+{label}("a", 3)')
-    write_now(counts, daemon.url, checkpoint(), **options)  # type: ignore[arg-type]  # as above
+    write_now(counts, daemon.url, checkpoint(), **options)
     assert daemon.facts(f"total-{label}($, $)") == [("a", 3), ("b", 1)]
     changes = daemon.changes(f"total-{label}($, $)")
     assert len({epoch for _, epoch, _ in changes}) == 2

@@ -98,13 +98,16 @@ def test_a_query_outlives_the_daemon(spark: SparkSession, own_daemon: Daemon, ch
     seen = Seen()
     frame = stream(spark, own_daemon.url, "p($n:int)", startingEpoch="latest")
     with running(frame, seen, checkpoint()) as query:
+        until(lambda: bool(query.status["isTriggerActive"]), query)
+        own_daemon.turn("+p(0)")
+        until(lambda: bool(query.recentProgress), query)
         own_daemon.turn("+p(1)")
-        until(lambda: len(seen.rows) == 1 or not query.recentProgress, query)
+        until(lambda: (1, "insert") in [row[:2] for row in seen.rows], query)
         own_daemon.kill()
         own_daemon.start()
         own_daemon.turn("+p(2)")
         until(lambda: bool(seen.rows) and seen.rows[-1][0] == 2, query)
-    assert sorted(row[0] for row in seen.rows) in ([1, 2], [2])
+    assert [row[0] for row in seen.rows] == [1, 2]
 
 
 def test_an_unreachable_daemon_is_an_error_that_says_so(spark: SparkSession, checkpoint: Checkpoint) -> None:

@@ -1,0 +1,76 @@
+"""Registering is one import or one call, and loads no more than it must."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import relay.spark
+from relay.spark import configure
+
+
+def python(code: str) -> str:
+    """What a fresh Python prints that runs some code from the directory of the sources."""
+    top = str(Path(relay.spark.__file__).parents[2])
+    done = subprocess.run([sys.executable, "-c", code], cwd=top, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_importing_loads_neither_spark_nor_arrow() -> None:
+    loaded = "import sys, relay.spark; print([m for m in ('pyspark', 'pyarrow', 'trio') if m in sys.modules])"
+    assert python(loaded) == "[]"
+
+
+def test_an_executor_loads_nothing_of_the_daemon() -> None:
+    code = "import sys, relay.spark.format; print([m for m in ('trio', 'server', 'sqlite3') if m in sys.modules])"
+    assert python(code) == "[]"
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PYSPARK_PYTHON", "SPARK_LOCAL_IP", "PYTHONPATH"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+
+
+@pytest.mark.usefixtures("environment")
+def test_configuring_sets_what_the_builder_does_not() -> None:
+    given = SparkSession.builder.config("spark.ui.enabled", "true")
+    options = configure(given)._options
+    assert options["spark.ui.enabled"] == "true"
+    assert options["spark.python.unix.domain.socket.enabled"] == "true"
+    assert "FileSystemBased" in options["spark.sql.streaming.checkpointFileManagerClass"]
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+
+
+@pytest.mark.usefixtures("environment")
+def test_checkpoints_in_an_object_store_keep_sparks_own_way() -> None:
+    options = configure(SparkSession.builder, local_checkpoints=False)._options
+    assert "spark.sql.streaming.checkpointFileManagerClass" not in options
+
+
+@pytest.mark.usefixtures("environment")
+def test_workers_that_are_not_reused_are_warned_of() -> None:
+    with pytest.warns(UserWarning, match="every Python task takes about 0.9 s"):
+        configure(SparkSession.builder.config("spark.python.worker.reuse", "false"))
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_importing_registers_in_a_session_that_is_active(spark: SparkSession) -> None:
+    """What a notebook sees: the session is there before the import is."""
+    import importlib
+
+    registered: list[object] = []
+    original = relay.spark.register
+    try:
+        importlib.reload(relay.spark)
+        registered.append(spark.read.format("dataspace").option("pattern", "p($x)").load().columns)
+    finally:
+        relay.spark.register = original
+    assert registered == [["x", "_change_type", "_epoch", "_epoch_timestamp", "_seq"]]
