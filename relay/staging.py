@@ -1,0 +1,134 @@
+"""Staging: batches that writers have handed in, but that nobody is told of yet.
+
+A bulk writer works in several processes that may each fail and be run again.  What they have is kept here
+under keys of theirs, on disk, until it is published as one turn or discarded.  It has a SQLite file of its
+own, beside the log's: its bulk comes and goes and must neither pass through the log's write-ahead log nor
+hold up a turn, and a log can be copied or verified without it.
+
+Always: what ``stage`` returned from is on disk and survives a restart; bytes are bounded, and what is too
+much is refused whole; a key of which nothing is here is refused, never taken for an empty one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from dataspace.errors import Refused
+from relay.storage import Storage
+
+LIMIT_BYTES: Final = 4 << 30
+"""Bytes that may be staged at once."""
+
+KEPT_SECONDS: Final = 7 * 86_400.0
+"""How long something may stay staged before it is taken for forgotten."""
+
+SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS staged (
+    key BLOB NOT NULL, part INTEGER NOT NULL, since REAL NOT NULL, body BLOB NOT NULL,
+    PRIMARY KEY (key, part)
+);
+"""
+
+Key = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StagingStatistics:
+    """What is staged: keys, parts under them, bytes, and the limit of those."""
+
+    keys: int
+    parts: int
+    bytes: int
+    limit: int
+
+
+class Staging:
+    """The staging area of one data directory.  Safe for tasks; each call is a thread's work."""
+
+    def __init__(self, directory: Path, *, limit: int = LIMIT_BYTES, kept: float = KEPT_SECONDS) -> None:
+        """Opens or makes the area and drops what is older than ``kept`` seconds; else ``LogFailed``."""
+        directory.mkdir(parents=True, exist_ok=True)
+        self._storage = Storage(directory / "staged.sqlite", SCHEMA)
+        self._limit = limit
+        self._bytes = 0
+        self.purge(kept)
+
+    async def stage(self, key: Key, body: bytes) -> None:
+        """Keeps a blob under a key, after those that are there; it is on disk when this returns.
+
+        Raises ``Refused("limit")`` beyond the limit of bytes, ``LogFailed`` if the disk refuses.
+        """
+        await trio.to_thread.run_sync(self._stage, key, body)
+
+    async def staged(self, keys: Sequence[Key]) -> list[bytes]:
+        """What is staged under these keys, in their order and in the order of staging.
+
+        Raises ``Refused("not-staged")`` for a key of which nothing is here.
+        """
+        return await trio.to_thread.run_sync(self._staged, list(keys))
+
+    async def discard(self, *prefixes: Key) -> None:
+        """Drops all under keys that begin like one of these; O(what is dropped)."""
+        await trio.to_thread.run_sync(self._discard, prefixes)
+
+    def purge(self, kept: float) -> None:
+        """Drops what was staged more than ``kept`` seconds ago; blocks."""
+        with self._storage.transaction() as connection:
+            connection.execute("DELETE FROM staged WHERE since < ?", (time.time() - kept,))
+            self._bytes = connection.execute(_TOTAL).fetchone()[0]
+
+    def statistics(self) -> StagingStatistics:
+        """Counts, in O(parts)."""
+        keys, parts = self._storage.rows("SELECT count(DISTINCT key), count(*) FROM staged")[0]
+        return StagingStatistics(keys, parts, self._bytes, self._limit)
+
+    def close(self) -> None:
+        """Closes the file; what is staged stays."""
+        self._storage.close()
+
+    def _stage(self, key: Key, body: bytes) -> None:
+        with self._storage.transaction() as connection:
+            size = self._bytes + len(body)
+            if size > self._limit:
+                raise Refused("limit", f"{size} bytes staged, limit staged_bytes={self._limit}")
+            connection.execute(_APPEND, {"key": _text(key), "since": time.time(), "body": body})
+            self._bytes = size
+
+    def _staged(self, keys: Sequence[Key]) -> list[bytes]:
+        bodies: list[bytes] = []
+        for key in keys:
+            rows = self._storage.rows("SELECT body FROM staged WHERE key = ? ORDER BY part", _text(key))
+            if not rows:
+                raise Refused("not-staged", f"nothing is staged under {key}")
+            bodies.extend([body for (body,) in rows])
+        return bodies
+
+    def _discard(self, prefixes: Sequence[Key]) -> None:
+        with self._storage.transaction() as connection:
+            for prefix in prefixes:
+                begin = _text(prefix)
+                connection.execute("DELETE FROM staged WHERE key >= ? AND key < ?", (begin, begin + b"\xff"))
+            self._bytes = connection.execute(_TOTAL).fetchone()[0]
+
+
+_TOTAL: Final = "SELECT ifnull(sum(length(body)), 0) FROM staged"
+_APPEND: Final = """
+INSERT INTO staged VALUES (
+    :key, (SELECT ifnull(max(part), 0) + 1 FROM staged WHERE key = :key), :since, :body
+)
+"""
+
+
+def _text(key: Key) -> bytes:
+    """A key as bytes that begin with those of each shorter key that it begins with, and of no other.
+
+    >>> _text(("a", "b")).startswith(_text(("a",))), _text(("ab",)).startswith(_text(("a",)))
+    (True, False)
+    """
+    return b"".join([part.encode().replace(b"\0", b"\0\1") + b"\0\0" for part in key])

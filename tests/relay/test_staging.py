@@ -1,0 +1,93 @@
+"""What is staged is on disk, bounded, and there whole or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dataspace.errors import Refused
+from relay.staging import Staging, _text
+
+
+@pytest.fixture
+def staging(tmp_path: Path) -> Iterator[Staging]:
+    area = Staging(tmp_path)
+    yield area
+    area.close()
+
+
+async def test_parts_come_back_in_the_order_of_keys_and_staging(staging: Staging) -> None:
+    await staging.stage(("q", "2"), b"c")
+    await staging.stage(("q", "1"), b"a")
+    await staging.stage(("q", "1"), b"b")
+    assert await staging.staged([("q", "1"), ("q", "2")]) == [b"a", b"b", b"c"]
+
+
+async def test_a_key_of_which_nothing_is_here_is_refused(staging: Staging) -> None:
+    await staging.stage(("q", "1"), b"a")
+    with pytest.raises(Refused, match="nothing is staged under"):
+        await staging.staged([("q", "1"), ("q",)])
+
+
+async def test_discarding_takes_all_below_a_prefix_and_nothing_else(staging: Staging) -> None:
+    for key in (("q", "1"), ("q", "1", "0"), ("q", "10"), ("qq",)):
+        await staging.stage(key, b"x")
+    await staging.discard(("q", "1"))
+    assert await staging.staged([("q", "10"), ("qq",)]) == [b"x", b"x"]
+    assert staging.statistics().keys == 2
+    await staging.discard(("q",), ("nothing",))
+    assert staging.statistics().keys == 1
+    assert staging.statistics().bytes == 1
+
+
+async def test_a_key_begins_anew_after_it_was_discarded(staging: Staging) -> None:
+    await staging.stage(("q",), b"old")
+    await staging.discard(("q",))
+    await staging.stage(("q",), b"new")
+    assert await staging.staged([("q",)]) == [b"new"]
+
+
+async def test_it_survives_a_restart_and_keeps_count(tmp_path: Path) -> None:
+    area = Staging(tmp_path)
+    await area.stage(("q",), b"abc")
+    area.close()
+    again = Staging(tmp_path, limit=4)
+    assert await again.staged([("q",)]) == [b"abc"]
+    with pytest.raises(Refused, match="5 bytes staged, limit staged_bytes=4"):
+        await again.stage(("r",), b"de")
+    await again.discard(("q",))
+    await again.stage(("r",), b"de")
+    again.close()
+
+
+async def test_what_is_old_is_purged(staging: Staging) -> None:
+    await staging.stage(("q",), b"abc")
+    staging.purge(60.0)
+    assert staging.statistics().parts == 1
+    staging.purge(-60.0)
+    assert staging.statistics() == type(staging.statistics())(0, 0, 0, staging.statistics().limit)
+
+
+async def test_many_can_stage_at_once(staging: Staging) -> None:
+    async with trio.open_nursery() as nursery:
+        for number in range(20):
+            nursery.start_soon(staging.stage, ("q", str(number % 4)), bytes([number]))
+    parts = await staging.staged([("q", str(number)) for number in range(4)])
+    assert sorted(parts) == [bytes([number]) for number in range(20)]
+
+
+texts = st.text(alphabet="a\0\1\xff", max_size=3)
+
+
+@given(st.lists(texts, max_size=3).map(tuple), st.lists(texts, max_size=3).map(tuple))
+def test_bytes_of_keys_begin_alike_exactly_if_the_keys_do(
+    one: tuple[str, ...], other: tuple[str, ...]
+) -> None:
+    assert _text(one).startswith(_text(other)) == (one[: len(other)] == other)
+    inside = _text(other) <= _text(one) < _text(other) + b"\xff"
+    assert inside == (one[: len(other)] == other)
