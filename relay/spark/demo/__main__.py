@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 import trio
+from pyspark.errors import PySparkException
 
 from dataspace.errors import DataspaceError, UsageError
 from relay.spark.demo.check import spelled, table
@@ -35,7 +36,7 @@ def main() -> int:
     code = DIFFERENT
     try:
         code = _demo(_arguments())
-    except* DataspaceError as errors:
+    except* (DataspaceError, PySparkException) as errors:
         for error in _leaves(errors):
             print(f"the demo failed: {error}", file=sys.stderr)
     return code
@@ -123,7 +124,7 @@ def _rate(count: int, seconds: float) -> str:
     return f", {spelled(count / seconds)} a second" if count and seconds else ""
 
 
-def _leaves(errors: BaseExceptionGroup[DataspaceError]) -> list[BaseException]:
+def _leaves(errors: BaseExceptionGroup[BaseException]) -> list[BaseException]:
     """The errors inside nested groups."""
     found: list[BaseException] = []
     for error in errors.exceptions:

@@ -43,6 +43,11 @@ class Display:
         self._drawn = 0
         self._last = float("-inf")
 
+    def note(self, text: str) -> None:
+        """Prints a line above whatever is drawn from now on."""
+        print(text, file=self._out, flush=True)
+        self._drawn = 0
+
     def show(self, progress: Progress, now: float) -> None:
         """Shows where things are; ``now`` is in seconds of any clock that only goes forward."""
         if self._terminal:

@@ -11,10 +11,14 @@ an observer of fewer captures would be told of the first and the last flight of 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
@@ -45,9 +49,30 @@ def session(folder: Path) -> SparkSession:
         .config("spark.ui.showConsoleProgress", False)
         .config("spark.log.level", "ERROR")
     )
-    spark = configure(builder).getOrCreate()
-    register(spark)
-    return spark
+    with _stderr_into(folder / "spark.log"):
+        return register(configure(builder).getOrCreate())
+
+
+def stop(spark: SparkSession) -> None:
+    """Stops Spark, with the queries that still run."""
+    try:
+        spark.stop()
+    except (OSError, Py4JError):
+        pass  # its JVM went first, as when a signal reached every process of the terminal
+
+
+@contextmanager
+def _stderr_into(log: Path) -> Iterator[None]:
+    """Sends the errors of what is started in the block to a file: Spark writes many, across the display."""
+    sys.stderr.flush()
+    before = os.dup(2)
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
 
 
 def warm(spark: SparkSession, url: str) -> None:

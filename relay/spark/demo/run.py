@@ -81,6 +81,7 @@ class Run:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._watch_daemon)
             expected = await _in_thread(self._expected)
+            display.note("starting Spark")
             async with self._spark() as spark:
                 streams = await _in_thread(self._start_queries, spark)
                 nursery.start_soon(self._observe)
@@ -108,7 +109,7 @@ class Run:
             yield spark
         finally:
             with trio.CancelScope(shield=True):
-                await _in_thread(spark.stop)
+                await _in_thread(queries.stop, spark)
 
     def _start_queries(self, spark: SparkSession) -> list[Watched]:
         queries.warm(spark, self.daemon.url)
