@@ -354,12 +354,13 @@ class Log:
         previous = self._checksum_of(ordinal - 1)
         while fetched := self._fetch(ordinal, upto):
             for segment in fetched:
-                if segment.ordinal == ordinal and segment.sealed_by(previous):
+                if segment.ordinal != ordinal:
+                    found(f"{self._storage.path}: segment {ordinal}, before epoch {segment.first}, is gone")
+                elif segment.sealed_by(previous):
                     yield segment
                 else:
-                    found(
-                        f"{self._storage.path}: segment {ordinal} (epoch {segment.first}) is gone or altered"
-                    )
+                    numbers = f"{segment.first} to {segment.last}"
+                    found(f"{self._storage.path}: segment {ordinal} with epochs {numbers} was altered")
                 ordinal, previous = segment.ordinal + 1, segment.checksum
 
     def _fetch(self, ordinal: int, upto: int | None, *, limit: int = READ_SEGMENTS) -> list[Segment]:

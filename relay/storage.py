@@ -119,6 +119,8 @@ class Storage:
             full = _code(error) == sqlite3.SQLITE_FULL
             text = "the disk is full" if full else str(error)
             raise LogFailed(f"cannot {verb} {self.path}: {text}", full=full) from error
+        except sqlite3.ProgrammingError:
+            raise  # this program's own mistake, such as reading what it has closed
         except sqlite3.DatabaseError as error:
             raise LogDamaged(f"cannot {verb} {self.path}: {error}") from error
 

@@ -112,13 +112,13 @@ def test_a_daemon_that_comes_back_in_time_is_waited_for_with_growing_pauses(cloc
 
 def test_a_daemon_that_stays_away_is_an_error_that_names_the_bound(clock: Clock) -> None:
     Wire.absent = 1000
-    with pytest.raises(Unreachable, match=r"no daemon at tcp://a:1 for 5 s \(connectTimeout\): nobody at"):
+    with pytest.raises(Unreachable, match=r"nobody at tcp://a:1; waited 5 s for it \(connectTimeout\)"):
         asked("tcp://a:1", 5.0, number)
     assert 4.0 <= clock.now <= 5.0
 
 
 def test_the_time_starts_anew_when_the_daemon_has_answered(clock: Clock) -> None:
-    patience = Patience("tcp://a:1", 2.0)
+    patience = Patience(2.0)
     for _ in range(5):
         patience.spent(Broken("gone"))
         patience.spent(Broken("gone"))

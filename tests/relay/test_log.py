@@ -1,0 +1,345 @@
+"""What was appended comes back, whatever happened to the process, or its loss is said."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dataspace.epochs import Claims, Epoch
+from dataspace.errors import Refused
+from index.values import Record
+from relay.log import BLOCK, Log, LogDamaged, LogFailed
+from relay.segments import encode
+from tests.relay.histories import append, epoch, flight, plain
+
+
+def crashed(directory: Path, copy: Path) -> Path:
+    """What a process killed at this instant would leave: the files, its log still open."""
+    shutil.copytree(directory, copy)
+    return copy
+
+
+def flip(path: Path, needle: bytes) -> None:
+    """Flips one bit where these bytes are last found: SQLite fills its pages from the end."""
+    content = bytearray(path.read_bytes())
+    content[content.rindex(needle)] ^= 4
+    path.write_bytes(content)
+
+
+# -- reading back -------------------------------------------------------------------------------------
+
+
+def test_a_new_log_is_empty(log: Log) -> None:
+    assert (log.oldest, log.last, log.next_epoch) == (1, 0, 1)
+    assert list(log.read(0)) == []
+    state = log.recover()
+    assert (state.owners, state.clients, state.epoch) == ({}, {}, 0)
+
+
+def test_epochs_come_back_in_order_and_from_anywhere(log: Log) -> None:
+    written = [epoch(n, flight(n), flight(-n)) for n in range(1, 31)]
+    for at in range(0, 30, 4):
+        append(log, *written[at : at + 4])
+    assert plain(log.read(0)) == plain(written)
+    assert [e.number for e in log.read(7, 22)] == list(range(8, 23))
+    assert list(log.read(30)) == []
+    assert (log.last, log.last_segment) == (30, 8)
+
+
+def test_reading_goes_on_while_more_is_written(log: Log) -> None:
+    append(log, epoch(1, flight(1)))
+    reader = log.read(0, 10)
+    assert next(reader).number == 1
+    append(log, epoch(2, flight(2)))
+    assert [each.number for each in reader] == [2]
+
+
+def test_silent_entries_are_kept_under_the_number_before(log: Log) -> None:
+    fact = flight(1)
+    silent = Epoch(1, 10, claims=[Claims("session:1", [(7, fact)])], client="c", sequence=2, silent=True)
+    append(log, epoch(1, fact, client="c"), silent)
+    assert plain(log.read(0))[1:] == plain([silent])
+    assert log.recover().owners["session:1"] == {7: fact}
+    assert log.find_turn("c", 2) == 1
+
+
+def test_a_turn_is_found_by_its_client_and_sequence(log: Log) -> None:
+    for number in range(1, 20):
+        append(log, epoch(number, flight(number), client=f"client-{number % 2}"))
+    assert log.find_turn("client-1", 17) == 17
+    assert log.find_turn("client-0", 17) is None
+    assert log.find_turn("nobody", 1) is None
+
+
+def test_the_time_of_an_epoch_is_that_of_the_newest_not_after_it(log: Log) -> None:
+    append(log, epoch(2, 1), epoch(3, 2))
+    append(log, epoch(7, 3))
+    assert [log.time_of(at) for at in (1, 2, 3, 5, 7, 100)] == [0, 20, 30, 30, 70, 70]
+
+
+def test_what_is_not_retained_is_refused_with_the_oldest(log: Log) -> None:
+    log.oldest = 5
+    with pytest.raises(Refused, match="epoch-gone: epochs after 3 are wanted, the oldest held is 5"):
+        list(log.read(3))
+    assert list(log.read(4)) == []
+
+
+# -- coming back --------------------------------------------------------------------------------------
+
+
+def test_state_and_identity_survive_a_clean_end(tmp_path: Path) -> None:
+    first = Log.open(tmp_path)
+    append(first, epoch(1, flight(1), client="a"), epoch(2, flight(2), client="b"))
+    append(first, Epoch(3, 30, (), (), [flight(1)], [Claims("durable:EWR", (), [1000])], "a", 9))
+    first.close()
+    again = Log.open(tmp_path)
+    state = again.recover()
+    assert state.owners == {"durable:EWR": {2000: flight(2)}}
+    assert state.clients == {"a": (9, 3), "b": (2, 2)}
+    assert (state.epoch, state.time) == (3, 30)
+    assert (again.identity, again.next_epoch, again.clean) == (first.identity, 4, True)
+    again.close()
+
+
+def test_after_a_crash_all_that_was_appended_is_there_and_no_number_comes_twice(tmp_path: Path) -> None:
+    log = Log.open(tmp_path / "log")
+    append(log, epoch(1, flight(1)))
+    append(log, epoch(2, flight(2)))
+    log.issue(9)  # observed, never written
+    again = Log.open(crashed(tmp_path / "log", tmp_path / "copy"))
+    assert [each.number for each in again.read(0)] == [1, 2]
+    assert again.next_epoch == BLOCK + 1
+    assert not again.clean
+    assert [again.lost(at) for at in (2, 3, 9, BLOCK, BLOCK + 1)] == [False, True, True, True, False]
+    log.close()
+    again.close()
+
+
+def test_a_reservation_is_renewed_before_it_is_exhausted(log: Log) -> None:
+    append(log, epoch(BLOCK // 2, 1))
+    assert log.reserved == BLOCK
+    append(log, epoch(BLOCK // 2 + 1, 2))
+    assert log.reserved == BLOCK + BLOCK // 2 + 1
+    log.issue(10 * BLOCK)
+    assert log.reserved == 11 * BLOCK, "a number beyond is on disk before anybody hears of it"
+
+
+def test_an_unclean_end_without_any_epoch_still_moves_on(tmp_path: Path) -> None:
+    Log.open(tmp_path / "log")
+    again = Log.open(crashed(tmp_path / "log", tmp_path / "copy"))
+    assert again.next_epoch == BLOCK + 1
+    again.close()
+
+
+def test_a_format_from_the_future_is_refused(tmp_path: Path) -> None:
+    log = Log.open(tmp_path)
+    with log._storage.transaction() as connection:
+        connection.execute("UPDATE meta SET value = 2 WHERE name = 'format'")
+    log.close()
+    with pytest.raises(LogDamaged, match="has format 2, this program reads 1"):
+        Log.open(tmp_path)
+
+
+# -- snapshots ----------------------------------------------------------------------------------------
+
+
+def written_snapshot(log: Log) -> None:
+    state = log.recover()
+    state.segment = log.last_segment
+    writer = log.snapshot(state)
+    while writer.step():
+        pass
+
+
+def test_recovery_begins_at_the_newest_snapshot(tmp_path: Path) -> None:
+    log = Log.open(tmp_path)
+    append(log, epoch(1, flight(1), 5, "text", client="a"))
+    written_snapshot(log)
+    append(log, epoch(2, flight(2), client="b"))
+    with log._storage.transaction() as connection:  # proves that the first segment is not needed
+        connection.execute("UPDATE segments SET body = x'00' WHERE segment = 1")
+    state = log.recover()
+    assert state.owners == {"durable:EWR": {1000: flight(1), 1001: 5, 1002: "text", 2000: flight(2)}}
+    assert state.clients == {"a": (1, 1), "b": (2, 2)}
+    log.close()
+
+
+def test_an_incomplete_snapshot_is_never_used_and_a_complete_one_replaces_the_old(tmp_path: Path) -> None:
+    log = Log.open(tmp_path / "log")
+    append(log, epoch(1, flight(1)))
+    written_snapshot(log)
+    append(log, epoch(2, flight(2)))
+    writer = log.snapshot(log.recover())
+    assert writer.step()
+    assert log.snapshot_epoch() == 1
+    again = Log.open(crashed(tmp_path / "log", tmp_path / "copy"))
+    assert again._storage.rows("SELECT count(*) FROM snapshots") == [(1,)]
+    assert len(again.recover().owners["durable:EWR"]) == 2
+    again.close()
+    while writer.step():
+        pass
+    assert log.snapshot_epoch() == 2
+    assert log._storage.rows("SELECT count(*) FROM snapshots") == [(1,)]
+    log.close()
+
+
+def test_a_large_state_is_written_in_chunks_and_comes_back(log: Log) -> None:
+    many = [Record("p", at) for at in range(10_000)]
+    append(log, Epoch(1, 10, many, (), (), [Claims("a", list(enumerate(many)))]))
+    written_snapshot(log)
+    assert log._storage.rows("SELECT chunks FROM snapshots") == [(3,)]
+    assert log.recover().owners == {"a": dict(enumerate(many))}
+    assert log.snapshot_facts() == (1, many)
+
+
+def test_an_altered_snapshot_is_found(log: Log) -> None:
+    append(log, epoch(1, flight(1)))
+    written_snapshot(log)
+    with log._storage.transaction() as connection:
+        connection.execute("UPDATE chunks SET body = x'00'")
+    with pytest.raises(LogDamaged, match="snapshot at epoch 1: chunk 0 of 1 was altered or is gone"):
+        log.recover()
+
+
+# -- damage -------------------------------------------------------------------------------------------
+
+
+def test_a_flipped_bit_in_the_write_ahead_log_is_noticed_on_opening(tmp_path: Path) -> None:
+    log = Log.open(tmp_path / "log")
+    for number in range(1, 6):
+        append(log, epoch(number, f"the text of epoch {number}"))
+    copy = crashed(tmp_path / "log", tmp_path / "copy")
+    log.close()
+    flip(copy / "log.sqlite-wal", b"the text of epoch 3")
+    with pytest.raises(LogDamaged, match=r"epochs up to 5 were acknowledged, but its last is \d"):
+        Log.open(crashed(copy, tmp_path / "again"))
+    going_on = Log.open(copy, accept_damage=True)
+    state = going_on.recover()
+    assert going_on.last < 3
+    assert state.epoch >= BLOCK, "whoever has seen what is missing is not answered as if it had not been"
+    assert going_on.oldest == going_on.next_epoch == state.epoch + 1
+    with pytest.raises(Refused, match="epoch-gone"):
+        list(going_on.read(5))
+    append(going_on, epoch(going_on.next_epoch, "new"))
+    going_on.close()
+    Log.open(copy).close()
+
+
+def test_a_log_that_has_vanished_is_noticed(tmp_path: Path) -> None:
+    log = Log.open(tmp_path)
+    append(log, epoch(1, flight(1)))
+    log.close()
+    (tmp_path / "log.sqlite").unlink()
+    with pytest.raises(LogDamaged, match="epochs up to 1 were acknowledged, but the file"):
+        Log.open(tmp_path)
+
+
+def test_a_log_put_back_from_an_older_copy_is_noticed(tmp_path: Path) -> None:
+    log = Log.open(tmp_path / "log")
+    append(log, epoch(1, "first"))
+    log.close()
+    crashed(tmp_path / "log", tmp_path / "copy")
+    log = Log.open(tmp_path / "log")
+    append(log, epoch(2, "second"))
+    log.close()
+    other = Log.open(tmp_path / "copy")
+    append(other, epoch(2, "another"), epoch(3, "history"))
+    other.close()
+    shutil.copy(tmp_path / "copy" / "log.sqlite", tmp_path / "log" / "log.sqlite")
+    with pytest.raises(LogDamaged, match="the acknowledged epoch 2 is not the one that was written"):
+        Log.open(tmp_path / "log")
+
+
+def test_a_flipped_bit_in_the_middle_is_never_served(tmp_path: Path) -> None:
+    log = Log.open(tmp_path)
+    for number in range(1, 6):
+        append(log, epoch(number, f"the text of epoch {number}"))
+    log.close()
+    flip(tmp_path / "log.sqlite", b"the text of epoch 3")
+    log = Log.open(tmp_path)
+    reader = log.read(0)
+    assert [next(reader).number, next(reader).number] == [1, 2]
+    with pytest.raises(LogDamaged, match="segment 3 with epochs 3 to 3 was altered"):
+        next(reader)
+    assert [each.number for each in log.read(3)] == [4, 5], "what lies behind it is whole"
+    with pytest.raises(LogDamaged):
+        log.verify()
+    with pytest.raises(LogDamaged):
+        log.recover()
+    log.close()
+
+
+def test_an_operator_can_go_on_without_an_altered_segment(tmp_path: Path) -> None:
+    log = Log.open(tmp_path)
+    for number in range(1, 6):
+        append(log, epoch(number, f"the text of epoch {number}"))
+    append(log, Epoch(6, 60, (), (), ["the text of epoch 3"], [Claims("durable:EWR", (), [3000])]))
+    log.close()
+    flip(tmp_path / "log.sqlite", b"the text of epoch 3")
+    log = Log.open(tmp_path, accept_damage=True)
+    assert sorted(log.recover().owners["durable:EWR"]) == [1000, 2000, 4000, 5000]
+    append(log, epoch(log.next_epoch, "new"))
+    log.close()
+    log = Log.open(tmp_path)
+    assert sorted(log.recover().owners["durable:EWR"])[:4] == [1000, 2000, 4000, 5000]
+    assert log.oldest == 7
+    assert [each.number for each in log.read(6)] == [7]
+    log.close()
+
+
+def test_a_segment_that_is_gone_is_noticed(log: Log) -> None:
+    for number in range(1, 6):
+        append(log, epoch(number, flight(number)))
+    with log._storage.transaction() as connection:
+        connection.execute("DELETE FROM segments WHERE segment = 3")
+    with pytest.raises(LogDamaged, match="segment 3, before epoch 4, is gone"):
+        list(log.read(0))
+
+
+def test_verifying_a_whole_log_counts_it(log: Log) -> None:
+    append(log, epoch(1, flight(1), flight(2)))
+    append(log, epoch(2, flight(3)))
+    written_snapshot(log)
+    counted = log.verify()
+    assert (counted.segments, counted.changes, counted.snapshot_epoch) == (2, 3, 2)
+
+
+def test_a_file_that_is_no_log_is_said_to_be_none(tmp_path: Path) -> None:
+    (tmp_path / "log.sqlite").write_bytes(b"this is not a database, however long one looks at it" * 100)
+    with pytest.raises(LogDamaged, match="file is not a database"):
+        Log.open(tmp_path)
+
+
+# -- a disk that refuses ------------------------------------------------------------------------------
+
+
+def test_a_full_disk_is_said_and_nothing_is_half_written(log: Log) -> None:
+    append(log, epoch(1, flight(1)))
+    (pages,) = log._storage.rows("PRAGMA page_count")[0]
+    log._storage._writer.execute(f"PRAGMA max_page_count = {pages + 1}")
+    large = [encode(epoch(n, Record("blob", b"x" * 50_000))) for n in range(2, 9)]
+    with pytest.raises(LogFailed, match="the disk is full") as caught:
+        log.append(large)
+    assert caught.value.full
+    assert [each.number for each in log.read(0)] == [1]
+    log._storage._writer.execute("PRAGMA max_page_count = 1000000")
+    log.append(large)
+    assert [each.number for each in log.read(0)] == list(range(1, 9))
+
+
+def test_a_transaction_that_raises_leaves_nothing(log: Log) -> None:
+    class Stop(Exception):
+        pass
+
+    with pytest.raises(Stop), log._storage.transaction() as connection:
+        connection.execute("INSERT INTO meta VALUES ('half', 1)")
+        raise Stop
+    assert not log._storage.rows("SELECT 1 FROM meta WHERE name = 'half'")
+    append(log, epoch(1, 1))
+
+
+def test_a_commit_is_on_disk_by_sqlite_s_own_word(log: Log) -> None:
+    assert log._storage._writer.execute("PRAGMA synchronous").fetchone() == (2,), "2 is FULL"
+    assert log._storage._writer.execute("PRAGMA journal_mode").fetchone() == ("wal",)

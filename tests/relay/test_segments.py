@@ -1,0 +1,132 @@
+"""An epoch comes back from its bytes as it was, and altered bytes do not pass."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dataspace.epochs import Claims, Epoch
+from index.values import Map, Record, Value, freeze, key
+from relay.segments import CHECKSUM_BYTES, SEGMENT_BYTES, cut, decode, encode
+from tests.relay.histories import epoch, flight, plain
+
+atoms = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=5),
+    st.binary(max_size=5),
+    st.datetimes(timezones=st.just(UTC), min_value=datetime(1, 1, 2), max_value=datetime(9999, 12, 30)).map(
+        freeze
+    ),
+)
+values: st.SearchStrategy[Value] = st.recursive(
+    atoms,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3).map(tuple),
+        st.builds(lambda label, fields: Record.of(label, tuple(fields)), inner, st.lists(inner, max_size=3)),
+        st.dictionaries(st.text(max_size=3), inner, max_size=3).map(Map),
+    ),
+    max_leaves=5,
+)
+handles = st.integers(-(1 << 63), (1 << 63) - 1)
+
+
+@st.composite
+def epochs(draw: st.DrawFn) -> Epoch:
+    """Any epoch; claims name the values of the epoch or others, as the kernel's do."""
+    lists = [draw(st.lists(values, max_size=4)) for _ in range(3)]
+    named = st.sampled_from([*lists[0], *lists[2]]) if lists[0] or lists[2] else values
+    claims = st.builds(
+        Claims,
+        st.text(max_size=5),
+        st.lists(st.tuples(handles, st.one_of(values, named)), max_size=4),
+        st.lists(handles, max_size=3),
+    )
+    return Epoch(
+        draw(st.integers(0, 1 << 62)),
+        draw(st.integers(-(1 << 62), 1 << 62)),
+        *lists,
+        draw(st.lists(claims, max_size=3)),
+        draw(st.one_of(st.none(), st.text(max_size=5))),
+        draw(st.integers(0, 1 << 62)),
+        draw(st.booleans()),
+    )
+
+
+def strictly(epoch: Epoch) -> object:
+    """An epoch as text that tells 1 from True and NaN from nothing."""
+    return key(
+        (
+            (epoch.number, epoch.time, epoch.client, epoch.sequence, epoch.silent),
+            (tuple(epoch.added), tuple(epoch.messages), tuple(epoch.removed)),
+            tuple([(c.owner, tuple(map(tuple, c.asserted)), tuple(c.retracted)) for c in epoch.claims]),
+        )
+    )
+
+
+@given(epochs())
+def test_an_epoch_comes_back_as_it_was(whole: Epoch) -> None:
+    encoded = encode(whole)
+    assert strictly(decode(encoded.body)) == strictly(whole)
+    assert encoded.changes == len(whole.added) + len(whole.messages) + len(whole.removed)
+
+
+@given(st.lists(epochs(), min_size=1, max_size=4), st.data())
+def test_changes_are_those_of_the_epochs_that_are_asked_for(whole: list[Epoch], data: st.DataObject) -> None:
+    whole.sort(key=lambda each: each.number)
+    (segment,) = cut([encode(each) for each in whole], 1, bytes(CHECKSUM_BYTES))
+    after, upto = (data.draw(st.sampled_from([-1, *[e.number for e in whole]])) for _ in range(2))
+    assert [
+        (n, t, key(tuple(a)), key(tuple(m)), key(tuple(r)))
+        for n, t, a, m, r in segment.changes_after(after, upto)
+    ] == [
+        (e.number, e.time, key(tuple(e.added)), key(tuple(e.messages)), key(tuple(e.removed)))
+        for e in whole
+        if after < e.number <= upto and not e.silent
+    ]
+
+
+def test_a_value_is_written_once_however_often_it_is_named() -> None:
+    fact = Record("p", "x" * 1000)
+    whole = Epoch(1, 1, [fact], [fact], (), [Claims("a", [(1, fact), (2, fact)]), Claims("b", [(1, fact)])])
+    assert len(encode(whole).body) < 2 * 1000 + 200, "once as a fact, once as a message, never for a claim"
+
+
+def test_segments_are_cut_at_their_size_and_never_inside_an_epoch() -> None:
+    entries = [encode(epoch(n, *[flight(n * 1000 + at) for at in range(400)])) for n in range(1, 60)]
+    segments = list(cut(entries, 7, bytes(CHECKSUM_BYTES)))
+    assert [segment.ordinal for segment in segments] == list(range(7, 7 + len(segments)))
+    assert len(segments) > 2
+    assert all(len(segment.body) <= SEGMENT_BYTES for segment in segments)
+    assert [e.number for segment in segments for e in segment.epochs()] == list(range(1, 60))
+
+
+def test_an_epoch_larger_than_a_segment_has_one_of_its_own() -> None:
+    large = epoch(2, *[Record("blob", at, b"x" * 100_000) for at in range(5)])
+    segments = list(cut([encode(epoch(1, 1)), encode(large), encode(epoch(3, 3))], 1, bytes(CHECKSUM_BYTES)))
+    assert [(s.first, s.last) for s in segments] == [(1, 1), (2, 2), (3, 3)]
+    assert plain(segments[1].epochs()) == plain([large])
+
+
+@given(st.data())
+def test_no_flipped_bit_passes(data: st.DataObject) -> None:
+    (segment,) = cut([encode(epoch(n, flight(n))) for n in range(1, 4)], 1, bytes(CHECKSUM_BYTES))
+    assert segment.sealed_by(bytes(CHECKSUM_BYTES))
+    body = bytearray(segment.body)
+    body[data.draw(st.integers(0, len(body) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    head = (segment.first, segment.last, segment.entries, segment.changes, segment.since, segment.until)
+    altered = type(segment)(1, *head, segment.checksum, bytes(body))
+    assert not altered.sealed_by(bytes(CHECKSUM_BYTES))
+
+
+@pytest.mark.parametrize("field", ["ordinal", "first", "last", "entries", "changes", "since", "until"])
+def test_nor_does_an_altered_head_or_another_predecessor(field: str) -> None:
+    (segment,) = cut([encode(epoch(1, flight(1)))], 1, bytes(CHECKSUM_BYTES))
+    fields = {name: getattr(segment, name) for name in segment.__slots__}
+    assert not type(segment)(**{**fields, field: fields[field] + 1}).sealed_by(bytes(CHECKSUM_BYTES))
+    assert not segment.sealed_by(b"\1" * CHECKSUM_BYTES)
