@@ -384,8 +384,10 @@ class Log:
         low, high = self._first_segment, self._segment + 1
         while low < high:
             middle = (low + high) // 2
-            rows = self._storage.rows("SELECT last FROM segments WHERE segment = ?", middle)
-            if rows and rows[0][0] > after:
+            rows = self._storage.rows(
+                "SELECT last FROM segments WHERE segment >= ? ORDER BY segment LIMIT 1", middle
+            )
+            if not rows or rows[0][0] > after:
                 high = middle
             else:
                 low = middle + 1

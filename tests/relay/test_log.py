@@ -21,11 +21,16 @@ def crashed(directory: Path, copy: Path) -> Path:
     return copy
 
 
-def flip(path: Path, needle: bytes) -> None:
-    """Flips one bit where these bytes are last found: SQLite fills its pages from the end."""
+def flip(path: Path, at: int) -> None:
+    """Flips one bit."""
     content = bytearray(path.read_bytes())
-    content[content.rindex(needle)] ^= 4
+    content[at] ^= 4
     path.write_bytes(content)
+
+
+def place(path: Path, text: bytes) -> int:
+    """Where a value is in the file of a closed log: SQLite fills its pages from the end."""
+    return path.read_bytes().rindex(text)
 
 
 # -- reading back -------------------------------------------------------------------------------------
@@ -212,7 +217,8 @@ def test_a_flipped_bit_in_the_write_ahead_log_is_noticed_on_opening(tmp_path: Pa
         append(log, epoch(number, f"the text of epoch {number}"))
     copy = crashed(tmp_path / "log", tmp_path / "copy")
     log.close()
-    flip(copy / "log.sqlite-wal", b"the text of epoch 3")
+    wal = copy / "log.sqlite-wal"
+    flip(wal, wal.read_bytes().index(b"the text of epoch 3"))
     with pytest.raises(LogDamaged, match=r"epochs up to 5 were acknowledged, but its last is \d"):
         Log.open(crashed(copy, tmp_path / "again"))
     going_on = Log.open(copy, accept_damage=True)
@@ -257,7 +263,7 @@ def test_a_flipped_bit_in_the_middle_is_never_served(tmp_path: Path) -> None:
     for number in range(1, 6):
         append(log, epoch(number, f"the text of epoch {number}"))
     log.close()
-    flip(tmp_path / "log.sqlite", b"the text of epoch 3")
+    flip(tmp_path / "log.sqlite", place(tmp_path / "log.sqlite", b"the text of epoch 3"))
     log = Log.open(tmp_path)
     reader = log.read(0)
     assert [next(reader).number, next(reader).number] == [1, 2]
@@ -277,7 +283,7 @@ def test_an_operator_can_go_on_without_an_altered_segment(tmp_path: Path) -> Non
         append(log, epoch(number, f"the text of epoch {number}"))
     append(log, Epoch(6, 60, (), (), ["the text of epoch 3"], [Claims("durable:EWR", (), [3000])]))
     log.close()
-    flip(tmp_path / "log.sqlite", b"the text of epoch 3")
+    flip(tmp_path / "log.sqlite", place(tmp_path / "log.sqlite", b"the text of epoch 3"))
     log = Log.open(tmp_path, accept_damage=True)
     assert sorted(log.recover().owners["durable:EWR"]) == [1000, 2000, 4000, 5000]
     append(log, epoch(log.next_epoch, "new"))
