@@ -1,0 +1,66 @@
+"""A bag counts facts by their captures, and cursors stay within their bounds."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from index.errors import InternalError
+from index.values import key
+from relay.cursors import Bag, Cursors
+
+rows = st.sampled_from([(1,), (1.0,), (True,), ("1",)])
+
+
+@given(st.lists(rows))
+def test_only_the_first_appears_and_only_the_last_vanishes(added: list[tuple[int]]) -> None:
+    bag = Bag()
+    for at, row in enumerate(added):
+        assert bag.add(row) == (key(row) not in set(map(key, added[:at])))
+    assert len(bag) == len(set(map(key, added)))
+    for at, row in enumerate(added):
+        assert bag.remove(row) == (key(row) not in set(map(key, added[at + 1 :])))
+    assert not bag.rows()
+
+
+def test_what_was_never_there_cannot_vanish() -> None:
+    with pytest.raises(InternalError, match="never there"):
+        Bag().remove((1,))
+
+
+def test_a_copy_is_changed_alone() -> None:
+    bag = Bag()
+    bag.change([(1,), (1,), (2,)], [])
+    copy = bag.copy()
+    copy.change([(3,)], [(1,), (1,)])
+    assert (bag.rows(), copy.rows()) == ([(1,), (2,)], [(2,), (3,)])
+    assert not bag.remove((1,))
+
+
+def bag_of(count: int) -> Bag:
+    bag = Bag()
+    bag.change([(at,) for at in range(count)], ())
+    return bag
+
+
+def test_the_nearest_is_the_last_before_or_else_the_first_after() -> None:
+    cursors = Cursors()
+    for epoch in (3, 5, 9):
+        cursors.leave("p", epoch, bag_of(epoch))
+    found = [cursors.find("p", at) for at in (2, 3, 4, 8, 100)]
+    assert [each and each[0] for each in found] == [3, 3, 3, 5, 9]
+    assert cursors.find("q", 3) is None
+
+
+def test_the_least_recently_used_go_first() -> None:
+    cursors = Cursors(rows=10, cursors=3)
+    for epoch in (1, 2, 3):
+        cursors.leave("p", epoch, bag_of(1))
+    cursors.find("p", 1)
+    cursors.leave("p", 4, bag_of(1))
+    assert [cursors.find("p", at)[0] for at in (1, 2, 3, 4)] == [1, 1, 3, 4]  # type: ignore[index]
+    cursors.leave("q", 1, bag_of(9))
+    assert len(cursors) == 2, "ten rows at most"
+    cursors.leave("q", 2, bag_of(11))
+    assert cursors.find("q", 2) == cursors.find("q", 1), "too large to be kept at all"
