@@ -33,7 +33,7 @@ class Limits:
     frame_bytes: int = MAX_FRAME
     frame_elements: int = MAX_ELEMENTS
     streams: int = 20_000
-    replays: int = 16
+    replays: int = 256
     unsent_bytes: int = 1 << 20
     staged_bytes: int = 4 << 30
 

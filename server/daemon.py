@@ -223,7 +223,10 @@ async def serve(
             daemon = Daemon(config, log)
             gc.collect()
             gc.freeze()
-            await _run(daemon, task_status)
+            try:
+                await _run(daemon, task_status)
+            finally:
+                daemon.staging.close()
         finally:
             log.close()
 

@@ -19,11 +19,10 @@ from dataspace.changes import Changes
 from dataspace.errors import ProtocolError, Refused, UsageError
 from dataspace.interests import Interest
 from dataspace.wire import packets as p
-from dataspace.wire.codec import pack
 from index.patterns import observe
 from index.values import Map, Value
 from relay.observation import LIMIT, Observation
-from relay.replay import Replay
+from relay.replay import Live, Replay
 from relay.streams import OutStream
 
 if TYPE_CHECKING:
@@ -32,6 +31,9 @@ if TYPE_CHECKING:
 _OPTIONS: Final = frozenset(
     ["kind", "space", "pattern", "snapshot", "after", "as_of", "upto", "durable", "quiet"]
 )
+LIVE_FACTS: Final = 100_000
+"""Facts that are copied as a base for a replay that begins near the end of the log."""
+
 SLICE: Final = 512
 """Changes that a replay offers before it lets others run."""
 
@@ -182,10 +184,11 @@ class _Pump:
         """Feeds the stream until it is complete, or has gone over to the live feed."""
         request, commits = self.request, self.daemon.commits
         start = self._start()
-        replay = Replay(self.daemon.log, request.pattern, start, live=self._live_bag())
+        replay = Replay(self.daemon.log, request.pattern, start, live=self._live())
+        await trio.to_thread.run_sync(replay.prepare)
         if request.as_of is not None:
-            rows = list(replay.bag())
-            self.observation.extend(Changes(start, self.daemon.log.time_of(start), rows, flags=p.SNAPSHOT))
+            time = await trio.to_thread.run_sync(self._time_of, start)
+            self.observation.extend(Changes(start, time, replay.bag(), flags=p.SNAPSHOT))
         at = start
         while request.upto is None or at < request.upto:
             goal = commits.durable if request.upto is None else min(commits.durable, request.upto)
@@ -241,8 +244,19 @@ class _Pump:
         self.observing._attach(self.stream, self.request.pattern, self.observation)  # noqa: SLF001  # as above
         self._wake()
 
-    def _live_bag(self) -> None:
-        return None
+    def _live(self) -> Live | None:
+        """What holds now, for a replay that begins near the end; not copied where there is a lot of it."""
+        space = self.daemon.space
+        if len(space.index) > LIVE_FACTS:
+            return None
+        return Live(space.epoch, list(space.index.values()), self.daemon.commits.tail(0))
+
+    def _time_of(self, number: int) -> int:
+        """When an epoch was made; 0 for the emptiness before the first."""
+        if number >= self.daemon.log.oldest:
+            for epoch in self.daemon.log.read(number - 1, number):
+                return epoch.time
+        return 0
 
     def _wake(self) -> None:
         self.connection.wake(self.stream)
@@ -261,6 +275,3 @@ def _epoch(spec: Map, name: str) -> int | None:
     if value is not None and (value.__class__ is not int or value < 0):  # type: ignore[operator]  # an int
         raise Refused("bad-request", f"{name} must be the number of an epoch, got {value!r:.60}")
     return value  # type: ignore[return-value]  # as just checked
-
-
-__all__ = ["Observing", "Request", "pack", "read_request"]

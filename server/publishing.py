@@ -57,8 +57,7 @@ async def publish(
     daemon.flush()
     await daemon.commits.wait_durable(epoch)
     reach("publish-after-commit")
-    for each in keys:
-        await daemon.staging.discard(each)
+    await daemon.staging.discard(*keys)
     return epoch
 
 

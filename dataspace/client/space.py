@@ -39,7 +39,10 @@ CLIENT_FRAME: Final = 64 << 20
 """Bytes that a client takes in one frame from the daemon it chose to trust."""
 
 CONNECT_SECONDS: Final = 10.0
-_PAUSES: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
+LASTING: Final = 1.0
+"""Seconds after which a connection counts as having worked."""
+
+_PAUSES: Final = (0.0, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 class RemoteSpace:
@@ -257,10 +260,10 @@ class RemoteSpace:
                     except (Unreachable, Broken):
                         if not started:
                             raise
-                        await trio.sleep(_PAUSES[min(attempt, len(_PAUSES) - 1)] * (0.5 + random.random()))  # noqa: S311
                         attempt += 1
+                        await self._pause(attempt)
                         continue
-                    attempt = 0
+                    since = trio.current_time()
                     if started:
                         self.reconnects += 1
                     self.on_connection("connected")
@@ -269,12 +272,18 @@ class RemoteSpace:
                         task_status.started()
                     await self._read()
                     self._lose()
+                    attempt = 0 if trio.current_time() - since > LASTING else attempt + 1
+                    await self._pause(attempt)
         except ProtocolError as error:
             self._shut(error)
             if not started:
                 raise
         finally:
             self._shut(Closed(f"the connection to {self.address.url} is closed"))
+
+    async def _pause(self, attempt: int) -> None:
+        """Between attempts: none at first, then longer and longer, and never all clients at once."""
+        await trio.sleep(_PAUSES[min(attempt, len(_PAUSES) - 1)] * (0.5 + random.random()))  # noqa: S311
 
     async def _connect(self) -> None:
         """Says hello, waits for the welcome, and puts everything back as it was."""
