@@ -1,0 +1,1 @@
+"""The index: who is interested in what, and what has changed."""
