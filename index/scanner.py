@@ -17,7 +17,7 @@ from unicodedata import combining, east_asian_width
 from index.errors import UsageError
 
 WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*+(?:-[A-Za-z0-9_]++)*+")
-"""Identifiers.  A hyphen belongs to one when a letter, digit or underscore follows: ``a - b`` is three things."""
+"""Identifiers.  A hyphen belongs to one if a letter, digit or underscore follows, ``a - b`` are three."""
 
 _BLANKS: Final = re.compile(r"(?:[ \t\r\n]++|#[^\n]*+)*+")
 _SHOWN: Final = 60

@@ -58,7 +58,7 @@ def parse_pattern(text: str, *, depth: int = MAX_DEPTH) -> Value:
     """The pattern that a text says; errors as in ``parse``.
 
     >>> parse_pattern("speak($who, _)")
-    Record('speak', Record('$', 'who', None, Record('_',)), Record('_',))
+    Record('speak', Record('$', 'who', None, Record('_', )), Record('_', ))
     """
     return parse(text, depth=depth)
 
