@@ -14,8 +14,9 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
+import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -25,6 +26,8 @@ from dataspace.errors import Refused
 from dataspace.wire.codec import pack
 from index.values import Value
 from relay.acknowledged import AcknowledgedFile, Mark
+from relay.chain import SCHEMA as CHAIN_SCHEMA
+from relay.chain import Chain
 from relay.cursors import Cursors
 from relay.segments import CHECKSUM_BYTES, FORMAT, Encoded, Segment, cut
 from relay.snapshots import SCHEMA as SNAPSHOT_SCHEMA
@@ -41,18 +44,10 @@ BLOCK: Final = 65_536
 SNAPSHOT_CHANGES: Final = 500_000
 """Changes after which a new snapshot of the state is due."""
 
-READ_BYTES: Final = 1 << 20
-READ_SEGMENTS: Final = 256
-"""What a reader fetches at once: segments up to so many, and up to about so many bytes."""
-
 SCHEMA: Final = f"""
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS starts (first INTEGER PRIMARY KEY, before INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS segments (
-    segment INTEGER PRIMARY KEY,
-    first INTEGER NOT NULL, last INTEGER NOT NULL, entries INTEGER NOT NULL, changes INTEGER NOT NULL,
-    since INTEGER NOT NULL, until INTEGER NOT NULL, checksum BLOB NOT NULL, body BLOB NOT NULL
-);
+{CHAIN_SCHEMA}
 {SNAPSHOT_SCHEMA}
 """
 
@@ -70,10 +65,6 @@ class LogStatistics:
     bytes: int
 
 
-def _refuse(damage: str) -> None:
-    raise LogDamaged(damage)
-
-
 class Log:
     """The log of one space.  One thread at a time appends; any number of threads read meanwhile."""
 
@@ -82,6 +73,7 @@ class Log:
         path = directory / "log.sqlite"
         self._accept_damage = accept_damage
         self._mark = AcknowledgedFile(directory / "acknowledged")
+        self._writing = threading.Lock()
         missing = not path.exists()
         self._storage = Storage(path, SCHEMA)
         _sync_directory(directory)
@@ -113,21 +105,16 @@ class Log:
         self._anchor: bytes = meta.get("anchor", bytes(CHECKSUM_BYTES))
         self.reserved: int = meta.get("reserved", 0)
         self.clean: bool = bool(meta.get("clean", 1))
-        self.last, self._segment, self._checksum = 0, 0, self._anchor
-        for row in self._storage.rows(
-            "SELECT segment, last, checksum FROM segments ORDER BY segment DESC LIMIT 1"
-        ):
-            self._segment, self.last, self._checksum = row
-        self._first_segment: int = self._storage.rows("SELECT ifnull(min(segment), 1) FROM segments")[0][0]
+        self._chain: Chain = Chain(self._storage, self._anchor)
 
     def _check_mark(self, missing: bool) -> None:
         """Compares the log with what was acknowledged."""
         mark = self._mark.mark
         shortfall = ""
-        if mark.segment > self._segment:
+        if mark.segment > self._chain.last:
             held = "the file log.sqlite is gone" if missing else f"its last is {self.last}"
             shortfall = f"epochs up to {mark.epoch} were acknowledged, but {held}"
-        elif mark.segment >= self._first_segment and self._checksum_of(mark.segment) != mark.checksum:
+        elif mark.segment >= self._chain.first and self._chain.checksum_of(mark.segment) != mark.checksum:
             shortfall = f"the segment of the acknowledged epoch {mark.epoch} is not the one that was written"
         if shortfall:
             self._face(f"{self._storage.path}: {shortfall}")
@@ -144,26 +131,23 @@ class Log:
         self.next_epoch: int = max(self.reserved, self._mark.mark.reserved, self.last) + 1
         self.issued = self.next_epoch - 1
         drop_incomplete(self._storage)
+        reserved = self.issued + BLOCK
         with self._storage.transaction() as connection:
-            put = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
-            reserved = self.issued + BLOCK
-            connection.executemany(
-                put,
-                [
-                    ("format", FORMAT),
-                    ("identity", self.identity),
-                    ("oldest", self.oldest),
-                    ("anchor", self._anchor),
-                    ("reserved", reserved),
-                    ("clean", 0),
-                ],
-            )
+            for name, value in (
+                ("format", FORMAT),
+                ("identity", self.identity),
+                ("oldest", self.oldest),
+                ("anchor", self._anchor),
+                ("reserved", reserved),
+                ("clean", 0),
+            ):
+                _put(connection, name, value)
             connection.execute("INSERT OR REPLACE INTO starts VALUES (?, ?)", (self.next_epoch, self.last))
         self._noted(reserved, sync=True)
 
     def _noted(self, reserved: int, *, sync: bool = False) -> None:
         """A transaction is on disk: the mark follows, and only then what depends on it."""
-        self._mark.write(Mark(self.last, self._segment, reserved, self._checksum), sync=sync)
+        self._mark.write(Mark(self.last, self._chain.last, reserved, self._chain.checksum), sync=sync)
         self.reserved = reserved
 
     # -- writing --------------------------------------------------------------------------------------
@@ -173,23 +157,19 @@ class Log:
 
         They are on disk when it returns.  Raises ``LogFailed``, and then none of them is.
         """
-        segments = list(cut(entries, self._segment + 1, self._checksum))
-        if not segments:
-            return
-        reserved = self.reserved
-        self.issued = max(self.issued, segments[-1].last)
-        if reserved - self.issued < BLOCK // 2:
-            reserved = self.issued + BLOCK
-        with self._storage.transaction() as connection:
-            connection.executemany(
-                "INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", [_row(each) for each in segments]
-            )
-            if reserved != self.reserved:
-                _set_reserved(connection, reserved)
-        newest_segment = segments[-1]
-        self.last, self._segment = newest_segment.last, newest_segment.ordinal
-        self._checksum = newest_segment.checksum
-        self._noted(reserved)
+        with self._writing:
+            segments = list(cut(entries, self._chain.last + 1, self._chain.checksum))
+            if not segments:
+                return
+            self.issued = max(self.issued, segments[-1].last)
+            renewed = self.reserved - self.issued < BLOCK // 2
+            reserved = self.issued + BLOCK if renewed else self.reserved
+            with self._storage.transaction() as connection:
+                self._chain.insert(connection, segments)
+                if renewed:
+                    _put(connection, "reserved", reserved)
+            self._chain.extended(segments[-1])
+            self._noted(reserved)
 
     def issue(self, number: int) -> None:
         """Notes that an epoch got this number.  O(1), but for a write when the reservation is exhausted."""
@@ -199,24 +179,23 @@ class Log:
 
     def reserve(self) -> None:
         """Reserves a block of epoch numbers beyond those given out; one small write."""
-        reserved = self.issued + BLOCK
-        with self._storage.transaction() as connection:
-            _set_reserved(connection, reserved)
-        self._noted(reserved, sync=True)
+        with self._writing:
+            reserved = self.issued + BLOCK
+            with self._storage.transaction() as connection:
+                _put(connection, "reserved", reserved)
+            self._noted(reserved, sync=True)
 
     def close(self) -> None:
         """Closes the log and gives back the numbers that were not used."""
         issued = max(self.issued, self.last)
         try:
             with self._storage.transaction() as connection:
-                _set_reserved(connection, issued)
-                connection.execute("INSERT OR REPLACE INTO meta VALUES ('clean', 1)")
+                _put(connection, "reserved", issued)
+                _put(connection, "clean", 1)
             self._noted(issued, sync=True)
             self._storage.close()
         except LogFailed as failure:
-            logger.warning(
-                "%s; the log is as after a crash, which loses nothing that was acknowledged", failure
-            )
+            logger.warning("%s; what was acknowledged is there, as after a crash", failure)
         finally:
             self._mark.close()
 
@@ -238,10 +217,14 @@ class Log:
         return state
 
     def _roll_forward(self) -> tuple[RecoveredState, int]:
-        state = newest(self._storage) or RecoveredState()
-        start = max(state.segment + 1, self._first_segment)
+        try:
+            state = newest(self._storage) or RecoveredState()
+        except LogDamaged as damage:
+            self._face_altered(str(damage))
+            state = RecoveredState()
+        start = max(state.segment + 1, self._chain.first)
         rolled = 0
-        for segment in self._segments(start, found=self._face_altered):
+        for segment in self._chain.walk(start, found=self._face_altered):
             for epoch in segment.epochs():
                 state.apply(epoch, strict=not self._accept_damage)
             state.segment = segment.ordinal
@@ -253,16 +236,21 @@ class Log:
         self._face(damage)
         self.oldest = self.next_epoch
         with self._storage.transaction() as connection:
-            connection.execute("INSERT OR REPLACE INTO meta VALUES ('oldest', ?)", (self.oldest,))
+            _put(connection, "oldest", self.oldest)
 
     def snapshot(self, state: RecoveredState) -> SnapshotWriter:
         """Begins a snapshot of a state, which must be that after its ``segment``."""
         return SnapshotWriter(self._storage, state)
 
     @property
+    def last(self) -> int:
+        """The newest epoch on disk."""
+        return self._chain.epoch
+
+    @property
     def last_segment(self) -> int:
         """The ordinal of the newest segment."""
-        return self._segment
+        return self._chain.last
 
     def snapshot_epoch(self) -> int | None:
         """The epoch of the newest complete snapshot, or None."""
@@ -293,7 +281,7 @@ class Log:
     def segments(self, after: int, upto: int) -> Iterator[Segment]:
         """The segments that hold the epochs in (after, upto], and more at both ends.  Raises as ``read``."""
         self.check_retained(after)
-        return self._segments(self._ordinal_beyond(after), upto)
+        return self._chain.walk(self._chain.beyond(after), upto)
 
     def check_retained(self, after: int) -> None:
         """Refuses to read from an epoch whose successors are not all there."""
@@ -303,21 +291,17 @@ class Log:
     def find_turn(self, client: str, sequence: int) -> int | None:
         """The epoch of a client's turn, or None; newest segments first, most of them unread.  O(log)."""
         needle = pack(client)
-        for ordinal in range(self._segment, self._first_segment - 1, -1):
-            for segment in self._fetch(ordinal, None, limit=1):
-                if needle not in segment.body:
-                    continue
-                for epoch in segment.epochs():
-                    if epoch.client == client and epoch.sequence == sequence:
-                        return epoch.number
+        for segment in self._chain.backwards():
+            for epoch in segment.epochs() if needle in segment.body else ():
+                if epoch.client == client and epoch.sequence == sequence:
+                    return epoch.number
         return None
 
     def time_of(self, epoch: int) -> int:
         """The time of an epoch, or of the newest before it; 0 before all.  O(log segments)."""
         self.check_retained(epoch)
-        ordinal = self._ordinal_beyond(epoch)
         time = 0
-        for segment in self._fetch(max(ordinal - 1, self._first_segment), None, limit=2):
+        for segment in self._chain.fetch(max(self._chain.beyond(epoch) - 1, self._chain.first), limit=2):
             for entry in segment.epochs():
                 if entry.number <= epoch:
                     time = entry.time
@@ -325,11 +309,11 @@ class Log:
 
     def distance(self, one: int, other: int) -> int:
         """How many segments lie between two epochs."""
-        return abs(self._ordinal_beyond(one) - self._ordinal_beyond(other))
+        return abs(self._chain.beyond(one) - self._chain.beyond(other))
 
     def verify(self) -> LogStatistics:
         """Reads all of the log and checks every checksum; ``LogDamaged`` at the first that does not hold."""
-        for segment in self._segments(self._first_segment):
+        for segment in self._chain.walk(self._chain.first):
             for _ in segment.epochs():
                 pass
         newest(self._storage)
@@ -337,83 +321,18 @@ class Log:
 
     def statistics(self) -> LogStatistics:
         """Counts, in O(segments)."""
-        rows = self._storage.rows("SELECT count(*), ifnull(sum(changes), 0) FROM segments")
-        snapshot = self.snapshot_epoch()
-        segments, changes = rows[0]
         return LogStatistics(
-            self.oldest, self.last, self.reserved, segments, changes, snapshot or 0, self._storage.size()
+            self.oldest,
+            self.last,
+            self.reserved,
+            *self._chain.counts(),
+            self.snapshot_epoch() or 0,
+            self._storage.size(),
         )
 
-    def _segments(
-        self, ordinal: int, upto: int | None = None, *, found: Callable[[str], None] = _refuse
-    ) -> Iterator[Segment]:
-        """Segments from an ordinal on that begin no later than epoch ``upto``, each found to be unaltered.
 
-        What is not goes to ``found`` as text; if that returns, it is passed over.
-        """
-        previous = self._checksum_of(ordinal - 1)
-        while fetched := self._fetch(ordinal, upto):
-            for segment in fetched:
-                if segment.ordinal != ordinal:
-                    found(f"{self._storage.path}: segment {ordinal}, before epoch {segment.first}, is gone")
-                elif segment.sealed_by(previous):
-                    yield segment
-                else:
-                    numbers = f"{segment.first} to {segment.last}"
-                    found(f"{self._storage.path}: segment {ordinal} with epochs {numbers} was altered")
-                ordinal, previous = segment.ordinal + 1, segment.checksum
-
-    def _fetch(self, ordinal: int, upto: int | None, *, limit: int = READ_SEGMENTS) -> list[Segment]:
-        fetched: list[Segment] = []
-        size = 0
-        with self._storage.reading() as connection:
-            question = (
-                "SELECT * FROM segments WHERE segment >= ? AND (? IS NULL OR first <= ?) ORDER BY segment"
-            )
-            cursor = connection.execute(question, (ordinal, upto, upto))
-            for row in cursor:
-                fetched.append(Segment(*row))
-                size += len(fetched[-1].body)
-                if size >= READ_BYTES or len(fetched) >= limit:
-                    break
-            cursor.close()
-        return fetched
-
-    def _ordinal_beyond(self, after: int) -> int:
-        """The first segment with an epoch beyond ``after``; O(log segments)."""
-        low, high = self._first_segment, self._segment + 1
-        while low < high:
-            middle = (low + high) // 2
-            rows = self._storage.rows(
-                "SELECT last FROM segments WHERE segment >= ? ORDER BY segment LIMIT 1", middle
-            )
-            if not rows or rows[0][0] > after:
-                high = middle
-            else:
-                low = middle + 1
-        return low
-
-    def _checksum_of(self, ordinal: int) -> bytes:
-        rows = self._storage.rows("SELECT checksum FROM segments WHERE segment = ?", ordinal)
-        return rows[0][0] if rows else self._anchor
-
-
-def _row(segment: Segment) -> tuple[object, ...]:
-    return (
-        segment.ordinal,
-        segment.first,
-        segment.last,
-        segment.entries,
-        segment.changes,
-        segment.since,
-        segment.until,
-        segment.checksum,
-        segment.body,
-    )
-
-
-def _set_reserved(connection: sqlite3.Connection, reserved: int) -> None:
-    connection.execute("INSERT OR REPLACE INTO meta VALUES ('reserved', ?)", (reserved,))
+def _put(connection: sqlite3.Connection, name: str, value: object) -> None:
+    connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
 
 
 def _sync_directory(directory: Path) -> None:

@@ -177,7 +177,7 @@ def rows_of(values: Sequence[Value]) -> tuple[list[Value], list[int]]:
     plain: list[int] = []
     for value in values:
         if value.__class__ is Record:
-            rows.append((value.label, *value.fields))  # type: ignore[union-attr]  # narrowed by class
+            rows.append((value.label, *value.fields))
         else:
             plain.append(len(rows))
             rows.append(value)

@@ -23,23 +23,34 @@ ROUNDS = int(os.environ.get("TORTURE_ROUNDS", "3"))
 pytestmark = [pytest.mark.slow, pytest.mark.torture]
 
 
-def start(directory: Path, fault: str = "") -> subprocess.Popen[str]:
-    environment = {**os.environ, "DATASPACE_FAULT": fault, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.Popen(
-        [sys.executable, crashing.__file__, str(directory)],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+class Writer:
+    """The program in a process of its own; what it says goes to a file, so that it is never held up."""
 
+    def __init__(self, directory: Path, said: Path, fault: str = "") -> None:
+        self.said = said
+        environment = {**os.environ, "DATASPACE_FAULT": fault, "PYTHONPATH": os.pathsep.join(sys.path)}
+        with said.open("w") as file:
+            self.process = subprocess.Popen(
+                [sys.executable, crashing.__file__, str(directory)],
+                env=environment,
+                stdout=file,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
 
-def outcome(process: subprocess.Popen[str]) -> tuple[int, list[int], str]:
-    """Where a killed writer began, what it said was accepted, and its last words."""
-    said, complained = process.communicate(timeout=60)
-    assert process.returncode == -signal.SIGKILL, complained
-    lines = said.split("\n")[:-1]  # a line without its end was not said whole
-    return int(lines[0].split()[1]), [int(line) for line in lines[1:]], complained
+    def kill_after(self, seconds: float) -> None:
+        """Kills it so long after it has begun to write."""
+        while "\n" not in self.said.read_text() and self.process.poll() is None:
+            time.sleep(0.01)
+        time.sleep(seconds)
+        self.process.kill()
+
+    def outcome(self) -> tuple[int, list[int], str]:
+        """Where it began, what it said was accepted, and its last words."""
+        _, complained = self.process.communicate(timeout=60)
+        assert self.process.returncode == -signal.SIGKILL, complained
+        lines = self.said.read_text().split("\n")[:-1]  # a line without its end was not said whole
+        return int(lines[0].split()[1]), [int(line) for line in lines[1:]], complained
 
 
 def check(directory: Path, began: int, accepted: list[int], before: list[int]) -> list[int]:
@@ -63,24 +74,22 @@ def check(directory: Path, began: int, accepted: list[int], before: list[int]) -
 @pytest.mark.parametrize("point", ["log-before-write", "log-after-write"])
 @pytest.mark.parametrize("count", [1, 4])
 def test_a_kill_at_a_named_point(tmp_path: Path, point: str, count: int) -> None:
-    began, accepted, complained = outcome(start(tmp_path, f"{point}:{count}"))
+    directory = tmp_path / "log"
+    began, accepted, complained = Writer(directory, tmp_path / "said", f"{point}:{count}").outcome()
     assert complained == f"fault reached: {point}\n"
-    held = check(tmp_path, began, accepted, [])
-    groups = Log.open(tmp_path)
+    held = check(directory, began, accepted, [])
     assert (len(held) > len(accepted)) == (point == "log-after-write"), "written, but not yet accepted"
-    groups.close()
 
 
 def test_kills_at_any_moment_one_after_the_other(tmp_path: Path) -> None:
     random = Random(5)
     held: list[int] = []
-    for _ in range(ROUNDS):
-        process = start(tmp_path)
-        assert process.stdout is not None
-        time.sleep(0.3 + random.random() * 0.7)
-        process.kill()
-        began, accepted, _ = outcome(process)
-        shutil.copytree(tmp_path, tmp_path.with_name("copy"), dirs_exist_ok=False)
-        held = check(tmp_path.with_name("copy"), began, accepted, held)
-        shutil.rmtree(tmp_path.with_name("copy"))
+    for number in range(ROUNDS):
+        writer = Writer(tmp_path / "log", tmp_path / "said")
+        writer.kill_after(random.random() * 0.7)
+        copy = tmp_path / str(number)  # the next one goes on from what the kill left, not from a clean end
+        began, accepted, _ = writer.outcome()
+        shutil.copytree(tmp_path / "log", copy)
+        held = check(copy, began, accepted, held)
+        shutil.rmtree(copy)
     assert held, "nothing was ever written"

@@ -137,7 +137,7 @@ def test_it_can_be_left_off_and_gone_on_with_anywhere(turns: Turns, group: int, 
     cuts = sorted(data.draw(st.lists(st.integers(0, space.epoch), max_size=4)))
     with logged(epochs, group=group, snapshot_after=-1) as log:
         for pattern, witness in zip(PATTERNS, witnesses, strict=True):
-            batches = []
+            batches: list[Told] = []
             for after, upto in zip([0, *cuts], [*cuts, space.epoch], strict=True):
                 batches.extend(Replay(log, pattern, after).epochs(upto))
             assert exactly(batches) == exactly(witness.told)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dataspace.epochs import Claims, Epoch
-from index.values import Map, Record, Value, freeze, key
+from index.values import Record, Value, freeze, key
 from relay.segments import CHECKSUM_BYTES, SEGMENT_BYTES, cut, decode, encode
 from tests.relay.histories import epoch, flight, plain
 
@@ -29,7 +29,7 @@ values: st.SearchStrategy[Value] = st.recursive(
     lambda inner: st.one_of(
         st.lists(inner, max_size=3).map(tuple),
         st.builds(lambda label, fields: Record.of(label, tuple(fields)), inner, st.lists(inner, max_size=3)),
-        st.dictionaries(st.text(max_size=3), inner, max_size=3).map(Map),
+        st.dictionaries(st.text(max_size=3), inner, max_size=3).map(freeze),
     ),
     max_leaves=5,
 )
@@ -39,8 +39,8 @@ handles = st.integers(-(1 << 63), (1 << 63) - 1)
 @st.composite
 def epochs(draw: st.DrawFn) -> Epoch:
     """Any epoch; claims name the values of the epoch or others, as the kernel's do."""
-    lists = [draw(st.lists(values, max_size=4)) for _ in range(3)]
-    named = st.sampled_from([*lists[0], *lists[2]]) if lists[0] or lists[2] else values
+    added, messages, removed = (draw(st.lists(values, max_size=4)) for _ in range(3))
+    named = st.sampled_from([*added, *removed]) if added or removed else values
     claims = st.builds(
         Claims,
         st.text(max_size=5),
@@ -50,7 +50,9 @@ def epochs(draw: st.DrawFn) -> Epoch:
     return Epoch(
         draw(st.integers(0, 1 << 62)),
         draw(st.integers(-(1 << 62), 1 << 62)),
-        *lists,
+        added,
+        messages,
+        removed,
         draw(st.lists(claims, max_size=3)),
         draw(st.one_of(st.none(), st.text(max_size=5))),
         draw(st.integers(0, 1 << 62)),
