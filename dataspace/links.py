@@ -10,6 +10,7 @@ Always: ``send_nowait`` never blocks; a reset by the peer is an end of input, no
 
 from __future__ import annotations
 
+import os
 import socket
 from typing import Final
 
@@ -102,7 +103,13 @@ def unreachable(address: Address, reason: str) -> Unreachable:
 
 
 def _reason(error: OSError) -> str:
+    """What the system said, under the groups and causes that the attempts at each address add."""
     inner: BaseException | None = error
-    while inner is not None and getattr(inner, "errno", None) is None:
-        inner = inner.__cause__
-    return (getattr(inner, "strerror", None) or str(error)).lower()
+    while inner is not None:
+        if isinstance(inner, BaseExceptionGroup):
+            inner = inner.exceptions[0]
+        elif isinstance(inner, OSError) and inner.errno:
+            return os.strerror(inner.errno).lower()
+        else:
+            inner = inner.__cause__
+    return str(error)

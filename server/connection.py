@@ -19,6 +19,7 @@ import trio
 from dataspace.errors import ProtocolError, Refused, UsageError
 from dataspace.wire import packets as p
 from dataspace.wire.session import Role, Session, State
+from relay.faults import reach
 from relay.streams import Outbox, OutStream
 from server.clients import Client
 from server.observing import Observing
@@ -204,6 +205,7 @@ class Connection:
         except Refused as refusal:
             self.say(p.Refusal(turn.sequence, refusal.code, refusal.text[:4000]))
             return
+        reach("turn-committed")
         self.turns += 1
 
     def _accept(self, epoch: Epoch) -> None:
@@ -217,6 +219,7 @@ class Connection:
 
     def _say_accepted(self) -> None:
         if self._accepted and not self.session.parted:
+            reach("turn-accepted")
             self.outbox.say(p.Accepted(self._accepted_first, tuple(self._accepted)))
             self._accepted = []
 

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Hashable, Iterator
+from collections.abc import Hashable, Iterator
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from dataspace.client.assembling import Assembler
 from dataspace.client.changes import Change, EpochChanges
-from dataspace.errors import Closed, DataspaceError, Refused, UsageError
+from dataspace.errors import DataspaceError, Refused
 from dataspace.wire import packets as p
 from index.patterns import capture_names
 from index.values import Map, Value, keys
@@ -95,13 +95,9 @@ class Observation:
             for change in self._current:
                 return change
 
-    async def epochs(self) -> AsyncIterator[EpochChanges]:
+    def epochs(self) -> Epochs:
         """Whole epochs, the first one being the state unless told otherwise (it may have no rows)."""
-        while True:
-            epoch = await self._next()
-            if epoch is None:
-                return
-            yield epoch
+        return Epochs(self)
 
     async def next_epoch(self) -> EpochChanges | None:
         """The next whole epoch, or None when the observation is complete."""
@@ -238,4 +234,23 @@ class Observation:
         self._arrival.set()
 
 
-__all__ = ["Closed", "Observation", "UsageError"]
+
+class Epochs:
+    """The whole epochs of an observation, one after another.
+
+    Not an asynchronous generator: one of those, left in the middle, would have to be cleaned up.
+    """
+
+    __slots__ = ("_observation",)
+
+    def __init__(self, observation: Observation) -> None:
+        self._observation = observation
+
+    def __aiter__(self) -> Epochs:
+        return self
+
+    async def __anext__(self) -> EpochChanges:
+        epoch = await self._observation.next_epoch()
+        if epoch is None:
+            raise StopAsyncIteration
+        return epoch

@@ -1,0 +1,56 @@
+"""Daemons and clients in processes of their own, to be killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+
+class DaemonProcess:
+    """A daemon on a port that stays the same when it is started again."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self.port = 0
+        self.errors = ""
+        self.process: subprocess.Popen[str]
+
+    @property
+    def url(self) -> str:
+        return f"tcp://127.0.0.1:{self.port}"
+
+    def start(self, *, fault: str = "") -> None:
+        """Starts it and waits until it listens; ``fault`` is where it is to be killed."""
+        command = [sys.executable, "-m", "server", "serve", "--data", str(self.data)]
+        command += ["--listen", f"tcp:127.0.0.1:{self.port}"]
+        self.process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"DATASPACE_FAULT": fault},
+        )
+        assert self.process.stdout is not None  # a pipe, as asked for
+        line = self.process.stdout.readline()
+        if "listening on" not in line:
+            raise AssertionError(f"the daemon did not start: {line}{self.process.communicate()[1]}")
+        self.port = int(line.split("tcp:127.0.0.1:")[1].split(",")[0])
+
+    def wait(self) -> int:
+        """Waits for its end; what it said on stderr is in ``errors``."""
+        self.errors = self.process.communicate(timeout=60)[1]
+        return self.process.returncode
+
+    def kill(self) -> None:
+        """Ends it at once."""
+        self.process.send_signal(signal.SIGKILL)
+        self.wait()
+
+    def stop(self) -> int:
+        """Ends it in good order; its exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.wait()
