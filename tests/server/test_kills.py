@@ -52,9 +52,10 @@ async def _write(url: str, started: trio.Event) -> dict[int, int]:
                 draft.retract(number)
             draft.assert_(Record("count", number), handle=number + 1)
             draft.send(Record("counted", number))
-            nursery.start_soon(note, number, await space.submit(draft))
-            if number % 7 == 0:
-                await trio.sleep(0.002)
+            ticket = await space.submit(draft)
+            nursery.start_soon(note, number, ticket)
+            if number % 7 == 0:  # so that there are many groups on the disk, each of a few turns
+                await ticket.wait()
     return accepted
 
 
