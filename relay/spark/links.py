@@ -65,8 +65,8 @@ def close_idle() -> None:
 class Patience:
     """How much longer a daemon may be away: ``bound`` seconds since it last answered."""
 
-    def __init__(self, url: str, bound: float) -> None:
-        self._url, self._bound = url, bound
+    def __init__(self, bound: float) -> None:
+        self._bound = bound
         self.answered()
 
     def answered(self) -> None:
@@ -83,16 +83,16 @@ class Patience:
         if self._until is None:
             self._until = now + self._bound
         if now + self._pause > self._until:
-            raise Unreachable(f"no daemon at {self._url} for {self._bound:g} s (connectTimeout): {error}")
+            raise Unreachable(f"{error}; waited {self._bound:g} s for it (connectTimeout)")
         if self._pause:
-            log.warning("no daemon at %s (%s), trying again in %.2g s", self._url, error, self._pause)
+            log.warning("%s; trying again in %.2g s", error, self._pause)
             time.sleep(self._pause)
         self._pause = min(max(2 * self._pause, FIRST_PAUSE), LONGEST_PAUSE)
 
 
 def asked(url: str, bound: float, question: Callable[[Link], T]) -> T:
     """The answer to a question that may be asked again, however often the link breaks within ``bound`` s."""
-    patience = Patience(url, bound)
+    patience = Patience(bound)
     while True:
         try:
             with lent(url) as link:

@@ -4,9 +4,10 @@ Spark checks only the first batch of a task, and reads the memory of the others 
 says.  So every batch is built from the one schema that Spark derives from ours: order, types, nullability.
 Apart from the source because it is the inner loop, and because it can be held against plain lists.
 
-Always: one row for each change that an observer of the pattern would be told, in the same order;
-``_seq`` counts the rows of an epoch from 0, also when the epoch comes in several parts; a value that
-does not fit its column is an error that names the epoch and the column, never a conversion.
+Always: one row for each change that an observer of the pattern would be told, in the same order; a
+snapshot, which has no order of its own, comes sorted, so that it is the same again; ``_seq`` counts the
+rows of an epoch from 0, also when the epoch comes in several parts; a value that does not fit its column
+is an error that names the epoch and the column, never a conversion.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dataspace.errors import DataspaceError
 from relay.spark.schema import CHANGE_TYPE, EPOCH, EPOCH_TIMESTAMP, SEQ, Column, Columns
@@ -47,6 +49,31 @@ def batches(changes: Iterable[EpochChanges], columns: Columns, rows: int) -> Ite
             table.clear()
     if len(table):
         yield table.batch()
+
+
+def in_order(state: Sequence[pa.RecordBatch], columns: Columns, rows: int) -> Iterator[pa.RecordBatch]:
+    """The rows of a snapshot sorted by all their captures, in batches of ``rows``; O(n log n).
+
+    A snapshot has no order of its own, and the same one must be the same rows in the same order again.
+    """
+    if not state:
+        return
+    table = pa.Table.from_batches(state)
+    captured = [column.name for column in columns.all if column.capture is not None]
+    if captured:
+        keys = pa.table({name: _sortable(table.column(name)) for name in captured})
+        table = table.take(pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in captured]))
+    if SEQ in columns.arrow.names:
+        at = columns.arrow.get_field_index(SEQ)
+        table = table.set_column(at, columns.arrow.field(at), pa.array(range(len(table)), pa.int64()))
+    yield from table.to_batches(max_chunksize=rows)
+
+
+def _sortable(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column by which equal rows only are equal: 0.0 and -0.0 are two values, and NaN is one."""
+    if not pa.types.is_floating(column.type):
+        return column
+    return pa.chunked_array([chunk.view(pa.int64()) for chunk in column.chunks], pa.int64())
 
 
 def without(part: EpochChanges, rows: int) -> EpochChanges:

@@ -17,6 +17,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -31,7 +32,7 @@ from dataspace.errors import Refused, UsageError
 from relay.spark import offsets
 from relay.spark.links import AWAY, Patience, asked, close_idle, lent
 from relay.spark.offsets import DataLoss, Json, Span
-from relay.spark.rows import batches, without
+from relay.spark.rows import batches, in_order, without
 from relay.spark.schema import Columns, columns, parsed
 
 if TYPE_CHECKING:
@@ -99,8 +100,7 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition, on an executor."""
         assert isinstance(partition, SpanPartition)
-        task = Task(self._options, self._columns, partition.span, partition.space)
-        return batches(changes(task), self._columns, self._options.batch_rows)
+        return rows(Task(self._options, self._columns, partition.span, partition.space))
 
     def commit(self, end: Json) -> None:
         """Nothing: it lags one batch and never comes for the last, so nothing may depend on it."""
@@ -134,15 +134,14 @@ class ChangesReader(DataSourceReader):
         """One partition; what "latest" means is settled here, so that a task run again reads the same."""
         options = self._options
         now = asked(options.url, options.connect_timeout, _now)
-        span = _range(options, now) if options.as_of is None else _state(options.as_of, now)
+        span = _range(options, now) if options.as_of is None else _at(options.as_of, now)
         return _partitions(span, now.space, now, options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition, on an executor."""
         if not isinstance(partition, SpanPartition):  # Spark's own stand-in for "no partitions"
             return iter(())
-        task = Task(self._options, self._columns, partition.span, partition.space)
-        return batches(changes(task), self._columns, self._options.batch_rows)
+        return rows(Task(self._options, self._columns, partition.span, partition.space))
 
 
 class SpanPartition(InputPartition):
@@ -169,7 +168,7 @@ def _now(link: Link) -> Frontier:
     return link.frontier()
 
 
-def _state(as_of: Literal["latest"] | int, now: Frontier) -> Span:
+def _at(as_of: Literal["latest"] | int, now: Frontier) -> Span:
     at = now.epoch if as_of == "latest" else as_of
     if at > now.epoch:
         raise UsageError(f"asOfEpoch {at} has not come yet, the newest epoch is {now.epoch}")
@@ -205,32 +204,47 @@ class Task:
     space: str
 
 
+def rows(task: Task) -> Iterator[pa.RecordBatch]:
+    """The rows of a task: the state first, if it begins with one, then the changes.
+
+    Raises ``DataLoss`` when they are gone, ``Misfit`` for a value that its column cannot hold, and
+    ``Unreachable`` after ``connectTimeout`` without a daemon.
+    """
+    options, columns = task.options, task.columns
+    if task.span.as_of is not None:
+        state = asked(options.url, options.connect_timeout, partial(_state, task=task))
+        yield from in_order(state, columns, options.batch_rows)
+        task = replace(task, span=Span(task.span.after, task.span.upto))
+    if not task.span.empty:
+        yield from batches(changes(task), columns, options.batch_rows)
+
+
+def _state(link: Link, task: Task) -> list[pa.RecordBatch]:
+    """The whole state with which a task begins: it is read again from its start where the link breaks."""
+    alone = replace(task.span, upto=task.span.after)
+    return list(batches(_asked_for(link, task, alone), task.columns, task.options.batch_rows))
+
+
 @dataclass(frozen=True, slots=True)
 class _Place:
     """How far a task has come: what is left to read, and how many rows of its first epoch it has had."""
 
     left: Span
-    epoch: tuple[int, bool] = (-1, False)
+    epoch: int = -1
     rows: int = 0
 
     def after(self, part: EpochChanges) -> _Place:
         """The place once a part has been passed on; where a new epoch begins, the one before was whole."""
-        epoch = (part.number, part.snapshot)
-        if epoch == self.epoch:
+        if part.number == self.epoch:
             return replace(self, rows=self.rows + len(part))
-        left = self.left
-        if self.epoch[0] >= 0:
-            left = Span(self.epoch[0], left.upto)
-        return _Place(left, epoch, len(part))
+        left = self.left if self.epoch < 0 else replace(self.left, after=self.epoch)
+        return _Place(left, part.number, len(part))
 
 
 def changes(task: Task) -> Iterator[EpochChanges]:
-    """All parts of a task's epochs, once each, however often the link breaks in between.
-
-    Raises ``DataLoss`` when they are gone, and ``Unreachable`` after ``connectTimeout`` without a daemon.
-    """
+    """All parts of a task's epochs, once each, however often the link breaks in between."""
     place = _Place(task.span)
-    patience = Patience(task.options.url, task.options.connect_timeout)
+    patience = Patience(task.options.connect_timeout)
     while True:
         try:
             with lent(task.options.url) as link:
@@ -247,8 +261,7 @@ def _rest(link: Link, task: Task, place: _Place) -> Iterator[EpochChanges]:
     """What is left of a task, over one link: the rows of a half-read epoch are not passed on twice."""
     had = place.rows
     for part in _asked_for(link, task, place.left):
-        if (part.number, part.snapshot) != place.epoch:
-            had = 0
+        had = had if part.number == place.epoch else 0
         skipped = min(had, len(part))
         had -= skipped
         if skipped < len(part):

@@ -1,15 +1,15 @@
-"""A Spark query as a program of its own, so that a test can kill all of it: driver, JVM and workers.
+"""A Spark program of its own, so that a test can kill all of it: driver, JVM and workers.
 
 ``python -m tests.relay.spark.flow URL CHECKPOINTS`` reads ``on($k:str, $n:int)`` from the first change,
-two epochs at a time, and writes back a copy of the facts, a message for each insertion, and how many there
-are of each ``k``; it ends when it has caught up with what was there when it started.
+two epochs at a time.  One query writes back a copy of the facts, and a message for each insertion; another
+how many facts there are of each ``k``.  It ends when it has caught up with what was there at its start.
 """
 
 from __future__ import annotations
 
 import sys
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import relay.spark
@@ -29,19 +29,15 @@ def main(url: str, checkpoints: str) -> None:
         .option("maxEpochsPerTrigger", 2)
         .load()
     )
-    change = F.when(on["_change_type"] == "insert", 1).otherwise(-1)
-    totals = on.groupBy("k").agg(F.sum(change).alias("n"))
-    once = on.where("_change_type = 'insert'").select("k", "n", F.lit("message").alias("_change_type"))
-
-    def write(frame: DataFrame, name: str, mode: str = "append") -> None:
+    kind = on["_change_type"]
+    copied = F.when(kind == "insert", F.array(kind, F.lit("message"))).otherwise(F.array(kind))
+    copies = on.select("k", "n", F.explode(copied).alias("_change_type"))
+    totals = on.groupBy("k").agg(F.sum(F.when(kind == "insert", 1).otherwise(-1)).alias("n"))
+    for name, frame, mode in (("copy", copies, "append"), ("total", totals, "complete")):
         writer = frame.writeStream.format("dataspace").outputMode(mode).option("url", url)
         writer = writer.option("template", f"{name}($k, $n)").option("writer", name)
         writer = writer.option("checkpointLocation", f"{checkpoints}/{name}")
         writer.trigger(availableNow=True).start()
-
-    write(on, "copy")
-    write(once, "once")
-    write(totals, "total", "complete")
     for query in spark.streams.active:
         query.awaitTermination()
 

@@ -36,7 +36,7 @@ def test_a_template_puts_columns_where_it_names_them() -> None:
 
 
 def test_a_template_may_nest_and_hold_constants() -> None:
-    assert only("p([1, $x], {k: $y}, q($x))", x=1, y="a") == Record(
+    assert only('p([1, $x], {"k": $y}, q($x))', x=1, y="a") == Record(
         "p", (1, 1), Map([("k", "a")]), Record("q", 1)
     )
     assert only("p(lit($), $x)", x=1).fields[1:] == (1,)  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""Links outlive tasks as long as they are in good order, and a daemon may be away for a while, not for ever."""
+"""Links outlive tasks while they are in good order, and a daemon may be away for a while, not for ever."""
 
 from __future__ import annotations
 

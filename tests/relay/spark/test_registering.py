@@ -21,14 +21,17 @@ def python(code: str) -> str:
     return done.stdout.strip()
 
 
+def loaded(module: str, *suspects: str) -> str:
+    """Which of some modules come along when another is imported."""
+    return python(f"import sys, {module}; print([name for name in {suspects} if name in sys.modules])")
+
+
 def test_importing_loads_neither_spark_nor_arrow() -> None:
-    loaded = "import sys, relay.spark; print([m for m in ('pyspark', 'pyarrow', 'trio') if m in sys.modules])"
-    assert python(loaded) == "[]"
+    assert loaded("relay.spark", "pyspark", "pyarrow", "trio") == "[]"
 
 
 def test_an_executor_loads_nothing_of_the_daemon() -> None:
-    code = "import sys, relay.spark.format; print([m for m in ('trio', 'server', 'sqlite3') if m in sys.modules])"
-    assert python(code) == "[]"
+    assert loaded("relay.spark.format", "trio", "server", "sqlite3") == "[]"
 
 
 @pytest.fixture

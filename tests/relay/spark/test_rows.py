@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from dataspace.client.changes import EpochChanges
 from index.values import Record, Value
-from relay.spark.rows import Misfit, batches, without
+from relay.spark.rows import Misfit, batches, in_order, without
 from relay.spark.schema import columns, inferred
 from tests.relay.spark.schemas import ddl
 
@@ -48,6 +49,16 @@ def test_an_epoch_is_additions_then_messages_then_removals() -> None:
 def test_a_snapshot_is_inserts_of_its_epoch_and_the_next_epoch_counts_anew() -> None:
     parts = [part(3, added=[("a",)], snapshot=True), part(4, removed=[("a",)])]
     assert table("p($x:str)", *parts) == [("a", "insert", 3, 0), ("a", "delete", 4, 0)]
+
+
+@given(st.permutations([(a, b) for a in (0.0, -0.0, math.nan, 1.5) for b in ("x", "y")]))
+def test_a_snapshot_is_the_same_rows_in_the_same_order_however_it_comes(rows: Rows) -> None:
+    made = columns("p($a:float, $b:str)", inferred("p($a:float, $b:str)"))
+    parts = [part(3, added=[row], snapshot=True) for row in rows]
+    ordered = pa.Table.from_batches(in_order(list(batches(parts, made, 3)), made, 4))
+    assert ordered.column("_seq").to_pylist() == list(range(8))
+    again = pa.Table.from_batches(in_order(list(batches(parts[::-1], made, 100)), made, 100))
+    assert repr(ordered.to_pylist()) == repr(again.to_pylist())
 
 
 def test_an_epoch_in_several_parts_goes_on_counting_across_batches() -> None:

@@ -31,7 +31,7 @@ def test_captures_without_names_are_named_by_their_position_among_all() -> None:
 
 
 def test_captures_come_outer_before_inner_and_a_repeated_one_once() -> None:
-    pattern = parse_pattern("p($x, [$y:int, $x], {k: $z:str}, $all(q($in)), lit($no), $x)")
+    pattern = parse_pattern('p($x, [$y:int, $x], {"k": $z:str}, $all(q($in)), lit($no), $x)')
     assert [name for name, _ in capture_classes(pattern)] == ["x", "y", "z", "all", "in"]
 
 

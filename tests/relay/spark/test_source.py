@@ -106,6 +106,21 @@ def test_a_query_outlives_the_daemon(spark: SparkSession, own_daemon: Daemon, ch
     assert [row[0] for row in seen.rows] == [1, 2]
 
 
+def test_limits_and_offsets_step_over_numbers_that_a_crash_took(
+    spark: SparkSession, own_daemon: Daemon, checkpoint: Checkpoint
+) -> None:
+    """Numbers that were reserved and never used leave a gap; an offset may fall into it."""
+    seen = Seen()
+    own_daemon.turn("+p(0)")
+    for at in (1, 2):
+        own_daemon.kill()
+        own_daemon.start()
+        own_daemon.turn(f"+p({at})")
+    frame = stream(spark, own_daemon.url, "p($n:int)", startingEpoch="earliest", maxEpochsPerTrigger=700)
+    run_now(frame, seen, checkpoint())
+    assert [row[0] for row in seen.rows] == [0, 1, 2]
+
+
 def test_an_unreachable_daemon_is_an_error_that_says_so(spark: SparkSession, checkpoint: Checkpoint) -> None:
     nobody = stream(spark, "tcp://127.0.0.1:9", "p($n:int)", connectTimeout="200ms")
     with pytest.raises(PySparkException, match=r"no daemon at tcp://127\.0\.0\.1:9 .* waited 0\.2 s"):
