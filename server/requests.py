@@ -81,10 +81,10 @@ async def _frontier(connection: Connection, arguments: Map) -> Value:
 async def _stage(connection: Connection, arguments: Map) -> Value:
     """Keeps operations on disk under a key until they are published or discarded."""
     operations = arguments.get("operations")
-    if operations.__class__ is not tuple:
+    if not isinstance(operations, tuple):
         raise Refused("bad-request", "operations must be an array")
-    await stage(connection.daemon, texts(arguments, "key"), operations)  # type: ignore[arg-type]  # a tuple
-    return len(operations)  # type: ignore[arg-type]  # as above
+    await stage(connection.daemon, texts(arguments, "key"), operations)
+    return len(operations)
 
 
 async def _discard(connection: Connection, arguments: Map) -> Value:
@@ -96,126 +96,16 @@ async def _discard(connection: Connection, arguments: Map) -> Value:
 async def _publish(connection: Connection, arguments: Map) -> Value:
     """Makes one turn of all that is staged under some keys; answers with its epoch, once on disk."""
     keys = arguments.get("keys")
-    if keys.__class__ is not tuple:
+    if not isinstance(keys, tuple):
         raise Refused("bad-request", "keys must be an array of keys")
     return await publish(
         connection.daemon,
-        [_key(each) for each in keys],  # type: ignore[union-attr]  # a tuple, as just checked
+        [_key(each) for each in keys],
         owner=text(arguments, "owner"),
         client=text(arguments, "client"),
         sequence=number(arguments, "sequence"),
         replace=arguments.get("replace") is True,
     )
-
-
-VERBS: Final = {"assert": p.ASSERT, "retract": p.RETRACT, "send": p.SEND}
-MAX_WAIT: Final = 60.0
-"""Seconds that a frontier request may wait."""
-
-
-async def answer(connection: Connection, request: p.Request) -> None:
-    """Acts on a request; one that has to wait does so in a task of its own."""
-    verb = VERBS.get(request.verb)
-    if verb is None:
-        text = f"no verb {request.verb!r}, known are {', '.join(VERBS)}"
-        connection.say(p.Denied(request.number, "unknown-verb", text))
-        return
-    connection.nursery.start_soon(_carry_out, connection, request, verb)
-
-
-async def _carry_out(connection: Connection, request: p.Request, verb: Verb) -> None:
-    try:
-        value = await verb(connection, request.arguments)
-    except (Refused, ProtocolError) as refusal:
-        connection.say(p.Denied(request.number, refusal.code, refusal.text[:4000]))
-    except UsageError as error:
-        connection.say(p.Denied(request.number, "bad-request", str(error)[:4000]))
-    else:
-        connection.say(p.Answer(request.number, value))
-    connection.daemon.flush()
-
-
-Verb = Callable[["Connection", Map], Awaitable[Value]]
-
-
-async def _sync(connection: Connection, _arguments: Map) -> Value:
-    """Everything that this connection sent before is on disk: the newest epoch."""
-    daemon = connection.daemon
-    epoch = daemon.space.epoch
-    await daemon.commits.wait_durable(epoch)
-    return epoch
-
-
-async def _status(connection: Connection, _arguments: Map) -> Value:
-    await trio.lowlevel.checkpoint()
-    return connection.daemon.status()
-
-
-async def _frontier(connection: Connection, arguments: Map) -> Value:
-    """The highest epoch on disk, waiting up to ``wait`` milliseconds for one beyond ``after``."""
-    daemon = connection.daemon
-    daemon.check_space(text(arguments, "space", "main"))
-    after = number(arguments, "after", -1)
-    wait = min(number(arguments, "wait", 0) / 1000, MAX_WAIT)
-    if daemon.commits.durable <= after and wait > 0:
-        with trio.move_on_after(wait):
-            await daemon.commits.wait_beyond(after)
-    return Map(
-        {"epoch": daemon.commits.durable, "oldest": daemon.log.oldest, "space": daemon.identity}
-    )
-
-
-async def _stage(connection: Connection, arguments: Map) -> Value:
-    """Keeps operations on disk under a key until they are published or discarded."""
-    daemon = connection.daemon
-    operations = arguments.get("operations")
-    if operations.__class__ is not tuple:
-        raise Refused("bad-request", "operations must be an array")
-    for operation in operations:  # type: ignore[union-attr]  # a tuple, as just checked
-        _action(operation, 0)
-    await daemon.staging.stage(texts(arguments, "key"), pack(operations))
-    return len(operations)  # type: ignore[arg-type]  # as above
-
-
-async def _discard(connection: Connection, arguments: Map) -> Value:
-    """Drops all that is staged under keys with this beginning."""
-    await connection.daemon.staging.discard(texts(arguments, "key"))
-    return None
-
-
-async def _publish(connection: Connection, arguments: Map) -> Value:
-    """Makes one turn of all that is staged under some keys; answers with its epoch, once on disk."""
-    daemon = connection.daemon
-    keys = arguments.get("keys")
-    if keys.__class__ is not tuple:
-        raise Refused("bad-request", "keys must be an array of keys")
-    names = [_key(each) for each in keys]  # type: ignore[union-attr]  # a tuple, as just checked
-    owner = text(arguments, "owner")
-    if not owner:
-        raise Refused("bad-request", "owner must name a durable owner")
-    client = daemon.clients.get(text(arguments, "client"))
-    sequence = number(arguments, "sequence")
-    reach("publish-before-commit")
-    async with daemon.publishing:
-        epoch = client.epochs.get(sequence) if sequence <= client.sequence else None
-        if sequence <= client.sequence and epoch is None:
-            epoch = await daemon.find_turn(client.name, sequence)
-            if epoch is None:
-                raise Refused("old-sequence", f"batch {sequence} of {client.name} is not known any more")
-        if epoch is None:
-            operations: list[Value] = []
-            for blob in await daemon.staging.staged(names):
-                operations.extend(unpack(blob, elements=len(blob)))  # type: ignore[arg-type]  # packed by _stage
-            actions = _actions(
-                daemon, f"durable:{owner}", operations, replace=arguments.get("replace") is True
-            )
-            epoch = daemon.commit(f"durable:{owner}", actions, client, sequence, None).number
-    daemon.flush()
-    await daemon.commits.wait_durable(epoch)
-    reach("publish-after-commit")
-    for name in names:
-        await daemon.staging.discard(name)
-    return epoch
 
 
 VERBS: Final[dict[str, Verb]] = {
