@@ -227,8 +227,8 @@ class Log:
         for segment in self._chain.walk(start, found=self._face_altered):
             for epoch in segment.epochs():
                 state.apply(epoch, strict=not self._accept_damage)
-            state.segment = segment.ordinal
             rolled += segment.changes + segment.entries
+        state.segment = self._chain.last
         return state, rolled
 
     def _face_altered(self, damage: str) -> None:
@@ -312,8 +312,8 @@ class Log:
         return abs(self._chain.beyond(one) - self._chain.beyond(other))
 
     def verify(self) -> LogStatistics:
-        """Reads all of the log and checks every checksum; ``LogDamaged`` at the first that does not hold."""
-        for segment in self._chain.walk(self._chain.first):
+        """Reads all that is retained and checks every checksum; ``LogDamaged`` at the first that fails."""
+        for segment in self.segments(self.oldest - 1, self.last):
             for _ in segment.epochs():
                 pass
         newest(self._storage)

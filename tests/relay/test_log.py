@@ -277,21 +277,42 @@ def test_a_flipped_bit_in_the_middle_is_never_served(tmp_path: Path) -> None:
     log.close()
 
 
-def test_an_operator_can_go_on_without_an_altered_segment(tmp_path: Path) -> None:
+@pytest.mark.parametrize("altered", [1, 3, 5])
+def test_an_operator_can_go_on_without_an_altered_segment(tmp_path: Path, altered: int) -> None:
     log = Log.open(tmp_path)
     for number in range(1, 6):
         append(log, epoch(number, f"the text of epoch {number}"))
-    append(log, Epoch(6, 60, (), (), ["the text of epoch 3"], [Claims("durable:EWR", (), [3000])]))
+    append(log, Epoch(6, 60, (), (), ["something"], [Claims("durable:EWR", (), [altered * 1000])]))
     log.close()
-    flip(tmp_path / "log.sqlite", place(tmp_path / "log.sqlite", b"the text of epoch 3"))
+    flip(tmp_path / "log.sqlite", place(tmp_path / "log.sqlite", b"the text of epoch %d" % altered))
+    left = [number * 1000 for number in range(1, 6) if number != altered]
     log = Log.open(tmp_path, accept_damage=True)
-    assert sorted(log.recover().owners["durable:EWR"]) == [1000, 2000, 4000, 5000]
+    assert sorted(log.recover().owners["durable:EWR"]) == left
     append(log, epoch(log.next_epoch, "new"))
     log.close()
     log = Log.open(tmp_path)
-    assert sorted(log.recover().owners["durable:EWR"])[:4] == [1000, 2000, 4000, 5000]
+    assert sorted(log.recover().owners["durable:EWR"]) == [*left, 7000]
     assert log.oldest == 7
     assert [each.number for each in log.read(6)] == [7]
+    assert log.verify().oldest == 7
+    log.close()
+
+
+@pytest.mark.parametrize("table", ["segments", "chunks"])
+def test_an_operator_can_go_on_without_the_end_or_the_snapshot(tmp_path: Path, table: str) -> None:
+    log = Log.open(tmp_path)
+    append(log, epoch(1, flight(1)))
+    if table == "chunks":
+        written_snapshot(log)
+    with log._storage.transaction() as connection:
+        connection.execute(f"UPDATE {table} SET body = x'00'")
+    log.close()
+    log = Log.open(tmp_path, accept_damage=True)
+    log.recover()
+    append(log, epoch(2, flight(2)))
+    log.close()
+    log = Log.open(tmp_path)
+    assert 2000 in log.recover().owners["durable:EWR"]
     log.close()
 
 

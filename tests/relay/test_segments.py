@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import relay
 from dataspace.epochs import Claims, Epoch
 from index.values import Record, Value, freeze, key
 from relay.segments import CHECKSUM_BYTES, SEGMENT_BYTES, cut, decode, encode
@@ -132,3 +135,13 @@ def test_nor_does_an_altered_head_or_another_predecessor(field: str) -> None:
     fields = {name: getattr(segment, name) for name in segment.__slots__}
     assert not type(segment)(**{**fields, field: fields[field] + 1}).sealed_by(bytes(CHECKSUM_BYTES))
     assert not segment.sealed_by(b"\1" * CHECKSUM_BYTES)
+
+
+def test_the_example_in_the_document_is_what_is_written() -> None:
+    text = (Path(relay.__file__).parent / "LOG.md").read_text()
+    fact = Record("p", "x")
+    claims = [Claims("durable:EWR", [(7, fact)])]
+    encoded = encode(Epoch(1, 1_767_225_600_000_000, [fact], (), (), claims, "c", 1))
+    (segment,) = cut([encoded], 1, bytes(CHECKSUM_BYTES))
+    assert encoded.body.hex() in re.sub(r"\s", "", text)
+    assert segment.checksum.hex() in text
