@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Final
 
 from relay.segments import CHECKSUM_BYTES, Segment
@@ -66,14 +67,20 @@ class Chain:
     # -- reading --------------------------------------------------------------------------------------
 
     def walk(
-        self, ordinal: int, upto: int | None = None, *, found: Callable[[str], None] = refuse
+        self,
+        ordinal: int,
+        upto: int | None = None,
+        *,
+        found: Callable[[str], None] = refuse,
+        limit: int = READ_SEGMENTS,
     ) -> Iterator[Segment]:
         """The segments from an ordinal on that begin no later than epoch ``upto``.
 
-        Damage goes to ``found`` as text; if that returns, the segment is passed over.
+        Damage goes to ``found`` as text; if that returns, the segment is passed over.  At most ``limit``
+        are fetched at once.
         """
         previous = self.checksum_of(ordinal - 1)
-        while fetched := self.fetch(ordinal, upto):
+        while fetched := self._fetch(ordinal, upto, limit):
             for segment in fetched:
                 if segment.ordinal != ordinal:
                     found(f"{self._storage.path}: segment {ordinal}, before epoch {segment.first}, is gone")
@@ -84,24 +91,10 @@ class Chain:
                     found(f"{self._storage.path}: segment {ordinal} with epochs {numbers} was altered")
                 ordinal, previous = segment.ordinal + 1, segment.checksum
 
-    def fetch(self, ordinal: int, upto: int | None = None, *, limit: int = READ_SEGMENTS) -> list[Segment]:
-        """Some segments from an ordinal on, as they are in the file: their seals are not looked at."""
-        fetched: list[Segment] = []
-        size = 0
-        with self._storage.reading() as connection:
-            cursor = connection.execute(_FROM, {"segment": ordinal, "upto": upto})
-            for row in cursor:
-                fetched.append(Segment(*row))
-                size += len(fetched[-1].body)
-                if size >= READ_BYTES or len(fetched) >= limit:
-                    break
-            cursor.close()
-        return fetched
-
     def backwards(self) -> Iterator[Segment]:
-        """All segments, the newest first; seals are not looked at."""
+        """All segments, the newest first."""
         for ordinal in range(self.last, self.first - 1, -1):
-            yield from self.fetch(ordinal, limit=1)
+            yield from islice(self.walk(ordinal, limit=1), 1)
 
     def beyond(self, epoch: int) -> int:
         """The ordinal of the first segment with an epoch later than this; O(log segments)."""
@@ -127,10 +120,26 @@ class Chain:
         segments, changes = self._storage.rows(question)[0]
         return segments, changes
 
+    def _fetch(self, ordinal: int, upto: int | None, limit: int) -> list[Segment]:
+        """Some segments from an ordinal on, as they are in the file, in one short transaction."""
+        fetched: list[Segment] = []
+        size = 0
+        with self._storage.reading() as connection:
+            cursor = connection.execute(
+                "SELECT * FROM segments WHERE segment >= ? ORDER BY segment", (ordinal,)
+            )
+            for row in cursor:
+                segment = Segment(*row)
+                if upto is not None and segment.first > upto:
+                    break
+                fetched.append(segment)
+                size += len(segment.body)
+                if size >= READ_BYTES or len(fetched) >= limit:
+                    break
+            cursor.close()
+        return fetched
 
-_FROM: Final = """
-SELECT * FROM segments WHERE segment >= :segment AND (:upto IS NULL OR first <= :upto) ORDER BY segment
-"""
+
 _LAST: Final = "SELECT last FROM segments WHERE segment >= ? ORDER BY segment LIMIT 1"
 
 

@@ -301,7 +301,9 @@ class Log:
         """The time of an epoch, or of the newest before it; 0 before all.  O(log segments)."""
         self.check_retained(epoch)
         time = 0
-        for segment in self._chain.fetch(max(self._chain.beyond(epoch) - 1, self._chain.first), limit=2):
+        for segment in self._chain.walk(
+            max(self._chain.beyond(epoch) - 1, self._chain.first), epoch, limit=2
+        ):
             for entry in segment.epochs():
                 if entry.number <= epoch:
                     time = entry.time
