@@ -79,9 +79,9 @@ class Segment:
         """Facts and messages of the epochs in (after, upto], without claims and without silent ones."""
         for entry in self._entries():
             if after < entry[0] <= upto and not entry[10]:
-                _, _, added, messages, removed, rows, plain, *_ = entry
-                sent = added + messages
-                values = table(rows, plain, sent + removed)
+                added = entry[2]
+                sent = added + entry[3]
+                values = table(entry[5], entry[6], sent + entry[4])
                 yield entry[0], entry[1], values[:added], values[added:sent], values[sent:]
 
     def _entries(self) -> Sequence[Any]:
