@@ -15,6 +15,7 @@ Always: the same offset is the same text; a batch is whole epochs, after its sta
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -135,10 +136,28 @@ def following(here: Offset, now: Frontier, limit: int | None) -> Offset:
     It equals ``here`` when there is nothing to read.  The caller has asked ``lost`` before.
     """
     begin, origin = here.reached, here.pending
-    end = now.epoch if limit is None else min(now.epoch, begin + limit)
+    end = now.epoch if limit is None else min(now.epoch, further(begin, limit, getattr(now, "gaps", ())))
     if end <= begin and (origin is None or origin.kind == "after"):
         return here
     return Offset(end, here.space, origin)
+
+
+def further(epoch: int, count: int, gaps: Sequence[tuple[int, int]]) -> int:
+    """The number of the epoch that comes ``count`` epochs after another.
+
+    A gap is the two epochs on its sides: a crash takes numbers that were reserved and not used, 65 536 of
+    them, and a batch of two epochs must not take half as many batches to cross it.
+
+    >>> further(4, 2, [(5, 65_541)])
+    65541
+    """
+    for before, first in gaps:
+        if epoch + count <= before:
+            break
+        if epoch < first:
+            count -= max(0, before - epoch)
+            epoch = first - 1
+    return epoch + count
 
 
 def lost(here: Offset, now: Frontier) -> str | None:

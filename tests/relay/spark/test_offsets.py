@@ -17,6 +17,7 @@ from relay.spark.offsets import (
     anew,
     beginning,
     following,
+    further,
     lost,
     missing,
     offset,
@@ -103,6 +104,15 @@ def test_a_batch_without_news_is_no_batch() -> None:
 def test_a_limit_counts_epochs_after_a_snapshot() -> None:
     assert following(beginning("snapshot", at(9)), at(30), 5).epoch == 14
     assert following(Offset(9, "s"), at(30), 5) == Offset(14, "s")
+
+
+@given(st.integers(0, 40), st.integers(1, 12), st.sets(st.integers(1, 9)))
+def test_a_limit_does_not_count_numbers_that_no_epoch_has(begin: int, limit: int, fours: set[int]) -> None:
+    """Gaps of three numbers, after each multiple of four in a set."""
+    gaps = [(4 * each, 4 * each + 4) for each in sorted(fours) if each + 1 not in fours]
+    absent = {number for before, first in gaps for number in range(before + 1, first)}
+    numbers = [number for number in range(begin + 1, 200) if number not in absent]
+    assert further(begin, limit, gaps) == numbers[limit - 1]
 
 
 def test_another_space_lost_epochs_and_epochs_gone_are_losses() -> None:
