@@ -1,1 +1,1 @@
-"""The index: who is interested in what, and what has changed."""
+"""The index: values, patterns over them, and who is interested in what."""

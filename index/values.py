@@ -19,13 +19,13 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, ItemsView, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Final, NoReturn, TypeAlias, Union
+from typing import Final, NoReturn, TypeAlias, TypeVar, Union
 
 from index.errors import UsageError
 
-Value: TypeAlias = Union[
-    None, bool, int, float, str, bytes, datetime, tuple["Value", ...], "Map", "Record"
-]
+Value: TypeAlias = Union[None, bool, int, float, str, bytes, datetime, tuple["Value", ...], "Map", "Record"]
+
+K = TypeVar("K")
 
 MAX_DEPTH: Final = 100
 """How deep ``freeze`` lets things nest unless its caller says otherwise."""
@@ -69,7 +69,7 @@ class Record:
         """The key form of this record; O(size) once, then O(1)."""
         known = self._key
         if known is None:
-            known = (repr(self),)
+            known = (text_of(self),)
             _set_key(self, known)
         return known
 
@@ -77,7 +77,11 @@ class Record:
         known = self._key
         if known is not None:
             return known[0]
-        return f"Record({text_of(self.label)}, {text_of(self.fields)[1:]}"
+        try:
+            return f"Record({self.label!r}, {repr(self.fields)[1:]}"
+        except ValueError:  # as in text_of; kept, since whatever holds this record fails and asks again
+            _set_key(self, (_long_text(self),))
+            return self.key[0]
 
     def __eq__(self, other: object) -> bool:
         if other.__class__ is not Record:
@@ -98,9 +102,9 @@ class Record:
 
 
 _new_record = object.__new__
-_set_label = Record.label.__set__  # type: ignore[attr-defined]  # slot descriptors, unknown to mypy
-_set_fields = Record.fields.__set__  # type: ignore[attr-defined]  # as above
-_set_key = Record._key.__set__  # type: ignore[union-attr]  # as above
+_set_label = Record.__dict__["label"].__set__  # the slots themselves, past ``__setattr__``
+_set_fields = Record.__dict__["fields"].__set__
+_set_key = Record.__dict__["_key"].__set__
 
 
 class Map(Mapping[Value, Value]):
@@ -117,7 +121,7 @@ class Map(Mapping[Value, Value]):
     _entries: dict[Hashable, tuple[Value, Value]]
     _key: tuple[str] | None
 
-    def __init__(self, entries: Mapping[object, object] | Iterable[tuple[object, object]] = ()) -> None:
+    def __init__(self, entries: Mapping[K, object] | Iterable[tuple[object, object]] = ()) -> None:
         pairs = entries.items() if isinstance(entries, Mapping) else entries
         self._fill([(freeze(k), _freeze(v, (k,), MAX_DEPTH)) for k, v in pairs])
 
@@ -142,7 +146,7 @@ class Map(Mapping[Value, Value]):
         """The key form of this map; O(size) once, then O(1)."""
         known = self._key
         if known is None:
-            known = (repr(self),)
+            known = (text_of(self),)
             _set_map_key(self, known)
         return known
 
@@ -173,7 +177,11 @@ class Map(Mapping[Value, Value]):
         known = self._key
         if known is not None:
             return known[0]
-        return f"Map({text_of(tuple(self._entries.values()))})"
+        try:
+            return f"Map({tuple(self._entries.values())!r})"
+        except ValueError:  # as in text_of; kept, since whatever holds this map fails and asks again
+            _set_map_key(self, (_long_text(self),))
+            return self.key[0]
 
     def __eq__(self, other: object) -> bool:
         if other.__class__ is not Map:
@@ -186,12 +194,15 @@ class Map(Mapping[Value, Value]):
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise UsageError(f"a map never changes: cannot set {name}")
 
+    def __delattr__(self, name: str) -> NoReturn:
+        raise UsageError(f"a map never changes: cannot delete {name}")
+
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
         return Map.of, (self.pairs(),)
 
 
-_set_entries = Map._entries.__set__  # type: ignore[attr-defined]  # slot descriptors, unknown to mypy
-_set_map_key = Map._key.__set__  # type: ignore[union-attr]  # as above
+_set_entries = Map.__dict__["_entries"].__set__  # as for records
+_set_map_key = Map.__dict__["_key"].__set__
 
 
 class _Truth:
@@ -246,29 +257,38 @@ def keys(values: tuple[Value, ...]) -> Hashable:
 def text_of(value: Value) -> str:
     """The canonical Python text of a value, the same exactly for the same value; O(size)."""
     try:
-        return repr(value)
-    except ValueError:  # an integer beyond the digits that Python agrees to write
-        return _long_text(value)
+        try:
+            return repr(value)
+        except ValueError:  # an integer beyond the digits that Python agrees to write
+            return _long_text(value)
     except RecursionError:
         raise UsageError("a value is nested too deeply to be written down") from None
 
 
 def _long_text(value: Value) -> str:
-    """``text_of`` for values with huge integers in them, which are written in base sixteen."""
+    """What ``repr`` would write if it wrote huge integers, which are in base sixteen here.
+
+    It asks ``repr`` about no compound, which could fail again at each level and double the time there.
+    """
     match value:
-        case bool():
-            return repr(value)
         case int():
-            return hex(value)
-        case Record(label=label, fields=fields):
-            return f"Record({text_of(label)}, {text_of(fields)[1:]}"
+            return _whole_text(value)
+        case Record(_key=None, label=label, fields=fields):
+            return f"Record({_long_text(label)}, {_long_text(fields)[1:]}"
         case tuple():
-            inner = ", ".join([text_of(each) for each in value])
+            inner = ", ".join([_long_text(each) for each in value])
             return f"({inner},)" if len(value) == 1 else f"({inner})"
-        case Map():
-            return f"Map({text_of(tuple(value.pairs()))})"
+        case Map(_key=None):
+            return f"Map({_long_text(tuple(value.pairs()))})"
         case _:
             return repr(value)
+
+
+def _whole_text(number: int) -> str:
+    try:
+        return repr(number)
+    except ValueError:  # too many digits for base ten
+        return hex(number)
 
 
 def same(one: Value, other: Value) -> bool:
@@ -328,9 +348,12 @@ def _checked_text(text: str, path: tuple[object, ...]) -> str:
 
 
 def _checked_time(time: datetime, path: tuple[object, ...]) -> datetime:
-    if time.tzinfo is None:
+    if time.utcoffset() is None:
         raise UsageError(f"a time without a zone is no value{_at(path)}: {time!r}")
-    return time.astimezone(UTC).replace(fold=0)
+    try:
+        return time.astimezone(UTC).replace(fold=0)
+    except OverflowError:
+        raise UsageError(f"a time that UTC puts outside the years 1 to 9999{_at(path)}: {time!r}") from None
 
 
 def _at(path: tuple[object, ...]) -> str:
