@@ -194,12 +194,12 @@ async def test_a_killed_client_takes_its_facts_along_in_one_turn(daemon: DaemonP
 
 
 def test_a_daemon_stopped_by_a_signal_ends_cleanly_and_forgets_nothing(daemon: DaemonProcess) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for sequence, number in enumerate((signal.SIGTERM, signal.SIGINT), 1):
         daemon.start()
         with Link(daemon.url) as link:
             before = link.frontier()
             link.stage(("a",), [("assert", Record("kept", int(number)))])
-            epoch = link.publish([("a",)], client="test", sequence=int(number), owner="me")
+            epoch = link.publish([("a",)], client="test", sequence=sequence, owner="me")
             assert epoch == before.epoch + 1, "a clean stop wastes no numbers"
         daemon.process.send_signal(number)
         assert daemon.wait() == 0
