@@ -86,7 +86,7 @@ class Record:
     def __eq__(self, other: object) -> bool:
         if other.__class__ is not Record:
             return NotImplemented
-        return self is other or self.key == other.key  # type: ignore[attr-defined]  # narrowed by class
+        return self is other or self.key == other.key
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -186,7 +186,7 @@ class Map(Mapping[Value, Value]):
     def __eq__(self, other: object) -> bool:
         if other.__class__ is not Map:
             return NotImplemented
-        return self is other or self.key == other.key  # type: ignore[attr-defined]  # narrowed by class
+        return self is other or self.key == other.key
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -320,7 +320,8 @@ def _freeze(thing: object, path: tuple[object, ...], depth: int) -> Value:
     if depth <= 0:
         raise UsageError(f"nested too deeply{_at(path[:8])}…")
     if kind is list or kind is tuple:
-        return tuple([_freeze(each, (*path, at), depth - 1) for at, each in enumerate(thing)])  # type: ignore[arg-type]
+        parts: Iterable[object] = thing  # type: ignore[assignment]  # narrowed by class
+        return tuple([_freeze(each, (*path, at), depth - 1) for at, each in enumerate(parts)])
     if kind is dict:
         return Map.of(
             (_freeze(k, (*path, k), depth - 1), _freeze(v, (*path, k), depth - 1))
