@@ -124,7 +124,7 @@ async def _floor_stream(port: str) -> trio.SocketStream:
 
 
 def _floor_frame(body: object) -> bytes:
-    packed = msgpack.packb(body)
+    packed: bytes = msgpack.packb(body)
     return len(packed).to_bytes(HEAD, "big") + packed
 
 
@@ -211,13 +211,15 @@ async def _observe_connections(
                 finished.append(what)
             elif what == "ready":
                 ready.append(what)
+                if len(ready) == connections:
+                    everybody.set()
 
     ready: list[object] = []
+    everybody = trio.Event()
     async with trio.open_nursery() as nursery:
         for _ in range(connections):
             nursery.start_soon(observe, url, count, Each())
-        while len(ready) < connections:
-            await trio.sleep(0.01)
+        await everybody.wait()
         report.send("ready")
     report.send(max(finished))
 
@@ -267,7 +269,7 @@ def _transfer(
     ended = observer.pipe.recv()
     writer.stop()
     observer.stop()
-    return count * connections / (ended - began)
+    return float(count * connections / (ended - began))
 
 
 # -- latency ------------------------------------------------------------------------------------------
@@ -365,7 +367,9 @@ def measure(rounds: int, scale: float) -> dict[str, float]:
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     arguments.add_argument("--json", action="store_true", help="print one flat JSON object as the last line")
     arguments.add_argument("--quick", action="store_true", help="one round of a twentieth of the work")
     arguments.add_argument("--rounds", type=int, default=3)

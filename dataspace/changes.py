@@ -80,16 +80,12 @@ class Changes:
         return (self,) if len(self) <= PART else list(self._cut())
 
     def _cut(self) -> Iterator[Changes]:
-        rows = [(at, row) for at, rows in enumerate((self.added, self.messages, self.removed)) for row in rows]
+        rows = [
+            (at, row) for at, rows in enumerate((self.added, self.messages, self.removed)) for row in rows
+        ]
         for start in range(0, len(rows), PART):
             lists: tuple[list[Captures], ...] = ([], [], [])
             for at, row in rows[start : start + PART]:
                 lists[at].append(row)
             more = MORE if start + PART < len(rows) else 0
             yield Changes(self.number, self.time, *lists, flags=self.flags | more, first=self.first)
-
-
-def rows_of(value: Value) -> Changes:
-    """The changes that a stream value carries; ``ValueError`` or ``TypeError`` if it carries none."""
-    number, time, flags, added, messages, removed, first = value  # type: ignore[misc, union-attr]
-    return Changes(number, time, added, messages, removed, flags=flags, first=first)  # type: ignore[arg-type]

@@ -56,7 +56,7 @@ class SocketLink:
             except OSError:
                 return b""
 
-    def send_nowait(self, data: bytes | memoryview) -> int:
+    def send_nowait(self, data: bytes | bytearray) -> int:
         """How many bytes the kernel took, perhaps none; ``OSError`` if the peer is gone."""
         try:
             return self._socket.send(data)

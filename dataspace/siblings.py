@@ -21,6 +21,6 @@ def check() -> None:
         origin = Path(found.origin).resolve() if found is not None and found.origin else None
         if origin is None or origin.parent.parent != _OURS:
             raise UsageError(
-                f"the package {name!r} of dataspace-server is hidden by {origin or 'nothing that can be found'}; "
-                f"rename that file or start from another directory"
+                f"the package {name!r} of dataspace-server is hidden by {origin or 'nothing to be found'}; "
+                "rename that file or start from another directory"
             )

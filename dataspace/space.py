@@ -115,9 +115,7 @@ class Space:
                 draft.removed.extend(claims.values())
         return self._conclude(draft, changed, now, None, 0) if changed else None
 
-    def replace_all(
-        self, owner: str, values: Sequence[Value], first_handle: int
-    ) -> tuple[Action, ...]:
+    def replace_all(self, owner: str, values: Sequence[Value], first_handle: int) -> tuple[Action, ...]:
         """The actions that make ``values`` the whole set of what an owner claims; O(both sets).
 
         Facts in both stay under their handles; new ones get handles from ``first_handle`` upwards.
@@ -170,7 +168,7 @@ class Space:
             del self._interests[key(interest.pattern)]
 
     def matches(self, pattern: Value) -> list[Captures]:
-        """The distinct captures of a pattern now; O(matches) if it is observed, else O(facts of its shape)."""
+        """The distinct captures of a pattern now; O(matches) if it is observed, else O(facts alike)."""
         return self.index.matches(skeleton(pattern))
 
     # -- looking --------------------------------------------------------------------------------------
@@ -238,7 +236,8 @@ class Space:
             return
         if len(claims) > self.limits.facts_per_owner:
             raise Refused(
-                "limit", f"{len(claims)} facts of {owner}, limit facts_per_owner={self.limits.facts_per_owner}"
+                "limit",
+                f"{len(claims)} facts of {owner}, limit facts_per_owner={self.limits.facts_per_owner}",
             )
         total = self._claimed + len(draft.added) - len(draft.removed)
         if total > self.limits.facts:
@@ -284,9 +283,9 @@ class Space:
 
 
 def _handle(value: Value) -> int:
-    if value.__class__ is not int or not -(1 << 63) <= value < 1 << 63:  # type: ignore[operator]
+    if value.__class__ is not int or not -(1 << 63) <= value < 1 << 63:
         raise ProtocolError("malformed", f"a handle is a 64-bit number, got {value!r:.60}")
-    return value  # type: ignore[return-value]  # narrowed by class
+    return value
 
 
 def _no_action(action: Action) -> ProtocolError:

@@ -119,12 +119,12 @@ def step(value: Value, by: Step) -> Value | _Missing:
     kind = value.__class__
     if kind is Record:
         fields = value.fields  # type: ignore[union-attr]  # narrowed by class
-        return fields[by] if by.__class__ is int and by < len(fields) else MISSING  # type: ignore
+        return fields[by] if by.__class__ is int and by < len(fields) else MISSING
     if kind is tuple:
-        return value[by] if by.__class__ is int and by < len(value) else MISSING  # type: ignore
+        return value[by] if by.__class__ is int and by < len(value) else MISSING  # type: ignore[index, arg-type]
     if kind is Map and by.__class__ is tuple:
-        entry = value.find(by[0])  # type: ignore[union-attr, index]  # narrowed by class
-        return MISSING if entry is None else entry[1]
+        entry = value.find(by[0])  # type: ignore[union-attr, arg-type]  # a map, by its class
+        return MISSING if entry is None else entry[1]  # type: ignore[index]  # an entry of a map
     return MISSING
 
 
@@ -246,11 +246,11 @@ class _Analysis:
         if self.positions > MAX_POSITIONS:
             raise UsageError(f"pattern of more than {MAX_POSITIONS} positions")
         if pattern.__class__ is Record:
-            self._record(pattern, path, depth, is_exact)  # type: ignore[arg-type]  # narrowed by class
+            self._record(pattern, path, depth, is_exact)
         elif pattern.__class__ is tuple:
-            self._structure(path, SEQUENCE, list(enumerate(pattern)), depth, is_exact)  # type: ignore[arg-type]
+            self._structure(path, SEQUENCE, list(enumerate(pattern)), depth, is_exact)
         elif pattern.__class__ is Map:
-            steps = [((key(at),), below) for at, below in _in_order(pattern)]  # type: ignore[arg-type]
+            steps = [((key(at),), below) for at, below in _in_order(pattern)]
             self._structure(path, MAPPING, steps, depth, is_exact)  # type: ignore[arg-type]
         elif is_exact:
             raise UsageError(f"exact takes a record, a sequence or a map, not {pattern!r:.60}")
@@ -260,7 +260,7 @@ class _Analysis:
     def _record(self, pattern: Record, path: Path, depth: int, is_exact: bool) -> None:
         label, fields = pattern.label, pattern.fields
         if label.__class__ is str and label in _RESERVED and not is_exact:
-            _RESERVED[label](self, pattern, path, depth)  # type: ignore[index]  # a str
+            _RESERVED[label](self, pattern, path, depth)
         else:
             self._structure(path, label_class(label), list(enumerate(fields)), depth, is_exact)
 
@@ -355,7 +355,7 @@ def matcher(pattern: Pattern) -> Callable[[Value], tuple[Value, ...] | None]:
             fields = value.fields  # type: ignore[union-attr]  # a record, by its shape
             return tuple([fields[at] for at in flat]) if len(fields) > max(flat) else None
         found = tuple([project(value, path) for path in captures])
-        return None if any([part is MISSING for part in found]) else found  # type: ignore[return-value]
+        return None if any(part is MISSING for part in found) else found  # type: ignore[return-value]
 
     return match
 
@@ -364,4 +364,4 @@ def _flat_captures(form: Skeleton) -> list[int] | None:
     """The captured fields, where all captures are fields of the record itself."""
     steps = [path[0] for path in form.captures if len(path) == 1 and path[0].__class__ is int]
     flat = bool(form.shape) and form.shape[0][1] not in (SEQUENCE, MAPPING) and form.shape[0][0] == ()
-    return steps if flat and steps and len(steps) == len(form.captures) else None  # type: ignore[return-value]
+    return steps if flat and steps and len(steps) == len(form.captures) else None

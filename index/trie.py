@@ -46,7 +46,7 @@ _ROOT_MOVE: Final[Move] = (0, None)
 
 
 class Net(NamedTuple):
-    """What a patch meant: the values that appeared and those that vanished, each in the order of the patch."""
+    """What a patch meant: the values that appeared and those that vanished, in the order of the patch."""
 
     added: list[Value]
     removed: list[Value]
@@ -76,7 +76,7 @@ def _getter(paths: Sequence[Path]) -> Getter:
         return _nothing
     if len(flat) < len(paths):
         return _general(paths)
-    return _one_field(flat[0], paths) if len(flat) == 1 else _fields(flat, paths)  # type: ignore[arg-type]
+    return _one_field(flat[0], paths) if len(flat) == 1 else _fields(flat, paths)
 
 
 def _nothing(_value: Value) -> Captures | None:
@@ -89,7 +89,7 @@ def _one_field(at: int, paths: Sequence[Path]) -> Getter:
     def get(value: Value) -> Captures | None:
         if value.__class__ is not Record:
             return general(value)
-        fields = value.fields  # type: ignore[union-attr]  # narrowed by class
+        fields = value.fields
         return (fields[at],) if at < len(fields) else None
 
     return get
@@ -102,7 +102,7 @@ def _fields(at: Sequence[int], paths: Sequence[Path]) -> Getter:
     def get(value: Value) -> Captures | None:
         if value.__class__ is not Record:
             return general(value)
-        fields = value.fields  # type: ignore[union-attr]  # narrowed by class
+        fields = value.fields
         if len(fields) <= needed:
             return None
         return fields if whole and len(fields) == needed + 1 else several(fields)
@@ -154,10 +154,10 @@ def _place_of(paths: Sequence[Path]) -> Callable[[Value], Hashable]:
     if not paths:
         return lambda _value: ()
     if len(paths) == 1 and len(paths[0]) == 1 and paths[0][0].__class__ is int:
-        at: int = paths[0][0]  # type: ignore[assignment]  # as just checked
+        at: int = paths[0][0]
 
         def field(value: Value) -> Hashable:
-            parts = value.fields if value.__class__ is Record else value  # type: ignore[union-attr]
+            parts = value.fields if value.__class__ is Record else value
             return key(parts[at]) if at < len(parts) else MISSING  # type: ignore[index, arg-type]  # by its shape
 
         return field
@@ -320,9 +320,7 @@ class Index:
                         if row is not None:
                             handler.tell(MESSAGE, row)
 
-    def patch(
-        self, added: Sequence[Value], removed: Sequence[Value], messages: Sequence[Value] = ()
-    ) -> Net:
+    def patch(self, added: Sequence[Value], removed: Sequence[Value], messages: Sequence[Value] = ()) -> Net:
         """Applies many changes at once: additions, then messages, then removals, with net effect only.
 
         What is both added and removed was never there, or never gone.  Raises ``UsageError`` for a removal
@@ -390,9 +388,7 @@ class Index:
 
     # -- handlers -------------------------------------------------------------------------------------
 
-    def add_handler(
-        self, skeleton: Skeleton, callback: Callback, *, cleanup: Cleanup | None = None
-    ) -> None:
+    def add_handler(self, skeleton: Skeleton, callback: Callback, *, cleanup: Cleanup | None = None) -> None:
         """Installs a callback, and calls it at once for each distinct captures of the values here.
 
         ``cleanup`` is called with the captures still held when the handler is removed.  Raises
@@ -625,7 +621,9 @@ class Index:
                 if all(class_of(project(value, path)) == of for path, of in shape)  # type: ignore[arg-type]
             }
             _hold(node.continuation.values.keys() == conforming.keys(), f"values at {shape}")
-            _hold(node is self._root or bool(node.continuation.groups or node.moves), f"{shape} serves nobody")
+            _hold(
+                node is self._root or bool(node.continuation.groups or node.moves), f"{shape} serves nobody"
+            )
             _hold(all(node.moves.values()), f"an empty move at {shape}")
             for group in node.continuation.groups.values():
                 _check_group(group, conforming)
@@ -679,7 +677,10 @@ def _check_bag(handler: _Handler, values: Iterable[Value]) -> None:
         if row is not None:
             counts[keys(row)] = counts.get(keys(row), 0) + 1
     _hold(handler.rows.keys() == counts.keys(), "captures that were told")
-    _hold({at: more + 1 for at, more in handler.more.items()} == {a: c for a, c in counts.items() if c > 1}, "bag")
+    _hold(
+        {at: more + 1 for at, more in handler.more.items()} == {a: c for a, c in counts.items() if c > 1},
+        "bag",
+    )
 
 
 def _hold(true: bool, what: str) -> None:

@@ -58,8 +58,6 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-
-
 def _serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     serve = commands.add_parser("serve", help="run the daemon in the foreground")
     serve.add_argument(
@@ -68,8 +66,14 @@ def _serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         action="append",
         help="where to listen; may be given several times; port 0 picks one (default tcp:127.0.0.1:7377)",
     )
-    serve.add_argument("--data", metavar="DIR", type=Path, help="where the log is kept (default ~/.local/state/dataspace)")
-    serve.add_argument("--accept-damage", action="store_true", help="go on with a log that lost its end, saying what is missing")
+    serve.add_argument(
+        "--data", metavar="DIR", type=Path, help="where the log is kept (default ~/.local/state/dataspace)"
+    )
+    serve.add_argument(
+        "--accept-damage",
+        action="store_true",
+        help="go on with a log that lost its end, saying what is missing",
+    )
     serve.add_argument("--verbose", action="store_true", help="log every session")
 
 
@@ -84,13 +88,17 @@ def _assert(
     )
     held.add_argument("fact", nargs="+", metavar="FACT", help="a fact, such as 'present(\"Alice\")'")
     held.add_argument("--for", dest="hold", metavar="TIME", help="how long, such as 10s, 500ms, 2m")
-    held.add_argument("--durable", metavar="NAME", help="let the facts stay, owned by this name, and return at once")
+    held.add_argument(
+        "--durable", metavar="NAME", help="let the facts stay, owned by this name, and return at once"
+    )
 
 
 def _retract(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], client: argparse.ArgumentParser
 ) -> None:
-    ended = commands.add_parser("retract", parents=[client], help="end facts that were asserted with --durable")
+    ended = commands.add_parser(
+        "retract", parents=[client], help="end facts that were asserted with --durable"
+    )
     ended.add_argument("fact", nargs="+", metavar="FACT")
     ended.add_argument("--durable", metavar="NAME", required=True, help="the owner of the facts")
 
@@ -98,7 +106,9 @@ def _retract(
 def _observe(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], client: argparse.ArgumentParser
 ) -> None:
-    seen = commands.add_parser("observe", parents=[client], help="print what matches, and changes as they come")
+    seen = commands.add_parser(
+        "observe", parents=[client], help="print what matches, and changes as they come"
+    )
     seen.add_argument("pattern", metavar="PATTERN", help="such as 'present($who)'")
     seen.add_argument("--json", action="store_true", help="one JSON object a line")
     seen.add_argument("--count", type=int, metavar="N", help="end after N changes")
@@ -110,15 +120,19 @@ def _send(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], client: argparse.ArgumentParser
 ) -> None:
     sent = commands.add_parser("send", parents=[client], help="send messages, in one turn")
-    sent.add_argument("message", nargs="+", metavar="MESSAGE", help="such as 'say(\"Alice\", \"hi\")'")
+    sent.add_argument("message", nargs="+", metavar="MESSAGE", help='such as \'say("Alice", "hi")\'')
 
 
 def _log(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], client: argparse.ArgumentParser
 ) -> None:
     past = commands.add_parser("log", parents=[client], help="print the changes of past epochs")
-    past.add_argument("pattern", metavar="PATTERN", nargs="?", default="$", help="default: every fact and message")
-    past.add_argument("--from", dest="since", type=int, metavar="EPOCH", help="the first epoch (default: the oldest)")
+    past.add_argument(
+        "pattern", metavar="PATTERN", nargs="?", default="$", help="default: every fact and message"
+    )
+    past.add_argument(
+        "--from", dest="since", type=int, metavar="EPOCH", help="the first epoch (default: the oldest)"
+    )
     past.add_argument("--until", type=int, metavar="EPOCH", help="the last epoch (default: the newest)")
     past.add_argument("--follow", action="store_true", help="go on with new epochs as they come")
     past.add_argument("--json", action="store_true", help="one JSON object a line")
@@ -154,10 +168,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     if args.command == "serve":
-        from server.serving import serve_command  # noqa: PLC0415  # clients need not load the daemon
+        from server.serving import serve_command  # clients need not load the daemon
 
         return serve_command(args)
-    from server import commands  # noqa: PLC0415  # the daemon need not load these
+    from server import commands  # the daemon need not load these
 
     verbs: dict[str, Callable[[argparse.Namespace], Awaitable[int]]] = {
         "assert": commands.assert_,

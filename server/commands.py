@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
@@ -59,9 +58,9 @@ def _free_handle(durable: str | None, fact: Value) -> int | None:
     """Facts of a durable owner are asserted by several runs: the handle follows from the fact."""
     if durable is None:
         return None
-    import hashlib  # noqa: PLC0415  # one use
+    import hashlib  # one use
 
-    from index.values import text_of  # noqa: PLC0415
+    from index.values import text_of
 
     return int.from_bytes(hashlib.blake2b(text_of(fact).encode(), digest_size=7).digest(), "big")
 
@@ -165,25 +164,28 @@ def _status_lines(told: dict[Value, Value]) -> list[tuple[str, str]]:
         assert isinstance(value, int)  # by WIRE.md
         return value
 
+    def text(name: str) -> str:
+        value = told[name]
+        return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
     up = (number("now") - number("started")) / 1e6
-    addresses = told["addresses"]
-    assert isinstance(addresses, tuple)  # by WIRE.md
+    since = time_text(time_of(number("started")))
     return [
-        ("version", f"{told['version']}"),
-        ("address", ", ".join(map(str, addresses))),
-        ("process", f"{told['process']}, up {up:.0f} s, since {time_text(time_of(number('started')))}"),
-        ("space", f"{told['space']} ({told['identity']})"),
-        ("epoch", f"{told['epoch']} ({told['durable_epoch']} on disk, oldest {told['oldest_epoch']})"),
-        ("sessions", f"{told['sessions']} with {told['streams']} streams"),
-        ("facts", f"{told['facts']} ({told['claims']} claims by {told['owners']} owners)"),
-        ("observers", f"{told['observers']} of {told['patterns']} patterns"),
+        ("version", text("version")),
+        ("address", text("addresses")),
+        ("process", f"{number('process')}, up {up:.0f} s, since {since}"),
+        ("space", f"{text('space')} ({text('identity')})"),
+        (
+            "epoch",
+            f"{number('epoch')} ({number('durable_epoch')} on disk, oldest {number('oldest_epoch')})",
+        ),
+        ("sessions", f"{number('sessions')} with {number('streams')} streams"),
+        ("facts", f"{number('facts')} ({number('claims')} claims by {number('owners')} owners)"),
+        ("observers", f"{number('observers')} of {number('patterns')} patterns"),
         ("memory", f"{size_text(number('memory_bytes'))} (peak {size_text(number('memory_peak_bytes'))})"),
-        ("disk", f"{size_text(number('disk_bytes'))} in {told['data']}"),
+        ("disk", f"{size_text(number('disk_bytes'))} in {text('data')}"),
     ]
 
 
 def _plural(word: str, count: int) -> str:
     return word if count == 1 else f"{word}s"
-
-
-__all__ = ["assert_", "log", "observe", "retract", "send", "status", "subprocess"]

@@ -44,6 +44,6 @@ class Config:
 
     listen: tuple[str, ...] = (DEFAULT_LISTEN,)
     data: Path = field(default_factory=default_data)
-    limits: Limits = Limits()
-    space_limits: SpaceLimits = SpaceLimits()
+    limits: Limits = field(default_factory=Limits)
+    space_limits: SpaceLimits = field(default_factory=SpaceLimits)
     accept_damage: bool = False

@@ -27,8 +27,8 @@ from server.requests import answer
 
 if TYPE_CHECKING:
     from dataspace.epochs import Epoch
-    from server.daemon import Daemon
     from dataspace.links import SocketLink
+    from server.daemon import Daemon
 
 BURST: Final = 256 << 10
 """Bytes that one connection may have handed out but not yet to the kernel, before its streams wait."""
@@ -201,7 +201,7 @@ class Connection:
         owner = f"durable:{turn.owner}" if turn.owner else self.owner
         try:
             self.daemon.check_space(turn.space)
-            self.daemon.commit(owner, turn.actions, client, turn.sequence, self._accept)  # type: ignore[arg-type]
+            self.daemon.commit(owner, turn.actions, client, turn.sequence, self._accept)
         except Refused as refusal:
             self.say(p.Refusal(turn.sequence, refusal.code, refusal.text[:4000]))
             return
@@ -319,4 +319,3 @@ class Connection:
                 self.flush()
         except OSError:
             self.cancel.cancel()
-

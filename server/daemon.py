@@ -131,7 +131,13 @@ class Daemon:
             older.cancel.cancel()
             self.retire(older)
         self.by_client[identity] = connection
-        logger.info("session %d: %s (%s) from %s", connection.number, connection.name or "unnamed", identity, connection.link.peer)
+        logger.info(
+            "session %d: %s (%s) from %s",
+            connection.number,
+            connection.name or "unnamed",
+            identity,
+            connection.link.peer,
+        )
         return self.clients.get(identity)
 
     def retire(self, connection: Connection) -> None:
@@ -140,10 +146,9 @@ class Daemon:
         if ended is not None:
             self.commits.submit(ended)
         client = connection.client
-        if client is not None:
-            if self.by_client.get(client.name) is connection:
-                del self.by_client[client.name]
-                self.clients.forget_unused(client)
+        if client is not None and self.by_client.get(client.name) is connection:
+            del self.by_client[client.name]
+            self.clients.forget_unused(client)
 
     def left(self, connection: Connection, reason: str) -> None:
         """A connection is over."""
@@ -170,7 +175,7 @@ class Daemon:
 
     def status(self) -> Map:
         """What ``dataspace status`` shows: counts, bytes and times in microseconds."""
-        from dataspace import __version__  # noqa: PLC0415  # the package imports the client
+        from dataspace import __version__  # the package imports the client
 
         figures = asdict(self.space.statistics())
         return Map(
@@ -198,7 +203,7 @@ class Daemon:
 def resident_bytes() -> int:
     """Resident memory of this process now, or 0 where the system does not say."""
     try:
-        with open("/proc/self/statm") as file:  # noqa: PTH123  # a line of the kernel's, not a file
+        with open("/proc/self/statm") as file:  # a line of the kernel's, not a file
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
         return 0
@@ -238,6 +243,7 @@ async def _run(daemon: Daemon, task_status: trio.TaskStatus[list[str]]) -> None:
         writer = trio.CancelScope(shield=True)
         nursery.start_soon(_write_log, daemon, writer)
         try:
+            await daemon.commits.wait_durable(daemon.space.epoch)
             async with trio.open_nursery() as peers:
                 for listener in listeners:
                     peers.start_soon(accept, daemon, listener, peers)

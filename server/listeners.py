@@ -17,8 +17,8 @@ import trio
 
 from dataspace.addresses import Address, parse_listen
 from dataspace.errors import DataspaceError
-from server.connection import Connection
 from dataspace.links import SocketLink
+from server.connection import Connection
 
 if TYPE_CHECKING:
     from server.daemon import Daemon
@@ -111,5 +111,5 @@ def _admit(daemon: Daemon, connected: socket.socket, nursery: trio.Nursery) -> N
 async def _serve(connection: Connection) -> None:
     try:
         await connection.run()
-    except Exception:  # noqa: BLE001  # the fence around a session: a defect in it must not end the daemon
+    except Exception:  # the fence around a session: a defect in it must not end the daemon
         logger.exception("session %d failed: this is a defect, please report it", connection.number)

@@ -178,7 +178,7 @@ class _Pump:
         self.observing = observing
         self.stream = stream
         self.request = request
-        self.observation = observing._observation(stream)  # noqa: SLF001  # one machine in two classes
+        self.observation = observing._observation(stream)  # one machine in two classes
 
     async def run(self) -> None:
         """Feeds the stream until it is complete, or has gone over to the live feed."""
@@ -241,7 +241,7 @@ class _Pump:
         """All that is on disk was told: what is committed but not yet written follows, then the live feed."""
         for number, time, added, messages, removed in replay.tail(self.daemon.commits.tail(replay.at)):
             self.observation.extend(Changes(number, time, added, messages, removed))
-        self.observing._attach(self.stream, self.request.pattern, self.observation)  # noqa: SLF001  # as above
+        self.observing._attach(self.stream, self.request.pattern, self.observation)  # as above
         self._wake()
 
     def _live(self) -> Live | None:
@@ -267,11 +267,11 @@ def _flag(spec: Map, name: str, *, default: bool) -> bool:
     value = spec.get(name, default)
     if value.__class__ is not bool:
         raise Refused("bad-request", f"{name} must be true or false, got {value!r:.60}")
-    return value  # type: ignore[return-value]  # a bool, as just checked
+    return value
 
 
 def _epoch(spec: Map, name: str) -> int | None:
     value = spec.get(name)
-    if value is not None and (value.__class__ is not int or value < 0):  # type: ignore[operator]  # an int
+    if value is not None and (value.__class__ is not int or value < 0):
         raise Refused("bad-request", f"{name} must be the number of an epoch, got {value!r:.60}")
-    return value  # type: ignore[return-value]  # as just checked
+    return value

@@ -81,6 +81,7 @@ def _json_line(change: Change, epoch: EpochChanges) -> str:
 
 def _text_line(change: Change) -> str:
     shown = [
-        unparse(value) if name.isdigit() else f"{name}={unparse(value)}" for name, value in change.named.items()
+        unparse(value) if name.isdigit() else f"{name}={unparse(value)}"
+        for name, value in change.named.items()
     ]
     return f"{change.epoch} {change.kind} {' '.join(shown)}".rstrip()

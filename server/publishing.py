@@ -109,6 +109,6 @@ def actions_for(
 
 
 def _check(operation: Value) -> tuple[str, Value]:
-    if operation.__class__ is tuple and len(operation) == 2 and operation[0] in VERBS:  # type: ignore
+    if operation.__class__ is tuple and len(operation) == 2 and operation[0] in VERBS:
         return operation  # type: ignore[return-value]  # a verb and a value, as just checked
     raise Refused("bad-request", f"no operation: {operation!r:.80}, known are {', '.join(VERBS)}")

@@ -73,9 +73,7 @@ async def _frontier(connection: Connection, arguments: Map) -> Value:
     if daemon.commits.durable <= after and wait > 0:
         with trio.move_on_after(wait):
             await daemon.commits.wait_beyond(after)
-    return Map(
-        {"epoch": daemon.commits.durable, "oldest": daemon.log.oldest, "space": daemon.identity}
-    )
+    return Map({"epoch": daemon.commits.durable, "oldest": daemon.log.oldest, "space": daemon.identity})
 
 
 async def _stage(connection: Connection, arguments: Map) -> Value:
@@ -126,7 +124,7 @@ def text(arguments: Map, name: str, default: str | None = None) -> str:
     value = arguments.get(name, default)
     if value.__class__ is not str:
         raise Refused("bad-request", f"{name} must be text, got {value!r:.60}")
-    return value  # type: ignore[return-value]  # a str, as just checked
+    return value
 
 
 def number(arguments: Map, name: str, default: int | None = None) -> int:
@@ -134,7 +132,7 @@ def number(arguments: Map, name: str, default: int | None = None) -> int:
     value = arguments.get(name, default)
     if value.__class__ is not int:
         raise Refused("bad-request", f"{name} must be a number, got {value!r:.60}")
-    return value  # type: ignore[return-value]  # an int, as just checked
+    return value
 
 
 def texts(arguments: Map, name: str) -> tuple[str, ...]:
@@ -143,6 +141,6 @@ def texts(arguments: Map, name: str) -> tuple[str, ...]:
 
 
 def _key(value: Value) -> tuple[str, ...]:
-    if value.__class__ is tuple and value and all([each.__class__ is str for each in value]):  # type: ignore[union-attr]
+    if value.__class__ is tuple and value and all(each.__class__ is str for each in value):
         return value  # type: ignore[return-value]  # as just checked
     raise Refused("bad-request", f"a key is an array of text, got {value!r:.60}")

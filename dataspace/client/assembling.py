@@ -34,13 +34,21 @@ class Assembler:
 
     def part(self, value: Value) -> tuple[EpochChanges, bool]:
         """One value by itself, and whether its epoch goes on."""
-        try:
-            number, micros, flags, added, messages, removed, first = value  # type: ignore[misc, union-attr]
-            epoch = EpochChanges(number, micros, first, self.names, snapshot=bool(flags & SNAPSHOT))  # type: ignore
-            epoch.added, epoch.messages, epoch.removed = list(added), list(messages), list(removed)  # type: ignore
-        except (TypeError, ValueError):
-            raise ProtocolError("malformed", f"no epoch of changes: {value!r:.80}") from None
-        return epoch, bool(flags & MORE)  # type: ignore[operator]  # a number, or the line above had raised
+        if value.__class__ is not tuple or len(value) != 7:
+            raise ProtocolError("malformed", f"no epoch of changes: {value!r:.80}")
+        number, micros, flags, added, messages, removed, first = value
+        if not all(part.__class__ is int for part in (number, micros, flags, first)):
+            raise ProtocolError("malformed", f"no epoch of changes: {value!r:.80}")
+        snapshot = bool(flags & SNAPSHOT)  # type: ignore[operator]  # a number, as just checked
+        epoch = EpochChanges(number, micros, first, self.names, snapshot=snapshot)  # type: ignore[arg-type]  # as above
+        epoch.added, epoch.messages, epoch.removed = _rows(added), _rows(messages), _rows(removed)
+        return epoch, bool(flags & MORE)  # type: ignore[operator]  # as above
+
+
+def _rows(value: Value) -> list[tuple[Value, ...]]:
+    if value.__class__ is not tuple:
+        raise ProtocolError("malformed", f"no rows of captures: {value!r:.80}")
+    return list(value)  # type: ignore[arg-type]  # rows, from a daemon that is trusted that far
 
 
 def _join(whole: EpochChanges, part: EpochChanges) -> None:

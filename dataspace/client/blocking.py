@@ -31,7 +31,13 @@ class BlockingSpace:
     """A connection to a daemon; close it, or use it as a context manager.  Arguments as for ``connect``."""
 
     def __init__(
-        self, url: str | None = None, *, name: str = "", owner: str = "", client: str = "", space: str = "main"
+        self,
+        url: str | None = None,
+        *,
+        name: str = "",
+        owner: str = "",
+        client: str = "",
+        space: str = "main",
     ) -> None:
         self._ready = threading.Event()
         self._failure: BaseException | None = None
@@ -175,7 +181,7 @@ class BlockingObservation:
             yield epoch
 
     def next_epoch(self, timeout: float | None = None) -> EpochChanges | None:
-        """The next whole epoch, or None at the end; ``TimeoutError`` after so many seconds, losing nothing."""
+        """The next whole epoch, or None at the end; ``TimeoutError`` after so many seconds, with no loss."""
 
         async def take() -> EpochChanges | None:
             if timeout is None:

@@ -98,7 +98,8 @@ class Link:
         told = self._ask(
             "frontier", {"after": -1 if after is None else after, "wait": int(timeout * 1000)}, extra=timeout
         )
-        return Frontier(told["epoch"], told["oldest"], told["space"])  # type: ignore[index, call-overload]
+        assert isinstance(told, Map)  # by WIRE.md
+        return Frontier(told["epoch"], told["oldest"], told["space"])  # type: ignore[arg-type]  # by WIRE.md
 
     def changes(
         self, pattern: Value, *, after: int | None = None, upto: int, as_of: int | None = None

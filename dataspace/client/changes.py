@@ -77,7 +77,9 @@ class EpochChanges:
 
     __slots__ = ("added", "first", "messages", "micros", "names", "number", "removed", "snapshot")
 
-    def __init__(self, number: int, micros: int, first: int, names: tuple[str, ...], *, snapshot: bool) -> None:
+    def __init__(
+        self, number: int, micros: int, first: int, names: tuple[str, ...], *, snapshot: bool
+    ) -> None:
         self.number = number
         self.micros = micros
         self.first = first

@@ -210,13 +210,11 @@ class Observation:
 
     def fail(self, error: DataspaceError) -> None:
         """The stream has failed, or the space was closed."""
-        if isinstance(error, Refused) and error.code in RESTARTS and self._newest is not None:
-            if self._after is None or self._newest != self._after:
-                self._newest = None
-                self._catching_up = True
-                self._snapshot = True
-                self._open()
-                return
+        if isinstance(error, Refused) and error.code in RESTARTS and self._newest not in (None, self._after):
+            self._newest = None
+            self._catching_up = self._snapshot = True
+            self._open()
+            return
         self._ended = True
         self._error = error
         self._arrival.set()
@@ -232,7 +230,6 @@ class Observation:
             self._space.drop_stream(self._stream)
         self._ended = True
         self._arrival.set()
-
 
 
 class Epochs:

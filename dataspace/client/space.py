@@ -186,7 +186,9 @@ class RemoteSpace:
 
     async def sync(self) -> int:
         """Waits until everything that was sent before has been handled and is on disk; the newest epoch."""
-        return int(await self.request("sync", Map()))  # type: ignore[call-overload, no-any-return]
+        epoch = await self.request("sync", Map())
+        assert isinstance(epoch, int)  # by WIRE.md
+        return epoch
 
     async def status(self) -> Map:
         """What the daemon says of itself."""
@@ -283,7 +285,7 @@ class RemoteSpace:
 
     async def _pause(self, attempt: int) -> None:
         """Between attempts: none at first, then longer and longer, and never all clients at once."""
-        await trio.sleep(_PAUSES[min(attempt, len(_PAUSES) - 1)] * (0.5 + random.random()))  # noqa: S311
+        await trio.sleep(_PAUSES[min(attempt, len(_PAUSES) - 1)] * (0.5 + random.random()))
 
     async def _connect(self) -> None:
         """Says hello, waits for the welcome, and puts everything back as it was."""

@@ -133,9 +133,9 @@ class Claims:
             if verb == ASSERT:
                 self._held[action[1]] = action[2]  # type: ignore[index]  # a handle
             elif verb == RETRACT:
-                self._held.pop(action[1], None)  # type: ignore[call-overload]  # a handle
+                self._held.pop(action[1], None)  # type: ignore[arg-type]  # a handle
             elif verb == REPLACE:
-                self._held.pop(action[1], None)  # type: ignore[call-overload]  # a handle
+                self._held.pop(action[1], None)  # type: ignore[arg-type]  # a handle
                 self._held[action[2]] = action[3]  # type: ignore[index]  # a handle
 
     def again(self) -> tuple[Action, ...]:

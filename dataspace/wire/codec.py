@@ -88,12 +88,12 @@ def _packers() -> list[msgpack.Packer]:
 def _packer(chain: list[msgpack.Packer], depth: int) -> msgpack.Packer:
     def extend(thing: object) -> object:
         if thing.__class__ is Record:
-            return msgpack.ExtType(RECORD, below()((thing.label, *thing.fields)))  # type: ignore[attr-defined]
+            return msgpack.ExtType(RECORD, below()((thing.label, *thing.fields)))
         if thing.__class__ is Map:
-            return _map_form(thing, below)  # type: ignore[arg-type]  # narrowed by class
+            return _map_form(thing, below)
         if thing.__class__ is int:
-            size = (thing.bit_length() + 8) // 8  # type: ignore[attr-defined]  # narrowed by class
-            return msgpack.ExtType(BIG_INTEGER, thing.to_bytes(size, "big", signed=True))  # type: ignore[attr-defined]
+            size = (thing.bit_length() + 8) // 8
+            return msgpack.ExtType(BIG_INTEGER, thing.to_bytes(size, "big", signed=True))
         raise UsageError(f"{type(thing).__qualname__} is no value")
 
     def below() -> Callable[[object], bytes]:
@@ -101,14 +101,14 @@ def _packer(chain: list[msgpack.Packer], depth: int) -> msgpack.Packer:
             if depth >= MAX_DEPTH:
                 raise UsageError(f"nested deeper than {MAX_DEPTH} levels")
             chain.append(_packer(chain, depth + 1))
-        return chain[depth + 1].pack
+        return chain[depth + 1].pack  # type: ignore[no-any-return]  # msgpack has no types
 
     return msgpack.Packer(default=extend, datetime=True, use_bin_type=True, buf_size=1024)
 
 
 def _map_form(thing: Map, below: Callable[[], Callable[[object], bytes]]) -> object:
     pairs = thing.pairs()
-    if all([at.__class__ is str for at, _ in pairs]):
+    if all(at.__class__ is str for at, _ in pairs):
         return dict(pairs)
     return msgpack.ExtType(MAP, below()([half for pair in pairs for half in pair]))
 
@@ -158,13 +158,13 @@ def _record(parts: Value) -> Value:
 def _bound_depth(value: Value, budget: int) -> None:
     """Refuses what nests beyond the budget; atoms inside a compound cost no call of their own."""
     if value.__class__ is tuple:
-        parts: Iterable[Value] = value  # type: ignore[assignment]  # narrowed by class
+        parts: Iterable[Value] = value
     elif value.__class__ is Record:
-        parts = value.fields  # type: ignore[union-attr]  # narrowed by class
-        if value.label.__class__ in _COMPOUND:  # type: ignore[union-attr]  # as above
-            parts = (value.label, *parts)  # type: ignore[union-attr]  # as above
+        parts = value.fields
+        if value.label.__class__ in _COMPOUND:
+            parts = (value.label, *parts)
     elif value.__class__ is Map:
-        parts = [half for pair in value.pairs() for half in pair]  # type: ignore[union-attr]  # as above
+        parts = [half for pair in value.pairs() for half in pair]
     else:
         return
     if budget <= 0:
@@ -185,9 +185,9 @@ def _big_integer(payload: bytes) -> int:
 
 
 def _map(halves: Value) -> Map:
-    if halves.__class__ is not tuple or len(halves) % 2:  # type: ignore[arg-type]  # narrowed by class
+    if halves.__class__ is not tuple or len(halves) % 2:
         raise ProtocolError("malformed", "a map is an array of keys and values in turn")
-    return Map.of(list(zip(halves[::2], halves[1::2], strict=True)))  # type: ignore[index, arg-type]
+    return Map.of(list(zip(halves[::2], halves[1::2], strict=True)))
 
 
 def _text_map(pairs: list[tuple[Value, Value]]) -> Map:

@@ -190,11 +190,11 @@ _Check: TypeAlias = Callable[[Value], bool]
 
 
 def _number(value: Value) -> bool:
-    return value.__class__ is int and 0 <= value < 1 << 63  # type: ignore[operator]  # narrowed by class
+    return value.__class__ is int and 0 <= value < 1 << 63
 
 
 def _text(value: Value) -> bool:
-    return value.__class__ is str and len(value) <= 4096  # type: ignore[arg-type]  # narrowed by class
+    return value.__class__ is str and len(value) <= 4096
 
 
 def _map(value: Value) -> bool:
@@ -210,7 +210,7 @@ def _sequence(value: Value) -> bool:
 
 
 def _numbers(value: Value) -> bool:
-    return value.__class__ is tuple and all([_number(each) for each in value])  # type: ignore[union-attr]
+    return value.__class__ is tuple and all(_number(each) for each in value)
 
 
 def _any(_value: Value) -> bool:
@@ -255,11 +255,11 @@ def read(value: Value) -> Packet:
     """The packet that a decoded frame is; ``ProtocolError`` says what is wrong with it."""
     if value.__class__ is not tuple or not value:
         raise ProtocolError("malformed", "a packet is an array that begins with its number")
-    entry = TABLE.get(value[0]) if value[0].__class__ is int else None  # type: ignore[index, arg-type]
+    entry = TABLE.get(value[0]) if value[0].__class__ is int else None
     if entry is None:
-        raise ProtocolError("unknown-packet", f"packet {_brief(value[0])}, known are {sorted(TABLE)}")  # type: ignore[index]
+        raise ProtocolError("unknown-packet", f"packet {_brief(value[0])}, known are {sorted(TABLE)}")
     kind, checks = entry
-    fields: tuple[Value, ...] = value[1:]  # type: ignore[index]  # a tuple, as checked above
+    fields: tuple[Value, ...] = value[1:]
     if len(fields) != len(checks):
         raise ProtocolError("malformed", f"{kind.__name__} has {len(checks)} fields, got {len(fields)}")
     for at, check in enumerate(checks):

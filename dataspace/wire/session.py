@@ -40,11 +40,10 @@ class State(enum.Enum):
     ENDED = "ended"
 
 
-_ASKED = {kind: State.TALKING for kind in (p.Turn, p.Open, p.Ask, p.Abort, p.Request, p.Ping, p.Pong)}
-_TOLD = {
-    kind: State.TALKING
-    for kind in (p.Accepted, p.Refusal, p.Values, p.Done, p.Error, p.Answer, p.Denied, p.Ping, p.Pong)
-}
+_ASKED = dict.fromkeys((p.Turn, p.Open, p.Ask, p.Abort, p.Request, p.Ping, p.Pong), State.TALKING)
+_TOLD = dict.fromkeys(
+    (p.Accepted, p.Refusal, p.Values, p.Done, p.Error, p.Answer, p.Denied, p.Ping, p.Pong), State.TALKING
+)
 
 # What each role may receive: state -> packet -> next state.
 TRANSITIONS: Final[dict[Role, dict[State, dict[type, State]]]] = {

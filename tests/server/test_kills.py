@@ -74,16 +74,16 @@ def _check(daemon: DaemonProcess, accepted: dict[int, int]) -> None:
             for part in link.changes(parse_pattern("counted($n)"), after=0, upto=newest)
             for row in part.messages
         ]
-    assert seen == [
-        (accepted[n], [(n,)], [], [(n - 1,)] if n else []) for n in range(TURNS)
-    ], "each turn whole, once, in order"
+    assert seen == [(accepted[n], [(n,)], [], [(n - 1,)] if n else []) for n in range(TURNS)], (
+        "each turn whole, once, in order"
+    )
     assert said == [(accepted[n], n) for n in range(TURNS)]
 
 
 @pytest.mark.parametrize("round_", range(int(os.environ.get("TORTURE_ROUNDS", "1"))))
 @pytest.mark.parametrize("point", ["log-before-write", "log-after-write", "turn-committed", "turn-accepted"])
 async def test_a_daemon_killed_at_a_named_point(daemon: DaemonProcess, point: str, round_: int) -> None:
-    count = random.Random(f"{SEED} {point} {round_}").randint(2, 9)  # noqa: S311  # a test's choice
+    count = random.Random(f"{SEED} {point} {round_}").randint(2, 9)  # a test's choice
     daemon.start(fault=f"{point}:{count}")
     accepted: dict[int, int] = {}
 
@@ -101,7 +101,7 @@ async def test_a_daemon_killed_at_a_named_point(daemon: DaemonProcess, point: st
 
 @pytest.mark.parametrize("round_", range(int(os.environ.get("TORTURE_ROUNDS", "2"))))
 async def test_a_daemon_killed_at_random_instants(daemon: DaemonProcess, round_: int) -> None:
-    chance = random.Random(f"{SEED} {round_}")  # noqa: S311  # a test's choice
+    chance = random.Random(f"{SEED} {round_}")  # a test's choice
     daemon.start()
     accepted: dict[int, int] = {}
     done = trio.Event()
@@ -157,7 +157,7 @@ async def test_observers_see_no_gap_no_double_and_no_blink_across_a_crash(daemon
 
 async def test_after_a_restart_the_facts_of_sessions_are_seen_to_have_gone(daemon: DaemonProcess) -> None:
     daemon.start()
-    holder = subprocess.Popen(
+    holder = subprocess.Popen(  # noqa: ASYNC220  # it starts at once
         [sys.executable, "-m", "server", "assert", "--url", daemon.url, 'present("Alice")', 'present("Bob")'],
         stderr=subprocess.PIPE,
         text=True,
@@ -181,8 +181,17 @@ async def test_a_killed_client_takes_its_facts_along_in_one_turn(daemon: DaemonP
     daemon.start()
     async with dataspace.connect(daemon.url) as space, space.observe("present($who)") as observation:
         await observation.next_epoch()
-        holder = subprocess.Popen(
-            [sys.executable, "-m", "server", "assert", "--url", daemon.url, 'present("Alice")', 'present("Bob")'],
+        holder = subprocess.Popen(  # noqa: ASYNC220  # it starts at once
+            [
+                sys.executable,
+                "-m",
+                "server",
+                "assert",
+                "--url",
+                daemon.url,
+                'present("Alice")',
+                'present("Bob")',
+            ],
             stderr=subprocess.DEVNULL,
         )
         came = await observation.next_epoch()

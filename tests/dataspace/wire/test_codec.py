@@ -82,7 +82,9 @@ def test_nesting_up_to_the_limit_passes() -> None:
         pack(Record("a", value))
 
 
-@pytest.mark.parametrize("data", [b"\xdd\xff\xff\xff\xff", b"\xdf\x05\xf5\xe1\x00", b"\xc9\xff\xff\xff\xff\x01"])
+@pytest.mark.parametrize(
+    "data", [b"\xdd\xff\xff\xff\xff", b"\xdf\x05\xf5\xe1\x00", b"\xc9\xff\xff\xff\xff\x01"]
+)
 def test_declared_lengths_cost_no_memory(data: bytes) -> None:
     tracemalloc.start()
     with pytest.raises(ProtocolError):

@@ -76,7 +76,7 @@ def test_any_bytes_give_packets_or_a_protocol_error(bodies: list[bytes], greeted
     ],
 )
 def test_rubbish_is_named(value: object, said: str) -> None:
-    from dataspace.wire.codec import pack  # noqa: PLC0415
+    from dataspace.wire.codec import pack
 
     _, server = _pair()
     with pytest.raises(ProtocolError) as caught:
