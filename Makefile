@@ -8,8 +8,11 @@ UV ?= uv
 VENV := .venv
 BIN := $(VENV)/bin
 
-# make demo: YEAR=1 for the whole year, MONTHS=n for the first n months, KEEP=DIR to keep (and continue) its data.
-DEMO_FLAGS := $(if $(YEAR),--year) $(if $(MONTHS),--months $(MONTHS)) $(if $(KEEP),--keep $(KEEP))
+# make demo: a month at a speed that can be watched; YEAR=1 for the whole year and MONTHS=n for the first n months, both
+# at full speed; SPEED=n for n hours of flight time a second; KEEP=DIR to keep its data, and to go on from it.
+DEMO_SPEED := $(or $(SPEED),$(if $(YEAR)$(MONTHS),,48))
+DEMO_FLAGS := $(if $(YEAR),--year) $(if $(MONTHS),--months $(MONTHS)) $(if $(DEMO_SPEED),--speed $(DEMO_SPEED)) \
+  $(if $(KEEP),--keep $(KEEP))
 # make torture: how many further seeds each kill test runs with.
 ROUNDS ?= 50
 
@@ -21,7 +24,7 @@ help: ## this list
 
 venv: $(VENV)/ready ## .venv with everything, the project included
 
-demo: check-java venv ## replay real flights through the daemon into Spark and check the figures (YEAR=1, MONTHS=n, KEEP=DIR)
+demo: check-java venv ## replay real flights through the daemon into Spark and check the figures (YEAR=1, MONTHS=n, SPEED=n, KEEP=DIR)
 	@$(BIN)/python -m relay.spark.demo $(DEMO_FLAGS)
 
 test: check-java venv ## all tests, Spark's included

@@ -49,7 +49,9 @@ def _demo(said: argparse.Namespace) -> int:
         _claim(folder, months)
         daemon = stack.enter_context(Daemon(folder))
         print(f"the daemon listens on {daemon.url} and writes to {folder}", flush=True)
-        outcome = trio.run(_interruptible, Run(folder, daemon, months=months, file=said.file))
+        outcome = trio.run(
+            _interruptible, Run(folder, daemon, months=months, file=said.file, speed=said.speed)
+        )
     if outcome is None:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
@@ -65,6 +67,12 @@ def _arguments() -> argparse.Namespace:
         "--months", type=int, default=1, choices=range(1, MONTHS + 1), help="the first so many"
     )
     parser.add_argument("--year", action="store_true", help=f"the same as --months {MONTHS}")
+    parser.add_argument(
+        "--speed",
+        type=float,
+        metavar="HOURS",
+        help="hours of flight time a second, to be watched (else: full speed)",
+    )
     parser.add_argument(
         "--keep", type=Path, metavar="DIR", help="keep all data there; go on from it if it is there"
     )

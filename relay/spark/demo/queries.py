@@ -33,8 +33,11 @@ CANCELLED: Final = "cancelled" + _CAPTURES
 DIVERTED: Final = "diverted" + _CAPTURES
 AIRBORNE: Final = "airborne($origin, $n)"
 
-_TRIGGER: Final = "1 second"
-"""Rare enough that the fixed cost of a batch stays small beside its rows, often enough to watch."""
+_TRIGGER: Final = "250 milliseconds"
+"""The shortest time between two batches: often enough to watch."""
+
+_EPOCHS: Final = 10_000
+"""The most epochs in a batch: so that a query which is behind still shows where it is."""
 
 
 def session(folder: Path) -> SparkSession:
@@ -43,6 +46,8 @@ def session(folder: Path) -> SparkSession:
         SparkSession.builder.appName("dataspace demo")
         .master("local[2]")
         .config("spark.driver.memory", "1g")
+        # A short job on two cores: the full compiler and a parallel collector would cost more than they give.
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.sql.shuffle.partitions", 1)
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
@@ -115,7 +120,7 @@ def kept(spark: SparkSession, url: str, folder: Path) -> StreamingQuery:
 
 def _changes(spark: SparkSession, url: str) -> DataFrame:
     stream = spark.readStream.format("dataspace").option("url", url).option("pattern", FLIGHT)
-    return stream.option("startingEpoch", "earliest").load()
+    return stream.option("startingEpoch", "earliest").option("maxEpochsPerTrigger", _EPOCHS).load()
 
 
 class Watched:

@@ -52,32 +52,51 @@ class Report:
         self.at = max(self.at, turn.slot * SLOT)
 
 
-async def replay(url: str, flights: Sequence[Flight], report: Report) -> int:
+class Pace:
+    """Holds turns back so that flight time passes at a speed: hours of flight time a second."""
+
+    def __init__(self, speed: float) -> None:
+        self._minutes = speed * 60
+        self._began: float | None = None
+
+    async def wait(self, turn: Turn) -> None:
+        """Waits until a turn is due; the first turn of all is due at once."""
+        after = turn.slot * SLOT / self._minutes
+        if self._began is None:
+            self._began = trio.current_time() - after
+        await trio.sleep_until(self._began + after)
+
+
+async def replay(url: str, flights: Sequence[Flight], report: Report, pace: Pace | None = None) -> int:
     """Replays the flights, or what is left of them; the epoch up to which all is on disk."""
     async with trio.open_nursery() as nursery:
         for origin in ORIGINS:
-            nursery.start_soon(_replay_origin, url, origin, turns(flights, origin), report)
+            nursery.start_soon(_replay_origin, url, origin, turns(flights, origin), report, pace)
     async with connect(url, name="replay") as space:
         return await space.sync()
 
 
-async def _replay_origin(url: str, origin: str, todo: Sequence[Turn], report: Report) -> None:
+async def _replay_origin(
+    url: str, origin: str, todo: Sequence[Turn], report: Report, pace: Pace | None
+) -> None:
     async with connect(url, name=f"replay {origin}", owner=f"replay-{origin}") as space:
         done = space.sequence
         report.known(todo[:done])
         on_their_way: deque[tuple[Turn, Ticket]] = deque()
         for turn in todo[done:]:
-            if len(on_their_way) >= WINDOW:
-                await _settle(on_their_way, WINDOW // 2, report)
+            if pace is not None:
+                await pace.wait(turn)
             on_their_way.append((turn, await space.submit(_draft(space, turn))))
-        await _settle(on_their_way, 0, report)
+            while on_their_way and (on_their_way[0][1].done or len(on_their_way) >= WINDOW):
+                await _settle(on_their_way.popleft(), report)
+        for each in on_their_way:
+            await _settle(each, report)
 
 
-async def _settle(on_their_way: deque[tuple[Turn, Ticket]], left: int, report: Report) -> None:
-    """Waits for the oldest turns until so many are left; raises ``Refused`` if the daemon refused one."""
-    while len(on_their_way) > left:
-        turn, ticket = on_their_way.popleft()
-        report.accepted(turn, await ticket.wait())
+async def _settle(sent: tuple[Turn, Ticket], report: Report) -> None:
+    """Waits until a turn is on the daemon's disk; raises ``Refused`` if the daemon refused it."""
+    turn, ticket = sent
+    report.accepted(turn, await ticket.wait())
 
 
 def _draft(space: RemoteSpace, turn: Turn) -> Draft:
@@ -92,11 +111,11 @@ def _draft(space: RemoteSpace, turn: Turn) -> Draft:
     return draft
 
 
-async def _run(url: str, flights: Sequence[Flight]) -> None:
+async def _run(url: str, flights: Sequence[Flight], pace: Pace | None) -> None:
     report, began = Report(), time.monotonic()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_tell, report, began)
-        epoch = await replay(url, flights, report)
+        epoch = await replay(url, flights, report, pace)
         nursery.cancel_scope.cancel()
     _say(report, began, epoch=epoch)
 
@@ -121,8 +140,9 @@ def main() -> None:
     parser.add_argument("--url", required=True, help="the daemon's address")
     parser.add_argument("--months", type=int, default=MONTHS, help="only the first so many months")
     parser.add_argument("--file", type=Path, help="another file of flights than the installed one")
+    parser.add_argument("--speed", type=float, help="hours of flight time a second (else as fast as it goes)")
     said = parser.parse_args()
-    trio.run(_run, said.url, read(said.months, said.file))
+    trio.run(_run, said.url, read(said.months, said.file), Pace(said.speed) if said.speed else None)
 
 
 if __name__ == "__main__":

@@ -62,10 +62,19 @@ class Outcome:
 
 
 class Run:
-    """One run over the flights of the first ``months`` months (or of another ``file``), in ``folder``."""
+    """One run over the flights of the first ``months`` months (or of another ``file``), in ``folder``.
+
+    With ``speed`` so many hours of flight time pass in a second, else it goes as fast as it can.
+    """
 
     def __init__(
-        self, folder: Path, daemon: Daemon, *, months: int = MONTHS, file: Path | None = None
+        self,
+        folder: Path,
+        daemon: Daemon,
+        *,
+        months: int = MONTHS,
+        file: Path | None = None,
+        speed: float | None = None,
     ) -> None:
         self.folder = folder
         self.daemon = daemon
@@ -73,7 +82,9 @@ class Run:
         self._peak = Peak()
         self._months = months
         self._file = file
-        arguments = ["--url", daemon.url, "--months", str(months), *(["--file", str(file)] if file else [])]
+        arguments = ["--url", daemon.url, "--months", str(months)]
+        arguments += ["--file", str(file)] if file else []
+        arguments += ["--speed", str(speed)] if speed else []
         self._replay = Program("relay.spark.demo.replay", *arguments, log=folder / "replay.log")
 
     async def run(self, display: Display) -> Outcome:
