@@ -22,7 +22,7 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from dataspace.epochs import Claims, Epoch
-from dataspace.wire.codec import array_head, pack, unpack
+from dataspace.wire.codec import array_head, pack, unpack_own
 from index.values import Record, Value
 
 FORMAT: Final = 1
@@ -86,7 +86,7 @@ class Segment:
 
     def _entries(self) -> Sequence[Any]:
         whole = array_head(self.entries) + self.body
-        return unpack(whole, elements=len(whole))  # type: ignore[return-value]  # what encode has packed
+        return unpack_own(whole)  # type: ignore[return-value]  # what encode has packed
 
 
 # -- epochs -------------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ def encode(epoch: Epoch) -> Encoded:
 
 def decode(body: bytes) -> Epoch:
     """The epoch that ``encode`` made these bytes of."""
-    return _epoch(unpack(body, elements=len(body)))
+    return _epoch(unpack_own(body))
 
 
 def _claims_form(claims: Sequence[Claims], values: list[Value]) -> list[object]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dataspace.epochs import Epoch
-from dataspace.wire.codec import pack, unpack
+from dataspace.wire.codec import pack, unpack_own
 from index.values import Value, key
 from relay.segments import CHECKSUM_BYTES, checksum, rows_of, table
 from relay.storage import LogDamaged, Storage
@@ -187,7 +187,7 @@ def _parts(whole: list[Any]) -> Iterator[list[Any]]:
 
 
 def _take_in(state: RecoveredState, body: bytes) -> None:
-    form: Any = unpack(body, elements=len(body))
+    form: Any = unpack_own(body)
     if form[0] is None:
         state.clients.update((client, (sequence, epoch)) for client, sequence, epoch in form[1])
         return

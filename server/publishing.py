@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from dataspace.errors import Refused
 from dataspace.space import Space
-from dataspace.wire.codec import pack, unpack
+from dataspace.wire.codec import pack, unpack_own
 from dataspace.wire.packets import ASSERT, RETRACT, SEND, Action
 from index.values import Value, key
 from relay.faults import reach
@@ -50,7 +50,7 @@ async def publish(
         if epoch is None:
             operations: list[Value] = []
             for blob in await daemon.staging.staged(keys):
-                operations.extend(unpack(blob, elements=len(blob)))  # type: ignore[arg-type]  # a tuple, by stage
+                operations.extend(unpack_own(blob))  # type: ignore[arg-type]  # a tuple, by stage
             name = f"durable:{owner}"
             actions = actions_for(daemon.space, name, operations, replace=replace)
             epoch = daemon.commit(name, actions, daemon.clients.get(client), sequence, None).number
