@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from dataspace.links import SocketLink
     from server.daemon import Daemon
 
+BUNDLE: Final = 64
+"""Packets of one peer that are acted on before others have a turn."""
+
 BURST: Final = 256 << 10
 """Bytes that one connection may have handed out but not yet to the kernel, before its streams wait."""
 
@@ -94,10 +97,7 @@ class Connection:
                 if not chunk:
                     return
                 self.received += len(chunk)
-                for packet in self.session.feed(chunk):
-                    if self.session.parted:
-                        return
-                    await self._act(packet)
+                await self._act_on(chunk)
                 self.daemon.flush()
                 if self.session.state is State.ENDED:
                     return
@@ -107,6 +107,16 @@ class Connection:
         if self.session.state is State.FRESH:
             raise ProtocolError("timeout", f"no hello within {limits.hello_seconds} s")
         raise ProtocolError("timeout", f"a frame took longer than {limits.frame_seconds} s")
+
+    async def _act_on(self, chunk: bytes) -> None:
+        """Acts on the packets of a chunk; a chunk full of them lets others be told, and run, in between."""
+        for count, packet in enumerate(self.session.feed(chunk), 1):
+            if self.session.parted:
+                return
+            await self._act(packet)
+            if count % BUNDLE == 0:
+                self.daemon.flush()
+                await trio.lowlevel.checkpoint()
 
     def _deadline(self, before: float) -> float:
         """When the peer must have finished what it has begun: absolute, not for each byte."""
