@@ -1,0 +1,82 @@
+"""WIRE.md tells the truth: its table of packets is the code's, its recorded session decodes and encodes.
+
+``REWRITE=1`` writes the recorded session anew; read it before you commit it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from dataspace.wire import packets as p
+from dataspace.wire.codec import pack
+from dataspace.wire.session import Role, Session
+from index.patterns import capture
+from index.values import Map, Record
+
+PAGE = Path(__file__).parents[3] / "dataspace" / "WIRE.md"
+CODE = "\n\n".join(path.read_text() for path in PAGE.parent.parent.glob("*/**/*.py") if "tests" not in path.parts)
+
+ALICE = Record("present", "Alice")
+TIME = 1_767_225_600_000_000
+SAID: list[tuple[str, p.Packet]] = [
+    (">", p.Hello(p.VERSION, "c0ffee", "example", Map())),
+    ("<", p.Welcome(p.VERSION, 1, "9f86d081", 0, 0, Map({"frame_bytes": 4_194_304}))),
+    (">", p.Open(1, Map({"kind": "observe", "pattern": Record("present", capture("who"))}), 256, 65_536)),
+    ("<", p.Values(1, 0, ((0, 0, p.SNAPSHOT, (), (), (), 0),), 0)),
+    (">", p.Turn(1, "main", "", ((p.ASSERT, 1, ALICE), (p.SEND, Record("say", "Alice", "hi"))))),
+    ("<", p.Values(1, 1, ((2, TIME, 0, (("Alice",),), (), (), 2),), 0)),
+    ("<", p.Accepted(1, (2,))),
+    (">", p.Turn(2, "main", "", ((p.RETRACT, 7),))),
+    ("<", p.Refusal(2, "unknown-handle", "handle 7 stands for nothing")),
+    (">", p.Ask(1, 512, 131_072)),
+    (">", p.Request(1, "frontier", Map({"after": 2, "wait": 1000}))),
+    ("<", p.Answer(1, Map({"epoch": 3, "oldest": 1, "space": "9f86d081"}))),
+    (">", p.Abort(1, "", True)),
+    ("<", p.Done(1)),
+    (">", p.Bye("", "")),
+]
+
+
+def _recorded() -> str:
+    client, server = Session(Role.CLIENT), Session(Role.SERVER)
+    lines = []
+    for side, packet in SAID:
+        speaker, hearer = (client, server) if side == ">" else (server, client)
+        data = speaker.send(packet)
+        assert list(hearer.feed(data)) == [packet]
+        text = data.hex(" ", 1)
+        rows = [text[at : at + 96] for at in range(0, len(text), 96)]
+        lines.append(f"{side} {type(packet).__name__}")
+        lines.extend(f"    {row.strip()}" for row in rows)
+    return "\n".join(lines)
+
+
+def test_the_recorded_session_is_what_the_code_says() -> None:
+    page = PAGE.read_text()
+    block = f"<!-- recorded -->\n\n```text\n{_recorded()}\n```\n\n<!-- /recorded -->"
+    found = re.search(r"<!-- recorded -->.*?<!-- /recorded -->", page, re.DOTALL)
+    assert found is not None
+    if os.environ.get("REWRITE"):
+        PAGE.write_text(page.replace(found[0], block))
+    else:
+        assert found[0] == block
+
+
+def test_the_table_of_packets_is_that_of_the_code() -> None:
+    rows = re.findall(r"^\| (\d+) \| (\w+) \| ([\w, ]+) \| (client|daemon|both) \|$", PAGE.read_text(), re.M)
+    told = {int(number): (name, fields) for number, name, fields, _ in rows}
+    assert told == {
+        number: (kind.__name__, ", ".join(kind._fields)) for number, (kind, _) in p.TABLE.items()
+    }
+
+
+def test_every_code_that_is_used_is_described() -> None:
+    used = set(re.findall(r'(?:ProtocolError|Refused)\(\s*"([\w-]+)"', CODE))
+    described = set(re.findall(r"`([a-z-]+)`", PAGE.read_text().split("## 4. Codes")[1].split("## 5.")[0]))
+    assert used - described == set()
+
+
+def test_a_pattern_travels_as_the_page_says() -> None:
+    assert pack(Record("$", "who", None, Record("_"))) == pack(capture("who"))
