@@ -226,9 +226,10 @@ def read_time(scanner: Scanner) -> datetime:
     """The time whose ``@`` is here."""
     at = scanner.position
     scanner.position += 1
-    text = scanner.take_match(_LIKE_TIME)
+    text = scanner.take_match(_TIME)
     found = time(text)
-    if found is None:
+    if found is None or scanner.ahead().isalnum():
+        text += scanner.take_match(_LIKE_TIME)
         raise scanner.error(f"{text[:40]!r} is no time, which is written @2026-01-31T23:59:59.5Z", at)
     return found
 

@@ -107,7 +107,7 @@ def from_json(said: object, *, depth: int = MAX_DEPTH) -> Value:
 def _value(said: object, path: _Path, depth: int) -> Value:
     if isinstance(said, (list, dict)):
         if depth <= 0:
-            raise _wrong("nested too deeply", path)
+            raise UsageError(f"nested too deeply{_at(path[:8])}…")
         return _sequence(said, path, depth - 1) if isinstance(said, list) else _object(said, path, depth - 1)
     if said is None or isinstance(said, (bool, int, float)):
         return said
@@ -191,4 +191,8 @@ _TAGGED: Final[dict[str, Callable[[str], Value]]] = {
 
 
 def _wrong(what: str, path: _Path) -> UsageError:
-    return UsageError(f"{what} at {''.join([f'[{step!r}]' for step in path]) or 'the top'}")
+    return UsageError(what + _at(path))
+
+
+def _at(path: _Path) -> str:
+    return f" at {''.join([f'[{step!r}]' for step in path]) or 'the top'}"

@@ -25,16 +25,12 @@ from index.atoms import (
     time_text,
 )
 from index.errors import UsageError
+from index.patterns import ATOM_CLASSES, DISCARD, skeleton
 from index.scanner import WORD, ParseError, Scanner
 from index.values import Map, Record, Value, key
 
 MAX_DEPTH: Final = 64
 """Levels of nesting that are read unless the caller says otherwise; as many as the wire carries."""
-
-CLASSES: Final = ("bool", "int", "float", "str", "bytes", "time", "record", "seq", "map", "null")
-"""The classes that ``_:class`` and ``$name:class`` may name."""
-
-_DISCARD: Final = Record("_")
 
 
 def parse(text: str, *, depth: int = MAX_DEPTH) -> Value:
@@ -45,7 +41,27 @@ def parse(text: str, *, depth: int = MAX_DEPTH) -> Value:
     >>> parse('reading("d1", 21.5, [1, 2])')
     Record('reading', 'd1', 21.5, (1, 2))
     """
+    return _whole(Reader(text, depth=depth))
+
+
+def parse_pattern(text: str, *, depth: int = MAX_DEPTH) -> Value:
+    """The pattern that a text says, which ``index.patterns.skeleton`` is known to accept.
+
+    Raises ``ParseError`` as ``parse`` does, and for what is a value but no pattern, such as ``lit()``.
+
+    >>> parse_pattern("speak($who, _)")
+    Record('speak', Record('$', 'who', None, Record('_', )), Record('_', ))
+    """
     reader = Reader(text, depth=depth)
+    pattern = _whole(reader)
+    try:
+        skeleton(pattern)
+    except UsageError as error:
+        raise reader.blame(error) from None
+    return pattern
+
+
+def _whole(reader: Reader) -> Value:
     try:
         value = reader.value()
     except RecursionError:
@@ -54,23 +70,15 @@ def parse(text: str, *, depth: int = MAX_DEPTH) -> Value:
     return value
 
 
-def parse_pattern(text: str, *, depth: int = MAX_DEPTH) -> Value:
-    """The pattern that a text says; errors as in ``parse``.
-
-    >>> parse_pattern("speak($who, _)")
-    Record('speak', Record('$', 'who', None, Record('_', )), Record('_', ))
-    """
-    return parse(text, depth=depth)
-
-
 class Reader(Scanner):
     """Reads values one after the other, for grammars in which they stand among other things."""
 
-    __slots__ = ("_depth",)
+    __slots__ = ("_depth", "_special")
 
     def __init__(self, text: str, *, depth: int = MAX_DEPTH) -> None:
         super().__init__(text)
         self._depth = depth
+        self._special: list[tuple[int, Value]] = []
 
     def value(self, level: int = 0) -> Value:
         """The value that begins behind any blanks, ``level`` levels deep; ``ParseError`` if none does."""
@@ -79,6 +87,15 @@ class Reader(Scanner):
         if read is None:
             raise self.error(f"expected a value, found {self.found()}")
         return read(self, level)
+
+    def blame(self, error: UsageError) -> ParseError:
+        """What to raise when what has been read is no pattern: it points to the part that is none."""
+        for at, record in self._special:
+            try:
+                skeleton(record)
+            except UsageError as inner:
+                return self.error(str(inner), at)
+        return self.error(str(error), 0)
 
     def _inside(self, level: int) -> int:
         if level >= self._depth:
@@ -126,7 +143,13 @@ class Reader(Scanner):
         """The record whose label, which began at ``at``, has been read and whose parenthesis is next."""
         inside = self._inside(level)
         self.position += 1
-        return Record.of(label, tuple(self._items(")", inside)))
+        known = len(self._special)
+        record = Record.of(label, tuple(self._items(")", inside)))
+        if label in _SPECIAL:
+            if label == "lit":
+                del self._special[known:]  # it quotes them
+            self._special.append((at, record))
+        return record
 
     def _labelled(self, level: int) -> Value:
         at = self.position
@@ -179,14 +202,14 @@ class Reader(Scanner):
         named = self._class()
         if self.ahead() == "(":
             raise self.error('a discard has no fields; a record labelled "_" is written "_"(…)', at)
-        return Record.of("_", (named,)) if named else _DISCARD
+        return Record.of("_", (named,)) if named else DISCARD
 
     def _capture(self, level: int) -> Value:
         inside = self._inside(level)
         self.position += 1
         name = self.take_match(WORD) or None
         named = self._class()
-        sub: Value = _DISCARD
+        sub: Value = DISCARD
         if self.take_here("("):
             sub = self.value(inside)
             self.expect(")")
@@ -203,10 +226,13 @@ class Reader(Scanner):
         if not word:
             self.position = at
             return None
-        if word not in CLASSES:
-            raise self.error(f"{word[:40]!r} is no class, which are {', '.join(CLASSES)}", at + 1)
+        if word not in ATOM_CLASSES:
+            raise self.error(f"{word[:40]!r} is no class, which are {', '.join(ATOM_CLASSES)}", at + 1)
         return word
 
+
+_SPECIAL: Final = ("_", "$", "lit", "exact")
+"""Labels of records that can be malformed as patterns."""
 
 _READERS: Final[dict[str, Callable[[Reader, int], Value]]] = {
     **dict.fromkeys("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_", Reader._word),
@@ -285,7 +311,7 @@ def _discard_text(fields: tuple[Value, ...]) -> str | None:
     match fields:
         case ():
             return "_"
-        case (str() as named,) if named in CLASSES:
+        case (str() as named,) if named in ATOM_CLASSES:
             return f"_:{named}"
         case _:
             return None
@@ -296,10 +322,10 @@ def _capture_text(fields: tuple[Value, ...]) -> str | None:
     match fields:
         case (None | str() as name, None | str() as named, sub):
             if (name is not None and not WORD.fullmatch(name)) or (
-                named is not None and named not in CLASSES
+                named is not None and named not in ATOM_CLASSES
             ):
                 return None
-            inner = "" if sub == _DISCARD else f"({_text(sub)})"
+            inner = "" if sub == DISCARD else f"({_text(sub)})"
             return f"${name or ''}{f':{named}' if named else ''}{inner}"
         case _:
             return None
@@ -312,6 +338,5 @@ __all__ = [
     "unparse_pattern",
     "ParseError",
     "Reader",
-    "CLASSES",
     "MAX_DEPTH",
 ]

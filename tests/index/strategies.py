@@ -1,0 +1,68 @@
+"""Values as odd as they come: hard to write, and hard to tell from patterns."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC
+
+from hypothesis import strategies as st
+
+from index.patterns import ATOM_CLASSES, capture, discard, exact, lit, observe
+from index.values import Map, Record, Value, freeze
+from tests.strategies import atoms, compounds, distinct, values
+
+labels = st.one_of(
+    st.sampled_from(
+        ["p", "two words", "a-b", "a-", "-a", "a--b", "_", "$", "_a", "lit", "exact", "Observe", "b", "0x1"]
+    ),
+    st.sampled_from(
+        ["", "true", "false", "null", "nan", "inf", "é", "p\n", '"', "\\", "\u202e", "\x1b[2J", "😀"]
+    ),
+    values,
+)
+times = st.datetimes(timezones=st.just(UTC)).map(freeze)
+odd_atoms: st.SearchStrategy[Value] = st.one_of(
+    atoms,
+    times,
+    st.sampled_from([math.nan, math.inf, -math.inf, -0.0, 5e-324, 1.7976931348623157e308, 1e16, 1e22, 1e-7]),
+    st.integers(-(2**4000), 2**4000),
+    st.sampled_from([(1 << 2048) - 1, 1 << 2048, -(1 << 2048), 1 << 14_000]),
+    st.text(st.characters(exclude_categories=["Cs"])),
+)
+names = st.one_of(st.none(), st.sampled_from(["who", "n-1", "_x", "_", "true", "b"]))
+classes = st.one_of(st.none(), st.sampled_from(sorted(ATOM_CLASSES)))
+
+
+def pattern_like(inner: st.SearchStrategy[Value]) -> st.SearchStrategy[Value]:
+    """Patterns, and records that only look as if they were some."""
+    return st.one_of(
+        st.builds(discard, classes),
+        st.builds(capture, names, classes, inner),
+        st.builds(lit, inner),
+        st.builds(exact, inner),
+        st.builds(observe, inner),
+        st.builds(lambda label, fields: Record(label, *fields), labels, st.lists(inner, max_size=3)),
+        st.builds(lambda name, of_class, sub: Record("$", name, of_class, sub), odd_atoms, odd_atoms, inner),
+        st.builds(lambda of_class: Record("_", of_class), odd_atoms),
+    )
+
+
+anything: st.SearchStrategy[Value] = st.recursive(
+    odd_atoms, lambda inner: st.one_of(compounds(inner), pattern_like(inner)), max_leaves=10
+)
+"""Values of all kinds, many of which are patterns or nearly are."""
+
+patterns: st.SearchStrategy[Value] = st.recursive(
+    st.one_of(
+        odd_atoms, st.builds(discard, classes), st.builds(capture, names, classes), st.builds(lit, anything)
+    ),
+    lambda inner: st.one_of(
+        st.builds(capture, names, classes, inner),
+        st.builds(lambda fields: Record("p", *fields), st.lists(inner, max_size=3)),
+        st.builds(lambda fields: exact(Record("p", *fields)), st.lists(inner, max_size=3)),
+        st.lists(inner, max_size=3).map(tuple),
+        st.lists(st.tuples(odd_atoms, inner), max_size=3).map(distinct).map(Map),
+    ),
+    max_leaves=10,
+)
+"""Patterns that ``skeleton`` accepts."""
