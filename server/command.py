@@ -181,12 +181,23 @@ def _run(args: argparse.Namespace) -> int:
         "log": commands.log,
         "status": commands.status,
     }
-    signal.signal(signal.SIGTERM, _interrupt)
-    return trio.run(partial(verbs[args.command], args))
+    return trio.run(_until_terminated, partial(verbs[args.command], args))
 
 
-def _interrupt(_signal: int, _frame: object) -> None:
-    raise KeyboardInterrupt
+async def _until_terminated(verb: Callable[[], Awaitable[int]]) -> int:
+    """The exit code of a command; SIGTERM ends it in good order, as Ctrl-C does."""
+    code = 0
+    with trio.open_signal_receiver(signal.SIGTERM) as signals:
+        async with trio.open_nursery() as nursery:
+
+            async def wait() -> None:
+                async for _ in signals:
+                    nursery.cancel_scope.cancel()
+
+            nursery.start_soon(wait)
+            code = await verb()
+            nursery.cancel_scope.cancel()
+    return code
 
 
 def _explain(error: BaseException) -> int:
