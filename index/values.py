@@ -84,7 +84,7 @@ class Record:
             return self.key[0]
 
     def __eq__(self, other: object) -> bool:
-        if other.__class__ is not Record:
+        if type(other) is not Record:
             return NotImplemented
         return self is other or self.key == other.key
 
@@ -184,7 +184,7 @@ class Map(Mapping[Value, Value]):
             return self.key[0]
 
     def __eq__(self, other: object) -> bool:
-        if other.__class__ is not Map:
+        if type(other) is not Map:
             return NotImplemented
         return self is other or self.key == other.key
 
