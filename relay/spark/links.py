@@ -33,6 +33,7 @@ KEPT: Final = 4
 AWAY: Final = (Broken, Closed, Unreachable)
 """What a daemon that is away for a moment looks like."""
 
+_open: Final[dict[Link, int]] = {}
 _idle: Final[dict[tuple[int, str], list[Link]]] = {}
 
 
@@ -44,22 +45,25 @@ def lent(url: str) -> Iterator[Link]:
     """
     idle = _idle.setdefault((os.getpid(), url), [])
     link = idle.pop() if idle else Link(url, name="spark")
+    _open[link] = os.getpid()
     returned = False
     try:
         yield link
         returned = True
     finally:
-        if returned and len(idle) < KEPT:
+        if returned and not link.closed and len(idle) < KEPT:
             idle.append(link)
         else:
             link.close()
+            _open.pop(link, None)
 
 
-def close_idle() -> None:
-    """Closes the links that this process keeps."""
-    for (pid, _), idle in _idle.items():
-        while pid == os.getpid() and idle:
-            idle.pop().close()
+def close_all() -> None:
+    """Closes every link of this process, those that are lent included."""
+    for link in [link for link, pid in _open.items() if pid == os.getpid()]:
+        link.close()
+        _open.pop(link, None)
+    _idle.clear()
 
 
 class Patience:

@@ -12,8 +12,8 @@ is away for less than ``connectTimeout`` delays a query and does not fail it.
 from __future__ import annotations
 
 import logging
+import os
 import signal
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ from pyspark.sql.streaming.datasource import (
 
 from dataspace.errors import Refused, UsageError
 from relay.spark import offsets
-from relay.spark.links import AWAY, Patience, asked, close_idle, lent
+from relay.spark.links import AWAY, Patience, asked, close_all, lent
 from relay.spark.offsets import DataLoss, Json, Span
 from relay.spark.rows import batches, in_order, without
 from relay.spark.schema import Columns, columns, parsed
@@ -106,7 +106,7 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Nothing: it lags one batch and never comes for the last, so nothing may depend on it."""
 
     def stop(self) -> None:
-        close_idle()
+        close_all()
 
     def _frontier(self) -> Frontier:
         return asked(self._options.url, self._options.connect_timeout, _now)
@@ -295,10 +295,16 @@ def _spanned(link: Link, pattern: Value, span: Span) -> Iterator[EpochChanges]:
 
 
 def _end_on_sigterm() -> None:
-    """Lets Spark's SIGTERM end the driver's reader in order, so that ``stop`` is called.
+    """Says goodbye to the daemon when Spark ends a query, which it does with SIGTERM and without ``stop``.
 
     Only the process that plans a stream comes here, and only a handler that nobody set is replaced.
     """
     ours = threading.current_thread() is threading.main_thread()
     if ours and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        signal.signal(signal.SIGTERM, _part)
+
+
+def _part(number: int, _frame: object) -> None:
+    close_all()
+    signal.signal(number, signal.SIG_DFL)  # an exception here would be reported as the query's failure
+    os.kill(os.getpid(), number)

@@ -10,7 +10,7 @@ import pytest
 
 from dataspace.errors import Broken, Refused, Unreachable
 from relay.spark import links
-from relay.spark.links import Patience, asked, close_idle, lent
+from relay.spark.links import Patience, asked, close_all, lent
 
 
 class Wire:
@@ -84,12 +84,13 @@ def test_a_forked_child_does_not_speak_over_its_parents_link(monkeypatch: pytest
     assert asked("tcp://a:1", 1.0, number) == 2
 
 
-def test_idle_links_are_closed_when_the_process_has_done() -> None:
-    with lent("tcp://a:1") as link:
+def test_all_links_are_closed_when_the_process_has_done() -> None:
+    with lent("tcp://b:1") as idle:
         pass
-    close_idle()
-    assert link.closed
-    assert asked("tcp://a:1", 1.0, number) == 2
+    with lent("tcp://a:1") as link:
+        close_all()
+        assert link.closed and idle.closed
+    assert asked("tcp://a:1", 1.0, number) == 3
 
 
 def test_a_kept_link_that_broke_is_replaced_at_once(clock: Clock) -> None:
