@@ -32,7 +32,7 @@ class SocketLink:
         connected.setblocking(False)
         if connected.family in (socket.AF_INET, socket.AF_INET6):
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            _find_dead_peers(connected)
         self._socket = connected
         self.peer = _name_of(connected)
 
@@ -72,6 +72,16 @@ class SocketLink:
         if self._socket.fileno() >= 0:
             trio.lowlevel.notify_closing(self._socket)
             self._socket.close()
+
+
+def _find_dead_peers(connected: socket.socket) -> None:
+    """Has the system ask a silent peer for a sign of life; one that has vanished is found in half a minute."""
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4)):
+        if hasattr(socket, name):  # not every system has all of them
+            connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000)
 
 
 def _name_of(connected: socket.socket) -> str:
