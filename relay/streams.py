@@ -40,7 +40,17 @@ def _number(number: int) -> bytes:
 class OutStream:
     """One opened stream: credit in totals, an observation, and perhaps an end."""
 
-    __slots__ = ("bytes", "complete", "ended", "items", "number", "observation", "sent_bytes", "sent_items", "_taken")
+    __slots__ = (
+        "bytes",
+        "complete",
+        "ended",
+        "items",
+        "number",
+        "observation",
+        "sent_bytes",
+        "sent_items",
+        "_taken",
+    )
 
     def __init__(self, number: int, items: int, size: int) -> None:
         self.number = number
