@@ -12,6 +12,7 @@ import argparse
 import signal
 import sys
 import tempfile
+from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
@@ -39,6 +40,10 @@ def main() -> int:
     except* (DataspaceError, PySparkException) as errors:
         for error in _leaves(errors):
             print(f"the demo failed: {error}", file=sys.stderr)
+    except* KeyboardInterrupt:
+        code = INTERRUPTED
+    if code == INTERRUPTED:
+        print("interrupted", file=sys.stderr)
     return code
 
 
@@ -53,9 +58,10 @@ def _demo(said: argparse.Namespace) -> int:
             _interruptible, Run(folder, daemon, months=months, file=said.file, speed=said.speed)
         )
     if outcome is None:
-        print("interrupted", file=sys.stderr)
         return INTERRUPTED
     print(summary(outcome))
+    if said.speed:
+        print(f"flight time was held to {said.speed:g} hours a second; without --speed it goes at full speed")
     return EQUAL if outcome.equal else DIFFERENT
 
 
@@ -95,18 +101,18 @@ def _claim(folder: Path, months: int) -> None:
 
 async def _interruptible(run: Run) -> Outcome | None:
     """The outcome of a run, or None when SIGINT or SIGTERM ended it."""
-    outcome: Outcome | None = None
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(_wait_interrupted, nursery.cancel_scope)
-        outcome = await run.run(Display(sys.stdout))
-        nursery.cancel_scope.cancel()
+    outcome = None
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_cancel_at, signals, nursery.cancel_scope)
+            outcome = await run.run(Display(sys.stdout))
+            nursery.cancel_scope.cancel()
     return outcome
 
 
-async def _wait_interrupted(scope: trio.CancelScope) -> None:
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async for _ in signals:
-            scope.cancel()
+async def _cancel_at(signals: AsyncIterator[int], scope: trio.CancelScope) -> None:
+    async for _ in signals:
+        scope.cancel()
 
 
 def summary(outcome: Outcome) -> str:

@@ -85,8 +85,14 @@ def warm(spark: SparkSession, url: str) -> None:
     _by_origin(spark, url, CANCELLED)
 
 
+def _activate(spark: SparkSession) -> None:
+    """Makes the session the active one of this thread, where alone Spark looks for the format of a sink."""
+    spark.createDataFrame([(0,)], "nothing int")
+
+
 def airborne(spark: SparkSession, url: str, folder: Path) -> StreamingQuery:
     """Starts the query that counts who is in the air and writes it back; goes on from its checkpoint."""
+    _activate(spark)
     step = f.when(f.col("_change_type") == "insert", 1).otherwise(-1)
     return (
         _changes(spark, url)

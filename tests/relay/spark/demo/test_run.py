@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
-PATIENCE = 180.0
+PATIENCE = 120.0
 """Seconds after which a test gives up; far above what any run takes."""
 
 ROUNDS = int(os.environ.get("TORTURE_ROUNDS", "1"))
@@ -174,7 +174,7 @@ async def test_the_replay_is_killed_and_goes_on(
 ) -> None:
     with Daemon(tmp_path) as daemon:
         async with both_queries(spark, daemon, tmp_path) as streams:
-            arguments = ("--url", daemon.url, "--file", str(three_days))
+            arguments = ("--url", daemon.url, "--file", str(three_days), "--speed", "24")
             with Program("relay.spark.demo.replay", *arguments, log=tmp_path / "replay.log") as program:
                 async with connect(daemon.url) as space:
                     async for change in space.observe("flight($carrier, $number, _, $origin, _, $scheduled)"):
