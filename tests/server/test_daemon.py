@@ -156,8 +156,9 @@ async def test_replay_and_live_join_without_gap_or_double(url: str) -> None:
             for n in range(200):
                 draft = writer.draft()
                 draft.send(Record("tick", n))
-                await writer.submit(draft)
+                ticket = await writer.submit(draft)
                 if n % 10 == 0:
+                    await ticket.wait()  # so that the epoch to begin at is there
                     nursery.start_soon(follow, n // 2)
         for after, ticks in seen.items():
             assert ticks == list(range(after, 200))
