@@ -9,14 +9,17 @@ import os
 import re
 from pathlib import Path
 
+import dataspace
 from dataspace.wire import packets as p
 from dataspace.wire.codec import pack
 from dataspace.wire.session import Role, Session
 from index.patterns import capture
 from index.values import Map, Record
 
-PAGE = Path(__file__).parents[3] / "dataspace" / "WIRE.md"
-CODE = "\n\n".join(path.read_text() for path in PAGE.parent.parent.glob("*/**/*.py") if "tests" not in path.parts)
+PAGE = Path(dataspace.__file__).with_name("WIRE.md")
+CODE = "\n\n".join(
+    path.read_text() for path in PAGE.parent.parent.glob("*/**/*.py") if "tests" not in path.parts
+)
 
 ALICE = Record("present", "Alice")
 TIME = 1_767_225_600_000_000
@@ -67,9 +70,7 @@ def test_the_recorded_session_is_what_the_code_says() -> None:
 def test_the_table_of_packets_is_that_of_the_code() -> None:
     rows = re.findall(r"^\| (\d+) \| (\w+) \| ([\w, ]+) \| (client|daemon|both) \|$", PAGE.read_text(), re.M)
     told = {int(number): (name, fields) for number, name, fields, _ in rows}
-    assert told == {
-        number: (kind.__name__, ", ".join(kind._fields)) for number, (kind, _) in p.TABLE.items()
-    }
+    assert told == {number: (kind.__name__, ", ".join(kind._fields)) for number, (kind, _) in p.TABLE.items()}
 
 
 def test_every_code_that_is_used_is_described() -> None:
