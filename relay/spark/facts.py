@@ -189,7 +189,7 @@ def _converter(field: StructField) -> Convert:
     """What makes the values of a column; ``UsageError`` for a type that has no value form."""
     each = _from_json if is_json(field) else _value_of(field.name, field.dataType)
     if each is None:
-        return lambda column: column.to_pylist()  # type: ignore[no-any-return]  # plain atoms, as they are
+        return lambda column: column.to_pylist()
     return lambda column: [None if item is None else each(item) for item in column.to_pylist()]
 
 

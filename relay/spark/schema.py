@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -36,8 +36,8 @@ from pyspark.sql.types import (
 
 from dataspace.errors import UsageError
 from index.jsons import to_json
+from index.patterns import capture_names, skeleton
 from index.text import ParseError, parse_pattern
-from index.values import Map, Record
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -228,33 +228,12 @@ def _unfit(field: StructField, kind: str | None) -> str:
 
 
 def capture_classes(pattern: Value) -> list[tuple[str, str | None]]:
-    """Name and atom class of each capture of a pattern, outer before inner; O(size).
+    """Name and class of each capture of a pattern, outer before inner; O(size).
 
     >>> capture_classes(parse_pattern("at($who:str, $p(point($, _)))"))
     [('who', 'str'), ('p', None), ('2', None)]
     """
-    found: dict[str, str | None] = {}
-    for at, (name, kind) in enumerate(_walk(pattern, set())):
-        found[str(at) if name is None else name] = kind
-    return list(found.items())
-
-
-def _walk(pattern: Value, named: set[str]) -> Iterator[tuple[str | None, str | None]]:
-    match pattern:
-        case Record(label="$", fields=(None | str() as name, None | str() as kind, inner)):
-            if name not in named:
-                yield name, kind
-            if name is not None:
-                named.add(name)
-            yield from _walk(inner, named)
-        case Record(label="lit"):
-            return
-        case Record(fields=parts):
-            for part in parts:
-                yield from _walk(part, named)
-        case tuple():
-            for part in pattern:
-                yield from _walk(part, named)
-        case Map():
-            for _, part in pattern.pairs():
-                yield from _walk(part, named)
+    form = skeleton(pattern)
+    classes = {check.path: str(check.argument) for check in form.checks if check.kind == "class"}
+    names = capture_names(pattern)
+    return [(name, classes.get(path)) for name, path in zip(names, form.captures, strict=True)]
