@@ -75,7 +75,7 @@ class SocketLink:
 
 
 def _find_dead_peers(connected: socket.socket) -> None:
-    """Has the system ask a silent peer for a sign of life; one that has vanished is found in half a minute."""
+    """Has the system ask a silent peer for a sign of life: one that has vanished is found in 30 s."""
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4)):
         if hasattr(socket, name):  # not every system has all of them

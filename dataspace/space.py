@@ -21,6 +21,7 @@ from dataspace.errors import ProtocolError, Refused, UsageError
 from dataspace.interests import Interest, Observer
 from dataspace.wire.packets import ASSERT, REPLACE, RETRACT, SEND, Action
 from index.patterns import skeleton
+from index.text import unparse
 from index.trie import Index
 from index.values import Value, key
 
@@ -217,7 +218,8 @@ class Space:
 
     def _claim(self, claims: dict[int, Value], handle: int, value: Value, draft: _Draft) -> None:
         if handle in claims:
-            raise Refused("handle-in-use", f"handle {handle} stands for {claims[handle]!r:.80} already")
+            fact = unparse(claims[handle])
+            raise Refused("handle-in-use", f"handle {handle} stands for {fact:.80} already")
         claims[handle] = value
         draft.added.append(value)
         draft.asserted.append((handle, value))

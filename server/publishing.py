@@ -16,6 +16,7 @@ from dataspace.errors import Refused
 from dataspace.space import Space
 from dataspace.wire.codec import pack, unpack_own
 from dataspace.wire.packets import ASSERT, RETRACT, SEND, Action
+from index.text import unparse
 from index.values import Value, key
 from relay.faults import reach
 
@@ -101,7 +102,7 @@ def actions_for(
         elif verb == "retract":
             held = handles.get(key(value))
             if not held:
-                raise Refused("not-asserted", f"{owner} does not assert {value!r:.80}")
+                raise Refused("not-asserted", f"{owner} does not assert {unparse(value):.80}")
             actions.append((RETRACT, held.pop(0)))
         else:
             actions.append((SEND, value))

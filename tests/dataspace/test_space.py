@@ -1,0 +1,155 @@
+"""A space agrees with a bag of claims: observers hear exactly its transitions, refusals change nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dataspace.changes import Changes
+from dataspace.epochs import Epoch
+from dataspace.errors import ProtocolError, Refused, UsageError
+from dataspace.space import Space
+from dataspace.wire.packets import ASSERT, REPLACE, RETRACT, SEND, Action
+from index.patterns import capture, matcher
+from index.values import Record, Value, key
+
+OWNERS = ("session:1", "session:2", "durable:a")
+facts = st.builds(
+    lambda label, field: Record(label, field),
+    st.sampled_from(["p", "q"]),
+    st.sampled_from([1, True, 1.0, "1", None]),
+)
+handles = st.integers(1, 4)
+actions: st.SearchStrategy[Action] = st.one_of(
+    st.tuples(st.just(ASSERT), handles, facts),
+    st.tuples(st.just(RETRACT), handles),
+    st.tuples(st.just(SEND), facts),
+    st.tuples(st.just(REPLACE), handles, handles, facts),
+)
+turns = st.lists(st.tuples(st.sampled_from(OWNERS), st.lists(actions, max_size=4)), max_size=12)
+PATTERNS: tuple[Value, ...] = (capture(), Record("p", capture()), Record("q", Record("_")), Record("p", 1))
+
+
+class _Ear:
+    def __init__(self) -> None:
+        self.heard: list[Changes] = []
+
+    def offer(self, changes: Changes) -> None:
+        self.heard.append(changes)
+
+
+def _applied(model: dict[str, dict[int, Value]], owner: str, turn: list[Action]) -> bool:
+    """The turn done to plain dicts: False if it must be refused."""
+    claims = dict(model.get(owner, {}))
+    for action in turn:
+        verb, at = action[0], action[1]
+        if verb in (ASSERT, REPLACE):
+            new = action[1] if verb == ASSERT else action[2]
+            if new in claims:
+                return False
+            claims[new] = action[-1]  # type: ignore[index]  # a handle
+        if verb in (RETRACT, REPLACE):
+            if at not in claims:
+                return False
+            del claims[at]  # type: ignore[arg-type]  # a handle
+    model[owner] = claims
+    return True
+
+
+def _bag(model: dict[str, dict[int, Value]]) -> Counter[object]:
+    return Counter(key(value) for claims in model.values() for value in claims.values())
+
+
+@given(turns)
+def test_a_space_is_a_bag_of_claims(turns: list[tuple[str, list[Action]]]) -> None:
+    space, model = Space("main"), dict[str, dict[int, Value]]()
+    ears = {key(pattern): _Ear() for pattern in PATTERNS}
+    for pattern in PATTERNS:
+        space.observe(pattern, ears[key(pattern)])
+    for now, (owner, turn) in enumerate(turns):
+        before, number = _bag(model), space.epoch
+        accepted = _applied(model, owner, turn)
+        try:
+            epoch: Epoch | None = space.commit(owner, turn, now)
+        except Refused:
+            epoch = None
+        assert (epoch is not None) == accepted
+        after = _bag(model)
+        came, went = set(after) - set(before), set(before) - set(after)
+        if epoch is None:
+            assert (space.epoch, before) == (number, after)
+        else:
+            assert {key(value) for value in epoch.added} == came
+            assert {key(value) for value in epoch.removed} == went
+            assert epoch.silent == (not came and not went and not epoch.messages)
+            assert epoch.number == number + (not epoch.silent)
+        assert {owner: dict(space.claims(owner)) for owner in OWNERS} == {
+            owner: model.get(owner, {}) for owner in OWNERS
+        }
+        space.index.check()
+    _check_heard(space, ears)
+
+
+def _check_heard(space: Space, ears: dict[object, _Ear]) -> None:
+    """Applied one after the other, what each observer heard is what matches now."""
+    for pattern in PATTERNS:
+        seen: set[object] = set()
+        newest = 0
+        for changes in ears[key(pattern)].heard:
+            assert changes.number > newest
+            newest = changes.number
+            for row in changes.added:
+                assert key(row) not in seen
+                seen.add(key(row))
+            for row in changes.removed:
+                seen.remove(key(row))
+        match = matcher(pattern)
+        rows = [match(value) for value in space.index.values()]
+        assert seen == {key(row) for row in rows if row is not None}
+
+
+@given(turns)
+def test_a_restored_space_goes_on_as_if_nothing_had_been(turns: list[tuple[str, list[Action]]]) -> None:
+    space = Space("main")
+    for now, (owner, turn) in enumerate(turns):
+        try:
+            space.commit(owner, turn, now)
+        except Refused:
+            pass
+    again = Space("main")
+    again.restore(space.all_claims(), space.epoch, space.time)
+    again.index.check()
+    ended = [each.end(OWNERS, 1000) for each in (space, again)]
+    assert ended[0] == ended[1]
+    assert len(space.index) == len(again.index) == 0
+
+
+def test_time_never_goes_back() -> None:
+    space = Space("main")
+    times = [space.commit("me", [(SEND, 1)], now).time for now in (5, 3, 9)]
+    assert times == [5, 5, 9]
+
+
+@pytest.mark.parametrize("action", [(), (9,), (ASSERT, 1), (ASSERT, "1", 2), (True, 1, 2), (SEND,), ("x", 1)])
+def test_what_is_no_action_breaks_the_protocol_and_changes_nothing(action: Action) -> None:
+    space = Space("main")
+    with pytest.raises(ProtocolError, match=r"no action|a handle is"):
+        space.commit("me", [(ASSERT, 1, "x"), action], 0)
+    assert (space.epoch, len(space.index), space.owners()) == (0, 0, [])
+
+
+def test_only_an_empty_space_is_restored() -> None:
+    space = Space("main")
+    space.commit("me", [(ASSERT, 1, "x")], 0)
+    with pytest.raises(UsageError, match="is not empty"):
+        space.restore({}, 0, 0)
+
+
+def test_a_set_that_is_replaced_keeps_what_stays() -> None:
+    space = Space("main")
+    space.commit("me", [(ASSERT, 1, "a"), (ASSERT, 2, "b")], 0)
+    plan = space.replace_all("me", ["b", "c", "c"], 10)
+    assert sorted(plan, key=repr) == [(ASSERT, 10, "c"), (RETRACT, 1)]
