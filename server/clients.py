@@ -5,58 +5,93 @@ cannot know whether the turn took effect, and sends it again; the answer must th
 nothing may happen twice.  The newest number of each identity is in the log; the epochs of the last few
 turns are kept here as well, so that a whole window of them can be answered.
 
-Always: a turn is applied only if its number is higher than any before it from the same identity.
+Identities that begin with ``~`` are *passing*: chosen at random by somebody who will come back after a
+broken connection, but never after a restart.  Of those that are not connected only the latest are kept.
+
+Always: a turn is applied only if its number is higher than any before it from the same identity; memory
+is bounded by the identities that are not passing, plus those limits.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import MutableMapping
 from typing import Final
 
 WINDOW: Final = 4096
-"""Turns of one identity whose epochs are remembered."""
+"""Turns of one identity whose epochs are remembered, at least; at most twice as many, 8 bytes each."""
+
+PASSED: Final = 1024
+"""Passing identities that are remembered after their connection has ended."""
+
+PASSING: Final = "~"
 
 
 class Client:
     """One identity: its newest turn, and the epochs of the latest ones."""
 
-    __slots__ = ("epochs", "name", "sequence")
+    __slots__ = ("_epochs", "_first", "name", "sequence")
 
     def __init__(self, name: str, sequence: int = 0, epoch: int = 0) -> None:
         self.name = name
         self.sequence = sequence
-        self.epochs: OrderedDict[int, int] = OrderedDict()
-        if sequence:
-            self.epochs[sequence] = epoch
+        self._first = sequence
+        self._epochs = array("q", [epoch] if sequence else [])
 
     def applied(self, sequence: int, epoch: int) -> None:
-        """Notes that a turn has become an epoch; O(1)."""
+        """Notes that a turn has become an epoch; O(1) amortised."""
+        skipped = sequence - self.sequence - 1
+        if skipped > WINDOW or not self._epochs:
+            self._first, self._epochs = sequence, array("q")
+        else:
+            self._epochs.extend([0] * skipped)
+        self._epochs.append(epoch)
         self.sequence = sequence
-        self.epochs[sequence] = epoch
-        if len(self.epochs) > WINDOW:
-            self.epochs.popitem(last=False)
+        if len(self._epochs) > 2 * WINDOW:
+            del self._epochs[:WINDOW]
+            self._first += WINDOW
+
+    def epoch_of(self, sequence: int) -> int | None:
+        """The epoch that a turn became, if it is among the latest; None for one that was refused, too."""
+        at = sequence - self._first
+        return (self._epochs[at] or None) if 0 <= at < len(self._epochs) else None
 
 
 class Clients:
-    """Every identity that the daemon knows, from the log and since."""
+    """Every identity that the daemon knows; ``logged`` is the log's own table, kept in step."""
 
-    __slots__ = ("_known",)
+    __slots__ = ("_known", "_logged", "_passed")
 
-    def __init__(self, logged: Mapping[str, tuple[int, int]]) -> None:
+    def __init__(self, logged: MutableMapping[str, tuple[int, int]]) -> None:
         self._known = {name: Client(name, sequence, epoch) for name, (sequence, epoch) in logged.items()}
+        self._logged = logged
+        self._passed: OrderedDict[str, None] = OrderedDict(
+            (name, None) for name in logged if name.startswith(PASSING)
+        )
+        self._forget_passed()
 
     def __len__(self) -> int:
         return len(self._known)
 
     def get(self, name: str) -> Client:
-        """The identity of this name, new if it was never seen."""
+        """The identity of this name, new if it was never seen (or is forgotten)."""
+        self._passed.pop(name, None)
         client = self._known.get(name)
         if client is None:
             client = self._known[name] = Client(name)
         return client
 
-    def forget_unused(self, client: Client) -> None:
-        """Drops an identity that never sent a turn, so that mere visitors leave nothing behind."""
+    def left(self, client: Client) -> None:
+        """A connection of this identity has ended."""
         if not client.sequence:
             self._known.pop(client.name, None)
+        elif client.name.startswith(PASSING):
+            self._passed[client.name] = None
+            self._forget_passed()
+
+    def _forget_passed(self) -> None:
+        while len(self._passed) > PASSED:
+            name, _ = self._passed.popitem(last=False)
+            self._known.pop(name, None)
+            self._logged.pop(name, None)

@@ -236,7 +236,7 @@ class Connection:
     async def _accept_again(self, sequence: int) -> None:
         """Answers a turn that was applied before with its old epoch, once that is on disk."""
         assert self.client is not None  # as in _turn
-        epoch = self.client.epochs.get(sequence)
+        epoch = self.client.epoch_of(sequence)
         if epoch is None:
             epoch = await self.daemon.find_turn(self.client.name, sequence)
         if epoch is None:

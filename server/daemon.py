@@ -68,7 +68,7 @@ class Daemon:
     def _recover(self) -> None:
         """Puts back what the log holds; whoever did not survive is seen to go, in one epoch."""
         state = self.log.recover()
-        self.clients = Clients(state.clients)
+        self.clients = Clients(self.log.clients)
         self.space.restore(state.owners, state.epoch, state.time)
         self.space.epoch = max(self.space.epoch, self.log.next_epoch - 1)
         self.incarnation = self.space.epoch
@@ -148,7 +148,7 @@ class Daemon:
         client = connection.client
         if client is not None and self.by_client.get(client.name) is connection:
             del self.by_client[client.name]
-            self.clients.forget_unused(client)
+            self.clients.left(client)
 
     def left(self, connection: Connection, reason: str) -> None:
         """A connection is over."""

@@ -67,7 +67,7 @@ async def _published(daemon: Daemon, client: str, sequence: int) -> int | None:
     known = daemon.clients.get(client)
     if sequence > known.sequence:
         return None
-    epoch = known.epochs.get(sequence) or await daemon.find_turn(client, sequence)
+    epoch = known.epoch_of(sequence) or await daemon.find_turn(client, sequence)
     if epoch is None:
         raise Refused("old-sequence", f"batch {sequence} of {client} is not known any more")
     return epoch

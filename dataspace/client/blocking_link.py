@@ -65,7 +65,7 @@ class Link:
                 f"dataspace serve --listen {address.listen}"
             ) from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._send(p.Hello(p.VERSION, uuid.uuid4().hex, name, Map()))
+        self._send(p.Hello(p.VERSION, f"~{uuid.uuid4().hex}", name, Map()))
         welcome, _ = self._receive()
         if not isinstance(welcome, p.Welcome):
             raise self._wrong(welcome)

@@ -507,7 +507,7 @@ async def connect(
     ``client`` is the identity that turns are numbered by: the owner's name if there is one, else random.
     Raises ``Unreachable`` if nobody answers, ``ProtocolError`` if the daemon will not talk.
     """
-    identity = client or (f"owner:{owner}" if owner else uuid.uuid4().hex)
+    identity = client or (f"owner:{owner}" if owner else f"~{uuid.uuid4().hex}")
     remote = RemoteSpace(
         parse_url(url or default_url()), name=name, client=identity, owner=owner, space=space
     )
