@@ -13,7 +13,9 @@ from typing import Final, TextIO
 
 from relay.spark.demo.check import spelled
 
-_BAR: Final = 40
+_BAR: Final = 32
+"""Characters of a full bar; every line fits a terminal of eighty."""
+
 _PLAIN_EVERY: Final = 5.0
 """Seconds between two lines where there is no terminal."""
 
@@ -72,14 +74,11 @@ class Display:
 
 
 def lines(progress: Progress) -> list[str]:
-    """What a terminal shows: the airports with a bar each, then replay, Spark and daemon."""
+    """What a terminal shows: the airports with a mark for every two, then replay, Spark and daemon."""
     at = f"{progress.at:%a %d %b %Y %H:%M} UTC" if progress.at else "waiting for the first flight"
     return [
         f"  in the air, as Spark last wrote it back          {at}",
-        *(
-            f"    {origin}  {n:3d}  {'▪' * min(n, _BAR * 2)}"
-            for origin, n in sorted(progress.airborne.items())
-        ),
+        *(f"    {origin}  {n:3d}  {'▪' * (n // 2)}" for origin, n in sorted(progress.airborne.items())),
         f"  replayed {_share(progress.replayed, progress.changes)}",
         f"  counted  {_share(progress.counted, progress.rows)}   daemon {progress.memory >> 20} MB",
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from datetime import UTC, datetime
 
 from relay.spark.demo.display import Display, Progress, lines
 
@@ -42,3 +43,16 @@ def test_a_pipe_gets_a_line_every_few_seconds_and_no_control_characters() -> Non
         "replayed 100 %, counted 100 %, in the air: nobody yet",
     ]
     assert "\x1b" not in out.getvalue()
+
+
+def test_every_line_fits_a_terminal_of_eighty() -> None:
+    full = Progress(
+        changes=664_122,
+        rows=654_692,
+        replayed=664_122,
+        counted=654_692,
+        at=datetime(2013, 12, 31, tzinfo=UTC),
+        memory=400 << 20,
+        airborne={"EWR": 88},
+    )
+    assert max(len(line) for line in lines(full)) < 80
