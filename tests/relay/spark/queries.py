@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-PATIENCE = 90.0
+PATIENCE = 180.0
 """Seconds after which a test gives up; far above what any step takes."""
 
 Row = tuple[object, ...]

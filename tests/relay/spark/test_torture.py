@@ -11,10 +11,13 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 import pytest
 
 from tests.relay.spark.daemons import Daemon
+from tests.relay.spark.queries import PATIENCE
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.torture]
 
@@ -77,43 +80,57 @@ class Flow:
         os.killpg(self.process.pid, signal.SIGKILL)
 
     def end(self) -> int:
-        code = self.process.wait(180)
-        self._reader.join(30)
+        return self.process.wait(PATIENCE)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        if self.process.poll() is None:
+            self.kill()
+            self.process.wait(PATIENCE)
+        self._reader.join(PATIENCE)
         assert self.process.stderr is not None
         self.process.stderr.close()
-        return code
 
     def struck(self, point: str) -> bool:
         return f"fault reached: {point}\n" in self.said
 
 
+def finish(daemon: Daemon, checkpoints: Path) -> None:
+    """Lets the flow catch up undisturbed."""
+    with Flow(daemon, checkpoints) as last:
+        code = last.end()
+    assert code == 0, "".join(last.said)[-2000:]
+
+
 def test_a_query_killed_at_each_point_and_started_again_does_everything_once(
     own_daemon: Daemon, tmp_path: Path
 ) -> None:
-    world = World(own_daemon, seed=1)
+    world, checkpoints = World(own_daemon, seed=1), tmp_path / "checkpoints"
     for point in POINTS:
         world.turns(4)
-        flow = Flow(own_daemon, tmp_path / "checkpoints", fault=f"{point}:{world.random.randint(1, 2)}")
-        flow.end()
+        with Flow(own_daemon, checkpoints, fault=f"{point}:{world.random.randint(1, 2)}") as flow:
+            flow.end()
         assert flow.struck(point), f"{point} was not reached: {''.join(flow.said)[-2000:]}"
-    last = Flow(own_daemon, tmp_path / "checkpoints")
-    assert last.end() == 0, "".join(last.said)[-2000:]
+    finish(own_daemon, checkpoints)
     world.check()
 
 
 @pytest.mark.parametrize("seed", range(1, 1 + ROUNDS))
 def test_query_and_daemon_killed_at_any_moment(own_daemon: Daemon, tmp_path: Path, seed: int) -> None:
-    world = World(own_daemon, seed)
+    world, checkpoints = World(own_daemon, seed), tmp_path / "checkpoints"
     for _ in range(3):
         world.turns(6)
-        flow = Flow(own_daemon, tmp_path / "checkpoints")
-        time.sleep(world.random.uniform(4, 14))
-        if world.random.random() < 0.5:
-            own_daemon.kill()
-            own_daemon.start()
-        else:
-            flow.kill()
-        flow.end()
-    last = Flow(own_daemon, tmp_path / "checkpoints")
-    assert last.end() == 0, "".join(last.said)[-2000:]
+        with Flow(own_daemon, checkpoints) as flow:
+            time.sleep(world.random.uniform(4, 14))
+            if world.random.random() < 0.5:
+                own_daemon.kill()
+                own_daemon.start()
+            else:
+                flow.kill()
+            flow.end()
+    finish(own_daemon, checkpoints)
     world.check()
