@@ -58,12 +58,13 @@ def session(folder: Path) -> SparkSession:
         return register(configure(builder).getOrCreate())
 
 
-def stop(spark: SparkSession) -> None:
-    """Stops Spark, with the queries that still run."""
-    try:
-        spark.stop()
-    except (OSError, Py4JError):
-        pass  # its JVM went first, as when a signal reached every process of the terminal
+def stop(stopped: SparkSession | StreamingQuery, folder: Path) -> None:
+    """Stops Spark or a query; what Spark has to say about tasks that are cut short goes to its log."""
+    with _stderr_into(folder / "spark.log"):
+        try:
+            stopped.stop()
+        except (OSError, Py4JError):
+            pass  # its JVM went first, as when a signal reached every process of the terminal
 
 
 @contextmanager
@@ -78,11 +79,6 @@ def _stderr_into(log: Path) -> Iterator[None]:
     finally:
         os.dup2(before, 2)
         os.close(before)
-
-
-def warm(spark: SparkSession, url: str) -> None:
-    """Reads nothing once, so that the first batch does not wait for Spark's workers to start."""
-    _by_origin(spark, url, CANCELLED)
 
 
 def _activate(spark: SparkSession) -> None:

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from dataspace.client.space import connect
 from dataspace.errors import DataspaceError
-from index.values import Value
+from index.values import Record, Value
 from relay.spark.demo import queries
 from relay.spark.demo.check import Line, compared
 from relay.spark.demo.display import Display, Progress
@@ -95,12 +95,13 @@ class Run:
             display.note("starting Spark")
             async with self._spark() as spark:
                 streams = await _in_thread(self._start_queries, spark)
+                await self._warm(streams)
                 nursery.start_soon(self._observe)
                 nursery.start_soon(self._show, display)
                 sent, replay_seconds, seconds = await self._follow(streams)
                 airborne = await self._airborne()
                 for stream in streams:
-                    await _in_thread(stream.query.stop)
+                    await _in_thread(queries.stop, stream.query, self.folder)
                 found = await _in_thread(queries.figures, spark, self.daemon.url, self.folder, airborne)
             nursery.cancel_scope.cancel()
         display.end(self.progress)
@@ -120,13 +121,23 @@ class Run:
             yield spark
         finally:
             with trio.CancelScope(shield=True):
-                await _in_thread(queries.stop, spark)
+                await _in_thread(queries.stop, spark, self.folder)
 
     def _start_queries(self, spark: SparkSession) -> list[Watched]:
-        queries.warm(spark, self.daemon.url)
         return [
             Watched(start(spark, self.daemon.url, self.folder)) for start in (queries.airborne, queries.kept)
         ]
+
+    async def _warm(self, streams: list[Watched]) -> None:
+        """Sends a message and waits until both queries have run a batch over it.
+
+        An epoch without flights takes Spark through all that a batch needs, most of it for the first time.
+        """
+        async with connect(self.daemon.url, name="demo") as space:
+            epoch = await space.send(Record("demo", "begins"))
+        while min(stream.epoch for stream in streams) < epoch:
+            await trio.sleep(_LOOK_EVERY)
+            await _in_thread(self._look, streams)
 
     async def _follow(self, streams: list[Watched]) -> tuple[int, float, float]:
         """Replays until both queries have counted all; changes sent, and the seconds of both."""
