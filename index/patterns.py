@@ -19,6 +19,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from datetime import datetime
+from operator import itemgetter
 from typing import Final, TypeAlias
 
 from index.errors import UsageError
@@ -326,7 +327,10 @@ def _in_order(pattern: Map) -> list[tuple[Value, Pattern]]:
 # -- matching one value -------------------------------------------------------------------------------
 
 
-def matcher(pattern: Pattern) -> Callable[[Value], tuple[Value, ...] | None]:
+Matcher: TypeAlias = Callable[[Value], tuple[Value, ...] | None]
+
+
+def matcher(pattern: Pattern) -> Matcher:
     """A function that gives a value's captures, or None if the pattern does not match it.
 
     >>> matcher(Record("says", capture("who"), DISCARD))(Record("says", "Alice", 1))
@@ -335,13 +339,16 @@ def matcher(pattern: Pattern) -> Callable[[Value], tuple[Value, ...] | None]:
     Raises ``UsageError`` for no pattern.  Each call is O(positions of the pattern).
     """
     form = skeleton(pattern)
+    return _flat_matcher(form) if _is_flat(form) else _general_matcher(form)
+
+
+def _general_matcher(form: Skeleton) -> Matcher:
     shape, checks, captures = form.shape, form.checks, form.captures
     constants = [(path, key(value)) for path, value in form.constants]
-    flat = _flat_captures(form)
 
     def match(value: Value) -> tuple[Value, ...] | None:
         for path, of_class in shape:
-            part = project(value, path) if path else value
+            part = project(value, path)
             if class_of(part) != of_class:  # type: ignore[arg-type]  # MISSING has no class
                 return None
         for path, wanted in constants:
@@ -351,17 +358,50 @@ def matcher(pattern: Pattern) -> Callable[[Value], tuple[Value, ...] | None]:
         for check in checks:
             if not check.holds(value):
                 return None
-        if flat is not None:
-            fields = value.fields  # type: ignore[union-attr]  # a record, by its shape
-            return tuple([fields[at] for at in flat]) if len(fields) > max(flat) else None
         found = tuple([project(value, path) for path in captures])
         return None if any(part is MISSING for part in found) else found  # type: ignore[return-value]
 
     return match
 
 
-def _flat_captures(form: Skeleton) -> list[int] | None:
-    """The captured fields, where all captures are fields of the record itself."""
-    steps = [path[0] for path in form.captures if len(path) == 1 and path[0].__class__ is int]
-    flat = bool(form.shape) and form.shape[0][1] not in (SEQUENCE, MAPPING) and form.shape[0][0] == ()
-    return steps if flat and steps and len(steps) == len(form.captures) else None
+def _is_flat(form: Skeleton) -> bool:
+    """Whether a pattern is a record labelled by text that speaks of its own fields only, as most are."""
+    if len(form.shape) != 1 or form.shape[0][1].__class__ is not str:
+        return False
+    places = [path for path, _ in form.constants] + [check.path for check in form.checks] + [*form.captures]
+    kinds = all(check.kind in ("has", "class") for check in form.checks)
+    return kinds and all(len(path) == 1 for path in places)
+
+
+def _flat_matcher(form: Skeleton) -> Matcher:
+    """The same as ``_general_matcher`` for flat patterns, several times as fast."""
+    label = form.shape[0][1]
+    constants = [(path[0], key(value)) for path, value in form.constants]
+    classes = [
+        (check.path[0], ATOM_CLASSES[check.argument])  # type: ignore[index]  # a name, by discard
+        for check in form.checks
+        if check.kind == "class"
+    ]
+    captures: list[int] = [path[0] for path in form.captures]  # type: ignore[misc]  # fields, as it is flat
+    places = [*captures, *(path[0] for path, _ in form.constants), *(check.path[0] for check in form.checks)]
+    needed = 1 + max(places, default=-1)  # type: ignore[operator]  # as above
+    pick = itemgetter(*captures) if len(captures) > 1 else None
+    only = captures[0] if len(captures) == 1 else None
+
+    def match(value: Value) -> tuple[Value, ...] | None:
+        if value.__class__ is not Record or value.label != label or value.label.__class__ is not str:
+            return None
+        fields = value.fields
+        if len(fields) < needed:
+            return None
+        for at, wanted in constants:
+            if key(fields[at]) != wanted:  # type: ignore[index]  # as above
+                return None
+        for at, of_class in classes:
+            if fields[at].__class__ is not of_class:  # type: ignore[index]  # as above
+                return None
+        if pick is not None:
+            return pick(fields)  # type: ignore[no-any-return]  # a tuple of several
+        return () if only is None else (fields[only],)
+
+    return match
