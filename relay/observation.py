@@ -178,7 +178,7 @@ class Observation:
         return ObservationStatistics(self._size, self._taken, self._conflated, self.failure is not None)
 
     def _conflate(self, changes: Changes) -> None:
-        """Folds all that waits into one difference, but for a snapshot and an epoch that has begun to leave."""
+        """Folds all that waits, but for a snapshot and an epoch that has begun to leave."""
         begun: list[Changes] = []
         if self._begun or self._waiting[0].snapshot:
             while self._waiting:
