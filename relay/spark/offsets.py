@@ -15,9 +15,10 @@ Always: the same offset is the same text; a batch is whole epochs, after its sta
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from dataspace.errors import DataspaceError
 from relay.spark.options import Start
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from dataspace.client.blocking_link import Frontier
 
 Json: TypeAlias = dict[str, object]
+
+log: Final = logging.getLogger("dataspace.spark")
 
 
 class DataLoss(DataspaceError):
@@ -174,6 +177,13 @@ def missing(span: Span, space: str, now: Frontier) -> str | None:
     if span.after < now.oldest - 1:
         return f"epochs {span.after + 1} to {now.oldest - 1} are gone, the oldest retained is {now.oldest}"
     return None
+
+
+def tolerate(loss: str, *, fail: bool) -> None:
+    """Logs a loss, or raises ``DataLoss`` where it is to fail the query."""
+    if fail:
+        raise DataLoss(f"{loss} (failOnDataLoss=false goes on with what there is)")
+    log.warning("%s; going on with what there is, as failOnDataLoss=false asks", loss)
 
 
 def anew(here: Offset, now: Frontier) -> Offset:

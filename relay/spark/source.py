@@ -1,6 +1,6 @@
 """The source: what Spark's planner, driver and executors ask, and what a dataspace answers.
 
-The driver keeps the place (``offsets``), the executors read the rows (``rows``) straight from the daemon
+The driver keeps the place (``offsets``), the executors read the rows (``reading``) straight from the daemon
 over links that outlive their tasks (``links``).  This file is the meeting of the three with Spark's data
 source protocol, whose surprises are listed in SPARK.md.
 
@@ -11,14 +11,11 @@ is away for less than ``connectTimeout`` delays a query and does not fail it.
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -28,23 +25,19 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from dataspace.errors import Refused, UsageError
+from dataspace.errors import UsageError
 from relay.spark import offsets
-from relay.spark.links import AWAY, Patience, asked, close_all, lent
-from relay.spark.offsets import DataLoss, Json, Span
-from relay.spark.rows import batches, in_order, without
-from relay.spark.schema import Columns, columns, parsed
+from relay.spark.links import asked, close_all
+from relay.spark.offsets import Json, Span
+from relay.spark.reading import Task, rows
+from relay.spark.schema import columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
     from dataspace.client.blocking_link import Frontier, Link
-    from dataspace.client.changes import EpochChanges
-    from index.values import Value
     from relay.spark.options import ReadOptions, StreamOptions
-
-log: Final = logging.getLogger("dataspace.spark")
 
 
 class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -81,7 +74,7 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._newest = offsets.Offset(now.epoch, now.space).json()
         loss = offsets.lost(here, now)
         if loss is not None:
-            _tolerate(loss, self._options)
+            offsets.tolerate(loss, fail=self._options.fail_on_loss)
             here = offsets.anew(here, now)
         end = offsets.following(here, now, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
         return start if end.json() == start else end.json()
@@ -159,7 +152,7 @@ def _partitions(
     left: Span | None = span
     loss = offsets.missing(span, space, now)
     if loss is not None:
-        _tolerate(loss, options)
+        offsets.tolerate(loss, fail=options.fail_on_loss)
         left = offsets.remaining(span, space, now)
     return [] if left is None or left.empty else [SpanPartition(left, space)]
 
@@ -183,115 +176,6 @@ def _range(options: ReadOptions, now: Frontier) -> Span:
     if first > last + 1:
         raise UsageError(f"startingEpoch {first} is after endingEpoch {last}")
     return Span(first - 1, last)
-
-
-def _tolerate(loss: str, options: StreamOptions | ReadOptions) -> None:
-    if options.fail_on_loss:
-        raise DataLoss(f"{loss} (failOnDataLoss=false goes on with what there is)")
-    log.warning("%s; going on with what there is, as failOnDataLoss=false asks", loss)
-
-
-# -- reading, on an executor --------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """What one task reads, and how patiently."""
-
-    options: StreamOptions | ReadOptions
-    columns: Columns
-    span: Span
-    space: str
-
-
-def rows(task: Task) -> Iterator[pa.RecordBatch]:
-    """The rows of a task: the state first, if it begins with one, then the changes.
-
-    Raises ``DataLoss`` when they are gone, ``Misfit`` for a value that its column cannot hold, and
-    ``Unreachable`` after ``connectTimeout`` without a daemon.
-    """
-    options, columns = task.options, task.columns
-    if task.span.as_of is not None:
-        state = asked(options.url, options.connect_timeout, partial(_state, task=task))
-        yield from in_order(state, columns, options.batch_rows)
-        task = replace(task, span=Span(task.span.after, task.span.upto))
-    if not task.span.empty:
-        yield from batches(changes(task), columns, options.batch_rows)
-
-
-def _state(link: Link, task: Task) -> list[pa.RecordBatch]:
-    """The whole state with which a task begins: it is read again from its start where the link breaks."""
-    alone = replace(task.span, upto=task.span.after)
-    return list(batches(_asked_for(link, task, alone), task.columns, task.options.batch_rows))
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """How far a task has come: what is left to read, and how many rows of its first epoch it has had."""
-
-    left: Span
-    epoch: int = -1
-    rows: int = 0
-
-    def after(self, part: EpochChanges) -> _Place:
-        """The place once a part has been passed on; where a new epoch begins, the one before was whole."""
-        if part.number == self.epoch:
-            return replace(self, rows=self.rows + len(part))
-        left = self.left if self.epoch < 0 else replace(self.left, after=self.epoch)
-        return _Place(left, part.number, len(part))
-
-
-def changes(task: Task) -> Iterator[EpochChanges]:
-    """All parts of a task's epochs, once each, however often the link breaks in between."""
-    place = _Place(task.span)
-    patience = Patience(task.options.connect_timeout)
-    while True:
-        try:
-            with lent(task.options.url) as link:
-                for part in _rest(link, task, place):
-                    patience.answered()
-                    place = place.after(part)
-                    yield part
-            return
-        except AWAY as error:
-            patience.spent(error)
-
-
-def _rest(link: Link, task: Task, place: _Place) -> Iterator[EpochChanges]:
-    """What is left of a task, over one link: the rows of a half-read epoch are not passed on twice."""
-    had = place.rows
-    for part in _asked_for(link, task, place.left):
-        had = had if part.number == place.epoch else 0
-        skipped = min(had, len(part))
-        had -= skipped
-        if skipped < len(part):
-            yield without(part, skipped) if skipped else part
-
-
-def _asked_for(link: Link, task: Task, span: Span) -> Iterator[EpochChanges]:
-    pattern = parsed(task.options.pattern)
-    try:
-        _check_space(link, task)
-        yield from _spanned(link, pattern, span)
-    except Refused as refusal:
-        if refusal.code not in ("epoch-gone", "epoch-ahead"):
-            raise
-        _tolerate(refusal.text, task.options)
-        left = offsets.remaining(span, task.space, link.frontier())
-        if left is not None:
-            yield from _spanned(link, pattern, left)
-
-
-def _check_space(link: Link, task: Task) -> None:
-    space = link.welcome.space
-    if space != task.space:
-        raise Refused("epoch-gone", f"the dataspace is another one now: it is {space}, it was {task.space}")
-
-
-def _spanned(link: Link, pattern: Value, span: Span) -> Iterator[EpochChanges]:
-    if span.as_of is not None:
-        return link.changes(pattern, as_of=span.as_of, upto=span.upto)
-    return link.changes(pattern, after=span.after, upto=span.upto)
 
 
 def _end_on_sigterm() -> None:

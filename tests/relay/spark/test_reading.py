@@ -17,8 +17,8 @@ from dataspace.errors import Broken, Refused, Unreachable
 from relay.spark import links
 from relay.spark.offsets import DataLoss, Span
 from relay.spark.options import stream_options
+from relay.spark.reading import Task, rows
 from relay.spark.schema import columns, inferred
-from relay.spark.source import Task, rows
 
 PATTERN = "p($n:int)"
 Row = tuple[str, int, int, int]

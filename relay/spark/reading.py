@@ -1,0 +1,130 @@
+"""Reading: what an executor does for one task, over a link that may break at any moment.
+
+The driver says which epochs, and in which space; here they become record batches.  Apart from the source
+because it runs elsewhere, in processes that know nothing of the query, and can be tested without Spark.
+
+Always: the rows of a task come once each and in order, however often the link breaks and however epochs
+are cut into parts; what is gone is an error unless the query accepts a loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from dataspace.errors import Refused
+from relay.spark import offsets
+from relay.spark.links import AWAY, Patience, asked, lent
+from relay.spark.offsets import Span
+from relay.spark.rows import batches, in_order, without
+from relay.spark.schema import Columns, parsed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dataspace.client.blocking_link import Link
+    from dataspace.client.changes import EpochChanges
+    from index.values import Value
+    from relay.spark.options import ReadOptions, StreamOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What one task reads, and how patiently."""
+
+    options: StreamOptions | ReadOptions
+    columns: Columns
+    span: Span
+    space: str
+
+
+def rows(task: Task) -> Iterator[pa.RecordBatch]:
+    """The rows of a task: the state first, if it begins with one, then the changes.
+
+    Raises ``DataLoss`` when they are gone, ``Misfit`` for a value that its column cannot hold, and
+    ``Unreachable`` after ``connectTimeout`` without a daemon.
+    """
+    options, columns = task.options, task.columns
+    if task.span.as_of is not None:
+        state = asked(options.url, options.connect_timeout, partial(_state, task=task))
+        yield from in_order(state, columns, options.batch_rows)
+        task = replace(task, span=Span(task.span.after, task.span.upto))
+    if not task.span.empty:
+        yield from batches(changes(task), columns, options.batch_rows)
+
+
+def _state(link: Link, task: Task) -> list[pa.RecordBatch]:
+    """The whole state with which a task begins: it is read again from its start where the link breaks."""
+    alone = replace(task.span, upto=task.span.after)
+    return list(batches(_asked_for(link, task, alone), task.columns, task.options.batch_rows))
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """How far a task has come: what is left to read, and how many rows of its first epoch it has had."""
+
+    left: Span
+    epoch: int = -1
+    rows: int = 0
+
+    def after(self, part: EpochChanges) -> _Place:
+        """The place once a part has been passed on; where a new epoch begins, the one before was whole."""
+        if part.number == self.epoch:
+            return replace(self, rows=self.rows + len(part))
+        left = self.left if self.epoch < 0 else replace(self.left, after=self.epoch)
+        return _Place(left, part.number, len(part))
+
+
+def changes(task: Task) -> Iterator[EpochChanges]:
+    """All parts of a task's epochs, once each, however often the link breaks in between."""
+    place = _Place(task.span)
+    patience = Patience(task.options.connect_timeout)
+    while True:
+        try:
+            with lent(task.options.url) as link:
+                for part in _rest(link, task, place):
+                    patience.answered()
+                    place = place.after(part)
+                    yield part
+            return
+        except AWAY as error:
+            patience.spent(error)
+
+
+def _rest(link: Link, task: Task, place: _Place) -> Iterator[EpochChanges]:
+    """What is left of a task, over one link: the rows of a half-read epoch are not passed on twice."""
+    had = place.rows
+    for part in _asked_for(link, task, place.left):
+        had = had if part.number == place.epoch else 0
+        skipped = min(had, len(part))
+        had -= skipped
+        if skipped < len(part):
+            yield without(part, skipped) if skipped else part
+
+
+def _asked_for(link: Link, task: Task, span: Span) -> Iterator[EpochChanges]:
+    pattern = parsed(task.options.pattern)
+    try:
+        _check_space(link, task)
+        yield from _spanned(link, pattern, span)
+    except Refused as refusal:
+        if refusal.code not in ("epoch-gone", "epoch-ahead"):
+            raise
+        offsets.tolerate(refusal.text, fail=task.options.fail_on_loss)
+        left = offsets.remaining(span, task.space, link.frontier())
+        if left is not None:
+            yield from _spanned(link, pattern, left)
+
+
+def _check_space(link: Link, task: Task) -> None:
+    space = link.welcome.space
+    if space != task.space:
+        raise Refused("epoch-gone", f"the dataspace is another one now: it is {space}, it was {task.space}")
+
+
+def _spanned(link: Link, pattern: Value, span: Span) -> Iterator[EpochChanges]:
+    if span.as_of is not None:
+        return link.changes(pattern, as_of=span.as_of, upto=span.upto)
+    return link.changes(pattern, after=span.after, upto=span.upto)
