@@ -31,6 +31,7 @@ class SpaceLimits:
     """What one owner and the whole space may hold; a turn beyond a limit is refused whole."""
 
     actions_per_turn: int = 65_536
+    actions_per_publication: int = 1_000_000
     facts_per_owner: int = 1_000_000
     facts: int = 4_000_000
 
@@ -78,7 +79,14 @@ class Space:
     # -- turns ----------------------------------------------------------------------------------------
 
     def commit(
-        self, owner: str, actions: Sequence[Action], now: int, *, client: str | None = None, sequence: int = 0
+        self,
+        owner: str,
+        actions: Sequence[Action],
+        now: int,
+        *,
+        client: str | None = None,
+        sequence: int = 0,
+        publication: bool = False,
     ) -> Epoch:
         """Applies one turn of one owner, or raises ``Refused`` and leaves everything as it was.
 
@@ -86,8 +94,7 @@ class Space:
         A turn without net effect gives a silent epoch with the number of the one before.
         O(actions × matching patterns).
         """
-        if len(actions) > self.limits.actions_per_turn:
-            raise Refused("limit", f"turn of {len(actions)} actions, limit {self.limits.actions_per_turn}")
+        self._check_length(actions, "publication" if publication else "turn")
         claims = self._claims.get(owner)
         if claims is None:
             claims = {}
@@ -232,6 +239,11 @@ class Space:
         draft.removed.append(value)
         draft.retracted.append(handle)
         draft.undo.append((handle, value, True))
+
+    def _check_length(self, actions: Sequence[Action], what: str) -> None:
+        limit = self.limits.actions_per_publication if what == "publication" else self.limits.actions_per_turn
+        if len(actions) > limit:
+            raise Refused("limit", f"{what} of {len(actions)} actions, limit actions_per_{what}={limit}")
 
     def _check_room(self, owner: str, claims: dict[int, Value], draft: _Draft) -> None:
         if not draft.added:

@@ -265,6 +265,11 @@ class Log:
         """Whether an epoch of this number may have been observed before a crash and never came to disk."""
         return bool(self._storage.rows("SELECT 1 FROM starts WHERE before < ? AND ? < first", epoch, epoch))
 
+    def gaps(self, after: int) -> list[tuple[int, int]]:
+        """Where numbers beyond ``after`` were skipped by a crash: pairs of the epochs before and behind."""
+        query = "SELECT before, first FROM starts WHERE first > ? AND first > before + 1 ORDER BY first"
+        return [(before, first) for before, first in self._storage.rows(query, after)]
+
     # -- reading --------------------------------------------------------------------------------------
 
     def read(self, after: int, upto: int | None = None) -> Iterator[Epoch]:

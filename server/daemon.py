@@ -92,13 +92,17 @@ class Daemon:
         client: Client | None,
         sequence: int,
         on_durable: Callable[[Epoch], None] | None,
+        *,
+        publication: bool = False,
     ) -> Epoch:
         """Commits one turn; ``on_durable`` is called with its epoch once that is on disk.
 
         Raises ``Refused`` or ``ProtocolError``, and nothing has happened.
         """
         name = client.name if client else None
-        epoch = self.space.commit(owner, actions, now(), client=name, sequence=sequence)
+        epoch = self.space.commit(
+            owner, actions, now(), client=name, sequence=sequence, publication=publication
+        )
         if client is not None:
             client.applied(sequence, epoch.number)
         self.commits.submit(epoch, on_durable)

@@ -16,7 +16,6 @@ from dataspace.errors import Refused
 from dataspace.space import Space
 from dataspace.wire.codec import pack, unpack_own
 from dataspace.wire.packets import ASSERT, RETRACT, SEND, Action
-from index.text import unparse
 from index.values import Value, key
 from relay.faults import reach
 
@@ -54,7 +53,9 @@ async def publish(
                 operations.extend(unpack_own(blob))  # type: ignore[arg-type]  # a tuple, by stage
             name = f"durable:{owner}"
             actions = actions_for(daemon.space, name, operations, replace=replace)
-            epoch = daemon.commit(name, actions, daemon.clients.get(client), sequence, None).number
+            epoch = daemon.commit(
+                name, actions, daemon.clients.get(client), sequence, None, publication=True
+            ).number
     daemon.flush()
     await daemon.commits.wait_durable(epoch)
     reach("publish-after-commit")
@@ -79,7 +80,7 @@ def actions_for(
     """The actions that operations by value mean for what an owner claims now.
 
     Retracting by value ends one claim on that fact, an earlier one of the owner's or one of this batch;
-    retracting what the owner does not claim is refused.  With ``replace``, what is asserted becomes the
+    retracting what the owner does not claim changes nothing.  With ``replace``, what is asserted becomes the
     owner's whole set: facts that stay are not touched.  O(claims of the owner + operations).
     """
     claims = space.claims(owner)
@@ -101,9 +102,8 @@ def actions_for(
             fresh += 1
         elif verb == "retract":
             held = handles.get(key(value))
-            if not held:
-                raise Refused("not-asserted", f"{owner} does not assert {unparse(value):.80}")
-            actions.append((RETRACT, held.pop(0)))
+            if held:
+                actions.append((RETRACT, held.pop(0)))
         else:
             actions.append((SEND, value))
     return tuple(actions)

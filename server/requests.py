@@ -73,7 +73,14 @@ async def _frontier(connection: Connection, arguments: Map) -> Value:
     if daemon.commits.durable <= after and wait > 0:
         with trio.move_on_after(wait):
             await daemon.commits.wait_beyond(after)
-    return Map({"epoch": daemon.commits.durable, "oldest": daemon.log.oldest, "space": daemon.identity})
+    return Map(
+        {
+            "epoch": daemon.commits.durable,
+            "oldest": daemon.log.oldest,
+            "space": daemon.identity,
+            "gaps": daemon.log.gaps(max(after, 0)),
+        }
+    )
 
 
 async def _stage(connection: Connection, arguments: Map) -> Value:

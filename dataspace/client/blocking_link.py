@@ -35,11 +35,15 @@ STAGE_OPERATIONS: Final = 2048
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
-    """How far a space's log goes: the highest epoch on disk, the oldest retained, and which space it is."""
+    """How far a space's log goes: the highest epoch on disk, the oldest retained, and which space it is.
+
+    ``gaps`` are pairs of epochs between which crashes have left numbers unused, beyond what was asked for.
+    """
 
     epoch: int
     oldest: int
     space: str
+    gaps: tuple[tuple[int, int], ...] = ()
 
 
 class Link:
@@ -99,7 +103,7 @@ class Link:
             "frontier", {"after": -1 if after is None else after, "wait": int(timeout * 1000)}, extra=timeout
         )
         assert isinstance(told, Map)  # by WIRE.md
-        return Frontier(told["epoch"], told["oldest"], told["space"])  # type: ignore[arg-type]  # by WIRE.md
+        return Frontier(told["epoch"], told["oldest"], told["space"], told["gaps"])  # type: ignore[arg-type]  # by WIRE.md
 
     def changes(
         self, pattern: Value, *, after: int | None = None, upto: int, as_of: int | None = None

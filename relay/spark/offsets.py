@@ -139,7 +139,7 @@ def following(here: Offset, now: Frontier, limit: int | None) -> Offset:
     It equals ``here`` when there is nothing to read.  The caller has asked ``lost`` before.
     """
     begin, origin = here.reached, here.pending
-    end = now.epoch if limit is None else min(now.epoch, further(begin, limit, getattr(now, "gaps", ())))
+    end = now.epoch if limit is None else min(now.epoch, further(begin, limit, now.gaps))
     if end <= begin and (origin is None or origin.kind == "after"):
         return here
     return Offset(end, here.space, origin)

@@ -18,7 +18,9 @@ from index.values import Map, Record
 
 PAGE = Path(dataspace.__file__).with_name("WIRE.md")
 CODE = "\n\n".join(
-    path.read_text() for path in PAGE.parent.parent.glob("*/**/*.py") if "tests" not in path.parts
+    path.read_text()
+    for layer in ("index", "dataspace", "relay", "server")
+    for path in (PAGE.parent.parent / layer).rglob("*.py")
 )
 
 ALICE = Record("present", "Alice")

@@ -95,6 +95,11 @@ class Flow:
         assert self.process.stderr is not None
         self.process.stderr.close()
 
+    def last_words(self) -> str:
+        """What went wrong, out of the many lines in which Spark says it."""
+        telling = [line for line in self.said if "rror" in line or "Refused" in line or "Broken" in line]
+        return "".join(telling[:40])
+
     def struck(self, point: str) -> bool:
         return f"fault reached: {point}\n" in self.said
 
@@ -103,7 +108,7 @@ def finish(daemon: Daemon, checkpoints: Path) -> None:
     """Lets the flow catch up undisturbed."""
     with Flow(daemon, checkpoints) as last:
         code = last.end()
-    assert code == 0, "".join(last.said)[-2000:]
+    assert code == 0, last.last_words()
 
 
 def test_a_query_killed_at_each_point_and_started_again_does_everything_once(
@@ -114,7 +119,7 @@ def test_a_query_killed_at_each_point_and_started_again_does_everything_once(
         world.turns(4)
         with Flow(own_daemon, checkpoints, fault=f"{point}:{world.random.randint(1, 2)}") as flow:
             flow.end()
-        assert flow.struck(point), f"{point} was not reached: {''.join(flow.said)[-2000:]}"
+        assert flow.struck(point), f"{point} was not reached: {flow.last_words()}"
     finish(own_daemon, checkpoints)
     world.check()
 
