@@ -41,10 +41,13 @@ _EPOCHS: Final = 10_000
 
 
 def session(folder: Path) -> SparkSession:
-    """A Spark of two cores in this process, with everything that it leaves behind in ``folder``."""
+    """A Spark of two cores in this process, with everything that it leaves behind in ``folder``.
+
+    A task that fails is tried again, as on a cluster: see the traps in SPARK.md.
+    """
     builder = (
         SparkSession.builder.appName("dataspace demo")
-        .master("local[2]")
+        .master("local[2, 4]")
         .config("spark.driver.memory", "1g")
         # A short job on two cores: the full compiler and a parallel collector would cost more than they give.
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")

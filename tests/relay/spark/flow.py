@@ -9,30 +9,25 @@ from __future__ import annotations
 
 import sys
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import relay.spark
 
 
 def main(url: str, checkpoints: str) -> None:
-    builder = SparkSession.builder.master("local[2]").config(
+    # A task that fails is tried again, as on a cluster: see the traps in SPARK.md.
+    builder = SparkSession.builder.master("local[2, 4]").config(
         "spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     )
     spark = relay.spark.session(builder)
     spark.sparkContext.setLogLevel("OFF")
-    on = (
-        spark.readStream.format("dataspace")
-        .option("url", url)
-        .option("pattern", "on($k:str, $n:int)")
-        .option("startingEpoch", "earliest")
-        .option("maxEpochsPerTrigger", 2)
-        .load()
-    )
+    on = _on(spark, url)
     kind = on["_change_type"]
     copied = F.when(kind == "insert", F.array(kind, F.lit("message"))).otherwise(F.array(kind))
     copies = on.select("k", "n", F.explode(copied).alias("_change_type"))
-    totals = on.groupBy("k").agg(F.sum(F.when(kind == "insert", 1).otherwise(-1)).alias("n"))
+    step = F.when(F.col("_change_type") == "insert", 1).otherwise(-1)
+    totals = _on(spark, url).groupBy("k").agg(F.sum(step).alias("n"))
     for name, frame, mode in (("copy", copies, "append"), ("total", totals, "complete")):
         writer = frame.writeStream.format("dataspace").outputMode(mode).option("url", url)
         writer = writer.option("template", f"{name}($k, $n)").option("writer", name)
@@ -40,6 +35,18 @@ def main(url: str, checkpoints: str) -> None:
         writer.trigger(availableNow=True).start()
     for query in spark.streams.active:
         query.awaitTermination()
+
+
+def _on(spark: SparkSession, url: str) -> DataFrame:
+    """A stream of its own for each query."""
+    return (
+        spark.readStream.format("dataspace")
+        .option("url", url)
+        .option("pattern", "on($k:str, $n:int)")
+        .option("startingEpoch", "earliest")
+        .option("maxEpochsPerTrigger", 2)
+        .load()
+    )
 
 
 if __name__ == "__main__":
