@@ -1,48 +1,50 @@
 """The index: a trie of moves in which every value finds those who are interested in it.
 
 The algorithm of "Efficient, Imperative Dataspaces for Conversational Concurrency" (HOWITWORKS): a handler's
-skeleton is laid out as a path of *moves* from node to node, by the labels of the structure that it needs;
-at the end of the path a *continuation* groups handlers by which constants they compare, a *leaf* by the
-values of those, and a *handler* holds the captures that it has been told of.  To add, remove or send a value
-is one traversal of the nodes that its structure reaches, with one table look-up for each group.
+skeleton is laid out as a path of *moves* from node to node, by the classes of the structure that it needs;
+at the end of the path a *group* collects handlers by which positions they compare, a *leaf* by the constants
+found there, and a *handler* holds the captures that it has been told of.  To add, remove or send a value is
+one walk over the nodes that its structure reaches, with one table look-up for each group.
 
-Always: every continuation, leaf and handler holds exactly the values that conform to its place; nodes,
-groups and leaves that serve no handler are pruned; a callback runs only when the first value with its
-captures comes, the last one goes, or a message passes.
+Always: every node, group, leaf and handler holds exactly the values that conform to its place, and none is
+there that serves nobody; a callback runs only when the first value with its captures comes, the last one
+goes, or a message passes, and by then the index has changed completely.
 """
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Final, NamedTuple, TypeAlias
 
-from index.errors import InternalError, UsageError
-from index.patterns import MISSING, Check, Class, Path, Skeleton, Step, class_of, project, size_of, step
-from index.values import Record, Value, key, keys
+from index.errors import UsageError
+from index.invariants import nodes_below, verify
+from index.leaves import At, Callback, Cleanup, Event, GroupKey, Handler, Node, Values, Visible
+from index.moves import visit
+from index.projections import Captures, match_reader
+from index.skeletons import MISSING, Skeleton, class_of, project
+from index.values import Value, key, keys
+from index.walks import reached
 
-
-class Event(enum.Enum):
-    """What a callback is told about its captures."""
-
-    ADDED = "+"
-    REMOVED = "-"
-    MESSAGE = "!"
-
+__all__ = [
+    "Index",
+    "Event",
+    "ADDED",
+    "REMOVED",
+    "MESSAGE",
+    "Net",
+    "IndexStatistics",
+    "Captures",
+    "Callback",
+    "Cleanup",
+]
 
 ADDED: Final = Event.ADDED
 REMOVED: Final = Event.REMOVED
 MESSAGE: Final = Event.MESSAGE
 
-Captures: TypeAlias = tuple[Value, ...]
-Callback: TypeAlias = Callable[[Event, Captures], None]
-Cleanup: TypeAlias = Callable[[list[Captures]], None]
-Move: TypeAlias = tuple[int, Step | None]
-"""How many levels up, then one step down; the first move of a path is ``(0, None)``, to the value itself."""
-
-_ROOT_MOVE: Final[Move] = (0, None)
+News: TypeAlias = list[tuple[Iterable[Callback], Captures]]
+"""Who is to be told of which captures, once the index has changed."""
 
 
 class Net(NamedTuple):
@@ -54,7 +56,7 @@ class Net(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class IndexStatistics:
-    """Counts of what an index holds."""
+    """Counts of what an index holds: values distinct and in all, and what serves how many callbacks."""
 
     values: int
     copies: int
@@ -64,327 +66,106 @@ class IndexStatistics:
     handlers: int
 
 
-# -- getting parts of a value -------------------------------------------------------------------------
-
-Getter: TypeAlias = Callable[[Value], Captures | None]
-
-
-def _getter(paths: Sequence[Path]) -> Getter:
-    """A function that projects a value to these paths, or gives None where one of them is missing."""
-    flat = [path[0] for path in paths if len(path) == 1 and path[0].__class__ is int]
-    if not paths:
-        return _nothing
-    if len(flat) < len(paths):
-        return _general(paths)
-    return _one_field(flat[0], paths) if len(flat) == 1 else _fields(flat, paths)
-
-
-def _nothing(_value: Value) -> Captures | None:
-    return ()
-
-
-def _one_field(at: int, paths: Sequence[Path]) -> Getter:
-    general = _general(paths)
-
-    def get(value: Value) -> Captures | None:
-        if value.__class__ is not Record:
-            return general(value)
-        fields = value.fields
-        return (fields[at],) if at < len(fields) else None
-
-    return get
-
-
-def _fields(at: Sequence[int], paths: Sequence[Path]) -> Getter:
-    general, several, needed = _general(paths), itemgetter(*at), max(at)
-    whole = list(at) == list(range(len(at)))
-
-    def get(value: Value) -> Captures | None:
-        if value.__class__ is not Record:
-            return general(value)
-        fields = value.fields
-        if len(fields) <= needed:
-            return None
-        return fields if whole and len(fields) == needed + 1 else several(fields)
-
-    return get
-
-
-def _general(paths: Sequence[Path]) -> Getter:
-    def get(value: Value) -> Captures | None:
-        found = []
-        for path in paths:
-            part = project(value, path)
-            if part is MISSING:
-                return None
-            found.append(part)
-        return tuple(found)  # type: ignore[arg-type]  # none is MISSING
-
-    return get
-
-
-def _placer(paths: Sequence[Path], checks: Sequence[Check]) -> Callable[[Value], Hashable]:
-    """A function that says to which leaf of a group a value belongs, or ``MISSING`` where to none.
-
-    Fields of the record itself, which is what most patterns speak of, are looked at directly.
-    """
-    needed = max([check.path[0] + 1 for check in checks if _is_field(check)], default=0)  # type: ignore[operator]
-    others = [check for check in checks if not _is_field(check)]
-    place = _place_of(paths)
-    if not needed and not others:
-        return place
-
-    def checked(value: Value) -> Hashable:
-        if needed and size_of(value) < needed:
-            return MISSING
-        for check in others:
-            if not check.holds(value):
-                return MISSING
-        return place(value)
-
-    return checked
-
-
-def _is_field(check: Check) -> bool:
-    return check.kind == "has" and len(check.path) == 1 and check.path[0].__class__ is int
-
-
-def _place_of(paths: Sequence[Path]) -> Callable[[Value], Hashable]:
-    get = _getter(paths)
-    if not paths:
-        return lambda _value: ()
-    if len(paths) == 1 and len(paths[0]) == 1 and paths[0][0].__class__ is int:
-        at: int = paths[0][0]
-
-        def field(value: Value) -> Hashable:
-            parts = value.fields if value.__class__ is Record else value
-            return key(parts[at]) if at < len(parts) else MISSING  # type: ignore[index, arg-type]  # by its shape
-
-        return field
-
-    def place(value: Value) -> Hashable:
-        row = get(value)
-        return MISSING if row is None else keys(row)
-
-    return place
-
-
-# -- what stands at a node ----------------------------------------------------------------------------
-
-
-class _Handler:
-    """The captures that all handlers of one skeleton have been told of, and their callbacks."""
-
-    __slots__ = ("callbacks", "cleanups", "get", "more", "rows")
-
-    def __init__(self, get: Getter) -> None:
-        self.get = get
-        self.rows: dict[Hashable, Captures] = {}
-        self.more: dict[Hashable, int] = {}
-        self.callbacks: list[Callback] = []
-        self.cleanups: dict[Callback, Cleanup] = {}
-
-    def take_in(self, value: Value) -> Captures | None:
-        """One more value: its captures if they are new."""
-        row = self.get(value)
-        if row is None:
-            return None
-        at = keys(row)
-        if at in self.rows:
-            self.more[at] = self.more.get(at, 0) + 1
-            return None
-        self.rows[at] = row
-        return row
-
-    def let_go(self, value: Value) -> Captures | None:
-        """One value less: its captures if no other value has them."""
-        row = self.get(value)
-        if row is None:
-            return None
-        at = keys(row)
-        if self.more and at in self.more:
-            left = self.more[at] - 1
-            if left:
-                self.more[at] = left
-            else:
-                del self.more[at]
-            return None
-        return self.rows.pop(at)
-
-    def tell(self, event: Event, row: Captures) -> None:
-        for callback in self.callbacks:
-            callback(event, row)
-
-
-class _Leaf:
-    """Values with the same constants, and the handlers that want those."""
-
-    __slots__ = ("handlers", "values")
-
-    def __init__(self) -> None:
-        self.values: dict[Hashable, Value] = {}
-        self.handlers: dict[tuple[Path, ...], _Handler] = {}
-
-
-class _Group:
-    """Handlers that compare the same positions and make the same checks, by the constants they want."""
-
-    __slots__ = ("leaves", "place", "wanted")
-
-    def __init__(self, paths: Sequence[Path], checks: Sequence[Check]) -> None:
-        self.place = _placer(paths, checks)
-        self.leaves: dict[Hashable, _Leaf] = {}
-        self.wanted = 0
-        """Leaves that have handlers; when there are none, the group goes."""
-
-
-class _Continuation:
-    """The values that reach a node, and the groups that wait for them there."""
-
-    __slots__ = ("groups", "values")
-
-    def __init__(self, values: dict[Hashable, Value]) -> None:
-        self.values = values
-        self.groups: dict[Hashable, _Group] = {}
-
-
-class _Node:
-    """One position in the trie: what is known to stop here, and where it goes on."""
-
-    __slots__ = ("continuation", "moves")
-
-    def __init__(self, values: dict[Hashable, Value]) -> None:
-        self.continuation = _Continuation(values)
-        self.moves: dict[Move, dict[Class, _Node]] = {}
-
-
-Trail: TypeAlias = "tuple[Value, Trail | None]"
-"""A part of a value, and the trail to the part that it is in."""
-
-
 class Index:
-    """All values and all handlers.  Not safe for threads; callbacks must not change the index."""
+    """All values and all handlers.  Not safe for threads; a callback must not change it, nor raise.
 
-    __slots__ = ("_copies", "_root", "_values")
+    A value may come with a restriction, ``visible``: the paths at which the endpoint that brought it
+    captures.  Only handlers that capture at none but those are told of it.  The same value under another
+    restriction, or under none, is another one here.
+    """
+
+    __slots__ = ("_copies", "_root", "_telling", "_values", "_visible")
 
     def __init__(self) -> None:
-        self._values: dict[Hashable, Value] = {}
-        self._copies: dict[Hashable, int] = {}  # of those that are here more than once: how many more
-        self._root = _Node(self._values)
+        self._values: Values = {}
+        self._copies: dict[At, int] = {}  # of those that are here more than once: how many more
+        self._visible: dict[At, Visible] = {}  # of those that are restricted
+        self._root = Node((), self._values)
+        self._telling = False
 
     def __len__(self) -> int:
         """Distinct values."""
         return len(self._values)
 
     def values(self) -> Iterator[Value]:
-        """The distinct values, in no certain order."""
+        """The distinct values, in the order in which they appeared."""
         return iter(self._values.values())
 
-    def count(self, value: Value) -> int:
+    def count(self, value: Value, *, visible: Visible | None = None) -> int:
         """How many copies of a value are here; O(1)."""
-        at = key(value)
-        return 1 + self._copies.get(at, 0) if at in self._values else 0
+        return self._count(_at(value, visible))
 
     # -- values ---------------------------------------------------------------------------------------
 
-    def add(self, value: Value) -> bool:
+    def add(self, value: Value, *, visible: Visible | None = None) -> bool:
         """Adds a copy of a value: whether it has appeared.  O(handlers reached)."""
-        at = key(value)
+        if self._telling:
+            raise _busy()
+        at = key(value) if visible is None else (key(value), visible)
         if at in self._values:
             self._copies[at] = self._copies.get(at, 0) + 1
             return False
-        self._values[at] = value
-        self._appear(at, value)
+        news: News = []
+        self._appear(at, value, visible, news)
+        if news:
+            self._tell(ADDED, news)
         return True
 
-    def remove(self, value: Value) -> bool:
+    def remove(self, value: Value, *, visible: Visible | None = None) -> bool:
         """Removes a copy: whether the value has vanished.  ``UsageError`` if it is not here.  As ``add``."""
-        at = key(value)
-        known = self._values.get(at, MISSING)
-        if known is MISSING:
+        if self._telling:
+            raise _busy()
+        at = key(value) if visible is None else (key(value), visible)
+        if at not in self._values:
             raise UsageError(f"removed what is not there: {value!r:.80}")
-        if self._spare(at):
+        if at in self._copies:
+            self._recount(at, self._copies[at])
             return False
-        del self._values[at]
-        self._vanish(at, known)  # type: ignore[arg-type]  # not MISSING
+        news: News = []
+        self._vanish(at, visible, news)
+        if news:
+            self._tell(REMOVED, news)
         return True
 
-    def send(self, value: Value) -> None:
+    def send(self, value: Value, *, visible: Visible | None = None) -> None:
         """Tells those who are interested of a message; nothing is kept.  O(handlers reached)."""
-        for continuation in self._reached(value):
-            for group in continuation.groups.values():
-                leaf = group.leaves.get(group.place(value))
-                if leaf is not None:
-                    for handler in leaf.handlers.values():
-                        row = handler.get(value)
-                        if row is not None:
-                            handler.tell(MESSAGE, row)
+        if self._telling:
+            raise _busy()
+        news: News = []
+        self._pass(value, visible, news)
+        if news:
+            self._tell(MESSAGE, news)
 
-    def patch(self, added: Sequence[Value], removed: Sequence[Value], messages: Sequence[Value] = ()) -> Net:
+    def patch(
+        self,
+        added: Sequence[Value],
+        removed: Sequence[Value],
+        messages: Sequence[Value] = (),
+        *,
+        visible: Visible | None = None,
+    ) -> Net:
         """Applies many changes at once: additions, then messages, then removals, with net effect only.
 
         What is both added and removed was never there, or never gone.  Raises ``UsageError`` for a removal
         of what is not there, and changes nothing.  O(changes + handlers reached).
         """
-        if len(added) + len(removed) <= 1:
-            return self._patch_one(added, removed, messages)
-        values: dict[Hashable, Value] = {}
-        change: dict[Hashable, int] = {}
-        for by, changed in ((1, added), (-1, removed)):
-            for value in changed:
-                at = key(value)
-                values.setdefault(at, value)
-                change[at] = change.get(at, 0) + by
-        appeared, vanished = self._settle(values, change)
+        if self._telling:
+            raise _busy()
+        values, after = self._balance(added, removed, visible)
+        appeared = [at for at, copies in after.items() if copies and at not in self._values]
+        vanished = [at for at, copies in after.items() if not copies and at in self._values]
+        news: tuple[News, News, News] = ([], [], [])
         for at in appeared:
-            self._appear(at, values[at])
+            self._appear(at, values[at], visible, news[0])
         for message in messages:
-            self.send(message)
+            self._pass(message, visible, news[1])
+        for at, copies in after.items():
+            self._recount(at, copies)
         for at in vanished:
-            self._vanish(at, values[at])
+            self._vanish(at, visible, news[2])
+        for event, some in zip((ADDED, MESSAGE, REMOVED), news, strict=True):
+            self._tell(event, some)
         return Net([values[at] for at in appeared], [values[at] for at in vanished])
-
-    def _patch_one(self, added: Sequence[Value], removed: Sequence[Value], messages: Sequence[Value]) -> Net:
-        net = Net([value for value in added if self.add(value)], [])
-        if removed and not self.count(removed[0]):
-            raise UsageError(f"removed what is not there: {removed[0]!r:.80}")
-        for message in messages:
-            self.send(message)
-        net.removed.extend([value for value in removed if self.remove(value)])
-        return net
-
-    def _settle(
-        self, values: dict[Hashable, Value], change: dict[Hashable, int]
-    ) -> tuple[list[Hashable], list[Hashable]]:
-        """Counts the copies anew: which values appear, and which vanish.  Checks before it changes."""
-        after: list[tuple[Hashable, int, int]] = []
-        for at, by in change.items():
-            copies = 1 + self._copies.get(at, 0) if at in self._values else 0
-            if copies + by < 0:
-                raise UsageError(f"removed {-by} times but there {copies} times: {values[at]!r:.80}")
-            after.append((at, copies, copies + by))
-        appeared, vanished = [], []
-        for at, before, copies in after:
-            if copies > 1:
-                self._copies[at] = copies - 1
-            else:
-                self._copies.pop(at, None)
-            if copies and not before:
-                self._values[at] = values[at]
-                appeared.append(at)
-            elif before and not copies:
-                del self._values[at]
-                vanished.append(at)
-        return appeared, vanished
-
-    def _spare(self, at: Hashable) -> bool:
-        """Takes one of several copies away; False if there is only one."""
-        more = self._copies.get(at, 0)
-        if more > 1:
-            self._copies[at] = more - 1
-        elif more:
-            del self._copies[at]
-        return bool(more)
 
     # -- handlers -------------------------------------------------------------------------------------
 
@@ -395,294 +176,236 @@ class Index:
         ``UsageError`` if the callback is installed for this skeleton.  O(matches), and the first time for a
         set of positions O(values of the shape).
         """
-        handler = self._handler(skeleton)
+        if self._telling:
+            raise _busy()
+        handler = self._find(skeleton) or self._install(skeleton)
         if callback in handler.callbacks:
             raise UsageError("this callback is installed for this pattern already")
-        handler.callbacks.append(callback)
-        if cleanup is not None:
-            handler.cleanups[callback] = cleanup
-        for row in list(handler.rows.values()):
-            callback(ADDED, row)
+        handler.callbacks[callback] = cleanup
+        self._tell(ADDED, [((callback,), row) for row in handler.rows.values()])
 
     def remove_handler(self, skeleton: Skeleton, callback: Callback) -> None:
-        """Removes a callback and prunes what served it alone; ``UsageError`` if it is not installed."""
-        found = self._find(skeleton)
-        handler = found[-1] if found is not None else None
-        if found is None or handler is None or callback not in handler.callbacks:
+        """Removes a callback and all that served it alone; ``UsageError`` if it is not installed.
+
+        The callback is told nothing more; its ``cleanup``, if it has one, of all captures it still held.
+        O(path), and O(captures held) for a cleanup.
+        """
+        if self._telling:
+            raise _busy()
+        handler = self._find(skeleton)
+        if handler is None or callback not in handler.callbacks:
             raise UsageError("this callback is not installed for this pattern")
-        handler.callbacks.remove(callback)
-        cleanup = handler.cleanups.pop(callback, None)
-        rows = list(handler.rows.values()) if cleanup is not None else []
+        cleanup = handler.callbacks.pop(callback)
         if not handler.callbacks:
-            self._prune(skeleton, *found)
+            self._prune(skeleton)
         if cleanup is not None:
-            cleanup(rows)
+            cleanup(list(handler.rows.values()))
 
     def matches(self, skeleton: Skeleton) -> list[Captures]:
-        """The distinct captures of a skeleton now; O(matches) where it is installed, else O(values)."""
-        found = self._find(skeleton)
-        if found is not None and found[-1] is not None:
-            return list(found[-1].rows.values())
-        probe: list[Captures] = []
-
-        def collect(_event: Event, row: Captures) -> None:
-            probe.append(row)
-
-        self.add_handler(skeleton, collect)
-        self.remove_handler(skeleton, collect)
-        return probe
-
-    def _handler(self, skeleton: Skeleton) -> _Handler:
-        """The handler of a skeleton, made with all that leads to it (HOWITWORKS, "extend", "addHandler")."""
-        continuation = self._extend(skeleton).continuation
-        paths, wanted = _constants(skeleton)
-        at = (paths, skeleton.checks)
-        group = continuation.groups.get(at)
-        if group is None:
-            group = continuation.groups[at] = _Group(paths, skeleton.checks)
-            for value_at, value in continuation.values.items():
-                _file(group, value_at, value)
-        leaf = group.leaves.get(wanted)
-        if leaf is None:
-            leaf = group.leaves[wanted] = _Leaf()
-        if not leaf.handlers:
-            group.wanted += 1
-        handler = leaf.handlers.get(skeleton.captures)
-        if handler is None:
-            handler = leaf.handlers[skeleton.captures] = _Handler(_getter(skeleton.captures))
-            for value in leaf.values.values():
-                handler.take_in(value)
-        return handler
-
-    def _extend(self, skeleton: Skeleton) -> _Node:
-        node = self._root
-        for move, path, of_class in _visit(skeleton):
-            table = node.moves.setdefault(move, {})
-            below = table.get(of_class)
-            if below is None:
-                values = {
-                    at: value
-                    for at, value in node.continuation.values.items()
-                    if class_of(project(value, path)) == of_class  # type: ignore[arg-type]  # MISSING has none
-                }
-                below = table[of_class] = _Node(values)
-            node = below
-        return node
-
-    def _find(
-        self, skeleton: Skeleton
-    ) -> tuple[list[tuple[_Node, Move, Class]], _Node, _Group, _Leaf, _Handler | None] | None:
-        """The way to a skeleton's handler, without making anything."""
-        node, way = self._root, []
-        for move, _path, of_class in _visit(skeleton):
-            below = node.moves.get(move, {}).get(of_class)
-            if below is None:
-                return None
-            way.append((node, move, of_class))
-            node = below
-        paths, wanted = _constants(skeleton)
-        group = node.continuation.groups.get((paths, skeleton.checks))
-        leaf = group.leaves.get(wanted) if group is not None else None
-        if group is None or leaf is None:
-            return None
-        return way, node, group, leaf, leaf.handlers.get(skeleton.captures)
-
-    def _prune(
-        self,
-        skeleton: Skeleton,
-        way: list[tuple[_Node, Move, Class]],
-        node: _Node,
-        group: _Group,
-        leaf: _Leaf,
-        _handler: _Handler | None,
-    ) -> None:
-        """Takes out a handler without callbacks, and whatever serves nobody any more; O(path)."""
-        paths, wanted = _constants(skeleton)
-        del leaf.handlers[skeleton.captures]
-        if leaf.handlers:
-            return
-        group.wanted -= 1
-        if not leaf.values:
-            del group.leaves[wanted]
-        if group.wanted:
-            return
-        del node.continuation.groups[(paths, skeleton.checks)]
-        for above, move, of_class in reversed(way):
-            if node.continuation.groups or node.moves:
-                return
-            del above.moves[move][of_class]
-            if not above.moves[move]:
-                del above.moves[move]
-            node = above
-
-    # -- the traversal --------------------------------------------------------------------------------
-
-    def _reached(self, value: Value) -> list[_Continuation]:
-        """The continuations whose shape a value has (HOWITWORKS, "modify"); O(moves tried)."""
-        root = self._root
-        reached = [root.continuation]
-        table = root.moves.get(_ROOT_MOVE)
-        if table is None:
-            return reached
-        of_class = class_of(value)
-        node = None if of_class is None else table.get(of_class)
-        if node is None:
-            return reached
-        reached.append(node.continuation)
-        if node.moves:
-            self._go_on(node, value, reached)
-        return reached
-
-    def _go_on(self, start: _Node, value: Value, reached: list[_Continuation]) -> None:
-        waiting: list[tuple[_Node, Trail]] = [(start, (value, None))]
-        while waiting:
-            node, trail = waiting.pop()
-            for (up, by), table in node.moves.items():
-                above = trail
-                for _ in range(up):
-                    above = above[1]  # type: ignore[assignment]  # a move never leads above the root
-                part = step(above[0], by)  # type: ignore[arg-type]  # only the first move has no step
-                if part is MISSING:
-                    continue
-                of_class = class_of(part)  # type: ignore[arg-type]  # not MISSING
-                below = None if of_class is None else table.get(of_class)
-                if below is not None:
-                    reached.append(below.continuation)
-                    if below.moves:
-                        waiting.append((below, (part, above)))  # type: ignore[arg-type]  # not MISSING
-
-    def _appear(self, at: Hashable, value: Value) -> None:
-        """A value that was not here is: it is filed everywhere, and news are told."""
-        root_values = self._values
-        for continuation in self._reached(value):
-            if continuation.values is not root_values:
-                continuation.values[at] = value
-            for group in continuation.groups.values():
-                leaf = _file(group, at, value)
-                if leaf is not None:
-                    for handler in leaf.handlers.values():
-                        row = handler.take_in(value)
-                        if row is not None:
-                            handler.tell(ADDED, row)
-
-    def _vanish(self, at: Hashable, value: Value) -> None:
-        """A value that was here is not: the reverse of ``_appear``."""
-        root_values = self._values
-        for continuation in self._reached(value):
-            if continuation.values is not root_values:
-                del continuation.values[at]
-            for group in continuation.groups.values():
-                place = group.place(value)
-                if place is MISSING:
-                    continue
-                leaf = group.leaves[place]
-                del leaf.values[at]
-                for handler in leaf.handlers.values():
-                    row = handler.let_go(value)
-                    if row is not None:
-                        handler.tell(REMOVED, row)
-                if not leaf.values and not leaf.handlers:
-                    del group.leaves[place]
-
-    # -- looking --------------------------------------------------------------------------------------
-
-    def _nodes(self) -> Iterator[tuple[_Node, tuple[tuple[Path, Class], ...]]]:
-        """Every node and the shape that leads to it."""
-        waiting: list[tuple[_Node, tuple[tuple[Path, Class], ...]]] = [(self._root, ())]
-        while waiting:
-            node, shape = waiting.pop()
-            yield node, shape
-            here = shape[-1][0] if shape else ()
-            for (up, by), table in node.moves.items():
-                path = () if by is None else (*here[: len(here) - up], by)
-                for of_class, below in table.items():
-                    waiting.append((below, (*shape, (path, of_class))))
+        """The distinct captures of a skeleton now; O(matches) where it is installed, else O(values alike)."""
+        handler = self._find(skeleton)
+        if handler is not None:
+            return list(handler.rows.values())
+        match, paths = match_reader(skeleton), frozenset(skeleton.captures)
+        rows: dict[Hashable, Captures] = {}
+        for at, value in self._candidates(skeleton).items():
+            visible = self._visible.get(at)
+            row = match(value) if visible is None or paths <= visible else None
+            if row is not None:
+                rows.setdefault(keys(row), row)
+        return list(rows.values())
 
     def statistics(self) -> IndexStatistics:
         """Counts, in O(nodes + leaves)."""
-        nodes = [node for node, _ in self._nodes()]
-        groups = [group for node in nodes for group in node.continuation.groups.values()]
-        leaves = [leaf for group in groups for leaf in group.leaves.values()]
+        nodes = list(nodes_below(self._root))
+        leaves = [leaf for node in nodes for group in node.groups.values() for leaf in group.leaves.values()]
         return IndexStatistics(
             values=len(self._values),
             copies=len(self._values) + sum(self._copies.values()),
             nodes=len(nodes),
-            groups=len(groups),
+            groups=sum(len(node.groups) for node in nodes),
             leaves=len(leaves),
             handlers=sum(len(handler.callbacks) for leaf in leaves for handler in leaf.handlers.values()),
         )
 
     def check(self) -> None:
         """Verifies every invariant; ``InternalError`` names the first that is broken.  O(nodes × values)."""
-        for node, shape in self._nodes():
-            conforming = {
-                at: value
-                for at, value in self._values.items()
-                if all(class_of(project(value, path)) == of for path, of in shape)  # type: ignore[arg-type]
-            }
-            _hold(node.continuation.values.keys() == conforming.keys(), f"values at {shape}")
-            _hold(
-                node is self._root or bool(node.continuation.groups or node.moves), f"{shape} serves nobody"
-            )
-            _hold(all(node.moves.values()), f"an empty move at {shape}")
-            for group in node.continuation.groups.values():
-                _check_group(group, conforming)
-        _hold(all(count > 0 for count in self._copies.values()), "copies are counted from one")
-        _hold(self._copies.keys() <= self._values.keys(), "what has copies is here")
+        verify(self._root, self._copies, self._visible)
+
+    # -- the way to a handler -------------------------------------------------------------------------
+
+    def _way(self, skeleton: Skeleton) -> list[Node]:
+        """The nodes on the way to a skeleton, the root first, as far as they are there."""
+        way = [self._root]
+        for move, of_class in visit(skeleton.shape):
+            below = way[-1].moves.get(move, {}).get(of_class)
+            if below is None:
+                break
+            way.append(below)
+        return way
+
+    def _find(self, skeleton: Skeleton) -> Handler | None:
+        """The handler of a skeleton, if it is there; O(path)."""
+        way = self._way(skeleton)
+        group = way[-1].groups.get(_group_key(skeleton)) if len(way) > len(skeleton.shape) else None
+        leaf = group.leaves.get(_place(skeleton)) if group is not None else None
+        return leaf.handlers.get(skeleton.captures) if leaf is not None else None
+
+    def _candidates(self, skeleton: Skeleton) -> Values:
+        """The fewest values among which are all that match a skeleton."""
+        way = self._way(skeleton)
+        group = way[-1].groups.get(_group_key(skeleton)) if len(way) > len(skeleton.shape) else None
+        return way[-1].values if group is None else group.held(_place(skeleton), way[-1].values)
+
+    def _install(self, skeleton: Skeleton) -> Handler:
+        """A new handler, with all that leads to it (HOWITWORKS, "addHandler")."""
+        node = self._extend(skeleton)
+        leaf = node.group(_group_key(skeleton)).open(_place(skeleton), node.values)
+        handler = leaf.handlers[skeleton.captures] = Handler(node.shape, skeleton.captures)
+        for at, value in leaf.values.items():
+            row = handler.row(value, self._visible.get(at))
+            if row is not None:
+                handler.gain(row)
+        return handler
+
+    def _extend(self, skeleton: Skeleton) -> Node:
+        """The node of a shape, with those that lead to it (HOWITWORKS, "extend"); O(values) for a new one."""
+        way = self._way(skeleton)
+        node, done = way[-1], len(way) - 1
+        for move, of_class in visit(skeleton.shape)[done:]:
+            path = skeleton.shape[done][0]
+            values = {at: v for at, v in node.values.items() if class_of(project(v, path)) == of_class}
+            done += 1
+            below = Node(skeleton.shape[:done], values)
+            node.moves.setdefault(move, {})[of_class] = below
+            node = below
+        return node
+
+    def _prune(self, skeleton: Skeleton) -> None:
+        """Takes out a handler without callbacks, and whatever serves nobody any more; O(path)."""
+        way, of, place = self._way(skeleton), _group_key(skeleton), _place(skeleton)
+        group = way[-1].groups[of]
+        handlers = group.leaves[place].handlers
+        del handlers[skeleton.captures]
+        if handlers:
+            return
+        group.close(place)
+        if group.leaves:
+            return
+        del way[-1].groups[of]
+        for move, of_class in reversed(visit(skeleton.shape)):
+            if not way.pop().is_idle:
+                return
+            moves = way[-1].moves
+            del moves[move][of_class]
+            if not moves[move]:
+                del moves[move]
+
+    # -- what happens to a value ----------------------------------------------------------------------
+
+    def _appear(self, at: At, value: Value, visible: Visible | None, news: News) -> None:
+        """A value that was not here is: it is filed everywhere."""
+        if visible is not None:
+            self._visible[at] = visible
+        for node in reached(self._root, value):
+            node.values[at] = value
+            for group in node.groups.values():
+                place = group.place(value)
+                if place is MISSING:
+                    continue
+                leaf = group.leaves.get(place)
+                if leaf is None:
+                    group.rest(at, place, node.values)
+                    continue
+                leaf.values[at] = value
+                for handler in leaf.handlers.values():
+                    row = handler.row(value, visible)
+                    if row is not None and handler.gain(row):
+                        news.append((handler.callbacks, row))
+
+    def _vanish(self, at: At, visible: Visible | None, news: News) -> None:
+        """A value that was here is not: the reverse of ``_appear``."""
+        value = self._values[at]
+        if visible is not None:
+            del self._visible[at]
+        for node in reached(self._root, value):
+            del node.values[at]
+            for group in node.groups.values():
+                place = group.place(value)
+                if place is MISSING:
+                    continue
+                leaf = group.leaves.get(place)
+                if leaf is None:
+                    group.rouse(at, place)
+                    continue
+                del leaf.values[at]
+                for handler in leaf.handlers.values():
+                    row = handler.row(value, visible)
+                    if row is not None and handler.lose(row):
+                        news.append((handler.callbacks, row))
+
+    def _pass(self, value: Value, visible: Visible | None, news: News) -> None:
+        """A message finds its handlers, and leaves no trace."""
+        for node in reached(self._root, value):
+            for group in node.groups.values():
+                leaf = group.leaves.get(group.place(value))
+                if leaf is not None:
+                    for handler in leaf.handlers.values():
+                        row = handler.read(value) if visible is None else handler.row(value, visible)
+                        if row is not None:
+                            news.append((handler.callbacks, row))
+
+    def _tell(self, event: Event, news: News) -> None:
+        self._telling = True
+        try:
+            for callbacks, row in news:
+                for callback in callbacks:
+                    callback(event, row)
+        finally:
+            self._telling = False
+
+    # -- copies ---------------------------------------------------------------------------------------
+
+    def _count(self, at: At) -> int:
+        return 1 + self._copies.get(at, 0) if at in self._values else 0
+
+    def _recount(self, at: At, copies: int) -> None:
+        if copies > 1:
+            self._copies[at] = copies - 1
+        else:
+            self._copies.pop(at, None)
+
+    def _balance(
+        self, added: Sequence[Value], removed: Sequence[Value], visible: Visible | None
+    ) -> tuple[Values, dict[At, int]]:
+        """What a patch speaks of, and how many copies there are after it; ``UsageError`` if below none."""
+        values: Values = {}
+        after: dict[At, int] = {}
+        for by, changed in ((1, added), (-1, removed)):
+            for value in changed:
+                at = _at(value, visible)
+                if at not in values:
+                    values[at] = value
+                    after[at] = self._count(at)
+                after[at] += by
+        for at, copies in after.items():
+            if copies < 0:
+                here = self._count(at)
+                raise UsageError(f"removed {here - copies} times but there {here} times: {values[at]!r:.80}")
+        return values, after
 
 
-def _file(group: _Group, at: Hashable, value: Value) -> _Leaf | None:
-    """Puts a value into its leaf, if it belongs into the group at all."""
-    place = group.place(value)
-    if place is MISSING:
-        return None
-    leaf = group.leaves.get(place)
-    if leaf is None:
-        leaf = group.leaves[place] = _Leaf()
-    leaf.values[at] = value
-    return leaf
+def _busy() -> UsageError:
+    return UsageError("a callback must not change the index that calls it")
 
 
-def _visit(skeleton: Skeleton) -> Iterator[tuple[Move, Path, Class]]:
-    """The shape as moves (HOWITWORKS, "shapeVisit"): every move but the first is one step down."""
-    depth = 0
-    for path, of_class in skeleton.shape:
-        yield (_ROOT_MOVE if not path else (depth - len(path) + 1, path[-1])), path, of_class
-        depth = len(path)
+def _at(value: Value, visible: Visible | None) -> At:
+    return key(value) if visible is None else (key(value), visible)
 
 
-def _constants(skeleton: Skeleton) -> tuple[tuple[Path, ...], Hashable]:
-    """Where the constants are, and the place of the leaf of those values."""
-    paths = tuple([path for path, _ in skeleton.constants])
-    return paths, keys(tuple([value for _, value in skeleton.constants]))
+def _group_key(skeleton: Skeleton) -> GroupKey:
+    return tuple([path for path, _ in skeleton.constants]), skeleton.checks
 
 
-def _check_group(group: _Group, conforming: dict[Hashable, Value]) -> None:
-    places = {at: group.place(value) for at, value in conforming.items()}
-    filed = {at: place for place, leaf in group.leaves.items() for at in leaf.values}
-    _hold(filed == {at: place for at, place in places.items() if place is not MISSING}, "leaves")
-    _hold(group.wanted == sum(bool(leaf.handlers) for leaf in group.leaves.values()), "wanted leaves")
-    _hold(group.wanted > 0, "a group that serves nobody")
-    for leaf in group.leaves.values():
-        _hold(bool(leaf.values or leaf.handlers), "an empty leaf")
-        for handler in leaf.handlers.values():
-            _hold(bool(handler.callbacks), "a handler without callbacks")
-            _check_bag(handler, leaf.values.values())
-
-
-def _check_bag(handler: _Handler, values: Iterable[Value]) -> None:
-    counts: dict[Hashable, int] = {}
-    for value in values:
-        row = handler.get(value)
-        if row is not None:
-            counts[keys(row)] = counts.get(keys(row), 0) + 1
-    _hold(handler.rows.keys() == counts.keys(), "captures that were told")
-    _hold(
-        {at: more + 1 for at, more in handler.more.items()} == {a: c for a, c in counts.items() if c > 1},
-        "bag",
-    )
-
-
-def _hold(true: bool, what: str) -> None:
-    if not true:
-        raise InternalError(f"the index is inconsistent: {what}")
+def _place(skeleton: Skeleton) -> At:
+    return keys(tuple([constant for _, constant in skeleton.constants]))

@@ -7,7 +7,7 @@ from datetime import UTC
 
 from hypothesis import strategies as st
 
-from index.patterns import ATOM_CLASSES, capture, discard, exact, lit, observe
+from index.patterns import ATOM_CLASSES, DISCARD, capture, discard, exact, lit, observe
 from index.values import Map, Record, Value, freeze
 from tests.strategies import atoms, compounds, distinct, values
 
@@ -66,3 +66,35 @@ patterns: st.SearchStrategy[Value] = st.recursive(
     max_leaves=10,
 )
 """Patterns that ``skeleton`` accepts."""
+
+
+def values_near(pattern: Value) -> st.SearchStrategy[Value]:
+    """Values that a pattern matches, or would but for a little; sometimes anything."""
+    return st.one_of(_fitting(pattern), _fitting(pattern), anything)
+
+
+def _fitting(pattern: Value) -> st.SearchStrategy[Value]:
+    match pattern:
+        case Record(label="_"):
+            return anything
+        case Record(label="$", fields=(_, _, sub)):
+            return anything if sub == DISCARD else _fitting(sub)
+        case Record(label="lit", fields=(value,)):
+            return st.just(value)
+        case Record(label="exact", fields=(sub,)):
+            return _fitting(sub)
+        case Record(label=label, fields=fields):
+            return _parts(fields).map(lambda parts: Record(label, *parts))
+        case tuple():
+            return _parts(pattern).map(tuple)
+        case Map():
+            near = [st.tuples(st.just(at), _fitting(sub)) for at, sub in pattern.pairs()]
+            return st.tuples(*near).map(Map)
+    return st.one_of(st.just(pattern), st.just(pattern), anything)
+
+
+def _parts(patterns: tuple[Value, ...]) -> st.SearchStrategy[list[Value]]:
+    """As many parts as patterns, or one more, or one less."""
+    more = st.sampled_from([[], [], [1], None])
+    near = st.tuples(*[_fitting(pattern) for pattern in patterns]).map(list)
+    return st.tuples(near, more).map(lambda drawn: drawn[0][:-1] if drawn[1] is None else drawn[0] + drawn[1])

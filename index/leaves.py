@@ -1,0 +1,184 @@
+"""Nodes, groups, leaves and handlers: what stands at one place of the index, and whom it serves.
+
+A *node* is reached by the values of one shape.  Its *groups* are the handlers there that compare the same
+positions and make the same checks; one reading of a value gives its place in a group.  A *leaf* is one
+place, with the handlers that want its constants, and a *handler* the captures at certain paths with those
+who are told of them.  (The source's Continuation is the node's values and groups; its table of constants
+is a group.)
+
+They are apart from the index because each of them only keeps its own books; the index walks.
+
+Always: a node, group or leaf holds exactly the values that conform to its place; a leaf has a handler and a
+handler has a callback; values at a place that nobody asked for are *idle*, which costs one table entry.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Hashable
+from typing import TypeAlias
+
+from index.moves import Move
+from index.projections import Captures, PlaceReader, RowReader, place_reader, row_reader
+from index.skeletons import MISSING, Check, Class, Path, Shape
+from index.values import Value, keys
+
+
+class Event(enum.Enum):
+    """What a callback is told about its captures."""
+
+    ADDED = "+"
+    REMOVED = "-"
+    MESSAGE = "!"
+
+
+Callback: TypeAlias = Callable[[Event, Captures], None]
+Cleanup: TypeAlias = Callable[[list[Captures]], None]
+Visible: TypeAlias = frozenset[Path]
+"""The paths at which a handler may capture to see a restricted value."""
+
+At: TypeAlias = Hashable
+"""Under what a value stands in all tables of one index: its key, and with it a restriction, if it has one."""
+
+Values: TypeAlias = dict[At, Value]
+
+
+class Handler:
+    """The distinct captures that the callbacks of one skeleton have been told of: a bag of rows."""
+
+    __slots__ = ("callbacks", "more", "paths", "read", "rows")
+
+    def __init__(self, shape: Shape, paths: tuple[Path, ...]) -> None:
+        self.read: RowReader = row_reader(shape, paths)
+        self.paths: Visible = frozenset(paths)
+        self.rows: dict[Hashable, Captures] = {}
+        self.more: dict[Hashable, int] = {}
+        """How many further values have the same row; most have none."""
+        self.callbacks: dict[Callback, Cleanup | None] = {}
+
+    def row(self, value: Value, visible: Visible | None) -> Captures | None:
+        """The captures of a value, or None if it lacks one or must not be seen here."""
+        return self.read(value) if visible is None or self.paths <= visible else None
+
+    def gain(self, row: Captures) -> bool:
+        """One more value has this row: whether it is the first."""
+        at = keys(row)
+        if at not in self.rows:
+            self.rows[at] = row
+            return True
+        self.more[at] = self.more.get(at, 0) + 1
+        return False
+
+    def lose(self, row: Captures) -> bool:
+        """One value less has this row: whether it was the last."""
+        at = keys(row)
+        more = self.more.get(at) if self.more else None
+        if more is None:
+            del self.rows[at]
+            return True
+        if more > 1:
+            self.more[at] = more - 1
+        else:
+            del self.more[at]
+        return False
+
+
+class Leaf:
+    """The values with certain constants, and the handlers that want those, by what they capture."""
+
+    __slots__ = ("handlers", "values")
+
+    def __init__(self, values: Values) -> None:
+        self.values = values
+        self.handlers: dict[tuple[Path, ...], Handler] = {}
+
+
+class Group:
+    """The leaves for one set of compared positions and checks, and the values that are idle there.
+
+    If idle values were not kept by their place, whoever asked for one more constant would have to look at
+    every value of the node.  Where constants are names, each is that of one value, so a value that is alone
+    at its place is kept without a table of its own.
+    """
+
+    __slots__ = ("idle", "leaves", "place")
+
+    def __init__(self, shape: Shape, paths: tuple[Path, ...], checks: tuple[Check, ...]) -> None:
+        self.place: PlaceReader = place_reader(shape, paths, checks)
+        self.leaves: dict[Hashable, Leaf] = {}
+        self.idle: dict[Hashable, At | Values] = {}
+
+    def rest(self, at: At, place: Hashable, values: Values) -> None:
+        """Keeps one of the node's values at a place without a leaf; O(1)."""
+        resting = self.idle.get(place, MISSING)
+        if resting is MISSING:
+            self.idle[place] = at
+        elif isinstance(resting, dict):
+            resting[at] = values[at]
+        else:
+            self.idle[place] = {resting: values[resting], at: values[at]}
+
+    def rouse(self, at: At, place: Hashable) -> None:
+        """Forgets one idle value; O(1)."""
+        resting = self.idle[place]
+        if isinstance(resting, dict):
+            del resting[at]
+            if resting:
+                return
+        del self.idle[place]
+
+    def held(self, place: Hashable, values: Values) -> Values:
+        """The node's values at a place, idle or not; not to be changed."""
+        leaf = self.leaves.get(place)
+        if leaf is not None:
+            return leaf.values
+        resting = self.idle.get(place, _NOTHING)
+        return resting if isinstance(resting, dict) else {resting: values[resting]}
+
+    def open(self, place: Hashable, values: Values) -> Leaf:
+        """The leaf at a place, with the values that were idle there; O(1)."""
+        leaf = self.leaves.get(place)
+        if leaf is None:
+            leaf = self.leaves[place] = Leaf(self.held(place, values) or {})
+            self.idle.pop(place, None)
+        return leaf
+
+    def close(self, place: Hashable) -> None:
+        """Takes away a leaf that has no handler; its values are idle from now on; O(1)."""
+        values = self.leaves.pop(place).values
+        if values:
+            self.idle[place] = values
+
+
+_NOTHING: Values = {}
+
+
+class Node:
+    """The values of one shape, the groups that wait for them there, and the moves on from there."""
+
+    __slots__ = ("groups", "moves", "shape", "values")
+
+    def __init__(self, shape: Shape, values: Values) -> None:
+        self.shape = shape
+        self.values = values
+        self.groups: dict[GroupKey, Group] = {}
+        self.moves: dict[Move, dict[Class, Node]] = {}
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it serves nobody."""
+        return not self.groups and not self.moves
+
+    def group(self, of: GroupKey) -> Group:
+        """The group of these paths and checks, made if it is not there: O(values of the node) then."""
+        group = self.groups.get(of)
+        if group is None:
+            group = self.groups[of] = Group(self.shape, *of)
+            for at, value in self.values.items():
+                place = group.place(value)
+                if place is not MISSING:
+                    group.rest(at, place, self.values)
+        return group
+
+
+GroupKey: TypeAlias = tuple[tuple[Path, ...], tuple[Check, ...]]

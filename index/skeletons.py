@@ -1,0 +1,317 @@
+"""Skeletons: what a pattern asks of a value, by position.
+
+A pattern is analysed once into a *shape* (which positions must hold which structure), *constants* (which
+must hold a certain value), *checks* (what else must hold) and *captures* (which are wanted), as in
+HOWITWORKS, "Skeletons".  They are apart from patterns because the index knows skeletons only.
+
+Always: every position above one that a skeleton speaks of is in its shape; the shape is in lexicographic
+order of paths, parents first; captures are in the order of the pattern, outer before inner.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, TypeAlias
+
+from index.errors import UsageError
+from index.values import Map, Record, Value, key, same
+
+Pattern: TypeAlias = Value
+
+MAX_DEPTH: Final = 64
+MAX_POSITIONS: Final = 4096
+"""How deep a pattern may nest, and how many positions it may speak of."""
+
+DISCARD: Final = Record("_")
+
+ATOM_CLASSES: Final[dict[str, type]] = {
+    "bool": bool,
+    "int": int,
+    "float": float,
+    "str": str,
+    "bytes": bytes,
+    "time": datetime,
+    "record": Record,
+    "seq": tuple,
+    "map": Map,
+    "null": type(None),
+}
+
+# -- positions ----------------------------------------------------------------------------------------
+
+Step: TypeAlias = int | tuple[Hashable]
+"""From a compound to a part: the index of a field or element, or the boxed key form of a map's key."""
+
+Path: TypeAlias = tuple[Step, ...]
+Class: TypeAlias = Hashable
+"""What a position must hold for structure below it to make sense: a record's label, sequence, or map."""
+
+Shape: TypeAlias = tuple[tuple[Path, Class], ...]
+
+SEQUENCE: Final = ("sequence",)
+MAPPING: Final = ("map",)
+
+
+class Missing:
+    """What is found where there is nothing; there is one, ``MISSING``."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING: Final = Missing()
+
+
+def class_of(value: Value | Missing) -> Class | None:
+    """The class of a compound, None for atoms (HOWITWORKS, "classof")."""
+    kind = value.__class__
+    if kind is Record:
+        return label_class(value.label)  # type: ignore[union-attr]  # narrowed by class
+    if kind is tuple:
+        return SEQUENCE
+    return MAPPING if kind is Map else None
+
+
+def label_class(label: Value) -> Class:
+    """The class of records with this label: mostly the label itself."""
+    return label if label.__class__ is str else ("label", key(label))
+
+
+def step(value: Value | Missing, by: Step) -> Value | Missing:
+    """The part of a value one step below, or ``MISSING``."""
+    kind = value.__class__
+    if kind is Record:
+        fields = value.fields  # type: ignore[union-attr]  # narrowed by class
+        return fields[by] if by.__class__ is int and by < len(fields) else MISSING
+    if kind is tuple:
+        return value[by] if by.__class__ is int and by < len(value) else MISSING  # type: ignore[index, arg-type]
+    if kind is Map and by.__class__ is tuple:
+        entry = value.find(by[0])  # type: ignore[union-attr, arg-type]  # a map, by its class
+        return MISSING if entry is None else entry[1]  # type: ignore[index]  # an entry of a map
+    return MISSING
+
+
+def project(value: Value, path: Path) -> Value | Missing:
+    """The part of a value at a path (HOWITWORKS, "project"), or ``MISSING``; O(path).
+
+    >>> project(Record("x", Record("y", 3, 4)), (0, 1))
+    4
+    """
+    part: Value | Missing = value
+    for by in path:
+        part = step(part, by)
+    return part
+
+
+def size_of(value: Value | Missing) -> int:
+    """How many parts a compound has; -1 for anything else."""
+    kind = value.__class__
+    if kind is Record:
+        return len(value.fields)  # type: ignore[union-attr]  # narrowed by class
+    return len(value) if kind is tuple or kind is Map else -1  # type: ignore[arg-type]  # as above
+
+
+# -- skeletons ----------------------------------------------------------------------------------------
+
+
+class CheckKind(enum.StrEnum):
+    """What a check asks of a position."""
+
+    HAS = "has"
+    CLASS = "class"
+    SIZE = "size"
+    SAME = "same"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One more thing that must hold at a path: something is there, of a class, of a size, or as elsewhere.
+
+    ``argument`` is the name of the class, the number of parts, or the path of the other position.
+    """
+
+    kind: CheckKind
+    path: Path
+    argument: Hashable = None
+
+    def holds(self, value: Value) -> bool:
+        """Whether it does, for a whole value; O(path)."""
+        part = project(value, self.path)
+        if part is MISSING:
+            return False
+        if self.kind is CheckKind.HAS:
+            return True
+        if self.kind is CheckKind.CLASS:
+            return part.__class__ is ATOM_CLASSES[self.argument]  # type: ignore[index]  # a name, by discard
+        if self.kind is CheckKind.SIZE:
+            return size_of(part) == self.argument
+        other = project(value, self.argument)  # type: ignore[arg-type]  # a path
+        return other is not MISSING and same(part, other)  # type: ignore[arg-type]  # neither is MISSING
+
+
+@dataclass(frozen=True, slots=True)
+class Skeleton:
+    """A pattern, analysed; ``captures`` and ``names`` correspond, an unnamed capture has the name None."""
+
+    pattern: Pattern
+    shape: Shape
+    constants: tuple[tuple[Path, Value], ...]
+    checks: tuple[Check, ...]
+    captures: tuple[Path, ...]
+    names: tuple[str | None, ...]
+
+    @property
+    def size(self) -> int:
+        """How many positions it speaks of."""
+        return len(self.shape) + len(self.constants) + len(self.checks) + len(self.captures)
+
+
+CACHED: Final = 4096
+CACHED_SIZE: Final = 64
+"""How many skeletons are remembered, and up to which size; larger ones would let strangers fill memory."""
+
+_cache: OrderedDict[Hashable, Skeleton] = OrderedDict()
+
+
+def skeleton(pattern: Pattern) -> Skeleton:
+    """The skeleton of a pattern; O(pattern) the first time.
+
+    Raises ``UsageError`` for what is no pattern, with its place, and beyond the limits.
+    """
+    at = key(pattern)
+    known = _cache.get(at)
+    if known is not None:
+        return known
+    made = _Analysis().skeleton(pattern)
+    if made.size <= CACHED_SIZE:
+        _cache[at] = made
+        if len(_cache) > CACHED:
+            _cache.popitem(last=False)
+    return made
+
+
+class _Analysis:
+    """One walk over a pattern, collecting what a skeleton is made of."""
+
+    def __init__(self) -> None:
+        self.shape: list[tuple[Path, Class]] = []
+        self.constants: list[tuple[Path, Value]] = []
+        self.checks: list[Check] = []
+        self.captures: list[Path] = []
+        self.names: list[str | None] = []
+        self.named: dict[str, Path] = {}
+        self.positions = 0
+
+    def skeleton(self, pattern: Pattern) -> Skeleton:
+        self._visit(pattern, (), 0)
+        return Skeleton(
+            pattern,
+            tuple(self.shape),
+            tuple(self.constants),
+            tuple(self.checks),
+            tuple(self.captures),
+            tuple(self.names),
+        )
+
+    def _visit(self, pattern: Pattern, path: Path, depth: int, *, is_exact: bool = False) -> None:
+        self.positions += 1
+        if depth > MAX_DEPTH:
+            raise UsageError(f"pattern nested deeper than {MAX_DEPTH} levels")
+        if self.positions > MAX_POSITIONS:
+            raise UsageError(f"pattern of more than {MAX_POSITIONS} positions")
+        if pattern.__class__ is Record:
+            self._record(pattern, path, depth, is_exact)
+        elif pattern.__class__ is tuple:
+            self._structure(path, SEQUENCE, enumerate(pattern), depth, is_exact)
+        elif pattern.__class__ is Map:  # its pairs are in order, and therefore its paths
+            parts = [((key(at),), below) for at, below in pattern.pairs()]
+            self._structure(path, MAPPING, parts, depth, is_exact)
+        elif is_exact:
+            raise UsageError(f"exact takes a record, a sequence or a map, not {pattern!r:.60}{_place(path)}")
+        else:
+            self.constants.append((path, pattern))
+
+    def _record(self, pattern: Record, path: Path, depth: int, is_exact: bool) -> None:
+        label = pattern.label
+        if label.__class__ is str and label in _RESERVED and not is_exact:
+            _RESERVED[label](self, pattern, path, depth)
+        else:
+            self._structure(path, label_class(label), enumerate(pattern.fields), depth, is_exact)
+
+    def _structure(
+        self, path: Path, of_class: Class, parts: Iterable[tuple[Step, Pattern]], depth: int, is_exact: bool
+    ) -> None:
+        self.shape.append((path, of_class))
+        parts = list(parts)
+        if is_exact:
+            self.checks.append(Check(CheckKind.SIZE, path, len(parts)))
+        for by, below in parts:
+            self._visit(below, (*path, by), depth + 1)
+
+    def _discard(self, pattern: Record, path: Path, _depth: int) -> None:
+        match pattern.fields:
+            case ():
+                self.checks.append(Check(CheckKind.HAS, path))
+            case (str(name),):
+                self._class(path, name)
+            case _:
+                raise UsageError(f"a discard has at most a class: {pattern!r:.60}{_place(path)}")
+
+    def _capture(self, pattern: Record, path: Path, depth: int) -> None:
+        match pattern.fields:
+            case (None | str() as name, None | str() as of_class, sub):
+                pass
+            case _:
+                raise UsageError(
+                    f"a capture has a name, a class and a pattern: {pattern!r:.80}{_place(path)}"
+                )
+        if of_class is not None:
+            self._class(path, of_class)
+        if name is not None and name in self.named:
+            self.checks.append(Check(CheckKind.SAME, path, self.named[name]))
+        else:
+            self.captures.append(path)
+            self.names.append(name)
+            if name is not None:
+                self.named[name] = path
+        if sub != DISCARD:
+            self._visit(sub, path, depth + 1)
+
+    def _class(self, path: Path, name: str) -> None:
+        self.checks.append(Check(CheckKind.CLASS, path, known_class(name)))
+
+    def _literal(self, pattern: Record, path: Path, _depth: int) -> None:
+        if len(pattern.fields) != 1:
+            raise UsageError(f"lit takes one value: {pattern!r:.60}{_place(path)}")
+        self.constants.append((path, pattern.fields[0]))
+
+    def _exact(self, pattern: Record, path: Path, depth: int) -> None:
+        if len(pattern.fields) != 1:
+            raise UsageError(f"exact takes one pattern: {pattern!r:.60}{_place(path)}")
+        self._visit(pattern.fields[0], path, depth + 1, is_exact=True)
+
+
+_RESERVED: Final[dict[str, Callable[[_Analysis, Record, Path, int], None]]] = {
+    "_": _Analysis._discard,
+    "$": _Analysis._capture,
+    "lit": _Analysis._literal,
+    "exact": _Analysis._exact,
+}
+
+
+def known_class(name: str) -> str:
+    """The name of an atom class, if it is one; ``UsageError`` otherwise."""
+    if name not in ATOM_CLASSES:
+        raise UsageError(f"no class {name!r}, known are {', '.join(ATOM_CLASSES)}")
+    return name
+
+
+def _place(path: Path) -> str:
+    steps = [by if isinstance(by, int) else by[0] for by in path]
+    return " at " + "".join([f"[{by!r:.40}]" for by in steps]) if steps else ""

@@ -1,0 +1,62 @@
+"""Walks: which nodes of the trie does a value reach?
+
+The one traversal of the source's ``modify``, without what is done on the way: additions, removals and
+messages all ask for the nodes and go on from there.  A walk loops rather than recurses, so the depth of
+values and patterns is no matter of the interpreter's stack.
+
+Always: a walk gives each node once, and exactly those whose shape the value has.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from index.leaves import Node
+from index.skeletons import class_of, step
+from index.values import Record, Value
+
+Trail: TypeAlias = "tuple[Value, Trail | None]"
+"""A part of a value, and the trail to the part that it is in: what moves rootward look back on."""
+
+_TO_THE_ROOT = (0, ())
+"""The first move of every shape."""
+
+
+def reached(root: Node, value: Value) -> list[Node]:
+    """The nodes whose shape a value has, the root first; O(moves tried)."""
+    nodes = [root]
+    table = root.moves.get(_TO_THE_ROOT)
+    node = table.get(class_of(value)) if table is not None else None  # None, of an atom, is in no table
+    if node is not None:
+        nodes.append(node)
+        if node.moves:
+            _go_on(node, value, nodes)
+    return nodes
+
+
+def _go_on(start: Node, value: Value, nodes: list[Node]) -> None:
+    """Follows the moves from a node on.  Records labelled by text, the most frequent, are read directly."""
+    waiting: list[tuple[Node, Trail]] = [(start, (value, None))]
+    while waiting:
+        node, trail = waiting.pop()
+        for (up, (by,)), table in node.moves.items():
+            above = trail
+            while up:
+                above = above[1]  # type: ignore[assignment]  # a move never leads above the root
+                up -= 1
+            whole = above[0]
+            if whole.__class__ is Record and by.__class__ is int:
+                fields = whole.fields
+                if by >= len(fields):
+                    continue
+                part = fields[by]
+            else:
+                part = step(whole, by)  # type: ignore[assignment]  # MISSING has no class
+            if part.__class__ is Record and part.label.__class__ is str:
+                below = table.get(part.label)
+            else:
+                below = table.get(class_of(part))
+            if below is not None:
+                nodes.append(below)
+                if below.moves:
+                    waiting.append((below, (part, above)))
