@@ -42,6 +42,9 @@ CONNECT_SECONDS: Final = 10.0
 LASTING: Final = 1.0
 """Seconds after which a connection counts as having worked."""
 
+_PATIENT: Final = frozenset(["timeout", "stalled"])
+"""Codes of goodbyes after which it makes sense to come back."""
+
 _PAUSES: Final = (0.0, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
 
 
@@ -72,6 +75,7 @@ class RemoteSpace:
         self._room = trio.Event()
         self._connected = trio.Event()
         self._closed: DataspaceError | None = None
+        self._dismissal: ProtocolError | None = None
 
     # -- verbs ----------------------------------------------------------------------------------------
 
@@ -274,6 +278,8 @@ class RemoteSpace:
                         task_status.started()
                     await self._read()
                     self._lose()
+                    if self._dismissal is not None:
+                        raise self._dismissal
                     attempt = 0 if trio.current_time() - since > LASTING else attempt + 1
                     await self._pause(attempt)
         except ProtocolError as error:
@@ -347,9 +353,17 @@ class RemoteSpace:
         try:
             while chunk := await link.receive():
                 for packet in self._session.feed(chunk):
+                    if isinstance(packet, p.Bye):
+                        self._dismissed(packet)
+                        return
                     self._act(packet)
         except ProtocolError as error:
             self.on_connection(f"the daemon broke the protocol: {error}")
+
+    def _dismissed(self, bye: p.Bye) -> None:
+        """The daemon has ended the session: to come back would end the same way, unless we were only slow."""
+        if bye.code and bye.code not in _PATIENT:
+            self._dismissal = ProtocolError(bye.code, bye.text)
 
     def _act(self, packet: p.Packet) -> None:
         match packet:
@@ -379,8 +393,6 @@ class RemoteSpace:
                 self._requests.pop(number, _Question()).fail(Refused(code, text))
             case p.Ping(number):
                 self._write(self._session.send(p.Pong(number)), at_once=True)
-            case p.Bye(code, text) if code:
-                raise ProtocolError(code, text)
             case _:
                 pass
 
@@ -407,7 +419,8 @@ class RemoteSpace:
         self._closed = error
         self._part()
         for ticket in self._tickets.values():
-            ticket.fail(Closed(f"closed before turn {ticket.sequence} was answered"))
+            said = f"closed before turn {ticket.sequence} was answered"
+            ticket.fail(error if isinstance(error, ProtocolError) else Closed(said))
         for observation in list(self._streams.values()):
             observation.fail(error)
         for question in self._requests.values():
