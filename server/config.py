@@ -35,6 +35,7 @@ class Limits:
     streams: int = 20_000
     replays: int = 256
     unsent_bytes: int = 1 << 20
+    requests: int = 1024
     staged_bytes: int = 4 << 30
 
 

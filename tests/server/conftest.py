@@ -8,12 +8,43 @@ from pathlib import Path
 import pytest
 import trio
 
-from server.config import Config
+import dataspace
+from dataspace import Record
+from dataspace.space import SpaceLimits
+from server.config import Config, Limits
 from server.daemon import serve
 
 
 @pytest.fixture
-async def url(tmp_path: Path, nursery: trio.Nursery) -> AsyncIterator[str]:
+def limits() -> Limits:
+    """What the daemon of ``url`` allows; a test parametrizes it to have others."""
+    return Limits()
+
+
+@pytest.fixture
+def space_limits() -> SpaceLimits:
+    """The same for what its space holds."""
+    return SpaceLimits()
+
+
+@pytest.fixture
+async def url(
+    tmp_path: Path, nursery: trio.Nursery, limits: Limits, space_limits: SpaceLimits
+) -> AsyncIterator[str]:
     """The URL of a daemon that runs in this process, on a real socket and a real disk."""
-    addresses = await nursery.start(serve, Config(listen=("tcp:127.0.0.1:0",), data=tmp_path))
+    config = Config(listen=("tcp:127.0.0.1:0",), data=tmp_path, limits=limits, space_limits=space_limits)
+    addresses = await nursery.start(serve, config)
     yield addresses[0].replace("tcp:", "tcp://", 1)
+
+
+@pytest.fixture
+async def bystander(url: str, caplog: pytest.LogCaptureFixture) -> AsyncIterator[dataspace.RemoteSpace]:
+    """A good client beside the bad: served before and after, on one connection, and nothing is logged."""
+    async with dataspace.connect(url, name="bystander") as space:
+        claim = await space.assert_(Record("bystander", 1))
+        yield space
+        with trio.fail_after(10):
+            await space.replace(claim, Record("bystander", 2))
+            assert await space.matches("bystander($n)") == [(2,)]
+        assert space.reconnects == 0
+    assert [record.getMessage() for record in caplog.records if record.levelname != "INFO"] == []

@@ -114,7 +114,7 @@ async def test_the_facts_of_a_session_come_back_under_their_handles(url: str, pr
 @pytest.mark.parametrize("seed", range(ROUNDS))
 async def test_random_cuts_lose_and_repeat_nothing(url: str, proxy: Proxy, seed: int) -> None:
     """A durable writer and an observer, both through links that break at random bytes."""
-    chance = random.Random(seed)  # noqa: S311  # a test's choice
+    chance = random.Random(seed)
     proxy.cuts = [(chance.randint(200, 3000), chance.randint(350, 3000)) for _ in range(24)]
     turns = 150
     seen: list[int] = []
