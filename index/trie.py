@@ -151,6 +151,8 @@ class Index:
         """
         if self._telling:
             raise _busy()
+        if len(added) + len(removed) == 1 and not messages:
+            return self._patch_one(added, removed, visible)
         values, after = self._balance(added, removed, visible)
         appeared = [at for at, copies in after.items() if copies and at not in self._values]
         vanished = [at for at, copies in after.items() if not copies and at in self._values]
@@ -166,6 +168,12 @@ class Index:
         for event, some in zip((ADDED, MESSAGE, REMOVED), news, strict=True):
             self._tell(event, some)
         return Net([values[at] for at in appeared], [values[at] for at in vanished])
+
+    def _patch_one(self, added: Sequence[Value], removed: Sequence[Value], visible: Visible | None) -> Net:
+        """What most patches are: one change, which has nothing to be balanced against."""
+        if added:
+            return Net(list(added) if self.add(added[0], visible=visible) else [], [])
+        return Net([], list(removed) if self.remove(removed[0], visible=visible) else [])
 
     # -- handlers -------------------------------------------------------------------------------------
 
