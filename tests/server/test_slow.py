@@ -10,6 +10,7 @@ import trio
 
 import dataspace
 from dataspace import Record, Refused
+from dataspace.client.assembling import Assembler
 from dataspace.wire import packets as p
 from dataspace.wire.session import Role, Session
 from index.patterns import capture
@@ -22,6 +23,8 @@ CHANGES = 60_000
 STALLED = 30
 PADDING = "x" * 300
 """So that what is sent outgrows what the kernel keeps for a socket that nobody reads."""
+
+PARTS = Assembler(())
 
 
 @pytest.fixture
@@ -106,14 +109,12 @@ async def _catch_up(stalled: Stalled, state: set[object]) -> None:
             for packet in await stalled.read():
                 assert isinstance(packet, p.Values), packet
                 for value in packet.values:
-                    number, _, flags, added, _, removed, first = value  # type: ignore[misc, union-attr]
-                    assert first > newest or first == number  # type: ignore[operator]  # numbers
-                    newest = number  # type: ignore[assignment]  # a number
-                    conflated += bool(flags & p.CONFLATED)  # type: ignore[operator]  # a number
-                    for row in added:  # type: ignore[union-attr]  # rows
-                        known.add(row[1])  # type: ignore[index]  # a row
-                    for row in removed:  # type: ignore[union-attr]  # rows
-                        known.remove(row[1])  # type: ignore[index]  # a row
+                    epoch, _more = PARTS.part(value)
+                    assert epoch.first > newest or epoch.first == epoch.number
+                    newest = epoch.number
+                    conflated += epoch.conflated
+                    known |= {row[1] for row in epoch.added}
+                    known -= {row[1] for row in epoch.removed}
     assert conflated, "what did not fit must have been conflated"
 
 
@@ -131,7 +132,7 @@ async def test_messages_that_nobody_takes_end_the_observation_with_counts(daemon
             while True:
                 for packet in await stalled.read():
                     if isinstance(packet, p.Values):
-                        heard += [row[0] for value in packet.values for row in value[4]]  # type: ignore[index]
+                        heard += [row[0] for value in packet.values for row in PARTS.part(value)[0].messages]
                     elif isinstance(packet, p.Error):
                         assert packet.code == "slow-observer"
                         assert "messages wait, limit 4096" in packet.text
