@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from pathlib import Path
 
 import pytest
@@ -100,7 +100,7 @@ async def test_many_stalled_observers_are_bounded_and_the_others_see_everything(
                 await each.stream.aclose()
 
 
-async def _catch_up(stalled: Stalled, state: set[object]) -> None:
+async def _catch_up(stalled: Stalled, state: Set[object]) -> None:
     """Reads at last: changes in order, then the net difference, marked as such, and the right state."""
     known: set[object] = set()
     newest, conflated = 0, 0
