@@ -80,6 +80,7 @@ def _check(daemon: DaemonProcess, accepted: dict[int, int]) -> None:
     assert said == [(accepted[n], n) for n in range(TURNS)]
 
 
+@pytest.mark.torture
 @pytest.mark.parametrize("round_", range(int(os.environ.get("TORTURE_ROUNDS", "1"))))
 @pytest.mark.parametrize("point", ["log-before-write", "log-after-write", "turn-committed", "turn-accepted"])
 async def test_a_daemon_killed_at_a_named_point(daemon: DaemonProcess, point: str, round_: int) -> None:
@@ -99,6 +100,7 @@ async def test_a_daemon_killed_at_a_named_point(daemon: DaemonProcess, point: st
     _check(daemon, accepted)
 
 
+@pytest.mark.torture
 @pytest.mark.parametrize("round_", range(int(os.environ.get("TORTURE_ROUNDS", "2"))))
 async def test_a_daemon_killed_at_random_instants(daemon: DaemonProcess, round_: int) -> None:
     chance = random.Random(f"{SEED} {round_}")  # a test's choice

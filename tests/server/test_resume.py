@@ -111,6 +111,7 @@ async def test_the_facts_of_a_session_come_back_under_their_handles(url: str, pr
 
 
 @pytest.mark.slow
+@pytest.mark.torture
 @pytest.mark.parametrize("seed", range(ROUNDS))
 async def test_random_cuts_lose_and_repeat_nothing(url: str, proxy: Proxy, seed: int) -> None:
     """A durable writer and an observer, both through links that break at random bytes."""
