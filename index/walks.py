@@ -2,7 +2,8 @@
 
 The one traversal of the source's ``modify``, without what is done on the way: additions, removals and
 messages all ask for the nodes and go on from there.  A walk loops rather than recurses, so the depth of
-values and patterns is no matter of the interpreter's stack.
+values and patterns is no matter of the interpreter's stack.  Records labelled by text, the most frequent
+structure by far, are looked at without a call.
 
 Always: a walk gives each node once, and exactly those whose shape the value has.
 """
@@ -26,7 +27,12 @@ def reached(root: Node, value: Value) -> list[Node]:
     """The nodes whose shape a value has, the root first; O(moves tried)."""
     nodes = [root]
     table = root.moves.get(_TO_THE_ROOT)
-    node = table.get(class_of(value)) if table is not None else None  # None, of an atom, is in no table
+    if table is None:
+        return nodes
+    if value.__class__ is Record and value.label.__class__ is str:
+        node = table.get(value.label)
+    else:
+        node = table.get(class_of(value))  # None, of an atom, is in no table
     if node is not None:
         nodes.append(node)
         if node.moves:
@@ -35,7 +41,7 @@ def reached(root: Node, value: Value) -> list[Node]:
 
 
 def _go_on(start: Node, value: Value, nodes: list[Node]) -> None:
-    """Follows the moves from a node on.  Records labelled by text, the most frequent, are read directly."""
+    """Follows the moves from a node on."""
     waiting: list[tuple[Node, Trail]] = [(start, (value, None))]
     while waiting:
         node, trail = waiting.pop()

@@ -68,33 +68,35 @@ patterns: st.SearchStrategy[Value] = st.recursive(
 """Patterns that ``skeleton`` accepts."""
 
 
-def values_near(pattern: Value) -> st.SearchStrategy[Value]:
-    """Values that a pattern matches, or would but for a little; sometimes anything."""
-    return st.one_of(_fitting(pattern), _fitting(pattern), anything)
+def values_near(pattern: Value, otherwise: st.SearchStrategy[Value] = anything) -> st.SearchStrategy[Value]:
+    """Values that a pattern matches, or would but for a little; now and then anything."""
+    return st.one_of(_fitting(pattern, otherwise), _fitting(pattern, otherwise), otherwise)
 
 
-def _fitting(pattern: Value) -> st.SearchStrategy[Value]:
+def _fitting(pattern: Value, otherwise: st.SearchStrategy[Value]) -> st.SearchStrategy[Value]:
     match pattern:
         case Record(label="_"):
-            return anything
+            return otherwise
         case Record(label="$", fields=(_, _, sub)):
-            return anything if sub == DISCARD else _fitting(sub)
+            return otherwise if sub == DISCARD else _fitting(sub, otherwise)
         case Record(label="lit", fields=(value,)):
             return st.just(value)
         case Record(label="exact", fields=(sub,)):
-            return _fitting(sub)
+            return _fitting(sub, otherwise)
         case Record(label=label, fields=fields):
-            return _parts(fields).map(lambda parts: Record(label, *parts))
+            return _parts(fields, otherwise).map(lambda parts: Record(label, *parts))
         case tuple():
-            return _parts(pattern).map(tuple)
+            return _parts(pattern, otherwise).map(tuple)
         case Map():
-            near = [st.tuples(st.just(at), _fitting(sub)) for at, sub in pattern.pairs()]
+            near = [st.tuples(st.just(at), _fitting(sub, otherwise)) for at, sub in pattern.pairs()]
             return st.tuples(*near).map(Map)
-    return st.one_of(st.just(pattern), st.just(pattern), anything)
+    return st.one_of(st.just(pattern), st.just(pattern), st.just(pattern), otherwise)
 
 
-def _parts(patterns: tuple[Value, ...]) -> st.SearchStrategy[list[Value]]:
+def _parts(
+    patterns: tuple[Value, ...], otherwise: st.SearchStrategy[Value]
+) -> st.SearchStrategy[list[Value]]:
     """As many parts as patterns, or one more, or one less."""
     more = st.sampled_from([[], [], [1], None])
-    near = st.tuples(*[_fitting(pattern) for pattern in patterns]).map(list)
+    near = st.tuples(*[_fitting(pattern, otherwise) for pattern in patterns]).map(list)
     return st.tuples(near, more).map(lambda drawn: drawn[0][:-1] if drawn[1] is None else drawn[0] + drawn[1])
