@@ -65,7 +65,8 @@ class RemoteSpace:
         self._tickets: OrderedDict[int, Ticket] = OrderedDict()
         self._claims = Claims()
         self._sequence = 0
-        self._next_handle = 1
+        # A durable owner may have claims from other runs: a random beginning keeps clear of their handles.
+        self._next_handle = random.getrandbits(60) if owner else 1
         self._next_stream = 1
         self._next_request = 1
         self._streams: dict[int, Observation] = {}

@@ -93,12 +93,14 @@ async def test_the_facts_of_a_session_go_with_it_in_one_turn(url: str) -> None:
 
 async def test_durable_facts_stay(url: str) -> None:
     async with dataspace.connect(url, owner="the clock") as writer:
-        await writer.assert_(present("Alice"))
+        alice = await writer.assert_(present("Alice"))
     async with dataspace.connect(url, owner="the clock") as again:
         assert again.sequence == 1
         assert await again.matches("present($who)") == [("Alice",)]
-        await again.retract(1)
-        assert await again.matches("present($who)") == []
+        bob = await again.assert_(present("Bob"))
+        assert bob.handle != alice.handle
+        await again.retract(alice)
+        assert await again.matches("present($who)") == [("Bob",)]
 
 
 async def test_interest_is_a_fact_unless_it_is_quiet(url: str) -> None:
