@@ -119,7 +119,7 @@ class Index:
         if at not in self._values:
             raise UsageError(f"removed what is not there: {value!r:.80}")
         if at in self._copies:
-            self._recount(at, self._copies[at])
+            self._recount({at: self._copies[at]})
             return False
         news: News = []
         self._vanish(at, visible, news)
@@ -154,19 +154,19 @@ class Index:
         if len(added) + len(removed) == 1 and not messages:
             return self._patch_one(added, removed, visible)
         values, after = self._balance(added, removed, visible)
-        appeared = [at for at, copies in after.items() if copies and at not in self._values]
-        vanished = [at for at, copies in after.items() if not copies and at in self._values]
-        news: tuple[News, News, News] = ([], [], [])
+        appeared, vanished = self._recount(after)
+        grown: News = []
+        said: News = []
+        gone: News = []
         for at in appeared:
-            self._appear(at, values[at], visible, news[0])
+            self._appear(at, values[at], visible, grown)
         for message in messages:
-            self._pass(message, visible, news[1])
-        for at, copies in after.items():
-            self._recount(at, copies)
+            self._pass(message, visible, said)
         for at in vanished:
-            self._vanish(at, visible, news[2])
-        for event, some in zip((ADDED, MESSAGE, REMOVED), news, strict=True):
-            self._tell(event, some)
+            self._vanish(at, visible, gone)
+        for event, news in (ADDED, grown), (MESSAGE, said), (REMOVED, gone):
+            if news:
+                self._tell(event, news)
         return Net([values[at] for at in appeared], [values[at] for at in vanished])
 
     def _patch_one(self, added: Sequence[Value], removed: Sequence[Value], visible: Visible | None) -> Net:
@@ -377,30 +377,41 @@ class Index:
     def _count(self, at: At) -> int:
         return 1 + self._copies.get(at, 0) if at in self._values else 0
 
-    def _recount(self, at: At, copies: int) -> None:
-        if copies > 1:
-            self._copies[at] = copies - 1
-        else:
-            self._copies.pop(at, None)
-
     def _balance(
         self, added: Sequence[Value], removed: Sequence[Value], visible: Visible | None
     ) -> tuple[Values, dict[At, int]]:
         """What a patch speaks of, and how many copies there are after it; ``UsageError`` if below none."""
         values: Values = {}
         after: dict[At, int] = {}
-        for by, changed in ((1, added), (-1, removed)):
-            for value in changed:
-                at = _at(value, visible)
-                if at not in values:
-                    values[at] = value
-                    after[at] = self._count(at)
-                after[at] += by
-        for at, copies in after.items():
-            if copies < 0:
-                here = self._count(at)
-                raise UsageError(f"removed {here - copies} times but there {here} times: {values[at]!r:.80}")
+        for value in added:
+            at = _at(value, visible)
+            if at not in after:
+                values[at] = value
+                after[at] = self._count(at)
+            after[at] += 1
+        for value in removed:
+            at = _at(value, visible)
+            if at not in after:
+                values[at] = value
+                after[at] = self._count(at)
+            after[at] -= 1
+            if after[at] < 0:
+                raise UsageError(f"removed what is not there, or not so often: {value!r:.80}")
         return values, after
+
+    def _recount(self, after: dict[At, int]) -> tuple[list[At], list[At]]:
+        """Takes over the new counts of copies: which values are to appear, and which to vanish."""
+        appeared, vanished = [], []
+        for at, copies in after.items():
+            if copies > 1:
+                self._copies[at] = copies - 1
+            elif at in self._copies:
+                del self._copies[at]
+            if copies and at not in self._values:
+                appeared.append(at)
+            elif not copies and at in self._values:
+                vanished.append(at)
+        return appeared, vanished
 
 
 def _busy() -> UsageError:

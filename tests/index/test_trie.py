@@ -217,7 +217,7 @@ def test_removing_what_is_not_there_is_refused_and_changes_nothing(copies: int) 
     for _ in range(copies):
         index.add(Record("p", 1))
     ear.take()
-    with pytest.raises(UsageError, match=r"not there|but there"):
+    with pytest.raises(UsageError, match="not there"):
         index.patch([Record("p", 2)], [Record("p", 1)] * (copies + 1))
     with pytest.raises(UsageError, match="not there"):
         index.remove(Record("q", 1))
