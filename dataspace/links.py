@@ -67,6 +67,13 @@ class SocketLink:
         """Returns when the kernel has room again."""
         await trio.lowlevel.wait_writable(self._socket)
 
+    def finish(self) -> None:
+        """Tells the peer that nothing more comes; it can still be heard."""
+        try:
+            self._socket.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass  # it is gone already
+
     def close(self) -> None:
         """Closes the socket and wakes whoever waits on it; may be called again."""
         if self._socket.fileno() >= 0:

@@ -106,23 +106,37 @@ class Outbox:
     ``encode`` turns a control packet into bytes; ``over`` is called with a stream that has ended by itself.
     """
 
-    __slots__ = ("_control", "_encode", "_over", "_ready", "_ready_set", "values_sent")
+    __slots__ = (
+        "_control",
+        "_encode",
+        "_ended",
+        "_over",
+        "_ready",
+        "_ready_set",
+        "control_bytes",
+        "values_sent",
+    )
 
     def __init__(self, encode: Callable[[Packet], bytes], over: Callable[[OutStream], None]) -> None:
         self._encode = encode
         self._over = over
         self._control: list[bytes] = []
+        self.control_bytes = 0
+        """Bytes of control packets that wait; bounded by whoever reads what they answer."""
+        self._ended = False
         self._ready: deque[OutStream] = deque()
         self._ready_set: set[OutStream] = set()
         self.values_sent = 0
 
     def say(self, packet: Packet) -> None:
         """Queues a control packet; it goes before any values."""
-        self._control.append(self._encode(packet))
+        data = self._encode(packet)
+        self._control.append(data)
+        self.control_bytes += len(data)
 
     def wake(self, stream: OutStream) -> None:
         """Notes that a stream may have something to send."""
-        if stream not in self._ready_set:
+        if stream not in self._ready_set and not self._ended:
             self._ready_set.add(stream)
             self._ready.append(stream)
 
@@ -130,15 +144,16 @@ class Outbox:
         """Ends a stream from below: nothing more leaves it."""
         stream.ended = True
 
-    @property
-    def control_waiting(self) -> int:
-        """Control packets that wait; bounded by whoever reads requests."""
-        return len(self._control)
+    def end(self) -> None:
+        """Lets nothing leave but the control packets that wait."""
+        self._ended = True
+        self._ready.clear()
+        self._ready_set.clear()
 
     def fill(self, budget: int) -> bytes:
         """Bytes to send now: all control packets, then frames of values up to about ``budget`` bytes."""
         pieces, self._control = self._control, []
-        size = sum(map(len, pieces))
+        size, self.control_bytes = self.control_bytes, 0
         ready = self._ready
         while ready and size < budget:
             stream = ready.popleft()

@@ -11,12 +11,14 @@ stops reading while the peer does not take its answers, or while the disk is beh
 
 from __future__ import annotations
 
+import logging
 import math
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 import trio
 
-from dataspace.errors import ProtocolError, Refused, UsageError
+from dataspace.errors import DataspaceError, ProtocolError, Refused, UsageError
 from dataspace.wire import packets as p
 from dataspace.wire.session import Role, Session, State
 from relay.faults import reach
@@ -30,11 +32,16 @@ if TYPE_CHECKING:
     from dataspace.links import SocketLink
     from server.daemon import Daemon
 
+logger = logging.getLogger("dataspace")
+
 BUNDLE: Final = 64
 """Packets of one peer that are acted on before others have a turn."""
 
 BURST: Final = 256 << 10
 """Bytes that one connection may have handed out but not yet to the kernel, before its streams wait."""
+
+LINGER: Final = 1.0
+"""Seconds for the last words to leave, and to be heard before the socket is closed."""
 
 
 class Connection:
@@ -45,6 +52,7 @@ class Connection:
         self.link = link
         self.number = number
         self.owner = f"session:{daemon.incarnation}.{number}"
+        self.interests = f"{self.owner} interests"
         self.name = ""
         self.since = trio.current_time()
         self.client: Client | None = None
@@ -59,7 +67,9 @@ class Connection:
         )
         self.outbox: Final = Outbox(self.session.send, self._over)
         self.observing: Final = Observing(self)
-        self.nursery: trio.Nursery
+        self.asked = 0
+        self._nursery: trio.Nursery
+        self._reading = trio.CancelScope()
         self._unsent = bytearray()
         self._drained = trio.Event()
         self._writable = trio.Event()
@@ -75,81 +85,130 @@ class Connection:
         reason = "the peer closed the connection"
         try:
             with self.cancel:
-                async with trio.open_nursery() as self.nursery:
-                    self.nursery.start_soon(self._write)
-                    try:
-                        await self._read()
-                    except ProtocolError as error:
-                        reason = str(error)
-                        self.part(error.code, error.text)
+                async with trio.open_nursery() as self._nursery:
+                    self.start(self._write)
+                    with self._reading:
+                        try:
+                            await self._read()
+                        except ProtocolError as error:
+                            reason = str(error)
+                            self.part(error.code, error.text)
+                        except DataspaceError as error:  # such as a disk that has failed
+                            reason = str(error)
+                            self.part("internal", reason)
+                        except Exception:  # a fence around a session: a defect in it ends nothing else
+                            self.defect()
+                    self.observing.end()
+                    self.daemon.retire(self)
                     await self._linger()
-                    self.nursery.cancel_scope.cancel()
+                    self._nursery.cancel_scope.cancel()
             if self.cancel.cancelled_caught:
                 reason = "the daemon ended it"
         finally:
             self._leave(reason)
 
-    async def _read(self) -> None:
-        limits = self.daemon.config.limits
-        with trio.move_on_after(limits.hello_seconds) as patience:
-            while True:
-                chunk = await self.link.receive()
-                if not chunk:
-                    return
-                self.received += len(chunk)
-                await self._act_on(chunk)
-                self.daemon.flush()
-                if self.session.state is State.ENDED:
-                    return
-                patience.deadline = self._deadline(patience.deadline)
-                await self._wait_room()
-        self.daemon.flush()
-        if self.session.state is State.FRESH:
-            raise ProtocolError("timeout", f"no hello within {limits.hello_seconds} s")
-        raise ProtocolError("timeout", f"a frame took longer than {limits.frame_seconds} s")
+    def start(self, function: Callable[..., Awaitable[None]], *args: object) -> None:
+        """Runs a task of this connection, which ends with it."""
+        self._nursery.start_soon(self._run_task, function, *args)
 
-    async def _act_on(self, chunk: bytes) -> None:
-        """Acts on the packets of a chunk; a chunk full of them lets others be told, and run, in between."""
+    async def _run_task(self, function: Callable[..., Awaitable[None]], *args: object) -> None:
+        try:
+            await function(*args)
+        except Exception:  # a fence around a session, as in run
+            self.defect()
+
+    def defect(self) -> None:
+        """Ends the session because of the exception that is being handled, which nobody foresaw."""
+        logger.exception("session %d failed: this is a defect, please report it", self.number)
+        self._accepted = []
+        self.part("internal", "a defect in the daemon ended this session")
+        self._reading.cancel()
+
+    async def _read(self) -> None:
+        deadline = trio.current_time() + self.daemon.config.limits.hello_seconds
+        while self.session.state is not State.ENDED:
+            with trio.move_on_at(deadline) as patience:
+                chunk = await self.link.receive()
+            if patience.cancelled_caught:
+                raise self._late()
+            if not chunk:
+                return
+            self.received += len(chunk)
+            some = await self._act_on(chunk)
+            self.daemon.flush()
+            deadline = self._deadline(deadline, some)
+            await self._wait_room()
+
+    def _late(self) -> ProtocolError:
+        limits = self.daemon.config.limits
+        if self.session.state is State.FRESH:
+            return ProtocolError("timeout", f"no hello within {limits.hello_seconds} s")
+        return ProtocolError("timeout", f"a frame took longer than {limits.frame_seconds} s")
+
+    async def _act_on(self, chunk: bytes) -> bool:
+        """Acts on the packets of a chunk, if there are any; many of them let others run in between."""
+        count = 0
         for count, packet in enumerate(self.session.feed(chunk), 1):
             if self.session.parted:
-                return
+                break
             await self._act(packet)
             if count % BUNDLE == 0:
                 self.daemon.flush()
                 await trio.lowlevel.checkpoint()
+        return count > 0
 
-    def _deadline(self, before: float) -> float:
-        """When the peer must have finished what it has begun: absolute, not for each byte."""
+    def _deadline(self, before: float, some: bool) -> float:
+        """When the peer must have finished the frame that it has begun: absolute, not for each byte.
+
+        ``some`` says that others were finished just now, so that this one cannot be older.
+        """
         if self.session.state is State.FRESH:
             return before
         if not self.session.held:
             return math.inf
-        if before == math.inf:
+        if some or before == math.inf:
             return trio.current_time() + self.daemon.config.limits.frame_seconds
         return before
+
+    @property
+    def unheard(self) -> int:
+        """Bytes of answers that the peer has not taken, about."""
+        return len(self._unsent) + self.outbox.control_bytes + 9 * len(self._accepted)
 
     async def _wait_room(self) -> None:
         """Reads no further while the disk is behind or the peer does not take what it is told."""
         await self.daemon.commits.wait_room()
-        if len(self._unsent) > self.daemon.config.limits.unsent_bytes:
-            with trio.move_on_after(self.daemon.config.limits.stalled_seconds) as patience:
-                self._drained = trio.Event()
-                await self._drained.wait()
-            if patience.cancelled_caught:
-                raise ProtocolError("stalled", f"{len(self._unsent)} bytes were not taken")
+        limits = self.daemon.config.limits
+        if self.unheard > limits.unsent_bytes:
+            with trio.move_on_after(limits.stalled_seconds):
+                while self.unheard > limits.unsent_bytes:
+                    await self._wait_drained()
+                return
+            raise ProtocolError("stalled", f"{self.unheard} bytes were not taken")
+
+    async def _wait_drained(self) -> None:
+        self._drained = trio.Event()
+        await self._drained.wait()
 
     def part(self, code: str, text: str) -> None:
-        """Says goodbye; the connection closes once that has left."""
+        """Says goodbye, after which nothing is said; the connection closes once that has left."""
         self.say(p.Bye(code, text[:4000]))
+        self.outbox.end()
         self.daemon.flush()
 
     async def _linger(self) -> None:
-        """Gives the last words a moment to leave."""
+        """Gives the last words a moment to leave and to be heard.
+
+        To close while there is something to read would reset the connection, and the reset would overtake
+        them; so what still comes is thrown away.
+        """
         self.daemon.flush()
-        with trio.move_on_after(1.0):
+        with trio.move_on_after(LINGER):
             while self._unsent:
-                self._drained = trio.Event()
-                await self._drained.wait()
+                await self._wait_drained()
+            self.link.finish()
+            while await self.link.receive():
+                pass
 
     def _leave(self, reason: str) -> None:
         self.gone = True
@@ -206,7 +265,7 @@ class Connection:
         client = self.client
         assert client is not None  # the session machine lets nothing pass before hello
         if turn.sequence <= client.sequence:
-            self.nursery.start_soon(self._accept_again, turn.sequence)
+            await self._accept_again(turn.sequence)
             return
         owner = f"durable:{turn.owner}" if turn.owner else self.owner
         try:
@@ -244,7 +303,6 @@ class Connection:
         else:
             await self.daemon.commits.wait_durable(epoch)
             self.say(p.Accepted(sequence, (epoch,)))
-        self.daemon.flush()
 
     # -- streams --------------------------------------------------------------------------------------
 
@@ -314,6 +372,8 @@ class Connection:
                     return
         except OSError:
             self.cancel.cancel()
+        except Exception:  # a fence around a session: whoever flushes is somebody else, perhaps the log
+            self.defect()
 
     async def _write(self) -> None:
         try:

@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from dataspace.epochs import Epoch
-from dataspace.errors import Refused
+from dataspace.errors import Closed, Refused
 from dataspace.space import Space
 from dataspace.wire.packets import Action
 from index.values import Map
 from relay.commits import GroupCommit
-from relay.log import Log
+from relay.log import Log, LogFailed
 from relay.staging import Staging
 from server.clients import Client, Clients
 from server.config import Config
@@ -136,19 +136,23 @@ class Daemon:
             self.retire(older)
         self.by_client[identity] = connection
         logger.info(
-            "session %d: %s (%s) from %s",
+            "session %d: %r (%r) from %s",  # quoted, so that no name writes lines of its own
             connection.number,
-            connection.name or "unnamed",
+            connection.name,
             identity,
             connection.link.peer,
         )
         return self.clients.get(identity)
 
     def retire(self, connection: Connection) -> None:
-        """Retracts in one turn all that a connection owned; done once."""
-        ended = self.space.end([connection.owner], now())
-        if ended is not None:
-            self.commits.submit(ended)
+        """Retracts in one turn all that a connection owned; may be called again."""
+        connection.gone = True
+        ended = self.space.end([connection.owner, connection.interests], now())
+        try:
+            if ended is not None:
+                self.commits.submit(ended)
+        except (LogFailed, Closed):
+            pass  # the daemon is ending, and the next one has them go
         client = connection.client
         if client is not None and self.by_client.get(client.name) is connection:
             del self.by_client[client.name]

@@ -18,6 +18,8 @@ import trio
 from dataspace.addresses import Address, parse_listen
 from dataspace.errors import DataspaceError
 from dataspace.links import SocketLink
+from dataspace.wire.packets import Bye
+from dataspace.wire.session import Role, Session
 from server.connection import Connection
 
 if TYPE_CHECKING:
@@ -97,19 +99,28 @@ async def accept(daemon: Daemon, listener: Listener, nursery: trio.Nursery) -> N
 
 
 def _admit(daemon: Daemon, connected: socket.socket, nursery: trio.Nursery) -> None:
-    limits = daemon.config.limits
-    strangers = sum(1 for each in daemon.connections.values() if each.client is None)
-    if len(daemon.connections) >= limits.connections or strangers >= limits.strangers:
-        logger.warning("refused a connection: %d open, %d unknown", len(daemon.connections), strangers)
+    refusal = _refusal(daemon)
+    try:
+        link = SocketLink(connected)
+        if refusal:
+            logger.warning("refused a connection: %s", refusal)
+            link.send_nowait(Session(Role.SERVER).send(Bye("limit", refusal)))
+    except OSError:
+        refusal = "it has gone already"
+    if refusal:
         connected.close()
         return
-    connection = Connection(daemon, SocketLink(connected), next(_numbers))
+    connection = Connection(daemon, link, next(_numbers))
     daemon.connections[connection.number] = connection
-    nursery.start_soon(_serve, connection)
+    nursery.start_soon(connection.run)
 
 
-async def _serve(connection: Connection) -> None:
-    try:
-        await connection.run()
-    except Exception:  # the fence around a session: a defect in it must not end the daemon
-        logger.exception("session %d failed: this is a defect, please report it", connection.number)
+def _refusal(daemon: Daemon) -> str:
+    """Why there is no room for one more peer, or nothing."""
+    limits = daemon.config.limits
+    if len(daemon.connections) >= limits.connections:
+        return f"{len(daemon.connections)} connections, limit connections={limits.connections}"
+    strangers = sum(1 for each in daemon.connections.values() if each.client is None)
+    if strangers >= limits.strangers:
+        return f"{strangers} connections without a hello, limit strangers={limits.strangers}"
+    return ""

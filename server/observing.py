@@ -100,7 +100,7 @@ class Observing:
             if len(self._replays) >= limits.replays:
                 raise Refused("limit", f"{len(self._replays)} replays at once, limit {limits.replays}")
             self._replays[stream] = trio.CancelScope()
-            connection.nursery.start_soon(self._replay, stream, request)
+            connection.start(self._replay, stream, request)
         if not request.quiet:
             self._announce(stream, request.pattern)
 
@@ -115,8 +115,8 @@ class Observing:
         if stream.number in self._announced:
             self._announced.discard(stream.number)
             if not self._connection.gone:
-                retraction = (p.RETRACT, -stream.number)
-                self._connection.daemon.commit(self._connection.owner, (retraction,), None, 0, None)
+                retraction = (p.RETRACT, stream.number)
+                self._connection.daemon.commit(self._connection.interests, (retraction,), None, 0, None)
 
     def end(self) -> None:
         """The connection is over; its facts, interests among them, go in one turn elsewhere."""
@@ -146,9 +146,9 @@ class Observing:
         self._live[stream] = (interest, observation)
 
     def _announce(self, stream: OutStream, pattern: Value) -> None:
-        """Asserts the interest, under a handle that no client can have."""
-        fact = (p.ASSERT, -stream.number, observe(pattern))
-        self._connection.daemon.commit(self._connection.owner, (fact,), None, 0, None)
+        """Asserts the interest, for an owner whose handles no client can name."""
+        fact = (p.ASSERT, stream.number, observe(pattern))
+        self._connection.daemon.commit(self._connection.interests, (fact,), None, 0, None)
         self._announced.add(stream.number)
 
     # -- from the log ---------------------------------------------------------------------------------

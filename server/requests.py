@@ -22,18 +22,23 @@ from server.publishing import publish, stage
 if TYPE_CHECKING:
     from server.connection import Connection
 
-MAX_WAIT: Final = 60.0
-"""Seconds that a frontier request may wait."""
+MAX_WAIT: Final = 60_000
+"""Milliseconds that a frontier request may wait."""
 
 
 async def answer(connection: Connection, request: p.Request) -> None:
     """Acts on a request; one that has to wait does so in a task of its own."""
     verb = VERBS.get(request.verb)
+    limit = connection.daemon.config.limits.requests
     if verb is None:
-        text = f"no verb {request.verb!r}, known are {', '.join(VERBS)}"
-        connection.say(p.Denied(request.number, "unknown-verb", text))
-        return
-    connection.nursery.start_soon(_carry_out, connection, request, verb)
+        said = f"no verb {request.verb!r}, known are {', '.join(VERBS)}"
+        connection.say(p.Denied(request.number, "unknown-verb", said[:4000]))
+    elif connection.asked >= limit:
+        said = f"{connection.asked} requests at once, limit requests={limit}"
+        connection.say(p.Denied(request.number, "limit", said))
+    else:
+        connection.asked += 1
+        connection.start(_carry_out, connection, request, verb)
 
 
 async def _carry_out(connection: Connection, request: p.Request, verb: Verb) -> None:
@@ -45,6 +50,8 @@ async def _carry_out(connection: Connection, request: p.Request, verb: Verb) -> 
         connection.say(p.Denied(request.number, "bad-request", str(error)[:4000]))
     else:
         connection.say(p.Answer(request.number, value))
+    finally:
+        connection.asked -= 1
     connection.daemon.flush()
 
 
@@ -69,7 +76,7 @@ async def _frontier(connection: Connection, arguments: Map) -> Value:
     daemon = connection.daemon
     daemon.check_space(text(arguments, "space", "main"))
     after = number(arguments, "after", -1)
-    wait = min(number(arguments, "wait", 0) / 1000, MAX_WAIT)
+    wait = min(number(arguments, "wait", 0), MAX_WAIT) / 1000
     if daemon.commits.durable <= after and wait > 0:
         with trio.move_on_after(wait):
             await daemon.commits.wait_beyond(after)
@@ -127,18 +134,18 @@ VERBS: Final[dict[str, Verb]] = {
 
 
 def text(arguments: Map, name: str, default: str | None = None) -> str:
-    """A text argument."""
+    """A text argument, of at most 4 096 characters."""
     value = arguments.get(name, default)
-    if value.__class__ is not str:
-        raise Refused("bad-request", f"{name} must be text, got {value!r:.60}")
+    if value.__class__ is not str or len(value) > 4096:
+        raise Refused("bad-request", f"{name} must be text of at most 4096 characters, got {value!r:.60}")
     return value
 
 
 def number(arguments: Map, name: str, default: int | None = None) -> int:
-    """An integer argument."""
+    """An integer argument, from -1 to 2^63-1."""
     value = arguments.get(name, default)
-    if value.__class__ is not int:
-        raise Refused("bad-request", f"{name} must be a number, got {value!r:.60}")
+    if value.__class__ is not int or not -1 <= value < 1 << 63:
+        raise Refused("bad-request", f"{name} must be a number from -1 to 2^63-1, got {value!r:.60}")
     return value
 
 
