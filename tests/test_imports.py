@@ -24,9 +24,8 @@ ADMITTED = {
 }
 
 # The kernel: fed and asked, it never waits, reads a clock or opens a file.
-PURE = ("index/", "dataspace/wire/") + tuple(
-    f"dataspace/{name}.py" for name in ("space", "interests", "changes", "epochs", "errors")
-)
+KERNEL = ("space", "interests", "changes", "epochs", "errors")
+PURE = ("index/", "dataspace/wire/", *(f"dataspace/{name}.py" for name in KERNEL))
 IMPURE_MODULES = ("trio", "socket", "ssl", "asyncio", "threading", "subprocess", "sqlite3", "time")
 
 
