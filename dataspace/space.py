@@ -297,8 +297,8 @@ class Space:
 
 
 def _handle(value: Value) -> int:
-    if value.__class__ is not int or not -(1 << 63) <= value < 1 << 63:
-        raise ProtocolError("malformed", f"a handle is a 64-bit number, got {value!r:.60}")
+    if value.__class__ is not int or not 0 <= value < 1 << 63:
+        raise ProtocolError("malformed", f"a handle is a number from 0 to 2^63-1, got {value!r:.60}")
     return value
 
 

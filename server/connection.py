@@ -120,6 +120,9 @@ class Connection:
     def defect(self) -> None:
         """Ends the session because of the exception that is being handled, which nobody foresaw."""
         logger.exception("session %d failed: this is a defect, please report it", self.number)
+        if self.session.parted:  # even that did not go well
+            self.cancel.cancel()
+            return
         self._accepted = []
         self.part("internal", "a defect in the daemon ended this session")
         self._reading.cancel()

@@ -52,17 +52,17 @@ def pack(value: object) -> bytes:
     return packed
 
 
-def unpack(data: bytes | memoryview, *, elements: int = MAX_ELEMENTS) -> Value:
+def unpack(data: bytes | memoryview, *, elements: int = MAX_ELEMENTS, depth: int = MAX_DEPTH) -> Value:
     """The value that some bytes mean; O(size), bounded before memory is spent.
 
     Raises ``ProtocolError("malformed")`` for anything that ``pack`` would not write, and
-    ``ProtocolError("limit")`` beyond ``MAX_DEPTH`` levels or ``elements``.
+    ``ProtocolError("limit")`` beyond ``depth`` levels (``MAX_DEPTH`` at most) or ``elements``.
     """
     if len(data) > elements:
         scan(bytes(data), elements)
     value = unpack_own(data)
     if value.__class__ in _COMPOUND:
-        _bound_depth(value, MAX_DEPTH)
+        _bound_depth(value, depth, depth)
     return value
 
 
@@ -72,7 +72,7 @@ def unpack_own(data: bytes | memoryview) -> Value:
         return _decode(data)
     except ProtocolError:
         raise
-    except RecursionError:
+    except (RecursionError, msgpack.StackError):
         raise _too_deep() from None
     except (ValueError, OverflowError, TypeError, msgpack.UnpackException) as error:
         said = str(error) or type(error).__name__
@@ -122,8 +122,8 @@ def _map_form(thing: Map, below: Callable[[], Callable[[object], bytes]]) -> obj
 # -- unpacking ----------------------------------------------------------------------------------------
 
 
-def _too_deep() -> ProtocolError:
-    return ProtocolError("limit", f"nested deeper than {MAX_DEPTH} levels")
+def _too_deep(levels: int = MAX_DEPTH) -> ProtocolError:
+    return ProtocolError("limit", f"nested deeper than {levels} levels")
 
 
 def _decoder(depth: int) -> Callable[[bytes | memoryview], Value]:
@@ -161,7 +161,7 @@ def _record(parts: Value) -> Value:
     return Record.of(parts[0], parts[1:])
 
 
-def _bound_depth(value: Value, budget: int) -> None:
+def _bound_depth(value: Value, budget: int, levels: int) -> None:
     """Refuses what nests beyond the budget; atoms inside a compound cost no call of their own."""
     if value.__class__ is tuple:
         parts: Iterable[Value] = value
@@ -174,10 +174,10 @@ def _bound_depth(value: Value, budget: int) -> None:
     else:
         return
     if budget <= 0:
-        raise _too_deep()
+        raise _too_deep(levels)
     for part in parts:
         if part.__class__ in _COMPOUND:
-            _bound_depth(part, budget - 1)
+            _bound_depth(part, budget - 1, levels)
 
 
 _COMPOUND: Final = frozenset([tuple, Record, Map])

@@ -17,11 +17,15 @@ from typing import Final
 
 from dataspace.errors import ProtocolError, UsageError
 from dataspace.wire import packets as p
-from dataspace.wire.codec import MAX_ELEMENTS, pack, unpack
+from dataspace.wire.codec import MAX_DEPTH, MAX_ELEMENTS, pack, unpack
 from dataspace.wire.frames import MAX_FRAME, Cutter, frame
 
 FIRST_FRAME: Final = 16 << 10
 """Bytes that a stranger may send in the frame that holds the hello."""
+
+
+CLIENT_DEPTH: Final = MAX_DEPTH - 8
+"""Levels that a client may use: what it says is told to others within frames that add some of their own."""
 
 
 class Role(enum.Enum):
@@ -65,11 +69,12 @@ _FIRST: Final = {Role.SERVER: State.FRESH, Role.CLIENT: State.GREETING}
 class Session:
     """The protocol machine of one side of one connection."""
 
-    __slots__ = ("_cutter", "_elements", "_heard", "_opened", "_said", "role", "size")
+    __slots__ = ("_cutter", "_depth", "_elements", "_heard", "_opened", "_said", "role", "size")
 
     def __init__(self, role: Role, *, max_frame: int = MAX_FRAME, max_elements: int = MAX_ELEMENTS) -> None:
         self.role = role
         self._elements = max_elements
+        self._depth = CLIENT_DEPTH if role is Role.SERVER else MAX_DEPTH
         self._cutter = Cutter(min(FIRST_FRAME, max_frame) if role is Role.SERVER else max_frame)
         self._heard = _FIRST[role]
         self._said = _FIRST[_other(role)]
@@ -104,7 +109,7 @@ class Session:
         table = TRANSITIONS[self.role]
         try:
             for body in self._cutter.feed(chunk):
-                packet = p.read(unpack(body, elements=self._elements))
+                packet = p.read(unpack(body, elements=self._elements, depth=self._depth))
                 after = table[self._heard].get(packet.__class__)
                 if after is None:
                     raise ProtocolError(
