@@ -75,17 +75,17 @@ class Changes:
             )
         return known
 
-    def parts(self) -> Sequence[Changes]:
-        """These changes cut into values of at most ``PART`` changes, all but the last flagged ``MORE``."""
-        return (self,) if len(self) <= PART else list(self._cut())
+    def parts(self, size: int = PART) -> Sequence[Changes]:
+        """These changes cut into values of at most ``size`` changes, all but the last flagged ``MORE``."""
+        return (self,) if len(self) <= size else list(self._cut(size))
 
-    def _cut(self) -> Iterator[Changes]:
+    def _cut(self, size: int) -> Iterator[Changes]:
         rows = [
             (at, row) for at, rows in enumerate((self.added, self.messages, self.removed)) for row in rows
         ]
-        for start in range(0, len(rows), PART):
+        for start in range(0, len(rows), size):
             lists: tuple[list[Captures], ...] = ([], [], [])
-            for at, row in rows[start : start + PART]:
+            for at, row in rows[start : start + size]:
                 lists[at].append(row)
-            more = MORE if start + PART < len(rows) else 0
+            more = MORE if start + size < len(rows) else 0
             yield Changes(self.number, self.time, *lists, flags=self.flags | more, first=self.first)

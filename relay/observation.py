@@ -4,11 +4,12 @@ The space offers changes as they happen; whoever writes to the observer takes th
 In between they wait here.  It is apart from sockets so that what happens to a slow observer can be stated
 and tested without one:
 
-- up to ``limit`` changes wait as they are, epoch by epoch;
+- up to ``limit`` changes, and ``byte_limit`` bytes of them, wait as they are, epoch by epoch;
 - beyond that, facts *conflate*: only the net difference is kept, as one value that says which epochs it
   stands for.  It cannot outgrow what the observer has been told plus what holds now;
-- messages never conflate: up to ``message_limit`` of them wait, and one more ends the observation with
-  the error ``slow-observer``, which says how many were waiting.
+- messages never conflate: up to ``message_limit`` of them, and about ``byte_limit`` bytes, wait, and more
+  end the observation with the error ``slow-observer``, which says how many were waiting;
+- one epoch alone, while nothing else waits, is within the limits whatever its size.
 
 Always: what was taken plus what waits is the state at the newest offered epoch; an epoch that has begun
 to leave in parts leaves whole before anything later does; memory is bounded by the state plus the limits.
@@ -31,6 +32,12 @@ LIMIT: Final = 16_384
 
 MESSAGE_LIMIT: Final = 4_096
 """Messages that wait for one observer."""
+
+BYTE_LIMIT: Final = 16 << 20
+"""Bytes that wait for one observer, as they would be sent."""
+
+PART_BYTES: Final = 128 << 10
+"""What one stream value holds at most, unless one change alone is larger: a frame must not outgrow its reader."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +97,12 @@ class Observation:
 
     __slots__ = (
         "_begun",
+        "_byte_limit",
+        "_bytes",
         "_conflated",
         "_difference",
         "_limit",
+        "_message_bytes",
         "_message_limit",
         "_messages",
         "_size",
@@ -103,17 +113,25 @@ class Observation:
     )
 
     def __init__(
-        self, wake: Callable[[], None], *, limit: int = LIMIT, message_limit: int = MESSAGE_LIMIT
+        self,
+        wake: Callable[[], None],
+        *,
+        limit: int = LIMIT,
+        message_limit: int = MESSAGE_LIMIT,
+        byte_limit: int = BYTE_LIMIT,
     ) -> None:
         self.failure: Refused | None = None
         self._wake = wake
         self._limit = limit
         self._message_limit = message_limit
+        self._byte_limit = byte_limit
         self._waiting: deque[Changes] = deque()
         self._difference: _Difference | None = None
         self._begun = False
         self._size = 0
+        self._bytes = 0
         self._messages = 0
+        self._message_bytes = 0
         self._taken = 0
         self._conflated = 0
 
@@ -130,13 +148,13 @@ class Observation:
         """Takes in one epoch; O(1) until it conflates, then O(changes)."""
         if self.failure is not None:
             return
-        self._messages += len(changes.messages)
-        if self._messages > self._message_limit:
-            self._fail()
+        if changes.messages and self._messages:
+            self._check_messages(changes)
+        if self.failure is not None:
+            pass
         elif self._difference is not None:
-            self._difference.fold(changes)
-            self._conflated += 1
-        elif self._size + len(changes) > self._limit and self._waiting:
+            self._fold(changes)
+        elif self._waiting and self._beyond(changes):
             self._conflate(changes)
         else:
             self.extend(changes)
@@ -144,11 +162,25 @@ class Observation:
 
     def extend(self, changes: Changes) -> None:
         """Takes in one epoch as it is, whatever waits already: for snapshots and for the log."""
-        self._size += len(changes)
-        if len(changes) > 1:
-            self._waiting.extend(changes.parts())
-        else:
-            self._waiting.append(changes)
+        for part in changes.parts():
+            self._waiting.append(part)
+            self._count(part, +1)
+
+    def _count(self, changes: Changes, sign: int) -> None:
+        """Counts one value that begins or ceases to wait; a state is not packed before it leaves."""
+        self._size += sign * len(changes)
+        if not changes.snapshot:
+            self._bytes += sign * len(changes.packed)
+        if changes.messages:
+            self._count_messages(changes, sign)
+
+    def _count_messages(self, changes: Changes, sign: int) -> None:
+        self._messages += sign * len(changes.messages)
+        self._message_bytes += sign * len(changes.packed)
+
+    def _beyond(self, changes: Changes) -> bool:
+        """Whether one more epoch is too much to wait as it is."""
+        return self._size + len(changes) > self._limit or self._bytes + len(changes.packed) > self._byte_limit
 
     def take(self, count: int, size: int) -> list[Changes]:
         """Up to ``count`` values of about ``size`` bytes in all, at least one if there is one and count > 0.
@@ -161,12 +193,13 @@ class Observation:
             if not waiting:
                 if self._difference is None:
                     break
-                waiting.extend(self._difference.changes().parts())
-                self._size = sum(map(len, waiting))
+                self._wait_anew(self._difference.changes().parts())
                 self._difference = None
             changes = waiting.popleft()
-            self._size -= len(changes)
-            self._messages -= len(changes.messages)
+            if len(changes.packed) > PART_BYTES and len(changes) > 1:
+                self._split(changes)
+                continue
+            self._count(changes, -1)
             size -= len(changes.packed)
             taken.append(changes)
             self._begun = bool(changes.flags & MORE)
@@ -186,19 +219,45 @@ class Observation:
                 if not begun[-1].flags & MORE:
                     break
         later: Sequence[Changes] = [*self._waiting, changes]
-        self._waiting = deque(begun)
-        self._size = sum(map(len, begun))
-        difference = self._difference = _Difference(later[0].first)
+        self._wait_anew(begun)
+        self._difference = _Difference(later[0].first)
         for each in later:
-            difference.fold(each)
-        self._conflated += len(later)
+            self._fold(each)
 
-    def _fail(self) -> None:
-        self.failure = Refused(
-            "slow-observer",
-            f"{self._messages} messages wait, limit {self._message_limit}; "
-            f"{self._size} changes of facts wait beside them",
-        )
+    def _fold(self, changes: Changes) -> None:
+        """Adds an epoch to the difference that waits."""
+        assert self._difference is not None  # the caller has seen to it
+        self._difference.fold(changes)
+        self._conflated += 1
+        if changes.messages:
+            self._count_messages(changes, +1)
+
+    def _wait_anew(self, values: Sequence[Changes]) -> None:
+        """Lets these values wait and nothing else."""
         self._waiting.clear()
+        self._size = self._bytes = self._messages = self._message_bytes = 0
+        for each in values:
+            self._waiting.append(each)
+            self._count(each, +1)
+
+    def _split(self, changes: Changes) -> None:
+        """Puts a value that would make too large a frame back in parts."""
+        self._count(changes, -1)
+        parts = changes.parts(max(1, len(changes) * PART_BYTES // len(changes.packed)))
+        self._waiting.extendleft(reversed(parts))
+        for part in parts:
+            self._count(part, +1)
+
+    def _check_messages(self, changes: Changes) -> None:
+        """Fails where messages wait already and these are too many more."""
+        count = self._messages + len(changes.messages)
+        size = self._message_bytes + len(changes.packed)
+        if count > self._message_limit:
+            self._fail(f"{count} messages wait, limit {self._message_limit}")
+        elif size > self._byte_limit:
+            self._fail(f"{count} messages wait in {size} bytes, limit {self._byte_limit}")
+
+    def _fail(self, what: str) -> None:
+        self.failure = Refused("slow-observer", what)
         self._difference = None
-        self._size = 0
+        self._wait_anew(())

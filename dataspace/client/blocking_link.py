@@ -59,7 +59,7 @@ class Link:
         self._packets: list[p.Packet] = []
         self._sizes: list[int] = []
         self._next = 1
-        self._session = Session(Role.CLIENT, max_frame=MAX_FRAME)
+        self._session = Session(Role.CLIENT, max_frame=MAX_FRAME, max_elements=MAX_FRAME)
         address = parse_url(url)
         try:
             self._socket = socket.create_connection((address.host, address.port), timeout=timeout)

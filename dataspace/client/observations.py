@@ -136,10 +136,7 @@ class Observation:
         epoch, items, size = self._inbox.popleft()
         self._taken_items += items
         self._taken_bytes += size
-        if self._asked_items - self._taken_items < WINDOW // 2 or (
-            self._asked_bytes - self._taken_bytes < WINDOW_BYTES // 2
-        ):
-            self._ask()
+        self._ask_if_low()
         return epoch
 
     # -- the wire's side ------------------------------------------------------------------------------
@@ -180,6 +177,8 @@ class Observation:
             epoch = self._assembler.feed(value)
             if epoch is not None:
                 self._take_in(epoch)
+        if self._pending_items and not self._inbox:  # nobody can take out a part of an epoch
+            self._ask_if_low()
         self._arrival.set()
 
     def _take_in(self, epoch: EpochChanges) -> None:
@@ -219,11 +218,15 @@ class Observation:
         self._error = error
         self._arrival.set()
 
-    def _ask(self) -> None:
-        self._asked_items = self._taken_items + WINDOW
-        self._asked_bytes = max(self._asked_bytes, self._taken_bytes + WINDOW_BYTES)
-        if self._stream is not None:
-            self._space.say_on_stream(p.Ask(self._stream, self._asked_items, self._asked_bytes))
+    def _ask_if_low(self) -> None:
+        """Asks for more when half the window is used up, beside the epoch that is coming in parts."""
+        items = self._taken_items + self._pending_items
+        size = self._taken_bytes + self._pending_bytes
+        if self._asked_items - items < WINDOW // 2 or self._asked_bytes - size < WINDOW_BYTES // 2:
+            self._asked_items = max(self._asked_items, items + WINDOW)
+            self._asked_bytes = max(self._asked_bytes, size + WINDOW_BYTES)
+            if self._stream is not None:
+                self._space.say_on_stream(p.Ask(self._stream, self._asked_items, self._asked_bytes))
 
     def _abort(self) -> None:
         if self._stream is not None and not self._ended:

@@ -36,7 +36,7 @@ IN_FLIGHT: Final = 4096
 """Turns that may wait for their answer at once."""
 
 CLIENT_FRAME: Final = 64 << 20
-"""Bytes that a client takes in one frame from the daemon it chose to trust."""
+"""Bytes, and so elements, that a client takes in one frame from the daemon it chose to trust."""
 
 CONNECT_SECONDS: Final = 10.0
 LASTING: Final = 1.0
@@ -61,7 +61,7 @@ class RemoteSpace:
         self.reconnects = 0
         self.on_connection: Callable[[str], None] = lambda _what: None
         self._link: SocketLink | None = None
-        self._session = Session(Role.CLIENT, max_frame=CLIENT_FRAME)
+        self._session = Session(Role.CLIENT, max_frame=CLIENT_FRAME, max_elements=CLIENT_FRAME)
         self._tickets: OrderedDict[int, Ticket] = OrderedDict()
         self._claims = Claims()
         self._sequence = 0
@@ -297,7 +297,7 @@ class RemoteSpace:
     async def _connect(self) -> None:
         """Says hello, waits for the welcome, and puts everything back as it was."""
         link = await open_link(self.address, timeout=CONNECT_SECONDS)
-        self._session = Session(Role.CLIENT, max_frame=CLIENT_FRAME)
+        self._session = Session(Role.CLIENT, max_frame=CLIENT_FRAME, max_elements=CLIENT_FRAME)
         try:
             with trio.move_on_after(CONNECT_SECONDS):
                 hello = p.Hello(p.VERSION, self.client, self.name, Map())

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from dataspace.changes import PART, Changes
 from dataspace.wire.packets import CONFLATED, MORE, SNAPSHOT
 from index.values import Value
-from relay.observation import Observation
+from relay.observation import PART_BYTES, Observation
 
 Row = tuple[Value, ...]
 
@@ -65,9 +65,7 @@ def test_messages_are_never_conflated_and_too_many_end_the_observation() -> None
     assert whole.messages == [("hello", 1), ("hello", 2), ("hello", 3)]
     for number in range(4, 8):
         waiting.offer(Changes(number, 0, (), [("hello", number)]))
-    assert str(waiting.failure) == (
-        "slow-observer: 4 messages wait, limit 3; 0 changes of facts wait beside them"
-    )
+    assert str(waiting.failure) == "slow-observer: 4 messages wait, limit 3"
     assert waiting.take(10, 10_000) == []
 
 
@@ -135,3 +133,41 @@ def test_taken_and_waiting_add_up_to_the_state(steps: list[tuple[int, int, bool]
         for changes in waiting.take(1, 10_000):
             apply(changes)
     assert seen == {(n,) for n in state}
+
+
+def test_what_is_large_leaves_in_parts_down_to_a_single_change() -> None:
+    waiting = Observation(_nothing)
+    text = "x" * (PART_BYTES // 3)
+    waiting.offer(Changes(7, 70, [(n, text) for n in range(10)], [("m", text)], [(20, text), (21, text)]))
+    waiting.offer(_added(8, 1))
+    waiting.offer(Changes(9, 90, [("y" * 2 * PART_BYTES,)]))
+    *parts, small, single = waiting.take(100, 1 << 30)
+    assert all(len(part.packed) <= PART_BYTES for part in parts)
+    assert [part.flags for part in parts] == [MORE] * (len(parts) - 1) + [0]
+    assert {part.number for part in parts} == {7}
+    assert [row[0] for part in parts for row in part.added] == list(range(10))
+    assert [row[0] for part in parts for row in (*part.messages, *part.removed)] == ["m", 20, 21]
+    assert (small.number, single.number, len(single)) == (8, 9, 1)
+    assert waiting.size == len(waiting) == 0
+
+
+def test_messages_from_the_log_count_like_others() -> None:
+    waiting = Observation(_nothing, message_limit=3)
+    waiting.extend(Changes(1, 0, (), [("a",)] * 10))
+    assert len(waiting.take(10, 10_000)) == 1
+    for number in range(2, 5):
+        waiting.offer(Changes(number, 0, (), [("b",)]))
+        assert waiting.failure is None
+    waiting.offer(Changes(5, 0, (), [("b",)]))
+    assert waiting.failure is not None
+
+
+def test_what_waits_is_bounded_in_bytes_as_well() -> None:
+    facts = Observation(_nothing, byte_limit=10_000)
+    for number in range(1, 100):
+        facts.offer(Changes(number, 0, [(number, "x" * 1000)], (), [(number - 1, "x" * 1000)]))
+    assert facts.statistics().conflated_epochs > 80
+    messages = Observation(_nothing, byte_limit=10_000)
+    for number in range(1, 100):
+        messages.offer(Changes(number, 0, (), [("x" * 1000,)]))
+    assert str(messages.failure) == "slow-observer: 10 messages wait in 10120 bytes, limit 10000"
