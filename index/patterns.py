@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from index.projections import Captures, match_reader
-from index.skeletons import ATOM_CLASSES, DISCARD, Pattern, Skeleton, known_class, skeleton
+from index.skeletons import ATOM_CLASSES, DISCARD, Pattern, Skeleton, known_class, known_name, skeleton
 from index.values import Record, Value
 
 __all__ = [
@@ -42,8 +42,16 @@ def discard(of_class: str | None = None) -> Record:
 
 
 def capture(name: str | None = None, of_class: str | None = None, sub: Pattern = DISCARD) -> Record:
-    """The pattern that captures what ``sub`` matches, if it is of the class."""
-    return Record("$", name, None if of_class is None else known_class(of_class), sub)
+    """The pattern that captures what ``sub`` matches, if it is of the class.
+
+    Raises ``UsageError`` for a class that is none, and for a name that is no word.
+    """
+    return Record(
+        "$",
+        None if name is None else known_name(name),
+        None if of_class is None else known_class(of_class),
+        sub,
+    )
 
 
 def lit(value: Value) -> Record:

@@ -18,6 +18,7 @@ from datetime import datetime
 from typing import Final, TypeAlias
 
 from index.errors import UsageError
+from index.scanner import WORD
 from index.values import Map, Record, Value, key, same
 
 Pattern: TypeAlias = Value
@@ -273,15 +274,18 @@ class _Analysis:
                 )
         if of_class is not None:
             self._class(path, of_class)
-        if name is not None and name in self.named:
-            self.checks.append(Check(CheckKind.SAME, path, self.named[name]))
-        else:
-            self.captures.append(path)
-            self.names.append(name)
-            if name is not None:
-                self.named[name] = path
+        self._named(path, name)
         if sub != DISCARD:
             self._visit(sub, path, depth + 1)
+
+    def _named(self, path: Path, name: str | None) -> None:
+        if name is not None and name in self.named:
+            self.checks.append(Check(CheckKind.SAME, path, self.named[name]))
+            return
+        self.captures.append(path)
+        self.names.append(name)
+        if name is not None:
+            self.named[known_name(name)] = path
 
     def _class(self, path: Path, name: str) -> None:
         self.checks.append(Check(CheckKind.CLASS, path, known_class(name)))
@@ -309,6 +313,16 @@ def known_class(name: str) -> str:
     """The name of an atom class, if it is one; ``UsageError`` otherwise."""
     if name not in ATOM_CLASSES:
         raise UsageError(f"no class {name!r}, known are {', '.join(ATOM_CLASSES)}")
+    return name
+
+
+def known_name(name: str) -> str:
+    """A name that a capture may have; ``UsageError`` for another.
+
+    Names are words, as text has them, so that none can be taken for the number of a capture without one.
+    """
+    if not WORD.fullmatch(name):
+        raise UsageError(f"the name of a capture is a word like who or user-2, not {name!r:.40}")
     return name
 
 

@@ -96,6 +96,7 @@ MATCHES: list[tuple[Value, Value, tuple[Value, ...] | None]] = [
     (p(capture("x"), capture("x")), p(1, 1.0), None),
     (p(capture("x"), capture(), capture("x")), p(1, 2, 1), (1, 2)),
     (p(capture("x"), q(capture("x"))), p(1, q(1)), (1,)),
+    (p(capture("x", None, capture("x"))), p(1), (1,)),
     (p(capture("x"), capture("x")), p(math.nan, math.nan), (math.nan,)),
     # Atom classes.
     (p(capture("n", "int")), p(True), None),
@@ -117,6 +118,27 @@ MATCHES: list[tuple[Value, Value, tuple[Value, ...] | None]] = [
     (exact(Record("_")), Record("_"), ()),
     (exact(Record("$", capture(), DISCARD, DISCARD)), capture("x"), ("x",)),
 ]
+
+
+def spelt_out(value: Value) -> Value:
+    """The pattern that asks for a value part by part, and for no more parts."""
+    match value:
+        case Record(label=label, fields=fields):
+            return exact(Record.of(label, tuple([spelt_out(each) for each in fields])))
+        case tuple():
+            return exact(tuple([spelt_out(each) for each in value]))
+        case Map():
+            return exact(Map.of([(at, spelt_out(each)) for at, each in value.pairs()]))
+        case _:
+            return value
+
+
+@given(anything, st.data())
+def test_a_constant_gives_the_same_answer_checked_whole_or_part_by_part(
+    constant: Value, data: st.DataObject
+) -> None:
+    value = data.draw(st.one_of(st.just(constant), values_near(spelt_out(constant))))
+    assert matcher(lit(constant))(value) == matcher(spelt_out(constant))(value)
 
 
 @pytest.mark.parametrize(("pattern", "value", "captures"), MATCHES, ids=repr)
@@ -165,6 +187,7 @@ def test_every_atom_class_takes_its_own_and_no_other() -> None:
         (Record("$"), "a capture has a name, a class and a pattern"),
         (Record("$", 1, None, DISCARD), "a capture has a name, a class and a pattern"),
         (Record("$", None, "text", DISCARD), "no class 'text'"),
+        (Record("$", "1", None, DISCARD), "the name of a capture is a word like who or user-2, not '1'"),
         (p(1, (2, Record("lit"))), r"lit takes one value: Record\('lit', \) at \[1\]\[1\]"),
         (Map({"k": Record("exact")}), r"exact takes one pattern: Record\('exact', \) at \['k'\]"),
         (exact(1), "exact takes a record, a sequence or a map, not 1"),
@@ -181,6 +204,22 @@ def test_what_is_no_pattern_is_refused_with_its_place(pattern: Value, complaint:
 def test_classes_that_are_none_are_refused_when_a_pattern_is_built(build: Callable[[str], Value]) -> None:
     with pytest.raises(UsageError, match="no class 'text'"):
         build("text")
+
+
+@pytest.mark.parametrize("name", ["1", "", "two words", "a-", "-a", "a.b", "é", "who\n", "$who"])
+def test_a_name_that_is_no_word_is_refused_when_a_pattern_is_built_and_when_one_is_read(name: str) -> None:
+    for build in (lambda: capture(name), lambda: skeleton(Record("$", name, None, DISCARD))):
+        with pytest.raises(UsageError, match="the name of a capture is a word"):
+            build()
+
+
+def test_captures_without_a_name_are_called_by_their_position_which_no_name_can_be() -> None:
+    assert capture_names(p(capture(), capture("who"), capture(None, None, q(capture())))) == (
+        "0",
+        "who",
+        "2",
+        "3",
+    )
 
 
 def nested(depth: int, label: str | None) -> Value:

@@ -62,7 +62,7 @@ def test_of_large_skeletons_by_walking_and_of_small_ones_by_texts_that_are_share
 
 @pytest.mark.parametrize("name", ['"', "\\", "\n    raise", "{0}", "'''", "c0", "value", "import os"])
 def test_of_labels_keys_and_constants_that_look_like_a_program(name: str) -> None:
-    pattern = Record(name, name, Map({name: capture(name)}))
+    pattern = Record(name, name, Map({name: capture()}))
     assert matcher(pattern)(Record(name, name, Map({name: 1}))) == (1,)
     assert matcher(pattern)(Record(name, "other", Map({name: 1}))) is None
 

@@ -373,6 +373,7 @@ def test_a_refusal_survives_being_sent_to_another_process() -> None:
         ('p(lit("_"(1)), lit())', "lit takes one value", 15),
         ("[exact(1)]", "exact takes a record", 1),
         ('{1: "$"(2)}', "a capture has a name", 4),
+        ('p("$"("1", null, _))', "the name of a capture is a word", 2),
         ('p("_"(2))', "a discard has at most a class", 2),
         ("[" + "1," * 5000 + "]", "pattern of more than 4096 positions", 0),
     ],
