@@ -177,6 +177,21 @@ def test_the_example_step_by_step() -> None:
     index.check()
 
 
+def test_the_trie_that_our_own_document_draws() -> None:
+    index = Index()
+    a, b, c = [_Facet(index, pattern) for pattern in ('speak("Alice", $)', "speak($, _)", EXAMPLE)]
+    drawn = index.statistics()
+    assert (drawn.nodes, drawn.groups, drawn.leaves, drawn.handlers) == (6, 3, 3, 3)
+    index.add(parse('speak("Alice", "hi")'))
+    assert (a.heard(), b.heard()) == (["+ 'hi'"], ["+ 'Alice'"])
+    index.add(parse('speak("Alice", "bye")'))
+    assert (a.heard(), b.heard()) == (["+ 'bye'"], [])
+    index.remove(parse('speak("Alice", "hi")'))
+    assert (a.heard(), b.heard()) == (["- 'hi'"], [])
+    index.remove(parse('speak("Alice", "bye")'))
+    assert (a.heard(), b.heard(), c.heard()) == (["- 'bye'"], ["- 'Alice'"], [])
+
+
 def test_add_handler_invokes_once_for_each_distinct_sequence_of_captures() -> None:
     index = Index()
     for text in ("p(1, 1)", "p(1, 2)", "p(2, 1)"):
