@@ -96,7 +96,7 @@ class Connection:
                         except DataspaceError as error:  # such as a disk that has failed
                             reason = str(error)
                             self.part("internal", reason)
-                        except Exception:  # a fence around a session: a defect in it ends nothing else
+                        except Exception:  # noqa: BLE001  # a fence around a session: a defect in it ends nothing else
                             self.defect()
                     self.observing.end()
                     self.daemon.retire(self)
@@ -114,7 +114,7 @@ class Connection:
     async def _run_task(self, function: Callable[..., Awaitable[None]], *args: object) -> None:
         try:
             await function(*args)
-        except Exception:  # a fence around a session, as in run
+        except Exception:  # noqa: BLE001  # a fence around a session, as in run
             self.defect()
 
     def defect(self) -> None:
@@ -375,7 +375,7 @@ class Connection:
                     return
         except OSError:
             self.cancel.cancel()
-        except Exception:  # a fence around a session: whoever flushes is somebody else, perhaps the log
+        except Exception:  # noqa: BLE001  # a fence around a session: whoever flushes is somebody else, perhaps the log
             self.defect()
 
     async def _write(self) -> None:

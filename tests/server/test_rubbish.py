@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import logging
+from collections.abc import Callable
 
 import pytest
 import trio
@@ -76,7 +77,7 @@ async def test_a_stranger_is_told_what_was_wrong(url: str, bystander: Space, wha
             await peer.shout(data)
             heard = await peer.rest()
     assert [(type(each), each[0]) for each in heard] == [(p.Bye, code)]
-    assert text in str(heard[0][1])
+    assert text in str(heard[0])
 
 
 ACQUAINTANCES = {
@@ -208,7 +209,7 @@ async def test_a_busy_peer_whose_reads_end_within_frames_meets_no_deadline(
             assert [await peer.hear() for _ in range(40)] == [p.Pong(n) for n in range(40)]
 
 
-CHATTER = {
+CHATTER: dict[str, Callable[[int], p.Packet]] = {
     "pings": lambda n: p.Ping(n),
     "turns": lambda n: turn(n, (p.SEND, 1)),
     "old turns": lambda n: turn(0),
@@ -307,7 +308,7 @@ async def test_a_turn_larger_than_a_frame_is_refused_and_the_client_goes_on(url:
         assert space.reconnects == 0
 
 
-REQUESTS = {
+REQUESTS: dict[str, tuple[str, dict[str, object], str]] = {
     "a wait beyond floating point": ("frontier", {"wait": 1 << 5000}, "bad-request"),
     "a negative wait": ("frontier", {"wait": -5}, "bad-request"),
     "a space that is none": ("frontier", {"space": "attic"}, "no-space"),
