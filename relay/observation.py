@@ -37,7 +37,7 @@ BYTE_LIMIT: Final = 16 << 20
 """Bytes that wait for one observer, as they would be sent."""
 
 PART_BYTES: Final = 128 << 10
-"""What one stream value holds at most, unless one change alone is larger: a frame must not outgrow its reader."""
+"""What one stream value holds at most, unless one change alone is larger: frames stay within bounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +148,8 @@ class Observation:
         """Takes in one epoch; O(1) until it conflates, then O(changes)."""
         if self.failure is not None:
             return
-        if changes.messages and self._messages:
-            self._check_messages(changes)
-        if self.failure is not None:
-            pass
+        if changes.messages and self._messages and self._is_failed_by(changes):
+            pass  # nothing waits any more but the error
         elif self._difference is not None:
             self._fold(changes)
         elif self._waiting and self._beyond(changes):
@@ -248,14 +246,15 @@ class Observation:
         for part in parts:
             self._count(part, +1)
 
-    def _check_messages(self, changes: Changes) -> None:
-        """Fails where messages wait already and these are too many more."""
+    def _is_failed_by(self, changes: Changes) -> bool:
+        """Fails where messages wait already and these are too many more; whether it did."""
         count = self._messages + len(changes.messages)
         size = self._message_bytes + len(changes.packed)
         if count > self._message_limit:
             self._fail(f"{count} messages wait, limit {self._message_limit}")
         elif size > self._byte_limit:
             self._fail(f"{count} messages wait in {size} bytes, limit {self._byte_limit}")
+        return self.failure is not None
 
     def _fail(self, what: str) -> None:
         self.failure = Refused("slow-observer", what)
