@@ -20,8 +20,10 @@ from typing import Final, Self
 from dataspace.addresses import parse_url
 from dataspace.client.assembling import Assembler
 from dataspace.client.changes import EpochChanges
+from dataspace.client.portions import TurnLimits, portions
 from dataspace.errors import Broken, Closed, ProtocolError, Refused, Unreachable
 from dataspace.wire import packets as p
+from dataspace.wire.codec import pack
 from dataspace.wire.session import Role, Session
 from index.patterns import capture_names
 from index.values import Map, Value
@@ -159,9 +161,9 @@ class Link:
 
     def stage(self, key: tuple[str, ...], operations: Sequence[tuple[str, Value]]) -> None:
         """Keeps operations on the daemon's disk under a key: ``("assert" | "retract" | "send", value)``."""
-        for start in range(0, len(operations), STAGE_OPERATIONS):
-            chunk = tuple(operations[start : start + STAGE_OPERATIONS])
-            self._ask("stage", {"key": key, "operations": chunk})
+        size = TurnLimits.told(self.welcome.limits).portion_bytes - len(pack(key))
+        for portion in portions(operations, most=STAGE_OPERATIONS, size=size):
+            self._ask("stage", {"key": key, "operations": tuple(portion)})
 
     def discard(self, key_prefix: tuple[str, ...]) -> None:
         """Drops what is staged under keys that begin like this."""

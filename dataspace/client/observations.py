@@ -73,6 +73,7 @@ class Observation:
         self._asked_bytes = self._taken_bytes = 0
         self._known: dict[Hashable, tuple[Value, ...]] = {}
         self._catching_up = False
+        self._since = 0
         self._newest: int | None = after
         self._current: Iterator[Change] = iter(())
         self._arrival = trio.Event()
@@ -131,7 +132,8 @@ class Observation:
                 raise type(self._error)(*self._error.args)
             if self._ended:
                 return None
-            self._arrival = trio.Event()
+            if self._arrival.is_set():  # several tasks may read
+                self._arrival = trio.Event()
             await self._arrival.wait()
         epoch, items, size = self._inbox.popleft()
         self._taken_items += items
@@ -163,11 +165,18 @@ class Observation:
         self._asked_bytes = max(1, WINDOW_BYTES + self._taken_bytes)
         self._stream = self._space.open_stream(self, self._spec(), self._asked_items, self._asked_bytes)
 
-    def reopen(self) -> None:
-        """The connection is new: goes on from the last epoch that came."""
+    def reopen(self, *, moved: bool = False) -> None:
+        """The connection is new: goes on from the last epoch that came, unless it was another space's."""
         if self._stream is not None and not self._ended:
             self._pending_items = self._pending_bytes = 0
+            if moved and self._newest not in (None, self._after):
+                self._catch_up()
             self._open()
+
+    def _catch_up(self) -> None:
+        """Begins with the state, of which only the difference to what is known will be shown."""
+        self._since, self._newest = self._newest or 0, None
+        self._catching_up = self._snapshot = True
 
     def arrive(self, values: tuple[Value, ...], size: int) -> None:
         """A frame of values has come, which cost ``size`` bytes of credit; O(their rows)."""
@@ -197,7 +206,8 @@ class Observation:
         """What a state means to somebody who knew another one."""
         self._catching_up = False
         now = {keys(row): row for row in state.added}
-        shown = EpochChanges(state.number, state.micros, (self._newest or 0) + 1, self.names, snapshot=False)
+        first = min(self._since + 1, state.number)
+        shown = EpochChanges(state.number, state.micros, first, self.names, snapshot=False)
         shown.added = [row for at, row in now.items() if at not in self._known]
         shown.removed = [row for at, row in self._known.items() if at not in now]
         return shown
@@ -210,8 +220,7 @@ class Observation:
     def fail(self, error: DataspaceError) -> None:
         """The stream has failed, or the space was closed."""
         if isinstance(error, Refused) and error.code in RESTARTS and self._newest not in (None, self._after):
-            self._newest = None
-            self._catching_up = self._snapshot = True
+            self._catch_up()
             self._open()
             return
         self._ended = True

@@ -14,7 +14,7 @@ from __future__ import annotations
 import random
 import uuid
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -22,12 +22,14 @@ import trio
 
 from dataspace.addresses import Address, default_url, parse_url
 from dataspace.client.observations import Observation
-from dataspace.client.turns import Claim, Claims, Draft, Ticket
+from dataspace.client.portions import TurnLimits
+from dataspace.client.resuming import resume
+from dataspace.client.turns import Claim, Claims, Draft, Handles, Ticket
 from dataspace.errors import Broken, Closed, DataspaceError, ProtocolError, Refused, Unreachable
 from dataspace.groups import alone
 from dataspace.links import SocketLink, open_link
 from dataspace.wire import packets as p
-from dataspace.wire.session import Role, Session
+from dataspace.wire.session import Role, Session, encode
 from index.patterns import Pattern
 from index.text import parse_pattern
 from index.values import Map, Value, freeze
@@ -64,9 +66,10 @@ class RemoteSpace:
         self._session = Session(Role.CLIENT, max_frame=CLIENT_FRAME, max_elements=CLIENT_FRAME)
         self._tickets: OrderedDict[int, Ticket] = OrderedDict()
         self._claims = Claims()
+        self._limits = TurnLimits()
         self._sequence = 0
         # A durable owner may have claims from other runs: a random beginning keeps clear of their handles.
-        self._next_handle = random.getrandbits(60) if owner else 1
+        self._handles = Handles(random.getrandbits(60) if owner else 1)
         self._next_stream = 1
         self._next_request = 1
         self._streams: dict[int, Observation] = {}
@@ -130,7 +133,7 @@ class RemoteSpace:
 
     def draft(self) -> Draft:
         """An empty turn to fill by hand; ``submit`` or ``commit`` takes it."""
-        return Draft(self._next_handle)
+        return Draft(self._handles)
 
     async def commit(self, draft: Draft) -> int:
         """Submits a turn and waits for its epoch; raises ``Refused`` and nothing has happened."""
@@ -141,24 +144,25 @@ class RemoteSpace:
         while len(self._tickets) >= IN_FLIGHT:
             self._check_open()
             self._flush()
-            self._room = trio.Event()
+            if self._room.is_set():  # several may wait for the same room
+                self._room = trio.Event()
             await self._room.wait()
         return self.submit_nowait(draft)
 
     def submit_nowait(self, draft: Draft | Sequence[p.Action]) -> Ticket:
-        """Sends a turn at once, or as soon as there is a connection again; see ``submit`` for its bound."""
+        """Sends a turn at once, or as soon as there is a connection again; see ``submit`` for its bound.
+
+        Raises ``Refused("limit")`` for one that is larger than what the daemon takes.
+        """
         self._check_open()
-        if isinstance(draft, Draft):
-            self._next_handle = max(self._next_handle, draft.next_handle)
-            actions = tuple(draft.actions)
-        else:
-            actions = tuple(draft)
+        actions = tuple(draft.actions if isinstance(draft, Draft) else draft)
+        ticket = Ticket(self._sequence + 1, self.owner, actions)
+        data = encode(self._turn_of(ticket))
+        self._limits.check(data)
         self._sequence += 1
-        ticket = Ticket(self._sequence, self.owner, actions)
-        data = self._session.send(self._turn_of(ticket)) if self._link is not None else b""
         alone = not self._tickets
         self._tickets[ticket.sequence] = ticket
-        if data:
+        if self._link is not None:
             self._write(data, at_once=alone)
         return ticket
 
@@ -204,7 +208,9 @@ class RemoteSpace:
     async def request(self, verb: str, arguments: Map) -> Value:
         """Asks one of the requests of WIRE.md; raises ``Refused`` where it is denied."""
         self._check_open()
-        await self._connected.wait()
+        while self._link is None:  # it may be lost again before this task runs
+            await self._connected.wait()
+            self._check_open()
         question = _Question()
         number, self._next_request = self._next_request, self._next_request + 1
         self._requests[number] = question
@@ -264,6 +270,9 @@ class RemoteSpace:
                 while True:
                     try:
                         await self._connect()
+                    except ProtocolError as error:
+                        self._shut(error)
+                        raise
                     except (Unreachable, Broken):
                         if not started:
                             raise
@@ -280,13 +289,10 @@ class RemoteSpace:
                     await self._read()
                     self._lose()
                     if self._dismissal is not None:
+                        self._shut(self._dismissal)
                         raise self._dismissal
                     attempt = 0 if trio.current_time() - since > LASTING else attempt + 1
                     await self._pause(attempt)
-        except ProtocolError as error:
-            self._shut(error)
-            if not started:
-                raise
         finally:
             self._shut(Closed(f"the connection to {self.address.url} is closed"))
 
@@ -303,68 +309,59 @@ class RemoteSpace:
                 hello = p.Hello(p.VERSION, self.client, self.name, Map())
                 link.send_nowait(self._session.send(hello))
                 while chunk := await link.receive():
-                    for packet in self._session.feed(chunk):
-                        if isinstance(packet, p.Welcome):
-                            self._resume(link, packet)
-                            return
-                        if isinstance(packet, p.Bye):
-                            raise ProtocolError(packet.code, packet.text)
+                    heard = list(self._session.feed(chunk))
+                    if heard and isinstance(heard[0], p.Welcome):
+                        self._resume(link, heard[0])
+                        self._hear(heard[1:])
+                        return
+                    if heard and isinstance(heard[0], p.Bye):
+                        raise ProtocolError(*heard[0])
             raise Broken(f"no welcome from {self.address.url}")
         except BaseException:
             link.close()
             raise
 
     def _resume(self, link: SocketLink, welcome: p.Welcome) -> None:
-        first = self.welcome is None
-        self.welcome = welcome
+        before, self.welcome = self.welcome, welcome
+        self._limits = TurnLimits.told(welcome.limits)
         self._out.clear()
         self._link = link
         self._connected.set()
-        if first:
+        if before is None:
             self._sequence = welcome.sequence
         self._send_again(welcome.sequence)
         for number, observation in list(self._streams.items()):
             del self._streams[number]
-            observation.reopen()
+            observation.reopen(moved=before is not None and before.space != welcome.space)
 
     def _send_again(self, applied: int) -> None:
-        """What the session claims is asserted anew, then all turns without an answer are sent again.
-
-        The daemon has applied the turns up to ``applied``; those after it get numbers that leave room for
-        the turn that asserts, since it knows none of them.
-        """
-        waiting = list(self._tickets.values())
-        done = [ticket for ticket in waiting if ticket.sequence <= applied]
-        fresh = [ticket for ticket in waiting if ticket.sequence > applied]
-        for ticket in done:
-            self._claims.apply(ticket)
-        again = self._claims.again()
-        if again:
-            for ticket in fresh:
-                ticket.sequence += 1
-            first = Ticket(applied + 1, "", again)
-            self._tickets = OrderedDict((t.sequence, t) for t in (*done, first, *fresh))
-            self._sequence = max(self._sequence + 1, applied + 1)
-        for ticket in self._tickets.values():
-            self._write(self._session.send(self._turn_of(ticket)), at_once=False)
+        """Says again what has to be; ``applied`` is the last turn that the daemon knows."""
+        again = resume(self._tickets.values(), self._claims, applied, self._limits)
+        self._tickets = OrderedDict((ticket.sequence, ticket) for ticket in again)
+        self._sequence = max(self._sequence, applied, *self._tickets)
+        for ticket in again:
+            self._write(encode(self._turn_of(ticket)), at_once=False)
 
     async def _read(self) -> None:
         link = self._link
         assert link is not None  # connected
         try:
             while chunk := await link.receive():
-                for packet in self._session.feed(chunk):
-                    if isinstance(packet, p.Bye):
-                        self._dismissed(packet)
-                        return
-                    self._act(packet)
+                self._hear(self._session.feed(chunk))
         except ProtocolError as error:
             self.on_connection(f"the daemon broke the protocol: {error}")
+
+    def _hear(self, packets: Iterable[p.Packet]) -> None:
+        for packet in packets:
+            if isinstance(packet, p.Bye):
+                self._dismissed(packet)
+            else:
+                self._act(packet)
 
     def _dismissed(self, bye: p.Bye) -> None:
         """The daemon has ended the session: to come back would end the same way, unless we were only slow."""
         if bye.code and bye.code not in _PATIENT:
-            self._dismissal = ProtocolError(bye.code, bye.text)
+            self._dismissal = ProtocolError(*bye)
 
     def _act(self, packet: p.Packet) -> None:
         match packet:
@@ -376,10 +373,7 @@ class RemoteSpace:
                 for at, epoch in enumerate(epochs, first):
                     self._settle(at, epoch)
             case p.Refusal(sequence, code, text):
-                ticket = self._tickets.pop(sequence, None)
-                if ticket is not None:
-                    ticket.fail(Refused(code, text))
-                self._room.set()
+                self._refused(sequence, Refused(code, text))
             case p.Done(stream):
                 observation = self._streams.pop(stream, None)
                 if observation is not None:
@@ -402,6 +396,14 @@ class RemoteSpace:
         if ticket is not None:
             self._claims.apply(ticket)
             ticket.accept(epoch)
+            self._room.set()
+
+    def _refused(self, sequence: int, refusal: Refused) -> None:
+        ticket = self._tickets.pop(sequence, None)
+        if ticket is not None:
+            if ticket.restating:
+                self.on_connection(f"not the same: {len(ticket.actions)} facts are gone, {refusal}")
+            ticket.fail(refusal)
             self._room.set()
 
     def _lose(self) -> None:
@@ -534,7 +536,22 @@ async def connect(
             finally:
                 nursery.cancel_scope.cancel()
     except BaseExceptionGroup as group:
-        raise alone(group) from None
+        raise alone(_without_echoes(group)) from None
+
+
+def _without_echoes(group: BaseExceptionGroup[BaseException]) -> BaseExceptionGroup[BaseException]:
+    """The group with its first error alone, if all are the same: an end of the connection is told to
+    everybody who waits for an answer, and should be raised once."""
+    said: set[object] = set()
+    kept = group.subgroup(lambda error: not isinstance(error, BaseExceptionGroup) and _new(said, error))
+    return group if kept is None else kept
+
+
+def _new(said: set[object], error: BaseException) -> bool:
+    what = (type(error), str(error))
+    new = what not in said
+    said.add(what)
+    return new
 
 
 __all__ = ["RemoteSpace", "connect"]

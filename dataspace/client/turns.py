@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import trio
@@ -12,11 +14,18 @@ from index.values import Value
 
 
 class Ticket:
-    """A turn on its way: ``await ticket.wait()`` gives its epoch, once that is on disk."""
+    """A turn on its way: ``await ticket.wait()`` gives its epoch, once that is on disk.
 
-    __slots__ = ("_done", "_error", "actions", "epoch", "owner", "sequence")
+    ``restating`` ones say again what the session claims, and nobody waits for them; ``counted`` ones have
+    been taken into those claims.
+    """
 
-    def __init__(self, sequence: int, owner: str, actions: tuple[Action, ...]) -> None:
+    __slots__ = ("_done", "_error", "actions", "counted", "epoch", "owner", "restating", "sequence")
+
+    def __init__(
+        self, sequence: int, owner: str, actions: tuple[Action, ...], *, restating: bool = False
+    ) -> None:
+        self.restating = self.counted = restating
         self.sequence = sequence
         self.owner = owner
         self.actions = actions
@@ -67,21 +76,36 @@ class Claim:
     value: Value
 
 
+class Handles:
+    """Numbers that no claim has had: shared by all drafts of a client, which may be filled side by side."""
+
+    __slots__ = ("_lock", "_next")
+
+    def __init__(self, first: int) -> None:
+        self._next = first
+        self._lock = threading.Lock()  # the drafts of a blocking client are filled in its caller's threads
+
+    def take(self, wanted: int | None = None) -> int:
+        """The next number, or the one that is wanted, below which none is taken afterwards."""
+        with self._lock:
+            handle = self._next if wanted is None else wanted
+            self._next = max(self._next, handle + 1)
+            return handle
+
+
 class Draft:
     """The actions of one turn, collected: nothing happens before it is committed."""
 
-    __slots__ = ("_next", "actions", "epoch")
+    __slots__ = ("_handles", "actions", "epoch")
 
-    def __init__(self, next_handle: int) -> None:
+    def __init__(self, handles: Handles) -> None:
         self.actions: list[Action] = []
         self.epoch: int | None = None
-        self._next = next_handle
+        self._handles = handles
 
     def assert_(self, value: Value, *, handle: int | None = None) -> Claim:
         """Asserts a fact; ``handle`` is the owner's own number for it, else the next free one."""
-        if handle is None:
-            handle = self._next
-        self._next = max(self._next, handle + 1)
+        handle = self._handles.take(handle)
         self.actions.append((ASSERT, handle, value))
         return Claim(handle, value)
 
@@ -91,19 +115,13 @@ class Draft:
 
     def replace(self, claim: Claim | int, value: Value) -> Claim:
         """Asserts a fact and then ends the claim on the one before it."""
-        handle = self._next
-        self._next += 1
+        handle = self._handles.take()
         self.actions.append((REPLACE, _handle(claim), handle, value))
         return Claim(handle, value)
 
     def send(self, value: Value) -> None:
         """Sends a message."""
         self.actions.append((SEND, value))
-
-    @property
-    def next_handle(self) -> int:
-        """The lowest handle above all that were used."""
-        return self._next
 
 
 def _handle(claim: Claim | int) -> int:
@@ -125,9 +143,10 @@ class Claims:
         self._held: dict[int, Value] = {}
 
     def apply(self, ticket: Ticket) -> None:
-        """A turn of the session has taken effect."""
-        if ticket.owner:
+        """A turn of the session has taken effect; once, however often that is learnt."""
+        if ticket.owner or ticket.counted:
             return
+        ticket.counted = True
         for action in ticket.actions:
             verb = action[0]
             if verb == ASSERT:
@@ -138,12 +157,13 @@ class Claims:
                 self._held.pop(action[1], None)  # type: ignore[arg-type]  # a handle
                 self._held[action[2]] = action[3]  # type: ignore[index]  # a handle
 
-    def again(self) -> tuple[Action, ...]:
+    def again(self) -> Iterator[Action]:
         """The actions that assert all of it anew."""
-        return tuple([(ASSERT, handle, value) for handle, value in self._held.items()])
+        for handle, value in self._held.items():
+            yield (ASSERT, handle, value)
 
     def __len__(self) -> int:
         return len(self._held)
 
 
-__all__ = ["SEND", "Claim", "Claims", "Draft", "Ticket"]
+__all__ = ["SEND", "Claim", "Claims", "Draft", "Handles", "Ticket"]

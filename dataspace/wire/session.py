@@ -132,7 +132,7 @@ class Session:
         if after is None:
             raise UsageError(f"a {self.role.value} cannot send {type(packet).__name__} now")
         self._said = after
-        return frame(pack((p.NUMBERS[packet.__class__], *packet)))
+        return encode(packet)
 
     def _allowed(self) -> str:
         names = sorted(kind.__name__ for kind in TRANSITIONS[self.role][self._heard])
@@ -147,6 +147,11 @@ class Session:
             self._opened = packet.stream
         elif packet.stream > self._opened:
             raise ProtocolError("unexpected", f"stream {packet.stream} was never opened")
+
+
+def encode(packet: p.Packet) -> bytes:
+    """The frame of a packet, whether or not it may be sent now."""
+    return frame(pack((p.NUMBERS[packet.__class__], *packet)))
 
 
 def _other(role: Role) -> Role:

@@ -1,0 +1,40 @@
+"""Resuming: what has to be said again after a lost connection, under which numbers, in what portions?
+
+The daemon's welcome says which turn of this client was the last to take effect.  Facts of the session went
+with the old connection, so what it claims is asserted anew, in turns of its own; then come the turns that
+had no answer.  Those that took effect keep their numbers and are answered with their old epochs; the others
+are moved up to leave room, since the daemon knows none of them.
+
+It is apart from the connection because it is a plain function of what is known, and the place where a turn
+could be lost or doubled.
+
+Always: no portion is beyond what the daemon takes in one turn; numbers ascend in the order of submission.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dataspace.client.portions import TurnLimits, portions
+from dataspace.client.turns import Claims, Ticket
+
+
+def resume(tickets: Iterable[Ticket], claims: Claims, applied: int, limits: TurnLimits) -> list[Ticket]:
+    """The turns to send after a welcome that knows turns up to ``applied``; O(claims + tickets).
+
+    Turns that restated the claims after an earlier loss are left out: their session is over.
+    """
+    waiting = [ticket for ticket in tickets if not ticket.restating]
+    done = [ticket for ticket in waiting if ticket.sequence <= applied]
+    fresh = [ticket for ticket in waiting if ticket.sequence > applied]
+    for ticket in done:
+        claims.apply(ticket)
+    again = [
+        Ticket(applied + at, "", tuple(part), restating=True)
+        for at, part in enumerate(
+            portions(claims.again(), most=limits.actions_per_turn, size=limits.portion_bytes), 1
+        )
+    ]
+    for ticket in fresh:
+        ticket.sequence += len(again)
+    return [*done, *again, *fresh]
