@@ -57,14 +57,20 @@ def opening(
 class Peer:
     """One raw connection; ``async with`` connects and closes."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, window: int | None = None) -> None:
+        """``window`` is how many bytes the kernel keeps for a peer that does not read."""
+        self._window = window
         self._address = parse_url(url)
         self._session = Session(Role.CLIENT, max_frame=64 << 20, max_elements=64 << 20)
         self._heard: list[p.Packet] = []
         self.socket: trio.SocketStream
 
     async def __aenter__(self) -> Self:
-        self.socket = await trio.open_tcp_stream(self._address.host, self._address.port)
+        plain = trio.socket.socket()
+        if self._window is not None:
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._window)
+        await plain.connect((self._address.host, self._address.port))
+        self.socket = trio.SocketStream(plain)
         return self
 
     async def __aexit__(

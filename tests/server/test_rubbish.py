@@ -238,7 +238,7 @@ async def test_a_peer_that_takes_no_answers_is_read_no_further(
             assert said < 5_000, "it is read without end"
 
     with trio.fail_after(60):
-        async with Peer(url) as peer:
+        async with Peer(url, window=4096) as peer:
             await peer.greet()
             with pytest.raises(trio.BrokenResourceError):
                 await talk(peer)
