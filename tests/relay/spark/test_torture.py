@@ -51,6 +51,10 @@ class World:
         assert self.daemon.facts("total($k, $n)") == sorted(totals.items())
 
 
+TRIES = 3
+"""Starts of a flow: two queries of one session now and then break a task of Spark's (SPARK.md, traps)."""
+
+
 class Flow:
     """One run of ``flow.py``, which dies whole when a named point is reached, or when it is told to."""
 
@@ -106,8 +110,11 @@ class Flow:
 
 def finish(daemon: Daemon, checkpoints: Path) -> None:
     """Lets the flow catch up undisturbed."""
-    with Flow(daemon, checkpoints) as last:
-        code = last.end()
+    for _ in range(TRIES):
+        with Flow(daemon, checkpoints) as last:
+            code = last.end()
+        if code == 0:
+            break
     assert code == 0, last.last_words()
 
 
@@ -117,8 +124,12 @@ def test_a_query_killed_at_each_point_and_started_again_does_everything_once(
     world, checkpoints = World(own_daemon, seed=1), tmp_path / "checkpoints"
     for point in POINTS:
         world.turns(4)
-        with Flow(own_daemon, checkpoints, fault=f"{point}:{world.random.randint(1, 2)}") as flow:
-            flow.end()
+        fault = f"{point}:{world.random.randint(1, 2)}"
+        for _ in range(TRIES):
+            with Flow(own_daemon, checkpoints, fault=fault) as flow:
+                flow.end()
+            if flow.struck(point):
+                break
         assert flow.struck(point), f"{point} was not reached: {flow.last_words()}"
     finish(own_daemon, checkpoints)
     world.check()
