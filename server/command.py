@@ -13,6 +13,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from io import TextIOWrapper
 from pathlib import Path
 
 import trio
@@ -111,7 +112,7 @@ def _observe(
     )
     seen.add_argument("pattern", metavar="PATTERN", help="such as 'present($who)'")
     seen.add_argument("--json", action="store_true", help="one JSON object a line")
-    seen.add_argument("--count", type=int, metavar="N", help="end after N changes")
+    seen.add_argument("--count", type=_count, metavar="N", help="end after N changes")
     seen.add_argument("--changes-only", action="store_true", help="leave out what matches already")
     seen.add_argument("--quiet", action="store_true", help="assert no interest")
 
@@ -136,7 +137,7 @@ def _log(
     past.add_argument("--until", type=int, metavar="EPOCH", help="the last epoch (default: the newest)")
     past.add_argument("--follow", action="store_true", help="go on with new epochs as they come")
     past.add_argument("--json", action="store_true", help="one JSON object a line")
-    past.add_argument("--count", type=int, metavar="N", help="end after N changes")
+    past.add_argument("--count", type=_count, metavar="N", help="end after N changes")
 
 
 def _status(
@@ -149,21 +150,46 @@ def _status(
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
-    program: list[str] = []
+    program: list[str] | None = None
     if "--" in words:
         at = words.index("--")
         words, program = words[:at], words[at + 1 :]
-    args = parser().parse_args(words)
+    top = parser()
+    args = top.parse_args(words)
     args.program = program
-    if program and args.command != "assert":
-        print(f"dataspace: {args.command} takes no program after --", file=sys.stderr)
-        return 2
+    mistake = _mistake(args)
+    if mistake:
+        top.error(mistake)
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         return _run(args)
     except BaseExceptionGroup as group:
         return _explain(alone(group))
     except (DataspaceError, KeyboardInterrupt, BrokenPipeError) as error:
         return _explain(error)
+
+
+def _mistake(args: argparse.Namespace) -> str:
+    """What is wrong with options that are each right, or nothing."""
+    if args.program is not None:
+        if args.command != "assert":
+            return f"{args.command} takes no program after --"
+        if not args.program:
+            return "a program is needed after --"
+    if args.command == "assert":
+        ways = {"--durable": args.durable, "--for": args.hold, "a program": args.program}
+        given = [name for name, value in ways.items() if value]
+        if len(given) > 1:
+            return f"{given[0]} not with {given[1]}: facts are held in one of these ways"
+    return ""
+
+
+def _count(text: str) -> int:
+    """How many changes to print: at least one."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of changes, give 1 or more")
+    return int(text)
 
 
 def _run(args: argparse.Namespace) -> int:

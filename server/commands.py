@@ -7,8 +7,9 @@ as anybody would, and print through ``printing``.
 from __future__ import annotations
 
 import argparse
-import json
 import math
+import os
+import stat
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
@@ -19,10 +20,12 @@ import dataspace
 from dataspace.client.changes import time_of
 from dataspace.client.observations import Observation
 from dataspace.client.space import RemoteSpace
+from dataspace.client.turns import Draft
+from dataspace.errors import Refused
 from index.jsons import to_json
-from index.text import parse, parse_pattern
+from index.text import parse, parse_pattern, unparse
 from index.values import Map, Value
-from server.printing import duration, print_epoch, size_text, time_text
+from server.printing import duration, json_line, print_epoch, size_text, time_text
 
 
 def _connect(args: argparse.Namespace, *, owner: str = "") -> AbstractAsyncContextManager[RemoteSpace]:
@@ -42,9 +45,10 @@ async def assert_(args: argparse.Namespace) -> int:
     seconds = duration(args.hold) if args.hold else math.inf
     async with _connect(args, owner=args.durable or "") as space:
         _follow_connection(space)
-        async with space.turn() as turn:
-            for fact in facts:
-                turn.assert_(fact, handle=_free_handle(args.durable, fact))
+        turn = space.draft()
+        for fact in facts:
+            turn.assert_(fact, handle=_free_handle(args.durable, fact))
+        await _commit(space, turn, args, facts)
         _say(f"asserted {len(facts)} {_plural('fact', len(facts))} in epoch {turn.epoch}")
         if args.durable:
             return 0
@@ -65,6 +69,19 @@ def _free_handle(durable: str | None, fact: Value) -> int | None:
     return int.from_bytes(hashlib.blake2b(text_of(fact).encode(), digest_size=7).digest(), "big")
 
 
+async def _commit(space: RemoteSpace, turn: Draft, args: argparse.Namespace, facts: Sequence[Value]) -> None:
+    """Commits a turn; handles are ours, so that what is wrong with them is said of the facts."""
+    try:
+        turn.epoch = await space.commit(turn)
+    except Refused as refusal:
+        which = unparse(facts[0]) if len(facts) == 1 else f"one of these {len(facts)} facts"
+        if refusal.code == "handle-in-use":
+            raise Refused("asserted-already", f"{args.durable} asserts {which}") from None
+        if refusal.code == "unknown-handle":
+            raise Refused("not-asserted", f"{args.durable} does not assert {which}") from None
+        raise
+
+
 async def _run_program(program: Sequence[str]) -> int:
     try:
         process = await trio.run_process(list(program), check=False, stdin=None)
@@ -81,11 +98,13 @@ def _follow_connection(space: RemoteSpace) -> None:
 async def retract(args: argparse.Namespace) -> int:
     """Ends facts of a durable owner."""
     facts = [parse(text) for text in args.fact]
-    async with _connect(args, owner=args.durable) as space, space.turn() as turn:
+    async with _connect(args, owner=args.durable) as space:
+        turn = space.draft()
         for fact in facts:
             handle = _free_handle(args.durable, fact)
             assert handle is not None  # the owner is given
             turn.retract(handle)
+        await _commit(space, turn, args, facts)
     _say(f"retracted {len(facts)} {_plural('fact', len(facts))} in epoch {turn.epoch}")
     return 0
 
@@ -107,9 +126,11 @@ async def log(args: argparse.Namespace) -> int:
     """Prints the changes of past epochs, and goes on with new ones if asked to."""
     pattern = parse_pattern(args.pattern)
     async with _connect(args) as space:
-        newest = int((await space.request("frontier", Map()))["epoch"])  # type: ignore[index, call-overload, arg-type]
-        oldest = int((await space.request("frontier", Map()))["oldest"])  # type: ignore[index, call-overload, arg-type]
-        after = (oldest if args.since is None else args.since) - 1
+        frontier = await space.request("frontier", Map())
+        assert isinstance(frontier, Map)  # by WIRE.md
+        newest, oldest = frontier["epoch"], frontier["oldest"]
+        assert isinstance(newest, int) and isinstance(oldest, int)  # as above
+        after = max(1, oldest if args.since is None else args.since) - 1
         upto = args.until if args.until is not None or args.follow else newest
         if upto is not None and upto <= after:
             return 0
@@ -126,11 +147,24 @@ def _bounded(upto: int | None, newest: int, follow: bool) -> int | None:
 
 
 async def _print_all(observation: Observation, *, as_json: bool, count: int | None) -> None:
-    printed = 0
-    async for epoch in observation.epochs():
-        printed += print_epoch(epoch, as_json=as_json)
-        if count is not None and printed >= count:
-            return
+    """Prints changes until there are no more, or as many as wanted, or nobody reads them any more."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_wait_unread, nursery.cancel_scope)
+        left = count
+        async for epoch in observation.epochs():
+            printed = print_epoch(epoch, as_json=as_json, most=left)
+            if left is not None:
+                left -= printed
+                if not left:
+                    break
+        nursery.cancel_scope.cancel()
+
+
+async def _wait_unread(scope: trio.CancelScope) -> None:
+    """Cancels when the pipe that we print to is closed at its other end, even if there is nothing to print."""
+    if not sys.stdout.closed and stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode):
+        await trio.lowlevel.wait_readable(sys.stdout.fileno())  # the end for writing: only an error wakes it
+        scope.cancel()
 
 
 # -- send and status ---------------------------------------------------------------------------------
@@ -151,7 +185,7 @@ async def status(args: argparse.Namespace) -> int:
     async with _connect(args) as space:
         told = dict((await space.status()).pairs())
     if args.json:
-        print(json.dumps({str(name): to_json(value) for name, value in told.items()}, ensure_ascii=False))
+        print(json_line({str(name): to_json(value) for name, value in told.items()}))
         return 0
     for name, value in _status_lines(told):
         print(f"{name:<10} {value}")

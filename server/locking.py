@@ -11,6 +11,10 @@ from pathlib import Path
 from dataspace.errors import DataspaceError
 
 
+class DataUnusable(DataspaceError):
+    """The data directory cannot be made or written."""
+
+
 class DataInUse(DataspaceError):
     """Another daemon holds the data directory."""
 
@@ -19,11 +23,14 @@ class DataInUse(DataspaceError):
 def locked(directory: Path) -> Iterator[None]:
     """Holds the directory for this process; made if it is not there.
 
-    Raises ``DataInUse`` with the holder's process number.  The kernel drops the lock with the process,
-    so nothing has to be cleaned up after a crash.
+    Raises ``DataInUse`` with the holder's process number, ``DataUnusable`` with the system's reason.
+    The kernel drops the lock with the process, so nothing has to be cleaned up after a crash.
     """
-    directory.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise DataUnusable(f"cannot keep data in {directory}: {error.strerror}") from error
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

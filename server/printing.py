@@ -9,6 +9,7 @@ import json
 import re
 import sys
 from datetime import datetime
+from itertools import islice
 from typing import Final
 
 from dataspace.client.changes import Change, EpochChanges
@@ -56,15 +57,25 @@ def size_text(count: int) -> str:
     raise AssertionError
 
 
-def print_epoch(epoch: EpochChanges, *, as_json: bool) -> int:
-    """Prints the changes of one epoch; how many there were."""
-    lines = [_json_line(change, epoch) if as_json else _text_line(change) for change in epoch]
+def print_epoch(epoch: EpochChanges, *, as_json: bool, most: int | None = None) -> int:
+    """Prints the changes of one epoch, or so many of them; how many there were."""
+    changes = islice(epoch, most)
+    lines = [_json_line(change, epoch) if as_json else _text_line(change) for change in changes]
+    count = len(lines)
     if epoch.conflated and lines and not as_json:
         lines.insert(0, f"# epochs {epoch.first} to {epoch.number} at once: the net difference")
     if lines:
         sys.stdout.write("\n".join(lines) + "\n")
         sys.stdout.flush()
-    return len(epoch)
+    return count
+
+
+def json_line(thing: object) -> str:
+    """A thing as one line of JSON, in which nothing controls a terminal or needs more than it can show."""
+    line = json.dumps(thing, ensure_ascii=not sys.stdout.encoding.lower().startswith("utf"))
+    if line.isprintable():
+        return line
+    return "".join([each if each.isprintable() else json.dumps(each)[1:-1] for each in line])
 
 
 def _json_line(change: Change, epoch: EpochChanges) -> str:
@@ -76,7 +87,7 @@ def _json_line(change: Change, epoch: EpochChanges) -> str:
     }
     if epoch.conflated:
         line["first_epoch"] = epoch.first
-    return json.dumps(line, ensure_ascii=False)
+    return json_line(line)
 
 
 def _text_line(change: Change) -> str:
