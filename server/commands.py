@@ -161,7 +161,7 @@ async def _print_all(observation: Observation, *, as_json: bool, count: int | No
 
 
 async def _wait_unread(scope: trio.CancelScope) -> None:
-    """Cancels when the pipe that we print to is closed at its other end, even if there is nothing to print."""
+    """Cancels when the pipe that we print to is closed at its other end, even with nothing to print."""
     if not sys.stdout.closed and stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode):
         await trio.lowlevel.wait_readable(sys.stdout.fileno())  # the end for writing: only an error wakes it
         scope.cancel()
