@@ -76,9 +76,9 @@ async def _commit(space: RemoteSpace, turn: Draft, args: argparse.Namespace, fac
     except Refused as refusal:
         which = unparse(facts[0]) if len(facts) == 1 else f"one of these {len(facts)} facts"
         if refusal.code == "handle-in-use":
-            raise Refused("asserted-already", f"{args.durable} asserts {which}") from None
+            raise Refused(refusal.code, f"{args.durable} asserts {which} already") from None
         if refusal.code == "unknown-handle":
-            raise Refused("not-asserted", f"{args.durable} does not assert {which}") from None
+            raise Refused(refusal.code, f"{args.durable} does not assert {which}") from None
         raise
 
 
