@@ -22,7 +22,7 @@ from dataspace.errors import DataspaceError, ProtocolError, Refused, UsageError
 from dataspace.wire import packets as p
 from dataspace.wire.session import Role, Session, State
 from relay.faults import reach
-from relay.streams import Outbox, OutStream
+from relay.outbox import Outbox, OutStream
 from server.clients import Client
 from server.observing import Observing
 from server.requests import answer

@@ -22,8 +22,8 @@ from dataspace.wire import packets as p
 from index.patterns import observe
 from index.values import Map, Value
 from relay.observation import LIMIT, Observation
+from relay.outbox import OutStream
 from relay.replay import Live, Replay
-from relay.streams import OutStream
 
 if TYPE_CHECKING:
     from server.connection import Connection

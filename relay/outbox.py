@@ -1,4 +1,4 @@
-"""Streams on their way out: what may be sent now, and in which frames?
+"""What one connection has yet to say: streams on their way out, in which frames and how much now?
 
 An ``OutStream`` is one opened stream of a connection: its credit, what it has used of it, and the
 observation behind it.  An ``Outbox`` holds all that one connection has to say: control packets first,
