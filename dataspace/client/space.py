@@ -1,9 +1,9 @@
 """A space somewhere else: the client's connection, kept up for as long as it is wanted.
 
-``connect`` gives a ``RemoteSpace`` inside ``async with``.  A background task reads from the daemon; when
-the connection is lost it is made again, with pauses that grow to a few seconds, and then everything is as
-it was: what the session asserted is asserted again, turns without an answer are sent again under their old
-numbers (the daemon applies none twice), and observations go on from where they were.
+``connect`` gives a ``RemoteSpace`` inside ``async with``.  An uplink keeps the connection up; when it was
+lost and is there again, everything is as it was: what the session asserted is asserted again, turns without
+an answer are sent again under their old numbers (the daemon applies none twice), and observations go on from
+where they were.
 
 Always: turns of one space take effect in the order in which they were submitted; a turn whose ``wait``
 returned is on the daemon's disk.
@@ -14,7 +14,7 @@ from __future__ import annotations
 import random
 import uuid
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -23,13 +23,14 @@ import trio
 from dataspace.addresses import Address, default_url, parse_url
 from dataspace.client.observations import Observation
 from dataspace.client.portions import TurnLimits
+from dataspace.client.questions import Question
 from dataspace.client.resuming import resume
 from dataspace.client.turns import Claim, Claims, Draft, Handles, Ticket
-from dataspace.errors import Broken, Closed, DataspaceError, ProtocolError, Refused, Unreachable
+from dataspace.client.uplink import Uplink
+from dataspace.errors import Broken, Closed, DataspaceError, ProtocolError, Refused
 from dataspace.groups import alone
-from dataspace.links import SocketLink, open_link
 from dataspace.wire import packets as p
-from dataspace.wire.session import Role, Session, encode
+from dataspace.wire.session import encode
 from index.patterns import Pattern
 from index.text import parse_pattern
 from index.values import Map, Value, freeze
@@ -37,33 +38,17 @@ from index.values import Map, Value, freeze
 IN_FLIGHT: Final = 4096
 """Turns that may wait for their answer at once."""
 
-CLIENT_FRAME: Final = 64 << 20
-"""Bytes, and so elements, that a client takes in one frame from the daemon it chose to trust."""
-
-CONNECT_SECONDS: Final = 10.0
-LASTING: Final = 1.0
-"""Seconds after which a connection counts as having worked."""
-
-_PATIENT: Final = frozenset(["timeout", "stalled"])
-"""Codes of goodbyes after which it makes sense to come back."""
-
-_PAUSES: Final = (0.0, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
-
 
 class RemoteSpace:
     """The same verbs that an actor has, over a connection; made by ``connect``."""
 
     def __init__(self, address: Address, *, name: str, client: str, owner: str, space: str) -> None:
-        self.address = address
         self.name = name
         self.client = client
         self.owner = owner
         self.space = space
         self.welcome: p.Welcome | None = None
-        self.reconnects = 0
         self.on_connection: Callable[[str], None] = lambda _what: None
-        self._link: SocketLink | None = None
-        self._session = Session(Role.CLIENT, max_frame=CLIENT_FRAME, max_elements=CLIENT_FRAME)
         self._tickets: OrderedDict[int, Ticket] = OrderedDict()
         self._claims = Claims()
         self._limits = TurnLimits()
@@ -73,13 +58,10 @@ class RemoteSpace:
         self._next_stream = 1
         self._next_request = 1
         self._streams: dict[int, Observation] = {}
-        self._requests: dict[int, _Question] = {}
-        self._out = bytearray()
-        self._kick = trio.Event()
+        self._requests: dict[int, Question] = {}
         self._room = trio.Event()
-        self._connected = trio.Event()
         self._closed: DataspaceError | None = None
-        self._dismissal: ProtocolError | None = None
+        self._uplink = Uplink(address, self)
 
     # -- verbs ----------------------------------------------------------------------------------------
 
@@ -143,7 +125,7 @@ class RemoteSpace:
         """Sends a turn without waiting for its answer; waits only while too many are on their way."""
         while len(self._tickets) >= IN_FLIGHT:
             self._check_open()
-            self._flush()
+            self._uplink.flush()
             if self._room.is_set():  # several may wait for the same room
                 self._room = trio.Event()
             await self._room.wait()
@@ -162,8 +144,8 @@ class RemoteSpace:
         self._sequence += 1
         alone = not self._tickets
         self._tickets[ticket.sequence] = ticket
-        if self._link is not None:
-            self._write(data, at_once=alone)
+        if self._uplink.up:
+            self._uplink.write(data, at_once=alone)
         return ticket
 
     def observe(
@@ -208,14 +190,14 @@ class RemoteSpace:
     async def request(self, verb: str, arguments: Map) -> Value:
         """Asks one of the requests of WIRE.md; raises ``Refused`` where it is denied."""
         self._check_open()
-        while self._link is None:  # it may be lost again before this task runs
-            await self._connected.wait()
+        while not self._uplink.up:  # it may be lost again before this task runs
+            await self._uplink.wait_up()
             self._check_open()
-        question = _Question()
+        question = Question()
         number, self._next_request = self._next_request, self._next_request + 1
         self._requests[number] = question
         try:
-            self._write(self._session.send(p.Request(number, verb, arguments)), at_once=True)
+            self._uplink.send(p.Request(number, verb, arguments))
             return await question.wait()
         finally:
             self._requests.pop(number, None)
@@ -232,6 +214,15 @@ class RemoteSpace:
         return self._sequence
 
     @property
+    def reconnects(self) -> int:
+        """How often a lost connection was made again."""
+        return self._uplink.reconnects
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Keeps the connection up until cancelled; the first one must succeed."""
+        await self._uplink.run(task_status=task_status)
+
+    @property
     def in_flight(self) -> int:
         """Turns that have no answer yet."""
         return len(self._tickets)
@@ -243,90 +234,29 @@ class RemoteSpace:
         self._check_open()
         number, self._next_stream = self._next_stream, self._next_stream + 1
         self._streams[number] = observation
-        if self._link is not None:
-            opening = p.Open(number, Map({"space": self.space, **dict(spec.pairs())}), items, size)
-            self._write(self._session.send(opening), at_once=True)
+        self._uplink.send(p.Open(number, Map({"space": self.space, **dict(spec.pairs())}), items, size))
         return number
 
     def say_on_stream(self, packet: p.Ask) -> None:
         """Sends an ask."""
-        if self._link is not None and packet.stream in self._streams:
-            self._write(self._session.send(packet), at_once=False)
+        if packet.stream in self._streams:
+            self._uplink.send(packet, at_once=False)
 
     def drop_stream(self, number: int) -> None:
         """Ends a stream without waiting."""
-        if self._streams.pop(number, None) is not None and self._link is not None:
-            self._write(self._session.send(p.Abort(number, "", False)), at_once=False)
+        if self._streams.pop(number, None) is not None:
+            self._uplink.send(p.Abort(number, "", False), at_once=False)
 
-    # -- the connection's life ------------------------------------------------------------------------
+    # -- for the uplink -------------------------------------------------------------------------------
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Keeps the connection up until cancelled; the first one must succeed."""
-        started = False
-        try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._write_rest)
-                attempt = 0
-                while True:
-                    try:
-                        await self._connect()
-                    except ProtocolError as error:
-                        self._shut(error)
-                        raise
-                    except (Unreachable, Broken):
-                        if not started:
-                            raise
-                        attempt += 1
-                        await self._pause(attempt)
-                        continue
-                    since = trio.current_time()
-                    if started:
-                        self.reconnects += 1
-                    self.on_connection("connected")
-                    if not started:
-                        started = True
-                        task_status.started()
-                    await self._read()
-                    self._lose()
-                    if self._dismissal is not None:
-                        self._shut(self._dismissal)
-                        raise self._dismissal
-                    attempt = 0 if trio.current_time() - since > LASTING else attempt + 1
-                    await self._pause(attempt)
-        finally:
-            self._shut(Closed(f"the connection to {self.address.url} is closed"))
+    def hello(self) -> p.Hello:
+        """What the client introduces itself with."""
+        return p.Hello(p.VERSION, self.client, self.name, Map())
 
-    async def _pause(self, attempt: int) -> None:
-        """Between attempts: none at first, then longer and longer, and never all clients at once."""
-        await trio.sleep(_PAUSES[min(attempt, len(_PAUSES) - 1)] * (0.5 + random.random()))
-
-    async def _connect(self) -> None:
-        """Says hello, waits for the welcome, and puts everything back as it was."""
-        link = await open_link(self.address, timeout=CONNECT_SECONDS)
-        self._session = Session(Role.CLIENT, max_frame=CLIENT_FRAME, max_elements=CLIENT_FRAME)
-        try:
-            with trio.move_on_after(CONNECT_SECONDS):
-                hello = p.Hello(p.VERSION, self.client, self.name, Map())
-                link.send_nowait(self._session.send(hello))
-                while chunk := await link.receive():
-                    heard = list(self._session.feed(chunk))
-                    if heard and isinstance(heard[0], p.Welcome):
-                        self._resume(link, heard[0])
-                        self._hear(heard[1:])
-                        return
-                    if heard and isinstance(heard[0], p.Bye):
-                        raise ProtocolError(*heard[0])
-            raise Broken(f"no welcome from {self.address.url}")
-        except BaseException:
-            link.close()
-            raise
-
-    def _resume(self, link: SocketLink, welcome: p.Welcome) -> None:
+    def welcomed(self, welcome: p.Welcome) -> None:
+        """A connection is there: what was said before is said again."""
         before, self.welcome = self.welcome, welcome
         self._limits = TurnLimits.told(welcome.limits)
-        self._out.clear()
-        self._link = link
-        self._connected.set()
         if before is None:
             self._sequence = welcome.sequence
         self._send_again(welcome.sequence)
@@ -340,35 +270,15 @@ class RemoteSpace:
         self._tickets = OrderedDict((ticket.sequence, ticket) for ticket in again)
         self._sequence = max(self._sequence, applied, *self._tickets)
         for ticket in again:
-            self._write(encode(self._turn_of(ticket)), at_once=False)
+            self._uplink.write(encode(self._turn_of(ticket)), at_once=False)
 
-    async def _read(self) -> None:
-        link = self._link
-        assert link is not None  # connected
-        try:
-            while chunk := await link.receive():
-                self._hear(self._session.feed(chunk))
-        except ProtocolError as error:
-            self.on_connection(f"the daemon broke the protocol: {error}")
-
-    def _hear(self, packets: Iterable[p.Packet]) -> None:
-        for packet in packets:
-            if isinstance(packet, p.Bye):
-                self._dismissed(packet)
-            else:
-                self._act(packet)
-
-    def _dismissed(self, bye: p.Bye) -> None:
-        """The daemon has ended the session: to come back would end the same way, unless we were only slow."""
-        if bye.code and bye.code not in _PATIENT:
-            self._dismissal = ProtocolError(*bye)
-
-    def _act(self, packet: p.Packet) -> None:
+    def heard(self, packet: p.Packet, size: int) -> None:
+        """A packet has come, in a frame of ``size`` bytes."""
         match packet:
             case p.Values(stream, _first, values, _available):
                 observation = self._streams.get(stream)
                 if observation is not None:
-                    observation.arrive(values, self._session.size)
+                    observation.arrive(values, size)
             case p.Accepted(first, epochs):
                 for at, epoch in enumerate(epochs, first):
                     self._settle(at, epoch)
@@ -383,11 +293,9 @@ class RemoteSpace:
                 if observation is not None:
                     observation.fail(Refused(code, text))
             case p.Answer(number, value):
-                self._requests.pop(number, _Question()).answer(value)
+                self._requests.pop(number, Question()).answer(value)
             case p.Denied(number, code, text):
-                self._requests.pop(number, _Question()).fail(Refused(code, text))
-            case p.Ping(number):
-                self._write(self._session.send(p.Pong(number)), at_once=True)
+                self._requests.pop(number, Question()).fail(Refused(code, text))
             case _:
                 pass
 
@@ -406,21 +314,14 @@ class RemoteSpace:
             ticket.fail(refusal)
             self._room.set()
 
-    def _lose(self) -> None:
-        """The connection is gone; everything waits for the next one, but questions fail."""
-        if self._link is not None:
-            self._link.close()
-            self._link = None
-        self._connected = trio.Event()
+    def lost(self, reason: Broken) -> None:
+        """The connection is gone: everything waits for the next one, but questions fail."""
         for question in self._requests.values():
-            question.fail(Broken(f"the connection to {self.address.url} was lost before the answer"))
-        self.on_connection("lost")
+            question.fail(Broken(f"{reason}, before the answer"))
 
-    def _shut(self, error: DataspaceError) -> None:
-        if self._closed is not None:
-            return
+    def ended(self, error: DataspaceError) -> None:
+        """There will be no connection any more: whoever waits for something is told."""
         self._closed = error
-        self._part()
         for ticket in self._tickets.values():
             said = f"closed before turn {ticket.sequence} was answered"
             ticket.fail(error if isinstance(error, ProtocolError) else Closed(said))
@@ -428,83 +329,14 @@ class RemoteSpace:
             observation.fail(error)
         for question in self._requests.values():
             question.fail(error)
-        self._connected.set()
         self._room.set()
-
-    def _part(self) -> None:
-        """Says goodbye, if there is somebody to hear it."""
-        if self._link is not None:
-            if not self._session.parted:
-                try:
-                    self._link.send_nowait(bytes(self._out) + self._session.send(p.Bye("", "")))
-                except OSError:
-                    pass  # it is gone already
-            self._link.close()
-            self._link = None
 
     def _check_open(self) -> None:
         if self._closed is not None:
             raise type(self._closed)(*self._closed.args)
 
-    # -- writing --------------------------------------------------------------------------------------
-
     def _turn_of(self, ticket: Ticket) -> p.Turn:
         return p.Turn(ticket.sequence, self.space, ticket.owner, ticket.actions)
-
-    def _write(self, data: bytes, *, at_once: bool) -> None:
-        """Hands bytes to the kernel now, or with what else is said before the next pause."""
-        self._out += data
-        if at_once:
-            self._flush()
-        else:
-            self._kick.set()
-
-    def _flush(self) -> None:
-        if self._link is not None and self._out:
-            try:
-                sent = self._link.send_nowait(self._out)
-            except OSError:
-                return  # the reader finds out
-            del self._out[:sent]
-            if self._out:
-                self._kick.set()
-
-    async def _write_rest(self) -> None:
-        while True:
-            await self._kick.wait()
-            self._kick = trio.Event()
-            self._flush()
-            while self._out and self._link is not None:
-                try:
-                    await self._link.wait_writable()
-                except (OSError, trio.ClosedResourceError):
-                    break  # the reader finds out
-                self._flush()
-
-
-class _Question:
-    """A request on its way."""
-
-    __slots__ = ("_done", "_error", "_value")
-
-    def __init__(self) -> None:
-        self._done = trio.Event()
-        self._error: DataspaceError | None = None
-        self._value: Value = None
-
-    async def wait(self) -> Value:
-        await self._done.wait()
-        if self._error is not None:
-            raise self._error
-        return self._value
-
-    def answer(self, value: Value) -> None:
-        self._value = value
-        self._done.set()
-
-    def fail(self, error: DataspaceError) -> None:
-        self._error = error
-        self._done.set()
 
 
 @asynccontextmanager
