@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
 
 from index.errors import InternalError
-from index.leaves import At, Group, Handler, Leaf, Node, Values, Visible
+from index.events import Visible
+from index.leaves import At, Group, Handler, Leaf, Node, Values
 from index.moves import to_moves, visit
 from index.skeletons import MISSING, class_of, project
 from index.values import keys
@@ -37,6 +38,7 @@ def verify(root: Node, copies: Mapping[At, int], visible: Mapping[At, Visible]) 
         }
         _hold(node.values.keys() == conforming.keys(), f"the values of {node.shape}")
         _hold(node is root or not node.is_idle, f"{node.shape} serves nobody")
+        _hold(node.each == tuple(node.groups.values()), f"the groups of {node.shape}")
         _verify_moves(node)
         for group in node.groups.values():
             _verify_group(group, conforming, visible)
@@ -64,7 +66,11 @@ def _verify_group(group: Group, conforming: Values, visible: Mapping[At, Visible
     _hold(bool(group.leaves), "a group that serves nobody")
     for leaf in group.leaves.values():
         _hold(bool(leaf.handlers), "a leaf that serves nobody")
-        for handler in leaf.handlers.values():
+        _hold(
+            len({each.code.captures for each in leaf.handlers}) == len(leaf.handlers),
+            "a handler for each captures",
+        )
+        for handler in leaf.handlers:
             _verify_handler(handler, leaf, visible)
 
 
@@ -72,8 +78,9 @@ def _verify_handler(handler: Handler, leaf: Leaf, visible: Mapping[At, Visible])
     found = [handler.row(value, visible.get(at)) for at, value in leaf.values.items()]
     counts: Counter[Hashable] = Counter(keys(row) for row in found if row is not None)
     _hold(bool(handler.callbacks), "a handler without callbacks")
-    _hold({at: 1 + handler.more.get(at, 0) for at in handler.rows} == counts, "captures told, and how often")
-    _hold(handler.more.keys() <= handler.rows.keys(), "captures that nobody was told of")
+    more = handler.more or {}
+    _hold({at: 1 + more.get(at, 0) for at in handler.rows} == counts, "captures told, and how often")
+    _hold(more.keys() <= handler.rows.keys(), "captures that nobody was told of")
 
 
 def _hold(true: bool, what: str) -> None:

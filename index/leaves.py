@@ -14,28 +14,14 @@ handler has a callback; values at a place that nobody asked for are *idle*, whic
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable, Iterable
 from typing import TypeAlias
 
+from index.events import MESSAGE, Callback, Captures, Cleanup, Visible
 from index.moves import Move
-from index.projections import Captures, PlaceReader, RowReader, place_reader, row_reader
+from index.projections import GroupCode, HandlerCode, group_code
 from index.skeletons import MISSING, Check, Class, Path, Shape
 from index.values import Value, keys
-
-
-class Event(enum.Enum):
-    """What a callback is told about its captures."""
-
-    ADDED = "+"
-    REMOVED = "-"
-    MESSAGE = "!"
-
-
-Callback: TypeAlias = Callable[[Event, Captures], None]
-Cleanup: TypeAlias = Callable[[list[Captures]], None]
-Visible: TypeAlias = frozenset[Path]
-"""The paths at which a handler may capture to see a restricted value."""
 
 At: TypeAlias = Hashable
 """Under what a value stands in all tables of one index: its key, and with it a restriction, if it has one."""
@@ -43,54 +29,86 @@ At: TypeAlias = Hashable
 Values: TypeAlias = dict[At, Value]
 
 
+News: TypeAlias = list[tuple[Iterable[Callback], Captures]]
+"""Who is to be told of which captures, once the index has changed."""
+
+
 class Handler:
-    """The distinct captures that the callbacks of one skeleton have been told of: a bag of rows."""
+    """The distinct captures that the callbacks of one skeleton have been told of: a bag of rows.
 
-    __slots__ = ("callbacks", "more", "paths", "read", "rows")
+    What is done for its paths is written out in its ``code`` (``projections.HandlerCode``).
+    """
 
-    def __init__(self, shape: Shape, paths: tuple[Path, ...]) -> None:
-        self.read: RowReader = row_reader(shape, paths)
-        self.paths: Visible = frozenset(paths)
+    __slots__ = ("callbacks", "code", "more", "rows")
+
+    def __init__(self, code: HandlerCode) -> None:
+        self.code = code
         self.rows: dict[Hashable, Captures] = {}
-        self.more: dict[Hashable, int] = {}
+        self.more: dict[Hashable, int] | None = None
         """How many further values have the same row; most have none."""
         self.callbacks: dict[Callback, Cleanup | None] = {}
 
     def row(self, value: Value, visible: Visible | None) -> Captures | None:
         """The captures of a value, or None if it lacks one or must not be seen here."""
-        return self.read(value) if visible is None or self.paths <= visible else None
+        return self.code.read(value) if visible is None or self.code.paths <= visible else None
 
-    def gain(self, row: Captures) -> bool:
+    def tell(self, value: Value) -> None:
+        """Calls the callbacks with the captures of a message, if it has them."""
+        row = self.code.read(value)
+        if row is not None:
+            for callback in self.callbacks:
+                callback(MESSAGE, row)
+
+    def add(self, row: Captures) -> bool:
         """One more value has this row: whether it is the first."""
         at = keys(row)
-        if at not in self.rows:
-            self.rows[at] = row
-            return True
-        self.more[at] = self.more.get(at, 0) + 1
-        return False
+        if at in self.rows:
+            self.again(at)
+            return False
+        self.rows[at] = row
+        return True
 
-    def lose(self, row: Captures) -> bool:
+    def remove(self, row: Captures) -> bool:
         """One value less has this row: whether it was the last."""
         at = keys(row)
+        if self.more and self.less(at):
+            return False
+        del self.rows[at]
+        return True
+
+    def again(self, at: Hashable) -> None:
+        """Counts a further value with a row that is here."""
+        if self.more is None:
+            self.more = {}
+        self.more[at] = self.more.get(at, 0) + 1
+
+    def less(self, at: Hashable) -> bool:
+        """Counts a value with a row less, if it is not the only one: whether it is not."""
         more = self.more.get(at) if self.more else None
-        if more is None:
-            del self.rows[at]
-            return True
+        if not self.more or more is None:
+            return False
         if more > 1:
             self.more[at] = more - 1
         else:
             del self.more[at]
-        return False
+        return True
 
 
 class Leaf:
-    """The values with certain constants, and the handlers that want those, by what they capture."""
+    """The values with certain constants, and the handlers that want those, each with other captures."""
 
     __slots__ = ("handlers", "values")
 
     def __init__(self, values: Values) -> None:
         self.values = values
-        self.handlers: dict[tuple[Path, ...], Handler] = {}
+        self.handlers: tuple[Handler, ...] = ()
+
+    def handler(self, captures: tuple[Path, ...]) -> Handler | None:
+        """The handler that captures at these paths; O(handlers here)."""
+        for handler in self.handlers:
+            if handler.code.captures == captures:
+                return handler
+        return None
 
 
 class Group:
@@ -98,13 +116,18 @@ class Group:
 
     If idle values were not kept by their place, whoever asked for one more constant would have to look at
     every value of the node.  Where constants are names, each is that of one value, so a value that is alone
-    at its place is kept without a table of its own.
+    at its place is kept without a table of its own.  ``place``, ``file``, ``drop`` and ``tell`` are what is
+    written out for its positions (``projections.GroupCode``).
     """
 
-    __slots__ = ("idle", "leaves", "place")
+    __slots__ = ("drop", "file", "idle", "leaves", "place", "tell", "usual")
 
-    def __init__(self, shape: Shape, paths: tuple[Path, ...], checks: tuple[Check, ...]) -> None:
-        self.place: PlaceReader = place_reader(shape, paths, checks)
+    def __init__(self, code: GroupCode) -> None:
+        self.usual = code.usual
+        self.place = code.place
+        self.file = code.file
+        self.drop = code.drop
+        self.tell = code.tell
         self.leaves: dict[Hashable, Leaf] = {}
         self.idle: dict[Hashable, At | Values] = {}
 
@@ -154,14 +177,18 @@ _NOTHING: Values = {}
 
 
 class Node:
-    """The values of one shape, the groups that wait for them there, and the moves on from there."""
+    """The values of one shape, the groups that wait for them there, and the moves on from there.
 
-    __slots__ = ("groups", "moves", "shape", "values")
+    ``each`` is the groups once more, as a walk wants them.
+    """
+
+    __slots__ = ("each", "groups", "moves", "shape", "values")
 
     def __init__(self, shape: Shape, values: Values) -> None:
         self.shape = shape
         self.values = values
         self.groups: dict[GroupKey, Group] = {}
+        self.each: tuple[Group, ...] = ()
         self.moves: dict[Move, dict[Class, Node]] = {}
 
     @property
@@ -169,16 +196,22 @@ class Node:
         """Whether it serves nobody."""
         return not self.groups and not self.moves
 
-    def group(self, of: GroupKey) -> Group:
+    def group(self, of: GroupKey, usual: HandlerCode) -> Group:
         """The group of these paths and checks, made if it is not there: O(values of the node) then."""
         group = self.groups.get(of)
         if group is None:
-            group = self.groups[of] = Group(self.shape, *of)
+            group = self.groups[of] = Group(group_code(self.shape, *of, usual))
+            self.each = tuple(self.groups.values())
             for at, value in self.values.items():
                 place = group.place(value)
                 if place is not MISSING:
                     group.rest(at, place, self.values)
         return group
+
+    def ungroup(self, of: GroupKey) -> None:
+        """Takes out a group; O(groups)."""
+        del self.groups[of]
+        self.each = tuple(self.groups.values())
 
 
 GroupKey: TypeAlias = tuple[tuple[Path, ...], tuple[Check, ...]]

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from index.projections import Captures, match_reader
+from index.events import Captures
+from index.projections import match_reader
 from index.skeletons import ATOM_CLASSES, DISCARD, Pattern, Skeleton, known_class, known_name, skeleton
 from index.values import Record, Value
 

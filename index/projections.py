@@ -22,11 +22,15 @@ that the trie has established, the reader of matches establishes it itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+import linecache
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from index.events import MESSAGE, Captures, Visible
 from index.skeletons import (
     ATOM_CLASSES,
     MAPPING,
@@ -42,9 +46,11 @@ from index.skeletons import (
     class_of,
     project,
 )
-from index.values import Map, Record, Value, key, keys
+from index.values import Map, Record, Value, key, keys, text_of
 
-Captures: TypeAlias = tuple[Value, ...]
+if TYPE_CHECKING:
+    from index.leaves import At, Group, Handler, News, Values
+
 RowReader: TypeAlias = Callable[[Value], Captures | None]
 PlaceReader: TypeAlias = Callable[[Value], Hashable]
 
@@ -52,31 +58,136 @@ WRITTEN: Final = 64
 """Up to how many positions a reader is written out."""
 
 
-def row_reader(shape: Shape, paths: tuple[Path, ...]) -> RowReader:
-    """A function from a value of this shape to its parts at the paths, or to None where one is missing."""
-    if len(shape) + len(paths) > WRITTEN:
-        return walking_rows(paths)
-    return _row_reader(shape, paths)
+@dataclass(frozen=True, slots=True, eq=False)
+class HandlerCode:
+    """What is done to a handler with a value of its shape, for its paths.
+
+    ``read(value)`` gives the captures, or None where one is missing.  ``gain(handler, value, news)`` counts
+    one more value with its captures and ``lose(handler, value, news)`` one less; when that is the first or
+    the last, they add to the news whom to tell of what.
+    """
+
+    captures: tuple[Path, ...]
+    paths: Visible
+    read: RowReader
+    gain: Callable[..., None]
+    lose: Callable[..., None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupCode:
+    """What is done to a group with a value of its shape, for its paths and checks.
+
+    ``place(value)`` gives the key of the parts at the paths, or ``MISSING`` if a check does not hold or
+    there is no such part.  ``file(group, at, value, values, news)`` and ``drop(group, at, value, news)``
+    enter and take out a value at its place and go on to the handlers there; ``tell(group, value)`` calls
+    those who want a message.  Handlers with the code ``usual`` are served in place, others by their own.
+    """
+
+    usual: HandlerCode
+    place: PlaceReader
+    file: Callable[..., None]
+    drop: Callable[..., None]
+    tell: Callable[..., None]
+
+
+def handler_code(shape: Shape, captures: tuple[Path, ...]) -> HandlerCode:
+    """The code of a handler that captures at these paths of values of this shape."""
+    if len(shape) + len(captures) > WRITTEN:
+        return walking_handler_code(captures)
+    return _handler_code(shape, captures)
 
 
 @lru_cache(maxsize=1024)
-def _row_reader(shape: Shape, paths: tuple[Path, ...]) -> RowReader:
-    text = _Text(shape, paths, "None")
-    text.end(text.row(paths))
-    return text.function()  # type: ignore[return-value]  # what was written returns rows
+def _handler_code(shape: Shape, captures: tuple[Path, ...]) -> HandlerCode:
+    text = _Text(shape, captures, "return None")
+    row = text.row(captures)
+    read = text.function("read", "value", [f"return {row}"])
+    text.write_row(captures)
+    gain = text.function("gain", "handler, value, news", _GAIN)
+    lose = text.function("lose", "handler, value, news", _LOSE)
+    return HandlerCode(captures, frozenset(captures), read, gain, lose)
 
 
-def place_reader(shape: Shape, paths: tuple[Path, ...], checks: tuple[Check, ...]) -> PlaceReader:
-    """A function from a value of this shape to the key of its parts at the paths, if all checks hold.
+_GAIN: Final = [
+    "rows = handler.rows",
+    "if place in rows:",
+    "    handler.again(place)",
+    "else:",
+    "    rows[place] = row",
+    "    news.append((handler.callbacks, row))",
+]
+_LOSE: Final = [
+    "if not handler.more or not handler.less(place):",
+    "    news.append((handler.callbacks, handler.rows.pop(place)))",
+]
 
-    It gives ``MISSING`` if one does not, or if there is no such part.
-    """
-    if len(shape) + len(paths) + len(checks) > WRITTEN:
-        return walking_places(paths, checks)
-    text = _Text(shape, [*paths, *_checked(checks)], "MISSING")
+
+def group_code(
+    shape: Shape, paths: tuple[Path, ...], checks: tuple[Check, ...], usual: HandlerCode
+) -> GroupCode:
+    """The code of a group that compares these paths of values of this shape, and makes these checks."""
+    if len(shape) + len(paths) + len(checks) + len(usual.captures) > WRITTEN:
+        return walking_group_code(paths, checks, usual)
+    return _group_code(shape, paths, checks, usual)
+
+
+@lru_cache(maxsize=1024)
+def _group_code(
+    shape: Shape, paths: tuple[Path, ...], checks: tuple[Check, ...], usual: HandlerCode
+) -> GroupCode:
+    text = _Text(shape, [*paths, *_checked(checks)], "return MISSING")
     text.check(checks)
-    text.end_with_key(paths)
-    return text.function()
+    text.write_place(paths)
+    place = text.function("place", "value", ["return place"])
+    inner = text.inner(usual.captures)
+    row = inner.row(usual.captures)
+    told = [f"row = {row}", "for callback in handler.callbacks:", "    callback(MESSAGE, row)"]
+    tell = text.function("tell", "group, value", [*_TELL, *inner.indented(told)])
+    inner.write_row(usual.captures)
+    return GroupCode(
+        usual,
+        place,
+        text.function("file", "group, at, value, values, news", [*_FILE, *inner.indented(_GAIN)]),
+        text.function("drop", "group, at, value, news", [*_DROP, *inner.indented(_LOSE)]),
+        tell,
+    )
+
+
+_FILE: Final = [
+    "leaf = group.leaves.get(place)",
+    "if leaf is None:",
+    "    group.rest(at, place, values)",
+    "    return",
+    "leaf.values[at] = value",
+    "usual = group.usual",
+    "for handler in leaf.handlers:",
+    "    if handler.code is not usual:",
+    "        handler.code.gain(handler, value, news)",
+    "        continue",
+]
+_DROP: Final = [
+    "leaf = group.leaves.get(place)",
+    "if leaf is None:",
+    "    group.rouse(at, place)",
+    "    return",
+    "del leaf.values[at]",
+    "usual = group.usual",
+    "for handler in leaf.handlers:",
+    "    if handler.code is not usual:",
+    "        handler.code.lose(handler, value, news)",
+    "        continue",
+]
+_TELL: Final = [
+    "leaf = group.leaves.get(place)",
+    "if leaf is None:",
+    "    return",
+    "usual = group.usual",
+    "for handler in leaf.handlers:",
+    "    if handler.code is not usual:",
+    "        handler.tell(value)",
+    "        continue",
+]
 
 
 def match_reader(form: Skeleton) -> RowReader:
@@ -86,14 +197,13 @@ def match_reader(form: Skeleton) -> RowReader:
     constants = [path for path, _ in form.constants]
     structure = [path for path, _ in form.shape]
     wanted = [*structure, *constants, *_checked(form.checks), *form.captures]
-    text = _Text(form.shape, wanted, "None", establish=True)
+    text = _Text(form.shape, wanted, "return None", establish=True)
     for path in structure:
         text.parts(path)
     for path, constant in form.constants:
         text.refuse_unless_same(path, constant)
     text.check(form.checks)
-    text.end(text.row(form.captures))
-    return text.function()  # type: ignore[return-value]  # as above
+    return text.function("read", "value", [f"return {text.row(form.captures)}"])
 
 
 def _checked(checks: Iterable[Check]) -> list[Path]:
@@ -131,7 +241,7 @@ class _Text:
             return f"{parts}[{by:d}]"
         if path not in self._entries:
             entry = self._entries[path] = f"e{len(self._entries)}"
-            self._write(f"{entry} = {parts}.find({self._bind(by[0])})")  # type: ignore[index]  # a boxed key
+            self.write(f"{entry} = {parts}.find({self._bind(by[0])})")  # type: ignore[index]  # a boxed key
             self._refuse_if(f"{entry} is None")
         return f"{self._entries[path]}[1]"
 
@@ -143,10 +253,10 @@ class _Text:
         part, of_class = self.part(path), self._classes[path]
         name = self._names[path] = f"p{len(self._names)}"
         if self._establish:
-            self._write(f"{name} = {part}")
+            self.write(f"{name} = {part}")
             self._refuse_other_classes(name, of_class)
             part = name
-        self._write(f"{name} = {part}" if of_class in (SEQUENCE, MAPPING) else f"{name} = {part}.fields")
+        self.write(f"{name} = {part}" if of_class in (SEQUENCE, MAPPING) else f"{name} = {part}.fields")
         if self._least.get(path):
             self._refuse_if(f"len({name}) < {self._least[path]:d}")
         return name
@@ -172,22 +282,44 @@ class _Text:
     def row(self, paths: Sequence[Path]) -> str:
         return f"({''.join([self.part(path) + ',' for path in paths])})"
 
-    def end(self, answer: str) -> None:
-        self._write(f"return {answer}")
-
-    def end_with_key(self, paths: Sequence[Path]) -> None:
-        """Answers what ``keys`` gives for the row; a lone text, the most frequent one, is its own key."""
+    def write_place(self, paths: Sequence[Path]) -> None:
+        """Writes what ``keys`` gives for the parts as ``place``."""
         if len(paths) == 1:
-            self._write(f"part = {self.part(paths[0])}")
-            self.end("part if part.__class__ is str else key(part)")
+            self.write(f"part = {self.part(paths[0])}")
+            self.write(_LONE)
         else:
-            self.end(f"keys({self.row(paths)})" if paths else "()")
+            self.write(f"place = text_of({self.row(paths)})" if paths else "place = ()")
 
-    def function(self) -> Callable[[Value], Hashable]:
-        text = "def read(value):\n" + "".join([f"    {line}\n" for line in self._lines])
-        names = {"Record": Record, "Map": Map, "MISSING": MISSING, "key": key, "keys": keys, **self._bound}
-        exec(_compiled(text), names)  # our own words and integers: see above
-        return names["read"]  # type: ignore[return-value]  # defined by the text
+    def write_row(self, paths: Sequence[Path]) -> None:
+        """Writes the parts as ``row``, and what ``keys`` gives for it as ``place``."""
+        if len(paths) == 1:
+            self.write(f"part = {self.part(paths[0])}")
+            self.write("row = (part,)")
+            self.write(_LONE)
+        else:
+            self.write(f"row = {self.row(paths)}")
+            self.write("place = text_of(row)" if paths else "place = row")
+
+    def inner(self, wanted: Sequence[Path]) -> _Text:
+        """The text of a loop that goes on where this one ends, and wants more parts."""
+        made = _Text(tuple(self._classes.items()), wanted, "continue")
+        made._least = {path: size for path, size in made._least.items() if size > self._least.get(path, 0)}
+        made._bound = self._bound
+        made._entries = dict(self._entries)
+        for path, name in self._names.items():
+            made._names[path] = name
+            if path in made._least:
+                made._refuse_if(f"len({name}) < {made._least[path]:d}")
+        return made
+
+    def indented(self, end: Sequence[str]) -> list[str]:
+        """The lines so far and these, for a loop."""
+        return [f"    {line}" for line in [*self._lines, *end]]
+
+    def function(self, name: str, arguments: str, end: Sequence[str]) -> Callable[..., Any]:
+        """A function of what has been written so far, and this end."""
+        text = f"def {name}({arguments}):\n" + "".join([f"    {line}\n" for line in [*self._lines, *end]])
+        return _defined(text, name) if not self._bound else _define(text, name, self._bound)
 
     def _refuse_other_classes(self, name: str, of_class: Class) -> None:
         if of_class == SEQUENCE:
@@ -201,27 +333,117 @@ class _Text:
             self._refuse_if(f"{name}.__class__ is not Record or key({name}.label) != {label}")
 
     def _refuse_if(self, condition: str) -> None:
-        self._write(f"if {condition}: return {self._failure}")
+        self.write(f"if {condition}: {self._failure}")
 
     def _bind(self, thing: object) -> str:
         name = f"c{len(self._bound)}"
         self._bound[name] = thing
         return name
 
-    def _write(self, line: str) -> None:
+    def write(self, line: str) -> None:
         self._lines.append(line)
 
 
-@lru_cache(maxsize=512)
+_LONE: Final = "place = part if part.__class__ is str else key(part)"
+"""The key of a lone part; text, the most frequent one, is its own."""
+
+TEXTS: Final = 512
+"""How many texts are kept, compiled.  There are about four for each form of pattern, however many labels."""
+
+_NAMES: Final[dict[str, object]] = {
+    "Record": Record,
+    "Map": Map,
+    "MISSING": MISSING,
+    "MESSAGE": MESSAGE,
+    "key": key,
+    "text_of": text_of,
+}
+
+_codes: OrderedDict[str, CodeType] = OrderedDict()
+_written = 0
+
+
+def _define(text: str, name: str, bound: Mapping[str, object]) -> Callable[..., Any]:
+    """The function that a text defines, with these names bound."""
+    names = {**_NAMES, **bound}
+    exec(_compiled(text), names)  # our own words and integers: see above
+    return names[name]  # type: ignore[return-value]  # defined by the text
+
+
+@lru_cache(maxsize=TEXTS)
+def _defined(text: str, name: str) -> Callable[..., Any]:
+    return _define(text, name, {})
+
+
 def _compiled(text: str) -> CodeType:
-    return compile(text, "<reader>", "exec")
+    """A text's code; debuggers and tracebacks find the text under the code's file name while it is kept."""
+    global _written
+    code = _codes.get(text)
+    if code is None:
+        _written += 1
+        file = f"<index text {_written}>"
+        code = _codes[text] = compile(text, file, "exec")
+        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+        if len(_codes) > TEXTS:
+            linecache.cache.pop(_codes.popitem(last=False)[1].co_filename, None)
+    return code
 
 
 # -- walking ------------------------------------------------------------------------------------------
 
 
+def walking_handler_code(captures: tuple[Path, ...]) -> HandlerCode:
+    """``handler_code`` without writing."""
+    read = walking_rows(captures)
+
+    def gain(handler: Handler, value: Value, news: News) -> None:
+        row = read(value)
+        if row is not None and handler.add(row):
+            news.append((handler.callbacks, row))
+
+    def lose(handler: Handler, value: Value, news: News) -> None:
+        row = read(value)
+        if row is not None and handler.remove(row):
+            news.append((handler.callbacks, row))
+
+    return HandlerCode(captures, frozenset(captures), read, gain, lose)
+
+
+def walking_group_code(paths: tuple[Path, ...], checks: tuple[Check, ...], usual: HandlerCode) -> GroupCode:
+    """``group_code`` without writing."""
+    place = walking_places(paths, checks)
+
+    def file(group: Group, at: At, value: Value, values: Values, news: News) -> None:
+        there = place(value)
+        leaf = group.leaves.get(there)
+        if leaf is not None:
+            leaf.values[at] = value
+            for handler in leaf.handlers:
+                handler.code.gain(handler, value, news)
+        elif there is not MISSING:
+            group.rest(at, there, values)
+
+    def drop(group: Group, at: At, value: Value, news: News) -> None:
+        there = place(value)
+        leaf = group.leaves.get(there)
+        if leaf is not None:
+            del leaf.values[at]
+            for handler in leaf.handlers:
+                handler.code.lose(handler, value, news)
+        elif there is not MISSING:
+            group.rouse(at, there)
+
+    def tell(group: Group, value: Value) -> None:
+        leaf = group.leaves.get(place(value))
+        if leaf is not None:
+            for handler in leaf.handlers:
+                handler.tell(value)
+
+    return GroupCode(usual, place, file, drop, tell)
+
+
 def walking_rows(paths: tuple[Path, ...]) -> RowReader:
-    """``row_reader`` without writing (HOWITWORKS, "projectMany")."""
+    """A reader of rows that walks (HOWITWORKS, "projectMany")."""
 
     def read(value: Value) -> Captures | None:
         found: list[Value] = []
@@ -236,7 +458,7 @@ def walking_rows(paths: tuple[Path, ...]) -> RowReader:
 
 
 def walking_places(paths: tuple[Path, ...], checks: tuple[Check, ...]) -> PlaceReader:
-    """``place_reader`` without writing."""
+    """A reader of places that walks; ``MISSING`` where a check does not hold, or there is no such part."""
     rows = walking_rows(paths)
 
     def read(value: Value) -> Hashable:

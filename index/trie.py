@@ -13,17 +13,18 @@ goes, or a message passes, and by then the index has changed completely.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from index.errors import UsageError
+from index.events import ADDED, MESSAGE, REMOVED, Callback, Captures, Cleanup, Event, Visible
 from index.invariants import nodes_below, verify
-from index.leaves import At, Callback, Cleanup, Event, GroupKey, Handler, Node, Values, Visible
+from index.leaves import At, GroupKey, Handler, News, Node, Values
 from index.moves import visit
-from index.projections import Captures, match_reader
+from index.projections import handler_code, match_reader
 from index.skeletons import MISSING, Skeleton, class_of, project
-from index.values import Value, key, keys
+from index.values import Record, Value, key, keys
 from index.walks import reached
 
 __all__ = [
@@ -38,13 +39,6 @@ __all__ = [
     "Callback",
     "Cleanup",
 ]
-
-ADDED: Final = Event.ADDED
-REMOVED: Final = Event.REMOVED
-MESSAGE: Final = Event.MESSAGE
-
-News: TypeAlias = list[tuple[Iterable[Callback], Captures]]
-"""Who is to be told of which captures, once the index has changed."""
 
 
 class Net(NamedTuple):
@@ -101,7 +95,7 @@ class Index:
         """Adds a copy of a value: whether it has appeared.  O(handlers reached)."""
         if self._telling:
             raise _busy()
-        at = key(value) if visible is None else (key(value), visible)
+        at = _at(value, visible)
         if at in self._values:
             self._copies[at] = self._copies.get(at, 0) + 1
             return False
@@ -115,7 +109,7 @@ class Index:
         """Removes a copy: whether the value has vanished.  ``UsageError`` if it is not here.  As ``add``."""
         if self._telling:
             raise _busy()
-        at = key(value) if visible is None else (key(value), visible)
+        at = _at(value, visible)
         if at not in self._values:
             raise UsageError(f"removed what is not there: {value!r:.80}")
         if at in self._copies:
@@ -131,10 +125,18 @@ class Index:
         """Tells those who are interested of a message; nothing is kept.  O(handlers reached)."""
         if self._telling:
             raise _busy()
-        news: News = []
-        self._pass(value, visible, news)
-        if news:
+        if visible is not None:
+            news: News = []
+            self._pass(value, visible, news)
             self._tell(MESSAGE, news)
+            return
+        self._telling = True
+        try:
+            for node in reached(self._root, value):
+                for group in node.each:
+                    group.tell(group, value)
+        finally:
+            self._telling = False
 
     def patch(
         self,
@@ -233,7 +235,7 @@ class Index:
             nodes=len(nodes),
             groups=sum(len(node.groups) for node in nodes),
             leaves=len(leaves),
-            handlers=sum(len(handler.callbacks) for leaf in leaves for handler in leaf.handlers.values()),
+            handlers=sum(len(handler.callbacks) for leaf in leaves for handler in leaf.handlers),
         )
 
     def check(self) -> None:
@@ -257,7 +259,7 @@ class Index:
         way = self._way(skeleton)
         group = way[-1].groups.get(_group_key(skeleton)) if len(way) > len(skeleton.shape) else None
         leaf = group.leaves.get(_place(skeleton)) if group is not None else None
-        return leaf.handlers.get(skeleton.captures) if leaf is not None else None
+        return leaf.handler(skeleton.captures) if leaf is not None else None
 
     def _candidates(self, skeleton: Skeleton) -> Values:
         """The fewest values among which are all that match a skeleton."""
@@ -268,12 +270,14 @@ class Index:
     def _install(self, skeleton: Skeleton) -> Handler:
         """A new handler, with all that leads to it (HOWITWORKS, "addHandler")."""
         node = self._extend(skeleton)
-        leaf = node.group(_group_key(skeleton)).open(_place(skeleton), node.values)
-        handler = leaf.handlers[skeleton.captures] = Handler(node.shape, skeleton.captures)
+        code = handler_code(node.shape, skeleton.captures)
+        leaf = node.group(_group_key(skeleton), code).open(_place(skeleton), node.values)
+        handler = Handler(code)
+        leaf.handlers += (handler,)
         for at, value in leaf.values.items():
             row = handler.row(value, self._visible.get(at))
             if row is not None:
-                handler.gain(row)
+                handler.add(row)
         return handler
 
     def _extend(self, skeleton: Skeleton) -> Node:
@@ -293,14 +297,14 @@ class Index:
         """Takes out a handler without callbacks, and whatever serves nobody any more; O(path)."""
         way, of, place = self._way(skeleton), _group_key(skeleton), _place(skeleton)
         group = way[-1].groups[of]
-        handlers = group.leaves[place].handlers
-        del handlers[skeleton.captures]
-        if handlers:
+        leaf = group.leaves[place]
+        leaf.handlers = tuple([each for each in leaf.handlers if each.code.captures != skeleton.captures])
+        if leaf.handlers:
             return
         group.close(place)
         if group.leaves:
             return
-        del way[-1].groups[of]
+        way[-1].ungroup(of)
         for move, of_class in reversed(visit(skeleton.shape)):
             if not way.pop().is_idle:
                 return
@@ -314,10 +318,31 @@ class Index:
     def _appear(self, at: At, value: Value, visible: Visible | None, news: News) -> None:
         """A value that was not here is: it is filed everywhere."""
         if visible is not None:
-            self._visible[at] = visible
+            self._appear_to(at, value, visible, news)
+            return
+        for node in reached(self._root, value):
+            values = node.values
+            values[at] = value
+            for group in node.each:
+                group.file(group, at, value, values, news)
+
+    def _vanish(self, at: At, visible: Visible | None, news: News) -> None:
+        """A value that was here is not: the reverse of ``_appear``."""
+        value = self._values[at]
+        if visible is not None:
+            self._vanish_from(at, value, visible, news)
+            return
+        for node in reached(self._root, value):
+            del node.values[at]
+            for group in node.each:
+                group.drop(group, at, value, news)
+
+    def _appear_to(self, at: At, value: Value, visible: Visible, news: News) -> None:
+        """``_appear`` of a restricted value."""
+        self._visible[at] = visible
         for node in reached(self._root, value):
             node.values[at] = value
-            for group in node.groups.values():
+            for group in node.each:
                 place = group.place(value)
                 if place is MISSING:
                     continue
@@ -326,19 +351,16 @@ class Index:
                     group.rest(at, place, node.values)
                     continue
                 leaf.values[at] = value
-                for handler in leaf.handlers.values():
-                    row = handler.row(value, visible)
-                    if row is not None and handler.gain(row):
-                        news.append((handler.callbacks, row))
+                for handler in leaf.handlers:
+                    if handler.code.paths <= visible:
+                        handler.code.gain(handler, value, news)
 
-    def _vanish(self, at: At, visible: Visible | None, news: News) -> None:
-        """A value that was here is not: the reverse of ``_appear``."""
-        value = self._values[at]
-        if visible is not None:
-            del self._visible[at]
+    def _vanish_from(self, at: At, value: Value, visible: Visible, news: News) -> None:
+        """``_vanish`` of a restricted value."""
+        del self._visible[at]
         for node in reached(self._root, value):
             del node.values[at]
-            for group in node.groups.values():
+            for group in node.each:
                 place = group.place(value)
                 if place is MISSING:
                     continue
@@ -347,19 +369,18 @@ class Index:
                     group.rouse(at, place)
                     continue
                 del leaf.values[at]
-                for handler in leaf.handlers.values():
-                    row = handler.row(value, visible)
-                    if row is not None and handler.lose(row):
-                        news.append((handler.callbacks, row))
+                for handler in leaf.handlers:
+                    if handler.code.paths <= visible:
+                        handler.code.lose(handler, value, news)
 
     def _pass(self, value: Value, visible: Visible | None, news: News) -> None:
         """A message finds its handlers, and leaves no trace."""
         for node in reached(self._root, value):
-            for group in node.groups.values():
+            for group in node.each:
                 leaf = group.leaves.get(group.place(value))
                 if leaf is not None:
-                    for handler in leaf.handlers.values():
-                        row = handler.read(value) if visible is None else handler.row(value, visible)
+                    for handler in leaf.handlers:
+                        row = handler.row(value, visible)
                         if row is not None:
                             news.append((handler.callbacks, row))
 
@@ -419,7 +440,8 @@ def _busy() -> UsageError:
 
 
 def _at(value: Value, visible: Visible | None) -> At:
-    return key(value) if visible is None else (key(value), visible)
+    at = value.key if value.__class__ is Record else key(value)
+    return at if visible is None else (at, visible)
 
 
 def _group_key(skeleton: Skeleton) -> GroupKey:

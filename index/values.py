@@ -48,7 +48,7 @@ class Record:
 
     label: Value
     fields: tuple[Value, ...]
-    _key: tuple[str] | None
+    _key: tuple[str, ...] | None
 
     def __init__(self, label: object, *fields: object) -> None:
         _set_label(self, freeze(label))
@@ -65,23 +65,27 @@ class Record:
         return record
 
     @property
-    def key(self) -> tuple[str]:
+    def key(self) -> tuple[str, ...]:
         """The key form of this record; O(size) once, then O(1)."""
         known = self._key
         if known is None:
-            known = (text_of(self),)
+            label = self.label
+            try:
+                text = repr(self.fields)
+            except (ValueError, RecursionError):  # as in text_of
+                text = text_of(self.fields)
+            known = (label, text) if label.__class__ is str else (_written(label, text),)
             _set_key(self, known)
         return known
 
     def __repr__(self) -> str:
         known = self._key
-        if known is not None:
-            return known[0]
-        try:
-            return f"Record({self.label!r}, {repr(self.fields)[1:]}"
-        except ValueError:  # as in text_of; kept, since whatever holds this record fails and asks again
-            _set_key(self, (_long_text(self),))
-            return self.key[0]
+        if known is None:
+            try:
+                return _written(self.label, repr(self.fields))
+            except ValueError:  # as in text_of; kept, since whatever holds this record fails and asks again
+                known = self.key
+        return known[0] if len(known) == 1 else _written(*known)
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not Record:
@@ -99,6 +103,11 @@ class Record:
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
         return Record.of, (self.label, self.fields)
+
+
+def _written(label: Value, fields: str) -> str:
+    """The text of a record, from that of its fields."""
+    return f"Record({text_of(label)}, {fields[1:]}"
 
 
 _new_record = object.__new__

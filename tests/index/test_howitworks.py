@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from index.errors import UsageError
 from index.moves import apply, compute, to_moves, to_paths, visit
 from index.patterns import DISCARD, capture, discard, exact, observe, skeleton
-from index.projections import row_reader
+from index.projections import handler_code
 from index.skeletons import MISSING, Check, CheckKind, Path, class_of, project
 from index.text import parse, parse_pattern
 from index.trie import Event, Index
@@ -128,8 +128,8 @@ def test_project_and_project_many() -> None:
     assert project(VALUE, ()) is VALUE
     assert project(VALUE, (2, 1)) == Record("w")
     assert project(VALUE, (2, 3)) is MISSING and project(VALUE, (1, 0)) is MISSING
-    assert row_reader(K.shape, ((1,), (0, 1)))(VALUE) == (5, 4)
-    assert row_reader(K.shape, ((1,), (9,)))(VALUE) is None
+    assert handler_code(K.shape, ((1,), (0, 1))).read(VALUE) == (5, 4)
+    assert handler_code(K.shape, ((1,), (9,))).read(VALUE) is None
 
 
 def test_classof_is_the_label_and_undefined_for_atoms() -> None:
@@ -285,7 +285,7 @@ def test_matching_atom_classes() -> None:
 
 
 def test_jit_compilation_of_shapes_constant_checks_and_captures() -> None:
-    assert row_reader(K.shape, K.captures).__code__.co_filename == "<reader>"
+    assert handler_code(K.shape, K.captures).read.__code__.co_filename.startswith("<index text ")
 
 
 def test_the_cleanup_function_of_a_handler_gets_what_is_left_over() -> None:
