@@ -14,7 +14,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from index.errors import InternalError
 from index.events import Visible
 from index.leaves import At, Group, Handler, Leaf, Node, Values
-from index.moves import to_moves, visit
+from index.moves import TO_THE_ROOT, to_moves, visit
 from index.skeletons import MISSING, class_of, project
 from index.values import keys
 
@@ -49,7 +49,7 @@ def verify(root: Node, copies: Mapping[At, int], visible: Mapping[At, Visible]) 
 
 def _verify_moves(node: Node) -> None:
     for move, table in node.moves.items():
-        _hold(bool(table), f"a move without nodes at {node.shape}")
+        _hold(bool(table) or move == TO_THE_ROOT, f"a move without nodes at {node.shape}")
         for of_class, below in table.items():
             _hold(below.shape[:-1] == node.shape, "a node is one position further than the one above")
             _hold(visit(below.shape)[-1] == (move, of_class), f"the move to {below.shape}")

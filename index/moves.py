@@ -12,12 +12,15 @@ leafward, because a pattern's structure leaves out no position between.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from index.skeletons import Class, Path, Shape
 
 Move: TypeAlias = tuple[int, Path]
 """How many steps rootward, then which path leafward."""
+
+TO_THE_ROOT: Final[Move] = (0, ())
+"""The first move of every shape."""
 
 
 def apply(here: Path, move: Move) -> Path:

@@ -21,7 +21,7 @@ from index.errors import UsageError
 from index.events import ADDED, MESSAGE, REMOVED, Callback, Captures, Cleanup, Event, Visible
 from index.invariants import nodes_below, verify
 from index.leaves import At, GroupKey, Handler, News, Node, Values
-from index.moves import visit
+from index.moves import TO_THE_ROOT, visit
 from index.projections import handler_code, match_reader
 from index.skeletons import MISSING, Skeleton, class_of, project
 from index.values import Record, Value, key, keys
@@ -68,13 +68,14 @@ class Index:
     restriction, or under none, is another one here.
     """
 
-    __slots__ = ("_copies", "_root", "_telling", "_values", "_visible")
+    __slots__ = ("_copies", "_root", "_telling", "_tops", "_values", "_visible")
 
     def __init__(self) -> None:
         self._values: Values = {}
         self._copies: dict[At, int] = {}  # of those that are here more than once: how many more
         self._visible: dict[At, Visible] = {}  # of those that are restricted
         self._root = Node((), self._values)
+        self._tops = self._root.moves.setdefault(TO_THE_ROOT, {})  # which stays, even if empty
         self._telling = False
 
     def __len__(self) -> int:
@@ -132,7 +133,9 @@ class Index:
             return
         self._telling = True
         try:
-            for node in reached(self._root, value):
+            for group in self._root.each:
+                group.tell(group, value)
+            for node in reached(self._tops, value):
                 for group in node.each:
                     group.tell(group, value)
         finally:
@@ -310,17 +313,21 @@ class Index:
                 return
             moves = way[-1].moves
             del moves[move][of_class]
-            if not moves[move]:
+            if not moves[move] and move != TO_THE_ROOT:
                 del moves[move]
 
     # -- what happens to a value ----------------------------------------------------------------------
 
     def _appear(self, at: At, value: Value, visible: Visible | None, news: News) -> None:
         """A value that was not here is: it is filed everywhere."""
+        values = self._values
+        values[at] = value
         if visible is not None:
             self._appear_to(at, value, visible, news)
             return
-        for node in reached(self._root, value):
+        for group in self._root.each:
+            group.file(group, at, value, values, news)
+        for node in reached(self._tops, value):
             values = node.values
             values[at] = value
             for group in node.each:
@@ -328,11 +335,13 @@ class Index:
 
     def _vanish(self, at: At, visible: Visible | None, news: News) -> None:
         """A value that was here is not: the reverse of ``_appear``."""
-        value = self._values[at]
+        value = self._values.pop(at)
         if visible is not None:
             self._vanish_from(at, value, visible, news)
             return
-        for node in reached(self._root, value):
+        for group in self._root.each:
+            group.drop(group, at, value, news)
+        for node in reached(self._tops, value):
             del node.values[at]
             for group in node.each:
                 group.drop(group, at, value, news)
@@ -340,7 +349,7 @@ class Index:
     def _appear_to(self, at: At, value: Value, visible: Visible, news: News) -> None:
         """``_appear`` of a restricted value."""
         self._visible[at] = visible
-        for node in reached(self._root, value):
+        for node in self._reached(value):
             node.values[at] = value
             for group in node.each:
                 place = group.place(value)
@@ -358,8 +367,8 @@ class Index:
     def _vanish_from(self, at: At, value: Value, visible: Visible, news: News) -> None:
         """``_vanish`` of a restricted value."""
         del self._visible[at]
-        for node in reached(self._root, value):
-            del node.values[at]
+        for node in self._reached(value):
+            node.values.pop(at, None)  # it is gone from the root's already
             for group in node.each:
                 place = group.place(value)
                 if place is MISSING:
@@ -373,9 +382,13 @@ class Index:
                     if handler.code.paths <= visible:
                         handler.code.lose(handler, value, news)
 
+    def _reached(self, value: Value) -> list[Node]:
+        """All nodes whose shape a value has, the root first."""
+        return [self._root, *reached(self._tops, value)]
+
     def _pass(self, value: Value, visible: Visible | None, news: News) -> None:
         """A message finds its handlers, and leaves no trace."""
-        for node in reached(self._root, value):
+        for node in self._reached(value):
             for group in node.each:
                 leaf = group.leaves.get(group.place(value))
                 if leaf is not None:
@@ -440,7 +453,7 @@ def _busy() -> UsageError:
 
 
 def _at(value: Value, visible: Visible | None) -> At:
-    at = value.key if value.__class__ is Record else key(value)
+    at = value._key or value.key if value.__class__ is Record else key(value)  # spares a call, often
     return at if visible is None else (at, visible)
 
 

@@ -10,33 +10,29 @@ Always: a walk gives each node once, and exactly those whose shape the value has
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from index.leaves import Node
-from index.skeletons import class_of, step
+from index.skeletons import Class, class_of, step
 from index.values import Record, Value
 
 Trail: TypeAlias = "tuple[Value, Trail | None]"
 """A part of a value, and the trail to the part that it is in: what moves rootward look back on."""
 
-_TO_THE_ROOT = (0, ())
-"""The first move of every shape."""
 
-
-def reached(root: Node, value: Value) -> list[Node]:
-    """The nodes whose shape a value has, the root first; O(moves tried)."""
-    nodes = [root]
-    table = root.moves.get(_TO_THE_ROOT)
-    if table is None:
-        return nodes
+def reached(tops: Mapping[Class, Node], value: Value) -> Sequence[Node]:
+    """The nodes below the root whose shape a value has, given those of the first move; O(moves tried)."""
     if value.__class__ is Record and value.label.__class__ is str:
-        node = table.get(value.label)
+        top = tops.get(value.label)
     else:
-        node = table.get(class_of(value))  # None, of an atom, is in no table
-    if node is not None:
-        nodes.append(node)
-        if node.moves:
-            _go_on(node, value, nodes)
+        top = tops.get(class_of(value))  # None, of an atom, is in no table
+    if top is None:
+        return ()
+    if not top.moves:
+        return (top,)
+    nodes = [top]
+    _go_on(top, value, nodes)
     return nodes
 
 
