@@ -73,16 +73,16 @@ def shape_visit(shape: Shape) -> list[tuple[tuple[int, Path], str]]:
 
 def project_many(value: Value, paths: tuple[Path, ...]) -> tuple[Value, ...] | None:
     """The parts at the paths.  That what is above them has parts is known from the shape."""
+    parts = []
     try:
-        return tuple([project(value, path) for path in paths])
+        for path in paths:
+            part = value
+            for at in path:
+                part = part[at]
+            parts.append(part)
     except IndexError:
         return None
-
-
-def project(value: Value, path: Path) -> Value:
-    for at in path:
-        value = value[at]
-    return value
+    return tuple(parts)
 
 
 class Node:

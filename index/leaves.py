@@ -24,7 +24,11 @@ from index.skeletons import MISSING, Check, Class, Path, Shape
 from index.values import Value, keys
 
 At: TypeAlias = Hashable
-"""Under what a value stands in all tables of one index: its key, and with it a restriction, if it has one."""
+"""Under what a value stands in all tables of one index.
+
+That is a record's text, which is the quickest key that Python has; other values have their own key, text in a
+box, so that no two are the same.  Where a value is restricted, it stands there together with the restriction.
+"""
 
 Values: TypeAlias = dict[At, Value]
 

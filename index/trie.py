@@ -113,7 +113,7 @@ class Index:
         at = _at(value, visible)
         if at not in self._values:
             raise UsageError(f"removed what is not there: {value!r:.80}")
-        if at in self._copies:
+        if self._copies and at in self._copies:
             self._recount({at: self._copies[at]})
             return False
         news: News = []
@@ -453,7 +453,11 @@ def _busy() -> UsageError:
 
 
 def _at(value: Value, visible: Visible | None) -> At:
-    at = value._key or value.key if value.__class__ is Record else key(value)  # spares a call, often
+    at: At
+    if value.__class__ is Record:
+        at = value._text or value.text  # spares a call, often
+    else:
+        at = (value, None) if value.__class__ is str else key(value)
     return at if visible is None else (at, visible)
 
 

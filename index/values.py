@@ -38,22 +38,22 @@ class Record:
     """A labelled tuple: ``Record("present", "Alice")`` is the fact ``present("Alice")``.
 
     Fields are frozen on entry (``UsageError`` names the offending one).  Equality is strict by type,
-    and the hash is keyed.  The key is computed once, when first asked for.
+    and the hash is keyed.  What both rest on, the text, is computed once, when first asked for.
 
     >>> Record("p", 1) == Record("p", 1), Record("p", 1) == Record("p", True)
     (True, False)
     """
 
-    __slots__ = ("_key", "fields", "label")
+    __slots__ = ("_text", "fields", "label")
 
     label: Value
     fields: tuple[Value, ...]
-    _key: tuple[str, ...] | None
+    _text: str | None
 
     def __init__(self, label: object, *fields: object) -> None:
         _set_label(self, freeze(label))
         _set_fields(self, tuple([_freeze(field, (at,), MAX_DEPTH) for at, field in enumerate(fields)]))
-        _set_key(self, None)
+        _set_text(self, None)
 
     @staticmethod
     def of(label: Value, fields: tuple[Value, ...]) -> Record:
@@ -61,39 +61,50 @@ class Record:
         record = _new_record(Record)
         _set_label(record, label)
         _set_fields(record, fields)
-        _set_key(record, None)
+        _set_text(record, None)
         return record
 
     @property
-    def key(self) -> tuple[str, ...]:
-        """The key form of this record; O(size) once, then O(1)."""
-        known = self._key
+    def text(self) -> str:
+        """What stands for this record among records; O(size) once, then O(1).
+
+        It is the text of the fields, which tells where it ends, and then the label.
+        """
+        known = self._text
         if known is None:
             label = self.label
             try:
-                text = repr(self.fields)
+                fields = repr(self.fields)
             except (ValueError, RecursionError):  # as in text_of
-                text = text_of(self.fields)
-            known = (label, text) if label.__class__ is str else (_written(label, text),)
-            _set_key(self, known)
+                fields = text_of(self.fields)
+            known = fields + label if label.__class__ is str else f"{fields[:-1]};{text_of(label)}"
+            _set_text(self, known)
         return known
 
+    @property
+    def key(self) -> tuple[str, str]:
+        """The key form of this record; costs as ``text``."""
+        return "", self._text or self.text
+
     def __repr__(self) -> str:
-        known = self._key
+        known = self._text
         if known is None:
             try:
                 return _written(self.label, repr(self.fields))
             except ValueError:  # as in text_of; kept, since whatever holds this record fails and asks again
-                known = self.key
-        return known[0] if len(known) == 1 else _written(*known)
+                known = self.text
+        label = self.label
+        if label.__class__ is str:
+            return _written(label, known[: len(known) - len(label)])
+        return _written(label, known[: -1 - len(text_of(label))] + ")")
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not Record:
             return NotImplemented
-        return self is other or self.key == other.key
+        return self is other or self.text == other.text
 
     def __hash__(self) -> int:
-        return hash(self.key)
+        return hash(self.text)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise UsageError(f"a record never changes: cannot set {name}")
@@ -113,7 +124,7 @@ def _written(label: Value, fields: str) -> str:
 _new_record = object.__new__
 _set_label = Record.__dict__["label"].__set__  # the slots themselves, past ``__setattr__``
 _set_fields = Record.__dict__["fields"].__set__
-_set_key = Record.__dict__["_key"].__set__
+_set_text = Record.__dict__["_text"].__set__
 
 
 class Map(Mapping[Value, Value]):
@@ -282,7 +293,7 @@ def _long_text(value: Value) -> str:
     match value:
         case int():
             return _whole_text(value)
-        case Record(_key=None, label=label, fields=fields):
+        case Record(_text=None, label=label, fields=fields):
             return f"Record({_long_text(label)}, {_long_text(fields)[1:]}"
         case tuple():
             inner = ", ".join([_long_text(each) for each in value])
