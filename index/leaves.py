@@ -14,7 +14,7 @@ handler has a callback; values at a place that nobody asked for are *idle*, whic
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from typing import TypeAlias
 
 from index.events import MESSAGE, Callback, Captures, Cleanup, Visible
@@ -33,8 +33,8 @@ box, so that no two are the same.  Where a value is restricted, it stands there 
 Values: TypeAlias = dict[At, Value]
 
 
-News: TypeAlias = list[tuple[Iterable[Callback], Captures]]
-"""Who is to be told of which captures, once the index has changed."""
+News: TypeAlias = "list[tuple[Handler, Captures]]"
+"""Whose callbacks are to be told of which captures, once the index has changed."""
 
 
 class Handler:
@@ -43,7 +43,7 @@ class Handler:
     What is done for its paths is written out in its ``code`` (``projections.HandlerCode``).
     """
 
-    __slots__ = ("callbacks", "code", "more", "rows")
+    __slots__ = ("callbacks", "code", "more", "rows", "sole")
 
     def __init__(self, code: HandlerCode) -> None:
         self.code = code
@@ -51,6 +51,19 @@ class Handler:
         self.more: dict[Hashable, int] | None = None
         """How many further values have the same row; most have none."""
         self.callbacks: dict[Callback, Cleanup | None] = {}
+        self.sole: Callback | None = None
+        """The callback, if there is one only, as mostly there is: the shortest way to it."""
+
+    def install(self, callback: Callback, cleanup: Cleanup | None) -> None:
+        """Takes a callback in; O(1)."""
+        self.callbacks[callback] = cleanup
+        self.sole = callback if len(self.callbacks) == 1 else None
+
+    def dismiss(self, callback: Callback) -> Cleanup | None:
+        """Takes a callback out: its cleanup; O(1)."""
+        cleanup = self.callbacks.pop(callback)
+        self.sole = next(iter(self.callbacks)) if len(self.callbacks) == 1 else None
+        return cleanup
 
     def row(self, value: Value, visible: Visible | None) -> Captures | None:
         """The captures of a value, or None if it lacks one or must not be seen here."""
@@ -99,13 +112,17 @@ class Handler:
 
 
 class Leaf:
-    """The values with certain constants, and the handlers that want those, each with other captures."""
+    """The values with certain constants, and the handlers that want those, each with other captures.
 
-    __slots__ = ("handlers", "values")
+    ``sole`` is the handler, if there is one only, as mostly there is.
+    """
+
+    __slots__ = ("handlers", "sole", "values")
 
     def __init__(self, values: Values) -> None:
         self.values = values
         self.handlers: tuple[Handler, ...] = ()
+        self.sole: Handler | None = None
 
     def handler(self, captures: tuple[Path, ...]) -> Handler | None:
         """The handler that captures at these paths; O(handlers here)."""
@@ -113,6 +130,26 @@ class Leaf:
             if handler.code.captures == captures:
                 return handler
         return None
+
+    def serve(self, handlers: tuple[Handler, ...]) -> None:
+        """Replaces the handlers."""
+        self.handlers = handlers
+        self.sole = handlers[0] if len(handlers) == 1 else None
+
+    def gain(self, value: Value, news: News) -> None:
+        """Counts one more value for each handler."""
+        for handler in self.handlers:
+            handler.code.gain(handler, value, news)
+
+    def lose(self, value: Value, news: News) -> None:
+        """Counts one value less for each handler."""
+        for handler in self.handlers:
+            handler.code.lose(handler, value, news)
+
+    def tell(self, value: Value) -> None:
+        """Tells each handler of a message."""
+        for handler in self.handlers:
+            handler.tell(value)
 
 
 class Group:

@@ -46,7 +46,7 @@ from index.skeletons import (
     class_of,
     project,
 )
-from index.values import Map, Record, Value, key, keys, text_of
+from index.values import Map, Record, Value, key, keys, row_text
 
 if TYPE_CHECKING:
     from index.leaves import At, Group, Handler, News, Values
@@ -81,7 +81,7 @@ class GroupCode:
     ``place(value)`` gives the key of the parts at the paths, or ``MISSING`` if a check does not hold or
     there is no such part.  ``file(group, at, value, values, news)`` and ``drop(group, at, value, news)``
     enter and take out a value at its place and go on to the handlers there; ``tell(group, value)`` calls
-    those who want a message.  Handlers with the code ``usual`` are served in place, others by their own.
+    those who want a message.  A handler with the code ``usual``, alone in its leaf, is served in place.
     """
 
     usual: HandlerCode
@@ -115,11 +115,11 @@ _GAIN: Final = [
     "    handler.again(place)",
     "else:",
     "    rows[place] = row",
-    "    news.append((handler.callbacks, row))",
+    "    news.append((handler, row))",
 ]
 _LOSE: Final = [
     "if not handler.more or not handler.less(place):",
-    "    news.append((handler.callbacks, handler.rows.pop(place)))",
+    "    news.append((handler, handler.rows.pop(place)))",
 ]
 
 
@@ -140,17 +140,14 @@ def _group_code(
     text.check(checks)
     text.write_place(paths)
     place = text.function("place", "value", ["return place"])
-    inner = text.inner(usual.captures)
-    row = inner.row(usual.captures)
-    told = [f"row = {row}", "for callback in handler.callbacks:", "    callback(MESSAGE, row)"]
-    tell = text.function("tell", "group, value", [*_TELL, *inner.indented(told)])
-    inner.write_row(usual.captures)
+    further = text.further(usual.captures)
+    further.write_row(usual.captures)
     return GroupCode(
         usual,
         place,
-        text.function("file", "group, at, value, values, news", [*_FILE, *inner.indented(_GAIN)]),
-        text.function("drop", "group, at, value, news", [*_DROP, *inner.indented(_LOSE)]),
-        tell,
+        text.function("file", "group, at, value, values, news", [*_FILE, *further.lines, *_GAIN]),
+        text.function("drop", "group, at, value, news", [*_DROP, *further.lines, *_LOSE]),
+        text.function("tell", "group, value", [*_TELL, *further.lines, *_TOLD]),
     )
 
 
@@ -160,11 +157,10 @@ _FILE: Final = [
     "    group.rest(at, place, values)",
     "    return",
     "leaf.values[at] = value",
-    "usual = group.usual",
-    "for handler in leaf.handlers:",
-    "    if handler.code is not usual:",
-    "        handler.code.gain(handler, value, news)",
-    "        continue",
+    "handler = leaf.sole",
+    "if handler is None or handler.code is not group.usual:",
+    "    leaf.gain(value, news)",
+    "    return",
 ]
 _DROP: Final = [
     "leaf = group.leaves.get(place)",
@@ -172,21 +168,26 @@ _DROP: Final = [
     "    group.rouse(at, place)",
     "    return",
     "del leaf.values[at]",
-    "usual = group.usual",
-    "for handler in leaf.handlers:",
-    "    if handler.code is not usual:",
-    "        handler.code.lose(handler, value, news)",
-    "        continue",
+    "handler = leaf.sole",
+    "if handler is None or handler.code is not group.usual:",
+    "    leaf.lose(value, news)",
+    "    return",
 ]
 _TELL: Final = [
     "leaf = group.leaves.get(place)",
     "if leaf is None:",
     "    return",
-    "usual = group.usual",
-    "for handler in leaf.handlers:",
-    "    if handler.code is not usual:",
-    "        handler.tell(value)",
-    "        continue",
+    "handler = leaf.sole",
+    "if handler is None or handler.code is not group.usual:",
+    "    leaf.tell(value)",
+    "    return",
+]
+_TOLD: Final = [
+    "if handler.sole is not None:",
+    "    handler.sole(MESSAGE, row)",
+    "    return",
+    "for callback in handler.callbacks:",
+    "    callback(MESSAGE, row)",
 ]
 
 
@@ -222,7 +223,7 @@ class _Text:
         self._classes: dict[Path, Class] = dict(shape)
         self._failure = failure
         self._establish = establish
-        self._lines: list[str] = []
+        self.lines: list[str] = []
         self._bound: dict[str, object] = {}
         self._names: dict[Path, str] = {}
         self._entries: dict[Path, str] = {}
@@ -288,7 +289,7 @@ class _Text:
             self.write(f"part = {self.part(paths[0])}")
             self.write(_LONE)
         else:
-            self.write(f"place = text_of({self.row(paths)})" if paths else "place = ()")
+            self.write(f"place = row_text({self.row(paths)})" if paths else "place = ()")
 
     def write_row(self, paths: Sequence[Path]) -> None:
         """Writes the parts as ``row``, and what ``keys`` gives for it as ``place``."""
@@ -298,11 +299,11 @@ class _Text:
             self.write(_LONE)
         else:
             self.write(f"row = {self.row(paths)}")
-            self.write("place = text_of(row)" if paths else "place = row")
+            self.write("place = row_text(row)" if paths else "place = row")
 
-    def inner(self, wanted: Sequence[Path]) -> _Text:
-        """The text of a loop that goes on where this one ends, and wants more parts."""
-        made = _Text(tuple(self._classes.items()), wanted, "continue")
+    def further(self, wanted: Sequence[Path]) -> _Text:
+        """The text that goes on where this one ends, and wants more parts."""
+        made = _Text(tuple(self._classes.items()), wanted, "return")
         made._least = {path: size for path, size in made._least.items() if size > self._least.get(path, 0)}
         made._bound = self._bound
         made._entries = dict(self._entries)
@@ -312,13 +313,9 @@ class _Text:
                 made._refuse_if(f"len({name}) < {made._least[path]:d}")
         return made
 
-    def indented(self, end: Sequence[str]) -> list[str]:
-        """The lines so far and these, for a loop."""
-        return [f"    {line}" for line in [*self._lines, *end]]
-
     def function(self, name: str, arguments: str, end: Sequence[str]) -> Callable[..., Any]:
         """A function of what has been written so far, and this end."""
-        text = f"def {name}({arguments}):\n" + "".join([f"    {line}\n" for line in [*self._lines, *end]])
+        text = f"def {name}({arguments}):\n" + "".join([f"    {line}\n" for line in [*self.lines, *end]])
         return _defined(text, name) if not self._bound else _define(text, name, self._bound)
 
     def _refuse_other_classes(self, name: str, of_class: Class) -> None:
@@ -341,7 +338,7 @@ class _Text:
         return name
 
     def write(self, line: str) -> None:
-        self._lines.append(line)
+        self.lines.append(line)
 
 
 _LONE: Final = "place = part if part.__class__ is str else key(part)"
@@ -356,7 +353,7 @@ _NAMES: Final[dict[str, object]] = {
     "MISSING": MISSING,
     "MESSAGE": MESSAGE,
     "key": key,
-    "text_of": text_of,
+    "row_text": row_text,
 }
 
 _codes: OrderedDict[str, CodeType] = OrderedDict()
@@ -399,12 +396,12 @@ def walking_handler_code(captures: tuple[Path, ...]) -> HandlerCode:
     def gain(handler: Handler, value: Value, news: News) -> None:
         row = read(value)
         if row is not None and handler.add(row):
-            news.append((handler.callbacks, row))
+            news.append((handler, row))
 
     def lose(handler: Handler, value: Value, news: News) -> None:
         row = read(value)
         if row is not None and handler.remove(row):
-            news.append((handler.callbacks, row))
+            news.append((handler, row))
 
     return HandlerCode(captures, frozenset(captures), read, gain, lose)
 
@@ -418,8 +415,7 @@ def walking_group_code(paths: tuple[Path, ...], checks: tuple[Check, ...], usual
         leaf = group.leaves.get(there)
         if leaf is not None:
             leaf.values[at] = value
-            for handler in leaf.handlers:
-                handler.code.gain(handler, value, news)
+            leaf.gain(value, news)
         elif there is not MISSING:
             group.rest(at, there, values)
 
@@ -428,16 +424,14 @@ def walking_group_code(paths: tuple[Path, ...], checks: tuple[Check, ...], usual
         leaf = group.leaves.get(there)
         if leaf is not None:
             del leaf.values[at]
-            for handler in leaf.handlers:
-                handler.code.lose(handler, value, news)
+            leaf.lose(value, news)
         elif there is not MISSING:
             group.rouse(at, there)
 
     def tell(group: Group, value: Value) -> None:
         leaf = group.leaves.get(place(value))
         if leaf is not None:
-            for handler in leaf.handlers:
-                handler.tell(value)
+            leaf.tell(value)
 
     return GroupCode(usual, place, file, drop, tell)
 

@@ -96,7 +96,11 @@ class Index:
         """Adds a copy of a value: whether it has appeared.  O(handlers reached)."""
         if self._telling:
             raise _busy()
-        at = _at(value, visible)
+        at: At
+        if value.__class__ is Record and visible is None:
+            at = value._text or value.text  # spares a call
+        else:
+            at = _at(value, visible)
         if at in self._values:
             self._copies[at] = self._copies.get(at, 0) + 1
             return False
@@ -110,7 +114,10 @@ class Index:
         """Removes a copy: whether the value has vanished.  ``UsageError`` if it is not here.  As ``add``."""
         if self._telling:
             raise _busy()
-        at = _at(value, visible)
+        if value.__class__ is Record and visible is None:
+            at = value._text or value.text
+        else:
+            at = _at(value, visible)
         if at not in self._values:
             raise UsageError(f"removed what is not there: {value!r:.80}")
         if self._copies and at in self._copies:
@@ -131,13 +138,18 @@ class Index:
             self._pass(value, visible, news)
             self._tell(MESSAGE, news)
             return
+        if value.__class__ is Record and value.label.__class__ is str:
+            top = self._tops.get(value.label)
+        else:
+            top = self._tops.get(class_of(value))
         self._telling = True
         try:
             for group in self._root.each:
                 group.tell(group, value)
-            for node in reached(self._tops, value):
-                for group in node.each:
-                    group.tell(group, value)
+            if top is not None:
+                for node in reached(top, value) if top.moves else (top,):
+                    for group in node.each:
+                        group.tell(group, value)
         finally:
             self._telling = False
 
@@ -194,8 +206,13 @@ class Index:
         handler = self._find(skeleton) or self._install(skeleton)
         if callback in handler.callbacks:
             raise UsageError("this callback is installed for this pattern already")
-        handler.callbacks[callback] = cleanup
-        self._tell(ADDED, [((callback,), row) for row in handler.rows.values()])
+        handler.install(callback, cleanup)
+        self._telling = True
+        try:
+            for row in handler.rows.values():
+                callback(ADDED, row)
+        finally:
+            self._telling = False
 
     def remove_handler(self, skeleton: Skeleton, callback: Callback) -> None:
         """Removes a callback and all that served it alone; ``UsageError`` if it is not installed.
@@ -208,7 +225,7 @@ class Index:
         handler = self._find(skeleton)
         if handler is None or callback not in handler.callbacks:
             raise UsageError("this callback is not installed for this pattern")
-        cleanup = handler.callbacks.pop(callback)
+        cleanup = handler.dismiss(callback)
         if not handler.callbacks:
             self._prune(skeleton)
         if cleanup is not None:
@@ -276,7 +293,7 @@ class Index:
         code = handler_code(node.shape, skeleton.captures)
         leaf = node.group(_group_key(skeleton), code).open(_place(skeleton), node.values)
         handler = Handler(code)
-        leaf.handlers += (handler,)
+        leaf.serve((*leaf.handlers, handler))
         for at, value in leaf.values.items():
             row = handler.row(value, self._visible.get(at))
             if row is not None:
@@ -301,7 +318,7 @@ class Index:
         way, of, place = self._way(skeleton), _group_key(skeleton), _place(skeleton)
         group = way[-1].groups[of]
         leaf = group.leaves[place]
-        leaf.handlers = tuple([each for each in leaf.handlers if each.code.captures != skeleton.captures])
+        leaf.serve(tuple([each for each in leaf.handlers if each.code.captures != skeleton.captures]))
         if leaf.handlers:
             return
         group.close(place)
@@ -327,7 +344,13 @@ class Index:
             return
         for group in self._root.each:
             group.file(group, at, value, values, news)
-        for node in reached(self._tops, value):
+        if value.__class__ is Record and value.label.__class__ is str:
+            top = self._tops.get(value.label)
+        else:
+            top = self._tops.get(class_of(value))
+        if top is None:
+            return
+        for node in reached(top, value) if top.moves else (top,):
             values = node.values
             values[at] = value
             for group in node.each:
@@ -341,7 +364,13 @@ class Index:
             return
         for group in self._root.each:
             group.drop(group, at, value, news)
-        for node in reached(self._tops, value):
+        if value.__class__ is Record and value.label.__class__ is str:
+            top = self._tops.get(value.label)
+        else:
+            top = self._tops.get(class_of(value))
+        if top is None:
+            return
+        for node in reached(top, value) if top.moves else (top,):
             del node.values[at]
             for group in node.each:
                 group.drop(group, at, value, news)
@@ -384,7 +413,8 @@ class Index:
 
     def _reached(self, value: Value) -> list[Node]:
         """All nodes whose shape a value has, the root first."""
-        return [self._root, *reached(self._tops, value)]
+        top = self._tops.get(class_of(value))
+        return [self._root] if top is None else [self._root, *reached(top, value)]
 
     def _pass(self, value: Value, visible: Visible | None, news: News) -> None:
         """A message finds its handlers, and leaves no trace."""
@@ -395,13 +425,16 @@ class Index:
                     for handler in leaf.handlers:
                         row = handler.row(value, visible)
                         if row is not None:
-                            news.append((handler.callbacks, row))
+                            news.append((handler, row))
 
     def _tell(self, event: Event, news: News) -> None:
         self._telling = True
         try:
-            for callbacks, row in news:
-                for callback in callbacks:
+            for handler, row in news:
+                if handler.sole is not None:
+                    handler.sole(event, row)
+                    continue
+                for callback in handler.callbacks:
                     callback(event, row)
         finally:
             self._telling = False
@@ -455,7 +488,7 @@ def _busy() -> UsageError:
 def _at(value: Value, visible: Visible | None) -> At:
     at: At
     if value.__class__ is Record:
-        at = value._text or value.text  # spares a call, often
+        at = value.text
     else:
         at = (value, None) if value.__class__ is str else key(value)
     return at if visible is None else (at, visible)

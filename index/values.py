@@ -73,10 +73,7 @@ class Record:
         known = self._text
         if known is None:
             label = self.label
-            try:
-                fields = repr(self.fields)
-            except (ValueError, RecursionError):  # as in text_of
-                fields = text_of(self.fields)
+            fields = row_text(self.fields)
             known = fields + label if label.__class__ is str else f"{fields[:-1]};{text_of(label)}"
             _set_text(self, known)
         return known
@@ -271,7 +268,21 @@ def keys(values: tuple[Value, ...]) -> Hashable:
     """
     if len(values) == 1:
         return key(values[0])
-    return text_of(values) if values else ()
+    return row_text(values) if values else ()
+
+
+def row_text(values: tuple[Value, ...]) -> str:
+    """``text_of`` for a few values, sooner: a tuple's ``repr`` is on its guard against cycles."""
+    try:
+        match values:
+            case (one, two):
+                return f"({one!r}, {two!r})"
+            case (one, two, three):
+                return f"({one!r}, {two!r}, {three!r})"
+            case _:
+                return repr(values)
+    except (ValueError, RecursionError):
+        return text_of(values)
 
 
 def text_of(value: Value) -> str:

@@ -10,35 +10,20 @@ Always: a walk gives each node once, and exactly those whose shape the value has
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from index.leaves import Node
-from index.skeletons import Class, class_of, step
+from index.skeletons import class_of, step
 from index.values import Record, Value
 
 Trail: TypeAlias = "tuple[Value, Trail | None]"
 """A part of a value, and the trail to the part that it is in: what moves rootward look back on."""
 
 
-def reached(tops: Mapping[Class, Node], value: Value) -> Sequence[Node]:
-    """The nodes below the root whose shape a value has, given those of the first move; O(moves tried)."""
-    if value.__class__ is Record and value.label.__class__ is str:
-        top = tops.get(value.label)
-    else:
-        top = tops.get(class_of(value))  # None, of an atom, is in no table
-    if top is None:
-        return ()
-    if not top.moves:
-        return (top,)
+def reached(top: Node, value: Value) -> list[Node]:
+    """The nodes below the root whose shape a value has, given the first of them; O(moves tried)."""
     nodes = [top]
-    _go_on(top, value, nodes)
-    return nodes
-
-
-def _go_on(start: Node, value: Value, nodes: list[Node]) -> None:
-    """Follows the moves from a node on."""
-    waiting: list[tuple[Node, Trail]] = [(start, (value, None))]
+    waiting: list[tuple[Node, Trail]] = [(top, (value, None))]
     while waiting:
         node, trail = waiting.pop()
         for (up, (by,)), table in node.moves.items():
@@ -62,3 +47,4 @@ def _go_on(start: Node, value: Value, nodes: list[Node]) -> None:
                 nodes.append(below)
                 if below.moves:
                     waiting.append((below, (part, above)))
+    return nodes

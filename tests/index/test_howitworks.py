@@ -152,7 +152,7 @@ def test_the_example_step_by_step() -> None:
     assert late.heard() == ["+ 5"]  # told of what is there already
 
     facet = _Facet(index, EXAMPLE)
-    assert len(reached(index._tops, VALUE)) == 4
+    assert len(reached(index._tops["x"], VALUE)) == 4
     index.add(VALUE)
     assert facet.heard() == ["+ 5"]
     for other in (
