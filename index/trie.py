@@ -114,6 +114,7 @@ class Index:
         """Removes a copy: whether the value has vanished.  ``UsageError`` if it is not here.  As ``add``."""
         if self._telling:
             raise _busy()
+        at: At
         if value.__class__ is Record and visible is None:
             at = value._text or value.text
         else:
