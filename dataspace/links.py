@@ -37,24 +37,25 @@ class SocketLink:
         self.peer = _name_of(connected)
 
     async def receive(self) -> bytes:
-        """Some bytes, or none at the end of input; always a checkpoint."""
-        try:
-            data = self._socket.recv(CHUNK)
-        except BlockingIOError:
-            pass
-        except OSError:
-            data = b""
-        else:
-            await trio.lowlevel.checkpoint()
+        """Some bytes, or none at the end of input; always a checkpoint, and cancelled it takes nothing."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        data = self.receive_nowait()
+        if data is not None:
+            await trio.lowlevel.cancel_shielded_checkpoint()
             return data
-        while True:
+        while data is None:
             await trio.lowlevel.wait_readable(self._socket)
-            try:
-                return self._socket.recv(CHUNK)
-            except BlockingIOError:
-                continue
-            except OSError:
-                return b""
+            data = self.receive_nowait()
+        return data
+
+    def receive_nowait(self) -> bytes | None:
+        """What has come already, none at the end of input, or None where nothing has."""
+        try:
+            return self._socket.recv(CHUNK)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return b""
 
     def send_nowait(self, data: bytes | bytearray) -> int:
         """How many bytes the kernel took, perhaps none; ``OSError`` if the peer is gone."""

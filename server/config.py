@@ -28,6 +28,8 @@ class Limits:
     connections: int = 4096
     strangers: int = 256
     hello_seconds: float = 5.0
+    heartbeat_seconds: float = 15.0
+    heartbeat_least: float = 0.05
     frame_seconds: float = 30.0
     stalled_seconds: float = 60.0
     frame_bytes: int = MAX_FRAME

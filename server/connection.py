@@ -20,6 +20,8 @@ import trio
 
 from dataspace.errors import DataspaceError, ProtocolError, Refused, UsageError
 from dataspace.wire import packets as p
+from dataspace.wire.features import Granted, Wanted
+from dataspace.wire.heartbeat import Heartbeat
 from dataspace.wire.session import Role, Session, State
 from relay.faults import reach
 from relay.outbox import Outbox, OutStream
@@ -68,6 +70,7 @@ class Connection:
         self.outbox: Final = Outbox(self.session.send, self._over)
         self.observing: Final = Observing(self)
         self.asked = 0
+        self._beat = Heartbeat()
         self._nursery: trio.Nursery
         self._reading = trio.CancelScope()
         self._unsent = bytearray()
@@ -130,10 +133,7 @@ class Connection:
     async def _read(self) -> None:
         deadline = trio.current_time() + self.daemon.config.limits.hello_seconds
         while self.session.state is not State.ENDED:
-            with trio.move_on_at(deadline) as patience:
-                chunk = await self.link.receive()
-            if patience.cancelled_caught:
-                raise self._late()
+            chunk = await self._receive(deadline)
             if not chunk:
                 return
             self.received += len(chunk)
@@ -141,11 +141,25 @@ class Connection:
             self.daemon.flush()
             deadline = self._deadline(deadline, some)
             await self._wait_room()
+            self._beat.heard(trio.current_time())  # we may not have listened for a while
+
+    async def _receive(self, deadline: float) -> bytes:
+        """Some bytes, or none at the end; ``ProtocolError`` when the peer has kept us waiting."""
+        chunk = None
+        with trio.move_on_at(min(deadline, self._beat.lost)):
+            chunk = await self.link.receive()
+        if chunk is None:
+            chunk = self.link.receive_nowait()  # it may be we who were late
+        if chunk is None:
+            raise self._late()
+        return chunk
 
     def _late(self) -> ProtocolError:
         limits = self.daemon.config.limits
         if self.session.state is State.FRESH:
             return ProtocolError("timeout", f"no hello within {limits.hello_seconds} s")
+        if self._beat.lost <= trio.current_time():
+            return ProtocolError("timeout", f"nothing was heard for {2 * self._beat.interval:g} s")
         return ProtocolError("timeout", f"a frame took longer than {limits.frame_seconds} s")
 
     async def _act_on(self, chunk: bytes) -> bool:
@@ -252,6 +266,7 @@ class Connection:
             raise ProtocolError("malformed", "Hello.client must not be empty: turns are numbered by it")
         self.name = hello.name
         self.client = self.daemon.greeted(self, hello.client)
+        granted = self._grant(Wanted.read(hello.features))
         self.session.allow_frames(self.daemon.config.limits.frame_bytes)
         self.say(
             p.Welcome(
@@ -261,8 +276,19 @@ class Connection:
                 self.daemon.space.epoch,
                 self.client.sequence,
                 self.daemon.limits_map(),
+                granted.packed(),
             )
         )
+
+    def _grant(self, wanted: Wanted) -> Granted:
+        """What this peer gets of what it would like; its heart beats from now on."""
+        limits = self.daemon.config.limits
+        interval = wanted.heartbeat
+        if interval != math.inf:
+            interval = max(limits.heartbeat_least, min(interval, limits.heartbeat_seconds))
+        self._beat = Heartbeat(interval, now=trio.current_time())
+        self._writable.set()  # the writer's task reckons anew
+        return Granted(heartbeat=interval)
 
     async def _turn(self, turn: p.Turn) -> None:
         client = self.client
@@ -368,7 +394,7 @@ class Connection:
                 if not data:
                     return
                 sent = self.link.send_nowait(data)
-                self.sent += sent
+                self._note_sent(sent)
                 if sent < len(data):
                     self._unsent += memoryview(data)[sent:]
                     self._writable.set()
@@ -381,14 +407,27 @@ class Connection:
     async def _write(self) -> None:
         try:
             while True:
-                await self._writable.wait()
+                with trio.move_on_at(self._beat.due):
+                    await self._writable.wait()
                 self._writable = trio.Event()
                 while self._unsent:
                     await self.link.wait_writable()
                     sent = self.link.send_nowait(self._unsent)
-                    self.sent += sent
+                    self._note_sent(sent)
                     del self._unsent[:sent]
                 self._drained.set()
+                self._keep_alive()
                 self.flush()
         except OSError:
             self.cancel.cancel()
+
+    def _keep_alive(self) -> None:
+        """Says something where nothing else was said for an interval."""
+        if self._beat.due <= trio.current_time():
+            self._beat.said(trio.current_time())
+            self.say(p.Ping(0))
+
+    def _note_sent(self, size: int) -> None:
+        if size:
+            self.sent += size
+            self._beat.said(trio.current_time())

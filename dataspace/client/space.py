@@ -30,6 +30,7 @@ from dataspace.client.uplink import Uplink
 from dataspace.errors import Broken, Closed, DataspaceError, ProtocolError, Refused
 from dataspace.groups import alone
 from dataspace.wire import packets as p
+from dataspace.wire.features import Wanted
 from dataspace.wire.session import encode
 from index.patterns import Pattern
 from index.text import parse_pattern
@@ -39,15 +40,22 @@ IN_FLIGHT: Final = 4096
 """Turns that may wait for their answer at once."""
 
 
+HEARTBEAT: Final = 15.0
+"""Seconds within which each side of a connection says something, unless the daemon wants it sooner."""
+
+
 class RemoteSpace:
     """The same verbs that an actor has, over a connection; made by ``connect``."""
 
-    def __init__(self, address: Address, *, name: str, client: str, owner: str, space: str) -> None:
+    def __init__(
+        self, address: Address, *, name: str, client: str, owner: str, space: str, heartbeat: float
+    ) -> None:
         self.name = name
         self.client = client
         self.owner = owner
         self.space = space
         self.welcome: p.Welcome | None = None
+        self._heartbeat = heartbeat
         self.on_connection: Callable[[str], None] = lambda _what: None
         self._tickets: OrderedDict[int, Ticket] = OrderedDict()
         self._claims = Claims()
@@ -251,7 +259,7 @@ class RemoteSpace:
 
     def hello(self) -> p.Hello:
         """What the client introduces itself with."""
-        return p.Hello(p.VERSION, self.client, self.name, Map())
+        return p.Hello(p.VERSION, self.client, self.name, Wanted(heartbeat=self._heartbeat).packed())
 
     def welcomed(self, welcome: p.Welcome) -> None:
         """A connection is there: what was said before is said again."""
@@ -347,17 +355,24 @@ async def connect(
     owner: str = "",
     client: str = "",
     space: str = "main",
+    heartbeat: float = HEARTBEAT,
 ) -> AsyncIterator[RemoteSpace]:
     """A connection to a daemon, for as long as the block runs.
 
     ``url`` is ``tcp://HOST:PORT`` (default: ``$DATASPACE_URL``, else the local default).  Facts belong to
     the session and go with it; with ``owner`` they belong to that durable name and stay until retracted.
     ``client`` is the identity that turns are numbered by: the owner's name if there is one, else random.
+    ``heartbeat`` is in seconds: a daemon that is silent for two of them is given up, and tried again.
     Raises ``Unreachable`` if nobody answers, ``ProtocolError`` if the daemon will not talk.
     """
     identity = client or (f"owner:{owner}" if owner else f"~{uuid.uuid4().hex}")
     remote = RemoteSpace(
-        parse_url(url or default_url()), name=name, client=identity, owner=owner, space=space
+        parse_url(url or default_url()),
+        name=name,
+        client=identity,
+        owner=owner,
+        space=space,
+        heartbeat=heartbeat,
     )
     try:
         async with trio.open_nursery() as nursery:

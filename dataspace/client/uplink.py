@@ -20,6 +20,8 @@ from dataspace.addresses import Address
 from dataspace.errors import Broken, Closed, DataspaceError, ProtocolError, Unreachable
 from dataspace.links import SocketLink, open_link
 from dataspace.wire import packets as p
+from dataspace.wire.features import Granted
+from dataspace.wire.heartbeat import Heartbeat
 from dataspace.wire.session import Role, Session
 
 CLIENT_FRAME: Final = 64 << 20
@@ -67,6 +69,7 @@ class Uplink:
         self._session = _new_session()
         self._out = bytearray()
         self._kick = trio.Event()
+        self._beat = Heartbeat()
         self._connected = trio.Event()
         self._dismissal: ProtocolError | None = None
         self._over = False
@@ -103,13 +106,20 @@ class Uplink:
             except OSError:
                 return  # the reader finds out
             del self._out[:sent]
+            if sent:
+                self._beat.said(trio.current_time())
             if self._out:
                 self._kick.set()
 
     async def _write_rest(self) -> None:
+        """Writes what is left over, and a ping when nothing else was said for an interval."""
         while True:
-            await self._kick.wait()
+            with trio.move_on_at(self._beat.due):
+                await self._kick.wait()
             self._kick = trio.Event()
+            if not self._out and self._beat.due <= trio.current_time():
+                self._beat.said(trio.current_time())
+                self.send(p.Ping(0))
             self.flush()
             while self._out and self._link is not None:
                 try:
@@ -180,6 +190,8 @@ class Uplink:
         assert isinstance(first, p.Welcome)  # the session machine lets nothing else pass
         self._out.clear()
         self._link = link
+        self._beat = Heartbeat(Granted.read(first.features).heartbeat, now=trio.current_time())
+        self._kick.set()
         self._connected.set()
         self._user.welcomed(first)
 
@@ -188,14 +200,28 @@ class Uplink:
         assert link is not None  # connected
         reason = "the daemon closed it"
         try:
-            while chunk := await link.receive():
+            while chunk := await self._receive(link):
                 self._hear((packet, session.size) for packet in session.feed(chunk))
+        except TimeoutError as silence:
+            reason = str(silence)
         except ProtocolError as error:
             reason = f"the daemon broke the protocol: {error}"
             self._user.on_connection(reason)
         self._lose(reason)
         if self._dismissal is not None:
             raise self._dismissal
+
+    async def _receive(self, link: SocketLink) -> bytes:
+        """Some bytes, or none at the end; ``TimeoutError`` when the daemon has been silent for too long."""
+        chunk = None
+        with trio.move_on_at(self._beat.lost):
+            chunk = await link.receive()
+        if chunk is None:
+            chunk = link.receive_nowait()  # it may be we who slept
+        if chunk is None:
+            raise TimeoutError(f"nothing was heard for {2 * self._beat.interval:g} s")
+        self._beat.heard(trio.current_time())
+        return chunk
 
     def _hear(self, packets: Iterable[tuple[p.Packet, int]]) -> None:
         for packet, size in packets:

@@ -103,7 +103,10 @@ class Bye(NamedTuple):
 
 
 class Welcome(NamedTuple):
-    """The server's first packet: ``epoch`` is the space's newest, ``sequence`` the client's last turn."""
+    """The server's first packet: ``epoch`` is the space's newest, ``sequence`` the client's last turn.
+
+    ``features`` is what it grants of those in the hello.
+    """
 
     version: int
     session: int
@@ -111,6 +114,7 @@ class Welcome(NamedTuple):
     epoch: int
     sequence: int
     limits: Map
+    features: Map
 
 
 class Accepted(NamedTuple):
@@ -238,7 +242,7 @@ TABLE: Final[dict[int, tuple[type[Packet], tuple[_Check, ...]]]] = {
     7: (Ping, (_number,)),
     8: (Pong, (_number,)),
     9: (Bye, (_text, _text)),
-    33: (Welcome, (_number, _number, _text, _number, _number, _map)),
+    33: (Welcome, (_number, _number, _text, _number, _number, _map, _map)),
     34: (Accepted, (_number, _numbers)),
     35: (Refusal, (_number, _text, _text)),
     36: (Values, (_number, _number, _sequence, _number)),

@@ -13,6 +13,7 @@ from dataspace import Record
 from dataspace.space import SpaceLimits
 from server.config import Config, Limits
 from server.daemon import serve
+from tests.server.proxies import Proxy
 
 
 @pytest.fixture
@@ -35,6 +36,14 @@ async def url(
     config = Config(listen=("tcp:127.0.0.1:0",), data=tmp_path, limits=limits, space_limits=space_limits)
     addresses = await nursery.start(serve, config)
     yield addresses[0].replace("tcp:", "tcp://", 1)
+
+
+@pytest.fixture
+async def proxy(url: str, nursery: trio.Nursery) -> AsyncIterator[Proxy]:
+    """A link to that daemon that can be cut or silenced."""
+    made = Proxy(url)
+    await nursery.start(made.run)
+    yield made
 
 
 @pytest.fixture

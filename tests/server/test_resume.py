@@ -7,64 +7,18 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import AsyncIterator
 
 import pytest
 import trio
 
 import dataspace
 from dataspace import Record
-from dataspace.addresses import parse_url
 from dataspace.wire import packets as p
 from dataspace.wire.codec import pack
 from dataspace.wire.frames import frame
+from tests.server.proxies import Proxy
 
 ROUNDS = int(os.environ.get("TORTURE_ROUNDS", "4"))
-
-
-class Proxy:
-    """Passes bytes on between clients and a daemon; ``cuts`` are bytes after which a link is cut."""
-
-    def __init__(self, url: str) -> None:
-        self._target = parse_url(url)
-        self.cuts: list[tuple[int, int]] = []
-        self.links = 0
-        self.url = ""
-
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        listener = (await trio.open_tcp_listeners(0, host="127.0.0.1"))[0]
-        self.url = f"tcp://127.0.0.1:{listener.socket.getsockname()[1]}"
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(trio.serve_listeners, self._serve, [listener])
-            task_status.started()
-
-    async def _serve(self, client: trio.SocketStream) -> None:
-        self.links += 1
-        up, down = self.cuts.pop(0) if self.cuts else (1 << 40, 1 << 40)
-        daemon = await trio.open_tcp_stream(self._target.host, self._target.port)
-        async with client, daemon, trio.open_nursery() as nursery:
-            nursery.start_soon(_pass_on, client, daemon, up, nursery.cancel_scope)
-            nursery.start_soon(_pass_on, daemon, client, down, nursery.cancel_scope)
-
-
-async def _pass_on(
-    source: trio.SocketStream, target: trio.SocketStream, allowed: int, scope: trio.CancelScope
-) -> None:
-    """Passes on so many bytes, and then ends the link in both directions, in the middle of whatever it is."""
-    try:
-        while allowed > 0 and (data := await source.receive_some(4096)):
-            await target.send_all(data[:allowed])
-            allowed -= len(data)
-    except trio.BrokenResourceError:
-        pass
-    scope.cancel()
-
-
-@pytest.fixture
-async def proxy(url: str, nursery: trio.Nursery) -> AsyncIterator[Proxy]:
-    made = Proxy(url)
-    await nursery.start(made.run)
-    yield made
 
 
 async def test_a_turn_whose_acceptance_was_lost_is_in_effect_once(url: str, proxy: Proxy) -> None:

@@ -13,7 +13,7 @@ from dataspace.wire.session import FIRST_FRAME, Role, Session, State
 from index.values import Map, Record
 
 HELLO = p.Hello(p.VERSION, "me", "a test", Map())
-WELCOME = p.Welcome(p.VERSION, 1, "space", 0, 0, Map())
+WELCOME = p.Welcome(p.VERSION, 1, "space", 0, 0, Map(), Map())
 TURN = p.Turn(1, "main", "", ((p.ASSERT, 1, Record("present", "Alice")),))
 
 
@@ -68,7 +68,7 @@ def test_any_bytes_give_packets_or_a_protocol_error(bodies: list[bytes], greeted
         ((7, True), "malformed: Ping.number must be"),
         ((2, 1, "main", "", 5), "malformed: Turn.actions must be an array, got 5"),
         ((1, 1, "me", "x" * 5000, Map()), "malformed: Hello.name must be text of at most 4096"),
-        ((33, 1, 1, "s", 0, 0, Map()), "unexpected: Welcome while talking, allowed are Abort, Ask"),
+        ((33, 1, 1, "s", 0, 0, Map(), Map()), "unexpected: Welcome while talking, allowed are Abort, Ask"),
         ((1, 1, "me", "", Map()), "unexpected: Hello while talking"),
         ((4, 1, 1, 1), "unexpected: stream 1 was never opened"),
         ("hello", "malformed: a packet is an array"),

@@ -26,8 +26,13 @@ CODE = "\n\n".join(
 ALICE = Record("present", "Alice")
 TIME = 1_767_225_600_000_000
 SAID: list[tuple[str, p.Packet]] = [
-    (">", p.Hello(p.VERSION, "c0ffee", "example", Map())),
-    ("<", p.Welcome(p.VERSION, 1, "9f86d081", 0, 0, Map({"frame_bytes": 4_194_304}))),
+    (">", p.Hello(p.VERSION, "c0ffee", "example", Map({"heartbeat": 60_000}))),
+    (
+        "<",
+        p.Welcome(
+            p.VERSION, 1, "9f86d081", 0, 0, Map({"frame_bytes": 4_194_304}), Map({"heartbeat": 15_000})
+        ),
+    ),
     (">", p.Open(1, Map({"kind": "observe", "pattern": Record("present", capture("who"))}), 256, 65_536)),
     ("<", p.Values(1, 0, ((0, 0, p.SNAPSHOT, (), (), (), 0),), 0)),
     (">", p.Turn(1, "main", "", ((p.ASSERT, 1, ALICE), (p.SEND, Record("say", "Alice", "hi"))))),

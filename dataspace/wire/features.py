@@ -1,0 +1,108 @@
+"""Features: what the two sides agree on in hello and welcome, beyond the version.
+
+The client says in ``Hello.features`` what it would like, the daemon in ``Welcome.features`` what it grants;
+what a side does not know it leaves out, so that either can be newer than the other.  Times are in
+milliseconds on the wire and in seconds here.
+
+Always: nothing is granted that was not asked for; what cannot be read is a ``ProtocolError``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Self
+
+from dataspace.errors import ProtocolError
+from index.values import Map, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a client asks for.
+
+    ``heartbeat``: seconds within which each side says something, infinite for none.  ``grace``: seconds that
+    the session is kept for after its connection was lost.  ``resume``: number and secret of the session that
+    it comes back to.
+    """
+
+    heartbeat: float = math.inf
+    grace: float = 0.0
+    resume: tuple[int, bytes] | None = None
+
+    @classmethod
+    def read(cls, features: Map) -> Self:
+        """What a hello asks for."""
+        return cls(
+            heartbeat=_seconds(features, "heartbeat") or math.inf,
+            grace=_seconds(features, "grace"),
+            resume=_ticket(features.get("resume")),
+        )
+
+    def packed(self) -> Map:
+        """The features of a hello."""
+        wanted: dict[str, Value] = {}
+        if self.heartbeat != math.inf:
+            wanted["heartbeat"] = _millis(self.heartbeat)
+        if self.grace:
+            wanted["grace"] = _millis(self.grace)
+        if self.resume is not None:
+            wanted["resume"] = self.resume
+        return Map(wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """What the daemon grants: ``secret`` is what to come back with, ``resumed`` says that one did."""
+
+    heartbeat: float = math.inf
+    grace: float = 0.0
+    secret: bytes = b""
+    resumed: bool = False
+
+    @classmethod
+    def read(cls, features: Map) -> Self:
+        """What a welcome grants."""
+        secret = features.get("secret", b"")
+        if secret.__class__ is not bytes:
+            raise _wrong("secret", "bytes", secret)
+        return cls(
+            heartbeat=_seconds(features, "heartbeat") or math.inf,
+            grace=_seconds(features, "grace"),
+            secret=secret,
+            resumed=features.get("resumed") is True,
+        )
+
+    def packed(self) -> Map:
+        """The features of a welcome."""
+        granted: dict[str, Value] = {}
+        if self.heartbeat != math.inf:
+            granted["heartbeat"] = _millis(self.heartbeat)
+        if self.secret:
+            granted |= {"grace": _millis(self.grace), "secret": self.secret}
+        if self.resumed:
+            granted["resumed"] = True
+        return Map(granted)
+
+
+def _millis(seconds: float) -> int:
+    return max(1, round(seconds * 1000))
+
+
+def _seconds(features: Map, name: str) -> float:
+    value = features.get(name, 0)
+    if value.__class__ is not int or not 0 <= value < 1 << 63:
+        raise _wrong(name, "a number of milliseconds", value)
+    return value / 1000
+
+
+def _ticket(value: Value) -> tuple[int, bytes] | None:
+    if value is None:
+        return None
+    if value.__class__ is tuple and [each.__class__ for each in value] == [int, bytes]:
+        return value  # type: ignore[return-value]  # a number and bytes, as just checked
+    raise _wrong("resume", "a session's number and its secret", value)
+
+
+def _wrong(name: str, what: str, value: Value) -> ProtocolError:
+    return ProtocolError("malformed", f"features.{name} must be {what}, got {value!r:.60}")

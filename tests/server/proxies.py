@@ -1,0 +1,50 @@
+"""A proxy between clients and a daemon: cuts links after so many bytes, or falls silent like a dead route."""
+
+from __future__ import annotations
+
+import trio
+
+from dataspace.addresses import parse_url
+
+
+class Proxy:
+    """Passes bytes on between clients and a daemon; ``cuts`` are bytes after which a link is cut."""
+
+    def __init__(self, url: str) -> None:
+        self._target = parse_url(url)
+        self.cuts: list[tuple[int, int]] = []
+        self.links = 0
+        self.url = ""
+        self.silent = False
+        """While true nothing passes, in either direction, and no link is closed."""
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        listener = (await trio.open_tcp_listeners(0, host="127.0.0.1"))[0]
+        self.url = f"tcp://127.0.0.1:{listener.socket.getsockname()[1]}"
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.serve_listeners, self._serve, [listener])
+            task_status.started()
+
+    async def _serve(self, client: trio.SocketStream) -> None:
+        self.links += 1
+        up, down = self.cuts.pop(0) if self.cuts else (1 << 40, 1 << 40)
+        daemon = await trio.open_tcp_stream(self._target.host, self._target.port)
+        async with client, daemon, trio.open_nursery() as nursery:
+            nursery.start_soon(self._pass_on, client, daemon, up, nursery.cancel_scope)
+            nursery.start_soon(self._pass_on, daemon, client, down, nursery.cancel_scope)
+
+    async def _pass_on(
+        self, source: trio.SocketStream, target: trio.SocketStream, allowed: int, scope: trio.CancelScope
+    ) -> None:
+        """Passes on so many bytes, then ends the link in both directions, in the middle of whatever it is."""
+        try:
+            while allowed > 0 and (data := await source.receive_some(4096)):
+                if self.silent:
+                    await trio.sleep_forever()
+                await target.send_all(data[:allowed])
+                allowed -= len(data)
+        except trio.BrokenResourceError:
+            pass
+        if self.silent:
+            await trio.sleep_forever()
+        scope.cancel()
