@@ -50,8 +50,8 @@ class ObservationStatistics:
     failed: bool
 
 
-class _Difference:
-    """The net of many epochs: for each row of captures whether it came or went, and all messages."""
+class Difference:
+    """The net of the epochs from ``first`` on: for each row whether it came or went, and all messages."""
 
     __slots__ = ("epochs", "first", "messages", "net", "number", "time")
 
@@ -79,7 +79,11 @@ class _Difference:
         if self.net.pop(at, None) is None:
             self.net[at] = (came, row)
 
+    def __len__(self) -> int:
+        return len(self.net) + len(self.messages)
+
     def changes(self) -> Changes:
+        """One value that stands for them all."""
         rows = self.net.values()
         return Changes(
             self.number,
@@ -126,7 +130,7 @@ class Observation:
         self._message_limit = message_limit
         self._byte_limit = byte_limit
         self._waiting: deque[Changes] = deque()
-        self._difference: _Difference | None = None
+        self._difference: Difference | None = None
         self._begun = False
         self._size = 0
         self._bytes = 0
@@ -218,7 +222,7 @@ class Observation:
                     break
         later: Sequence[Changes] = [*self._waiting, changes]
         self._wait_anew(begun)
-        self._difference = _Difference(later[0].first)
+        self._difference = Difference(later[0].first)
         for each in later:
             self._fold(each)
 

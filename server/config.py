@@ -30,6 +30,8 @@ class Limits:
     hello_seconds: float = 5.0
     heartbeat_seconds: float = 15.0
     heartbeat_least: float = 0.05
+    grace_seconds: float = 300.0
+    waiting_sessions: int = 4096
     frame_seconds: float = 30.0
     stalled_seconds: float = 60.0
     frame_bytes: int = MAX_FRAME

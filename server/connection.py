@@ -25,9 +25,9 @@ from dataspace.wire.heartbeat import Heartbeat
 from dataspace.wire.session import Role, Session, State
 from relay.faults import reach
 from relay.outbox import Outbox, OutStream
-from server.clients import Client
 from server.observing import Observing
 from server.requests import answer
+from server.sessions import Standing
 
 if TYPE_CHECKING:
     from dataspace.epochs import Epoch
@@ -42,6 +42,9 @@ BUNDLE: Final = 64
 BURST: Final = 256 << 10
 """Bytes that one connection may have handed out but not yet to the kernel, before its streams wait."""
 
+LOSSES: Final = frozenset(["timeout", "stalled"])
+"""Codes of goodbyes to a peer that may only have a bad line."""
+
 LINGER: Final = 1.0
 """Seconds for the last words to leave, and to be heard before the socket is closed."""
 
@@ -53,11 +56,11 @@ class Connection:
         self.daemon = daemon
         self.link = link
         self.number = number
-        self.owner = f"session:{daemon.incarnation}.{number}"
-        self.interests = f"{self.owner} interests"
         self.name = ""
         self.since = trio.current_time()
-        self.client: Client | None = None
+        self.standing: Standing | None = None
+        self.lost = False
+        """Whether the line broke, rather than one of the two ends ending it."""
         self.cancel = trio.CancelScope()
         self.received = 0
         self.sent = 0
@@ -93,8 +96,10 @@ class Connection:
                     with self._reading:
                         try:
                             await self._read()
+                            self.lost = self.session.state is not State.ENDED
                         except ProtocolError as error:
                             reason = str(error)
+                            self.lost = error.code in LOSSES
                             self.part(error.code, error.text)
                         except DataspaceError as error:  # such as a disk that has failed
                             reason = str(error)
@@ -102,7 +107,8 @@ class Connection:
                         except Exception:  # noqa: BLE001  # a fence around a session: a defect in it ends nothing else
                             self.defect()
                     self.observing.end()
-                    self.daemon.retire(self)
+                    self.gone = True
+                    self.daemon.sessions.leave(self)
                     await self._linger()
                     self._nursery.cancel_scope.cancel()
             if self.cancel.cancelled_caught:
@@ -188,6 +194,12 @@ class Connection:
         return before
 
     @property
+    def own(self) -> Standing:
+        """What the peer has; the session machine lets nothing pass before the hello that gives it one."""
+        assert self.standing is not None
+        return self.standing
+
+    @property
     def unheard(self) -> int:
         """Bytes of answers that the peer has not taken, about."""
         return len(self._unsent) + self.outbox.control_bytes + 9 * len(self._accepted)
@@ -265,22 +277,34 @@ class Connection:
         if not hello.client:
             raise ProtocolError("malformed", "Hello.client must not be empty: turns are numbered by it")
         self.name = hello.name
-        self.client = self.daemon.greeted(self, hello.client)
-        granted = self._grant(Wanted.read(hello.features))
+        wanted = Wanted.read(hello.features)
+        standing, resumed = self.daemon.sessions.greet(self, hello.client, wanted)
+        self.standing = standing
+        if resumed:
+            self.session.resume()
+        logger.info(
+            "session %d: %r (%r) from %s%s",  # quoted, so that no name writes lines of its own
+            standing.number,
+            self.name,
+            hello.client,
+            self.link.peer,
+            f" came back as connection {self.number}" if resumed else "",
+        )
+        granted = self._grant(wanted, standing, resumed=resumed)
         self.session.allow_frames(self.daemon.config.limits.frame_bytes)
         self.say(
             p.Welcome(
                 p.VERSION,
-                self.number,
+                standing.number,
                 self.daemon.identity,
                 self.daemon.space.epoch,
-                self.client.sequence,
+                standing.client.sequence,
                 self.daemon.limits_map(),
                 granted.packed(),
             )
         )
 
-    def _grant(self, wanted: Wanted) -> Granted:
+    def _grant(self, wanted: Wanted, standing: Standing, *, resumed: bool) -> Granted:
         """What this peer gets of what it would like; its heart beats from now on."""
         limits = self.daemon.config.limits
         interval = wanted.heartbeat
@@ -288,15 +312,20 @@ class Connection:
             interval = max(limits.heartbeat_least, min(interval, limits.heartbeat_seconds))
         self._beat = Heartbeat(interval, now=trio.current_time())
         self._writable.set()  # the writer's task reckons anew
-        return Granted(heartbeat=interval)
+        return Granted(interval, standing.grace, standing.secret, resumed)
+
+    def supersede(self) -> None:
+        """Ends this connection because its client has another one; its session is not its own any more."""
+        self.gone = True
+        self.part("superseded", "the same client has connected again")
+        self.cancel.cancel()
 
     async def _turn(self, turn: p.Turn) -> None:
-        client = self.client
-        assert client is not None  # the session machine lets nothing pass before hello
+        client = self.own.client
         if turn.sequence <= client.sequence:
             await self._accept_again(turn.sequence)
             return
-        owner = f"durable:{turn.owner}" if turn.owner else self.owner
+        owner = f"durable:{turn.owner}" if turn.owner else self.own.owner
         try:
             self.daemon.check_space(turn.space)
             self.daemon.commit(owner, turn.actions, client, turn.sequence, self._accept)
@@ -323,10 +352,10 @@ class Connection:
 
     async def _accept_again(self, sequence: int) -> None:
         """Answers a turn that was applied before with its old epoch, once that is on disk."""
-        assert self.client is not None  # as in _turn
-        epoch = self.client.epoch_of(sequence)
+        client = self.own.client
+        epoch = client.epoch_of(sequence)
         if epoch is None:
-            epoch = await self.daemon.find_turn(self.client.name, sequence)
+            epoch = await self.daemon.find_turn(client.name, sequence)
         if epoch is None:
             self.say(p.Refusal(sequence, "old-sequence", f"turn {sequence} is not known any more"))
         else:
@@ -355,6 +384,8 @@ class Connection:
         if stream is not None:
             stream.ended = True
             self._over(stream)
+        else:
+            self.observing.forget(number)
         if wants_answer:
             self.say(p.Done(number))
 
@@ -400,7 +431,7 @@ class Connection:
                     self._writable.set()
                     return
         except OSError:
-            self.cancel.cancel()
+            self._lose()
         except Exception:  # noqa: BLE001  # a fence around a session: whoever flushes is somebody else, perhaps the log
             self.defect()
 
@@ -419,7 +450,12 @@ class Connection:
                 self._keep_alive()
                 self.flush()
         except OSError:
-            self.cancel.cancel()
+            self._lose()
+
+    def _lose(self) -> None:
+        """The kernel says that the peer is gone."""
+        self.lost = True
+        self.cancel.cancel()
 
     def _keep_alive(self) -> None:
         """Says something where nothing else was said for an interval."""

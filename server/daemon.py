@@ -33,6 +33,7 @@ from server.clients import Client, Clients
 from server.config import Config
 from server.listeners import accept, open_listeners
 from server.locking import locked
+from server.sessions import Sessions
 
 if TYPE_CHECKING:
     from server.connection import Connection
@@ -57,9 +58,9 @@ class Daemon:
         self.started = now()
         self.addresses: list[str] = []
         self.connections: dict[int, Connection] = {}
-        self.by_client: dict[str, Connection] = {}
         self.dirty: list[Connection] = []
         self.publishing = trio.Lock()
+        self.sessions = Sessions(self)
         self.space = Space(SPACE, limits=config.space_limits)
         self.commits = GroupCommit(log, after_group=self.flush, state=self.space.all_claims)
         self.staging = Staging(config.data, limit=config.limits.staged_bytes)
@@ -127,40 +128,18 @@ class Daemon:
 
     # -- connections ----------------------------------------------------------------------------------
 
-    def greeted(self, connection: Connection, identity: str) -> Client:
-        """A connection has said who it is; an older one with the same identity is parted from."""
-        older = self.by_client.get(identity)
-        if older is not None and older is not connection:
-            older.part("superseded", "the same client has connected again")
-            older.cancel.cancel()
-            self.retire(older)
-        self.by_client[identity] = connection
-        logger.info(
-            "session %d: %r (%r) from %s",  # quoted, so that no name writes lines of its own
-            connection.number,
-            connection.name,
-            identity,
-            connection.link.peer,
-        )
-        return self.clients.get(identity)
-
-    def retire(self, connection: Connection) -> None:
-        """Retracts in one turn all that a connection owned; may be called again."""
-        connection.gone = True
-        ended = self.space.end([connection.owner, connection.interests], now())
+    def end_owners(self, owners: Sequence[str]) -> None:
+        """Retracts in one turn all that some owners claim."""
+        ended = self.space.end(owners, now())
         try:
             if ended is not None:
                 self.commits.submit(ended)
         except (LogFailed, Closed):
             pass  # the daemon is ending, and the next one has them go
-        client = connection.client
-        if client is not None and self.by_client.get(client.name) is connection:
-            del self.by_client[client.name]
-            self.clients.left(client)
 
     def left(self, connection: Connection, reason: str) -> None:
         """A connection is over."""
-        self.retire(connection)
+        self.sessions.leave(connection)
         self.connections.pop(connection.number, None)
         self.flush()
         logger.info(
@@ -197,6 +176,8 @@ class Daemon:
                 "started": self.started,
                 "now": now(),
                 "sessions": len(self.connections),
+                "sessions_waiting": self.sessions.waiting,
+                "sessions_resumed": self.sessions.resumed,
                 "streams": sum(len(each.streams) for each in self.connections.values()),
                 "durable_epoch": self.commits.durable,
                 "oldest_epoch": self.log.oldest,
@@ -255,6 +236,7 @@ async def _run(daemon: Daemon, task_status: trio.TaskStatus[list[str]]) -> None:
             async with trio.open_nursery() as peers:
                 for listener in listeners:
                     peers.start_soon(accept, daemon, listener, peers)
+                peers.start_soon(daemon.sessions.run)
                 task_status.started(daemon.addresses)
                 await trio.sleep_forever()
         finally:

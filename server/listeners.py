@@ -120,7 +120,7 @@ def _refusal(daemon: Daemon) -> str:
     limits = daemon.config.limits
     if len(daemon.connections) >= limits.connections:
         return f"{len(daemon.connections)} connections, limit connections={limits.connections}"
-    strangers = sum(1 for each in daemon.connections.values() if each.client is None)
+    strangers = sum(1 for each in daemon.connections.values() if each.standing is None)
     if strangers >= limits.strangers:
         return f"{strangers} connections without a hello, limit strangers={limits.strangers}"
     return ""

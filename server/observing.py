@@ -20,8 +20,8 @@ from dataspace.errors import ProtocolError, Refused, UsageError
 from dataspace.interests import Interest
 from dataspace.wire import packets as p
 from index.patterns import observe
-from index.values import Map, Value
-from relay.observation import LIMIT, Observation
+from index.values import Map, Value, same
+from relay.observation import BYTE_LIMIT, LIMIT, MESSAGE_LIMIT, Difference, Observation
 from relay.outbox import OutStream
 from relay.replay import Live, Replay
 
@@ -29,10 +29,13 @@ if TYPE_CHECKING:
     from server.connection import Connection
 
 _OPTIONS: Final = frozenset(
-    ["kind", "space", "pattern", "snapshot", "after", "as_of", "upto", "durable", "quiet"]
+    ["kind", "space", "pattern", "snapshot", "after", "as_of", "upto", "durable", "quiet", "net"]
 )
 LIVE_FACTS: Final = 100_000
 """Facts that are copied as a base for a replay that begins near the end of the log."""
+
+YIELD_SECONDS: Final = 0.5
+"""How soon a replay that is not read makes room for one that waits to begin."""
 
 SLICE: Final = 512
 """Changes that a replay offers before it lets others run."""
@@ -49,6 +52,7 @@ class Request:
     upto: int | None
     durable: bool
     quiet: bool
+    net: bool
 
     @property
     def live(self) -> bool:
@@ -73,6 +77,7 @@ def read_request(spec: Map) -> Request:
         upto=_epoch(spec, "upto"),
         durable=_flag(spec, "durable", default=False),
         quiet=_flag(spec, "quiet", default=False),
+        net=_flag(spec, "net", default=False),
     )
 
 
@@ -82,8 +87,9 @@ class Observing:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._live: dict[OutStream, tuple[Interest, Observation]] = {}
-        self._announced: set[int] = set()
         self._replays: dict[OutStream, trio.CancelScope] = {}
+        self.slots: Final = trio.Semaphore(connection.daemon.config.limits.replays)
+        """Replays that may hold a part of the log in memory at once; the others wait for their turn."""
 
     def open(self, stream: OutStream, spec: Map) -> None:
         """Begins to feed a stream; raises ``Refused`` or ``UsageError`` if it cannot be."""
@@ -94,11 +100,9 @@ class Observing:
         name = spec.get("space", "main")
         daemon.check_space(name if isinstance(name, str) else repr(name))
         request = read_request(spec)
-        if request.live:
+        if request.live or self._is_up_to_date(request):
             self._open_live(stream, request)
         else:
-            if len(self._replays) >= limits.replays:
-                raise Refused("limit", f"{len(self._replays)} replays at once, limit {limits.replays}")
             self._replays[stream] = trio.CancelScope()
             connection.start(self._replay, stream, request)
         if not request.quiet:
@@ -112,18 +116,19 @@ class Observing:
         scope = self._replays.get(stream)
         if scope is not None:
             scope.cancel()
-        if stream.number in self._announced:
-            self._announced.discard(stream.number)
-            if not self._connection.gone:
-                retraction = (p.RETRACT, stream.number)
-                self._connection.daemon.commit(self._connection.interests, (retraction,), None, 0, None)
+        self.forget(stream.number)
+
+    def forget(self, number: int) -> None:
+        """Retracts the interest of a stream, if it is a fact: of this connection or of one before."""
+        standing = self._connection.own
+        if not self._connection.gone and standing.announced.pop(number, None) is not None:
+            self._connection.daemon.commit(standing.interests, ((p.RETRACT, number),), None, 0, None)
 
     def end(self) -> None:
         """The connection is over; its facts, interests among them, go in one turn elsewhere."""
         for interest, observation in self._live.values():
             self._connection.daemon.space.ignore(interest, observation)
         self._live.clear()
-        self._announced.clear()
 
     # -- live -----------------------------------------------------------------------------------------
 
@@ -131,10 +136,17 @@ class Observing:
         space = self._connection.daemon.space
         observation = self._observation(stream)
         self._attach(stream, request.pattern, observation)
-        if request.snapshot:
+        if request.snapshot and request.after is None:
             rows = space.matches(request.pattern)
             observation.extend(Changes(space.epoch, space.time, rows, flags=p.SNAPSHOT))
         self._connection.wake(stream)
+
+    def _is_up_to_date(self, request: Request) -> bool:
+        """Whether somebody who comes back has missed nothing, and needs no log."""
+        daemon, after = self._connection.daemon, request.after
+        if after is None or after != daemon.space.epoch or daemon.log.lost(after):
+            return False
+        return request.as_of is None and request.upto is None and not request.durable
 
     def _observation(self, stream: OutStream) -> Observation:
         observation = Observation(lambda: self._connection.wake(stream))
@@ -146,10 +158,18 @@ class Observing:
         self._live[stream] = (interest, observation)
 
     def _announce(self, stream: OutStream, pattern: Value) -> None:
-        """Asserts the interest, for an owner whose handles no client can name."""
+        """Asserts the interest, for an owner whose handles no client can name.
+
+        A session that has come back opens its streams again, and their interests have been there all along.
+        """
+        standing = self._connection.own
+        before = standing.announced.get(stream.number)
+        if before is not None and same(before, pattern):
+            return
+        ended = [(p.RETRACT, stream.number)] if before is not None else []
         fact = (p.ASSERT, stream.number, observe(pattern))
-        self._connection.daemon.commit(self._connection.interests, (fact,), None, 0, None)
-        self._announced.add(stream.number)
+        self._connection.daemon.commit(standing.interests, (*ended, fact), None, 0, None)
+        standing.announced[stream.number] = pattern
 
     # -- from the log ---------------------------------------------------------------------------------
 
@@ -185,11 +205,12 @@ class _Pump:
         request, commits = self.request, self.daemon.commits
         start = self._start()
         replay = Replay(self.daemon.log, request.pattern, start, live=self._live())
-        await trio.to_thread.run_sync(replay.prepare)
+        async with self.observing.slots:
+            await trio.to_thread.run_sync(replay.prepare)
         if request.as_of is not None:
             time = await trio.to_thread.run_sync(self._time_of, start)
             self.observation.extend(Changes(start, time, replay.bag(), flags=p.SNAPSHOT))
-        at = start
+        at = await self._feed_net(replay) if request.net else start
         while request.upto is None or at < request.upto:
             goal = commits.durable if request.upto is None else min(commits.durable, request.upto)
             if goal > at:
@@ -219,7 +240,40 @@ class _Pump:
             raise Refused("epoch-lost", f"epoch {after} was never acknowledged and was lost in a crash")
         return after
 
+    async def _feed_net(self, replay: Replay) -> int:
+        """What has happened until now, as a net difference; the epoch where it ends.
+
+        More messages than may wait for an observer are told in several differences, since none may be lost.
+        """
+        now = self.daemon.space.epoch
+        await self.daemon.commits.wait_durable(now)
+        difference, size = Difference(replay.at + 1), 0
+        async with self.observing.slots:
+            for number, time, added, messages, removed in replay.epochs(now):
+                changes = Changes(number, time, added, messages, removed)
+                difference.fold(changes)
+                size += len(changes.packed) if messages else 0
+                if difference.epochs % SLICE == 0:
+                    await trio.lowlevel.checkpoint()
+                if len(difference.messages) >= MESSAGE_LIMIT or size >= BYTE_LIMIT:
+                    self.observation.extend(difference.changes())
+                    difference, size = Difference(number + 1), 0
+                    self._wake()
+                    await self._wait_room()
+        if len(difference):
+            self.observation.extend(difference.changes())
+            self._wake()
+        return now
+
     async def _feed(self, replay: Replay, goal: int) -> None:
+        """Feeds the stream up to an epoch that is on disk."""
+        while replay.at < goal:
+            async with self.observing.slots:
+                await self._feed_some(replay, goal)
+            await self._wait_room()
+
+    async def _feed_some(self, replay: Replay, goal: int) -> None:
+        """Feeds the stream until it is done, or is not read while others wait to begin."""
         offered = 0
         for number, time, added, messages, removed in replay.epochs(goal):
             changes = Changes(number, time, added, messages, removed)
@@ -228,14 +282,23 @@ class _Pump:
             if offered >= SLICE:
                 offered = 0
                 self._wake()
-                await self._wait_room()
+                await trio.lowlevel.checkpoint()
+                while self._is_full:
+                    if self.observing.slots.statistics().tasks_waiting:
+                        return  # the next time begins where this one has come to
+                    with trio.move_on_after(YIELD_SECONDS):
+                        await self.stream.wait_taken()
         self._wake()
-        await self._wait_room()
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether the stream has more than enough to send."""
+        return self.observation.size > LIMIT // 2
 
     async def _wait_room(self) -> None:
-        """Lets others run, and waits while the stream has more than enough to send."""
+        """Lets others run, and waits while the stream is full."""
         await trio.lowlevel.checkpoint()
-        while self.observation.size > LIMIT // 2:
+        while self._is_full:
             await self.stream.wait_taken()
 
     def _go_live(self, replay: Replay) -> None:

@@ -143,10 +143,12 @@ class Observation:
 
     # -- the wire's side ------------------------------------------------------------------------------
 
-    def _spec(self) -> Map:
+    def _spec(self, *, net: bool) -> Map:
         spec: dict[str, Value] = {"kind": "observe", "pattern": self.pattern, "quiet": self._quiet}
         if self._newest is not None:
             spec["after"] = self._newest
+            if net:
+                spec["net"] = True
         elif not self._snapshot:
             spec["snapshot"] = False
         if self._upto is not None:
@@ -155,7 +157,7 @@ class Observation:
             spec["durable"] = True
         return Map(spec)
 
-    def _open(self) -> None:
+    def _open(self, number: int | None = None, *, net: bool = False) -> None:
         self._assembler = Assembler(self.names)
         self._taken_items = self._taken_bytes = 0
         for _, items, size in self._inbox:  # what waits counts against the new stream's window
@@ -163,15 +165,26 @@ class Observation:
             self._taken_bytes -= size
         self._asked_items = max(1, WINDOW + self._taken_items)
         self._asked_bytes = max(1, WINDOW_BYTES + self._taken_bytes)
-        self._stream = self._space.open_stream(self, self._spec(), self._asked_items, self._asked_bytes)
+        self._stream = self._space.open_stream(
+            self, self._spec(net=net), self._asked_items, self._asked_bytes, number
+        )
 
-    def reopen(self, *, moved: bool = False) -> None:
-        """The connection is new: goes on from the last epoch that came, unless it was another space's."""
-        if self._stream is not None and not self._ended:
+    def reopen(self, number: int, *, resumed: bool, moved: bool) -> None:
+        """The connection is new: goes on from the last epoch that came, unless it was another space's.
+
+        In a session that goes on nothing is left out.  In a new one, who began with the state is shown the
+        difference only, and so not that facts went and came back.
+        """
+        if not self._ended:
             self._pending_items = self._pending_bytes = 0
             if moved and self._newest not in (None, self._after):
                 self._catch_up()
-            self._open()
+            self._open(number, net=self._follows_state and not resumed)
+
+    @property
+    def _follows_state(self) -> bool:
+        """Whether this began with the state, and is not a reading of the past."""
+        return self._snapshot and self._after is None and self._upto is None and not self._durable
 
     def _catch_up(self) -> None:
         """Begins with the state, of which only the difference to what is known will be shown."""

@@ -1,6 +1,7 @@
 """Resuming: what has to be said again after a lost connection, under which numbers, in what portions?
 
-The daemon's welcome says which turn of this client was the last to take effect.  Facts of the session went
+The daemon's welcome says which turn of this client was the last to take effect, and whether its session goes
+on.  If so, only turns without an answer are sent again.  Else the facts of the session went
 with the old connection, so what it claims is asserted anew, in turns of its own; then come the turns that
 had no answer.  Those that took effect keep their numbers and are answered with their old epochs; the others
 are moved up to leave room, since the daemon knows none of them.
@@ -19,10 +20,20 @@ from dataspace.client.portions import TurnLimits, portions
 from dataspace.client.turns import Claims, Ticket
 
 
-def resume(tickets: Iterable[Ticket], claims: Claims, applied: int, limits: TurnLimits) -> list[Ticket]:
-    """The turns to send after a welcome that knows turns up to ``applied``; O(claims + tickets).
+def unanswered(tickets: Iterable[Ticket], claims: Claims, applied: int) -> list[Ticket]:
+    """The turns to send in a session that goes on: those without an answer, as they are."""
+    waiting = list(tickets)
+    for ticket in waiting:
+        if ticket.sequence <= applied:
+            claims.apply(ticket)
+    return waiting
+
+
+def restated(tickets: Iterable[Ticket], claims: Claims, applied: int, limits: TurnLimits) -> list[Ticket]:
+    """The turns to send in a new session, after a welcome that knows turns up to ``applied``.
 
     Turns that restated the claims after an earlier loss are left out: their session is over.
+    O(claims + tickets).
     """
     waiting = [ticket for ticket in tickets if not ticket.restating]
     done = [ticket for ticket in waiting if ticket.sequence <= applied]

@@ -24,13 +24,13 @@ from dataspace.addresses import Address, default_url, parse_url
 from dataspace.client.observations import Observation
 from dataspace.client.portions import TurnLimits
 from dataspace.client.questions import Question
-from dataspace.client.resuming import resume
+from dataspace.client.resuming import restated, unanswered
 from dataspace.client.turns import Claim, Claims, Draft, Handles, Ticket
 from dataspace.client.uplink import Uplink
 from dataspace.errors import Broken, Closed, DataspaceError, ProtocolError, Refused
 from dataspace.groups import alone
 from dataspace.wire import packets as p
-from dataspace.wire.features import Wanted
+from dataspace.wire.features import Granted, Wanted
 from dataspace.wire.session import encode
 from index.patterns import Pattern
 from index.text import parse_pattern
@@ -48,7 +48,15 @@ class RemoteSpace:
     """The same verbs that an actor has, over a connection; made by ``connect``."""
 
     def __init__(
-        self, address: Address, *, name: str, client: str, owner: str, space: str, heartbeat: float
+        self,
+        address: Address,
+        *,
+        name: str,
+        client: str,
+        owner: str,
+        space: str,
+        heartbeat: float,
+        grace: float,
     ) -> None:
         self.name = name
         self.client = client
@@ -56,6 +64,9 @@ class RemoteSpace:
         self.space = space
         self.welcome: p.Welcome | None = None
         self._heartbeat = heartbeat
+        self._grace = grace
+        self._ticket: tuple[int, bytes] | None = None
+        self._dropped: list[int] = []
         self.on_connection: Callable[[str], None] = lambda _what: None
         self._tickets: OrderedDict[int, Ticket] = OrderedDict()
         self._claims = Claims()
@@ -237,10 +248,13 @@ class RemoteSpace:
 
     # -- for observations -----------------------------------------------------------------------------
 
-    def open_stream(self, observation: Observation, spec: Map, items: int, size: int) -> int | None:
-        """Opens a stream, at once or when the connection is back; its number."""
+    def open_stream(
+        self, observation: Observation, spec: Map, items: int, size: int, number: int | None = None
+    ) -> int:
+        """Opens a stream, at once or when the connection is back; its number, which an old one keeps."""
         self._check_open()
-        number, self._next_stream = self._next_stream, self._next_stream + 1
+        if number is None:
+            number, self._next_stream = self._next_stream, self._next_stream + 1
         self._streams[number] = observation
         self._uplink.send(p.Open(number, Map({"space": self.space, **dict(spec.pairs())}), items, size))
         return number
@@ -253,28 +267,46 @@ class RemoteSpace:
     def drop_stream(self, number: int) -> None:
         """Ends a stream without waiting."""
         if self._streams.pop(number, None) is not None:
-            self._uplink.send(p.Abort(number, "", False), at_once=False)
+            if self._uplink.up:
+                self._uplink.send(p.Abort(number, "", False), at_once=False)
+            else:
+                self._dropped.append(number)
 
     # -- for the uplink -------------------------------------------------------------------------------
 
     def hello(self) -> p.Hello:
-        """What the client introduces itself with."""
-        return p.Hello(p.VERSION, self.client, self.name, Wanted(heartbeat=self._heartbeat).packed())
+        """What the client introduces itself with; the secret of its session, if it has one."""
+        wanted = Wanted(self._heartbeat, self._grace, self._ticket)
+        return p.Hello(p.VERSION, self.client, self.name, wanted.packed())
 
     def welcomed(self, welcome: p.Welcome) -> None:
         """A connection is there: what was said before is said again."""
         before, self.welcome = self.welcome, welcome
         self._limits = TurnLimits.told(welcome.limits)
+        granted = Granted.read(welcome.features)
+        self._ticket = (welcome.session, granted.secret) if granted.secret else None
         if before is None:
             self._sequence = welcome.sequence
-        self._send_again(welcome.sequence)
-        for number, observation in list(self._streams.items()):
-            del self._streams[number]
-            observation.reopen(moved=before is not None and before.space != welcome.space)
+        self._send_again(welcome.sequence, resumed=granted.resumed)
+        self._reopen(resumed=granted.resumed, moved=before is not None and before.space != welcome.space)
 
-    def _send_again(self, applied: int) -> None:
+    def _reopen(self, *, resumed: bool, moved: bool) -> None:
+        """Opens all streams again under their numbers, in ascending order as the protocol wants it."""
+        streams = sorted(self._streams.items())
+        self._streams.clear()
+        for number, observation in streams:
+            observation.reopen(number, resumed=resumed, moved=moved)
+        for number in self._dropped if resumed else ():
+            self._uplink.send(p.Abort(number, "", False), at_once=False)
+        self._dropped.clear()
+
+    def _send_again(self, applied: int, *, resumed: bool) -> None:
         """Says again what has to be; ``applied`` is the last turn that the daemon knows."""
-        again = resume(self._tickets.values(), self._claims, applied, self._limits)
+        waiting = self._tickets.values()
+        if resumed:
+            again = unanswered(waiting, self._claims, applied)
+        else:
+            again = restated(waiting, self._claims, applied, self._limits)
         self._tickets = OrderedDict((ticket.sequence, ticket) for ticket in again)
         self._sequence = max(self._sequence, applied, *self._tickets)
         for ticket in again:
@@ -356,6 +388,7 @@ async def connect(
     client: str = "",
     space: str = "main",
     heartbeat: float = HEARTBEAT,
+    grace: float = 0.0,
 ) -> AsyncIterator[RemoteSpace]:
     """A connection to a daemon, for as long as the block runs.
 
@@ -363,6 +396,8 @@ async def connect(
     the session and go with it; with ``owner`` they belong to that durable name and stay until retracted.
     ``client`` is the identity that turns are numbered by: the owner's name if there is one, else random.
     ``heartbeat`` is in seconds: a daemon that is silent for two of them is given up, and tried again.
+    With ``grace`` the session outlives a lost connection for so many seconds: who comes back within them has
+    all that it asserted still there, and nobody has seen it go.  Without, facts go with the connection.
     Raises ``Unreachable`` if nobody answers, ``ProtocolError`` if the daemon will not talk.
     """
     identity = client or (f"owner:{owner}" if owner else f"~{uuid.uuid4().hex}")
@@ -373,6 +408,7 @@ async def connect(
         owner=owner,
         space=space,
         heartbeat=heartbeat,
+        grace=grace,
     )
     try:
         async with trio.open_nursery() as nursery:

@@ -69,7 +69,7 @@ _FIRST: Final = {Role.SERVER: State.FRESH, Role.CLIENT: State.GREETING}
 class Session:
     """The protocol machine of one side of one connection."""
 
-    __slots__ = ("_cutter", "_depth", "_elements", "_heard", "_opened", "_said", "role", "size")
+    __slots__ = ("_cutter", "_depth", "_elements", "_heard", "_opened", "_resumed", "_said", "role", "size")
 
     def __init__(self, role: Role, *, max_frame: int = MAX_FRAME, max_elements: int = MAX_ELEMENTS) -> None:
         self.role = role
@@ -79,6 +79,7 @@ class Session:
         self._heard = _FIRST[role]
         self._said = _FIRST[_other(role)]
         self._opened = 0
+        self._resumed = False
         self.size = 0
         """Bytes in the body of the frame that held the latest packet: what a frame of values costs."""
 
@@ -100,6 +101,10 @@ class Session:
     def allow_frames(self, limit: int) -> None:
         """Raises the frame limit once the peer has said who it is; in bytes."""
         self._cutter.limit = limit
+
+    def resume(self) -> None:
+        """Allows to abort streams that were opened over a connection before this one."""
+        self._resumed = True
 
     def feed(self, chunk: bytes) -> Iterator[p.Packet]:
         """The packets that have become whole, one by one; to be consumed before the next chunk is fed.
@@ -145,7 +150,7 @@ class Session:
                     "unexpected", f"stream {packet.stream} opened after stream {self._opened}"
                 )
             self._opened = packet.stream
-        elif packet.stream > self._opened:
+        elif packet.stream > self._opened and not (self._resumed and packet.__class__ is p.Abort):
             raise ProtocolError("unexpected", f"stream {packet.stream} was never opened")
 
 

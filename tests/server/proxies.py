@@ -17,6 +17,14 @@ class Proxy:
         self.url = ""
         self.silent = False
         """While true nothing passes, in either direction, and no link is closed."""
+        self.refusing = False
+        """While true links are cut as soon as they are made."""
+        self._scopes: set[trio.CancelScope] = set()
+
+    def cut(self) -> None:
+        """Cuts all links."""
+        for scope in self._scopes:
+            scope.cancel()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         listener = (await trio.open_tcp_listeners(0, host="127.0.0.1"))[0]
@@ -27,9 +35,13 @@ class Proxy:
 
     async def _serve(self, client: trio.SocketStream) -> None:
         self.links += 1
+        if self.refusing:
+            await client.aclose()
+            return
         up, down = self.cuts.pop(0) if self.cuts else (1 << 40, 1 << 40)
         daemon = await trio.open_tcp_stream(self._target.host, self._target.port)
         async with client, daemon, trio.open_nursery() as nursery:
+            self._scopes.add(nursery.cancel_scope)
             nursery.start_soon(self._pass_on, client, daemon, up, nursery.cancel_scope)
             nursery.start_soon(self._pass_on, daemon, client, down, nursery.cancel_scope)
 

@@ -1,0 +1,142 @@
+"""Sessions: what somebody has in the space, for as long as they are there or may still come back.
+
+A session outlives its connection if its client asked for a *grace period*: when the connection is lost, its
+facts and interests stay, and whoever shows its number and secret in time goes on with them as if nothing
+had been.  So what a session has is kept apart from the connection that speaks for it.
+
+Always: a session has at most one connection; when it ends, all that it owned goes in one turn; a session
+whose client said goodbye, or broke the protocol, ends at once.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import os
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from dataspace.wire.features import Wanted
+from index.values import Value
+from server.clients import Client
+from server.expiring import Expiring
+
+if TYPE_CHECKING:
+    from server.connection import Connection
+    from server.daemon import Daemon
+
+logger = logging.getLogger("dataspace")
+
+SECRET_BYTES: Final = 16
+
+
+class Standing:
+    """What one session has: names of owners in the space, the interests announced, and who may come back.
+
+    ``announced`` are the patterns of its streams that are facts, by stream; ``grace`` is in seconds.
+    """
+
+    __slots__ = ("announced", "client", "connection", "grace", "interests", "number", "owner", "secret")
+
+    def __init__(self, number: int, owner: str, client: Client, connection: Connection, grace: float) -> None:
+        self.number = number
+        self.owner = owner
+        self.interests = f"{owner} interests"
+        self.client = client
+        self.connection: Connection | None = connection
+        self.grace = grace
+        self.secret = os.urandom(SECRET_BYTES) if grace else b""
+        self.announced: dict[int, Value] = {}
+
+    def admits(self, ticket: tuple[int, bytes] | None) -> bool:
+        """Whether this is the number and the secret of the session."""
+        if ticket is None or not self.secret:
+            return False
+        number, secret = ticket
+        return number == self.number and hmac.compare_digest(secret, self.secret)
+
+
+class Sessions:
+    """The sessions of a daemon, by the identities of their clients."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+        self._by_client: dict[str, Standing] = {}
+        self._waiting: Final = Expiring(self._expire)
+        self._left: dict[str, Standing] = {}
+        self.resumed = 0
+        """How often a session came back."""
+
+    @property
+    def waiting(self) -> int:
+        """Sessions without a connection that may still come back."""
+        return len(self._left)
+
+    async def run(self) -> None:
+        """Ends sessions whose grace period is over, until cancelled."""
+        await self._waiting.run()
+
+    def greet(self, connection: Connection, identity: str, wanted: Wanted) -> tuple[Standing, bool]:
+        """The session of a connection that has said who it is, and whether it has come back to it.
+
+        An older connection of the same identity is parted from, so that no ghost locks its owner out.
+        """
+        before = self._by_client.get(identity)
+        if before is not None:
+            if before.connection is not None:
+                before.connection.supersede()
+            if before.admits(wanted.resume):
+                self._stop_waiting(before)
+                before.connection = connection
+                self.resumed += 1
+                return before, True
+            self._end(before)
+        daemon = self._daemon
+        standing = Standing(
+            connection.number,
+            f"session:{daemon.incarnation}.{connection.number}",
+            daemon.clients.get(identity),
+            connection,
+            min(wanted.grace, daemon.config.limits.grace_seconds),
+        )
+        self._by_client[identity] = standing
+        return standing, False
+
+    def leave(self, connection: Connection) -> None:
+        """A connection is over: its session ends, or waits for its client; may be called again."""
+        standing = connection.standing
+        if standing is None or standing.connection is not connection:
+            return
+        standing.connection = None
+        if connection.lost and self._may_wait(standing):
+            self._left[standing.owner] = standing
+            self._waiting.renew(standing.owner, trio.current_time() + standing.grace)
+            logger.info("session %d may come back within %g s", standing.number, standing.grace)
+        else:
+            self._end(standing)
+
+    def _may_wait(self, standing: Standing) -> bool:
+        """Whether there is something to come back to, and room to keep it."""
+        claims = self._daemon.space.claims
+        has = bool(standing.announced or claims(standing.owner))
+        return has and bool(standing.grace) and self.waiting < self._daemon.config.limits.waiting_sessions
+
+    def _expire(self, owner: str) -> None:
+        standing = self._left[owner]
+        logger.info("session %d did not come back", standing.number)
+        self._end(standing)
+        self._daemon.flush()
+
+    def _stop_waiting(self, standing: Standing) -> None:
+        self._waiting.forget(standing.owner)
+        self._left.pop(standing.owner, None)
+
+    def _end(self, standing: Standing) -> None:
+        """Retracts in one turn all that a session owned."""
+        self._stop_waiting(standing)
+        self._daemon.end_owners([standing.owner, standing.interests])
+        name = standing.client.name
+        if self._by_client.get(name) is standing:
+            del self._by_client[name]
+            self._daemon.clients.left(standing.client)
