@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Final
 
+from dataspace.wire.codec import pack, packer
 from index.errors import InternalError
-from index.values import Value, keys
+from index.values import Value, text_of
 
 ROWS: Final = 1_000_000
 """Rows kept in all cursors together."""
@@ -24,11 +25,18 @@ ROWS: Final = 1_000_000
 CURSORS: Final = 256
 """Cursors kept."""
 
+FEW: Final = 16
+"""Rows for which a packer of one's own is not worth making."""
+
 Captures = tuple[Value, ...]
 
 
 class Bag:
-    """Rows of captures, each as often as there are facts with those captures."""
+    """Rows of captures, each as often as there are facts with those captures.
+
+    Rows are told apart by their packed bytes, which are the same exactly for the same values: quicker to
+    make than their text, and hashed with a key as well.
+    """
 
     __slots__ = ("_more", "_rows")
 
@@ -45,7 +53,7 @@ class Bag:
 
     def add(self, row: Captures) -> bool:
         """One fact more with these captures: whether it is the first.  O(size of the row)."""
-        at = keys(row)
+        (at,) = _told_apart((row,))
         if at in self._rows:
             self._more[at] = self._more.get(at, 0) + 1
             return False
@@ -54,7 +62,26 @@ class Bag:
 
     def remove(self, row: Captures) -> bool:
         """One fact less with these captures: whether it was the last.  O(size of the row)."""
-        at = keys(row)
+        (at,) = _told_apart((row,))
+        return self._removed(at, row)
+
+    def add_all(self, rows: Sequence[Captures]) -> list[Captures]:
+        """``add`` for many rows in order: those that are the first of their kind."""
+        known, more = self._rows, self._more
+        first: list[Captures] = []
+        for at, row in zip(_told_apart(rows), rows, strict=True):
+            if at in known:
+                more[at] = more.get(at, 0) + 1
+            else:
+                known[at] = row
+                first.append(row)
+        return first
+
+    def remove_all(self, rows: Sequence[Captures]) -> list[Captures]:
+        """``remove`` for many rows in order: those that were the last of their kind."""
+        return [row for at, row in zip(_told_apart(rows), rows, strict=True) if self._removed(at, row)]
+
+    def _removed(self, at: Hashable, row: Captures) -> bool:
         if self._more:
             more = self._more.pop(at, 0)
             if more:
@@ -67,10 +94,8 @@ class Bag:
 
     def change(self, added: Iterable[Captures], removed: Iterable[Captures]) -> None:
         """Many facts more and then many less, in any order that does not matter to who asks later."""
-        for row in added:
-            self.add(row)
-        for row in removed:
-            self.remove(row)
+        self.add_all([*added])
+        self.remove_all([*removed])
 
     def copy(self) -> Bag:
         """A bag that can be changed without changing this one; O(rows)."""
@@ -78,6 +103,21 @@ class Bag:
         copied._rows = self._rows.copy()
         copied._more = self._more.copy()
         return copied
+
+
+def _told_apart(rows: Sequence[Captures]) -> Sequence[Hashable]:
+    """What stands for each of some rows: its bytes, unless they may hold a NaN.
+
+    There is one such value, but many ways to write it.
+    """
+    packed = [*map(packer(), rows)] if len(rows) > FEW else [*map(pack, rows)]
+    whole = b"".join(packed)
+    if b"\xcb\x7f" in whole or b"\xcb\xff" in whole:
+        return [
+            text_of(row) if b"\xcb\x7f" in at or b"\xcb\xff" in at else at
+            for at, row in zip(packed, rows, strict=True)
+        ]
+    return packed
 
 
 class Cursors:

@@ -24,6 +24,7 @@ import trio
 from dataspace.wire.codec import array_head
 from dataspace.wire.frames import frame
 from dataspace.wire.packets import NUMBERS, Done, Error, Packet, Values
+from relay.columnar import Blocks
 from relay.observation import Observation
 
 FRAME_ITEMS: Final = 512
@@ -58,7 +59,7 @@ class OutStream:
         self.bytes = size
         self.sent_items = 0
         self.sent_bytes = 0
-        self.observation: Observation | None = None
+        self.observation: Observation | Blocks | None = None
         self.complete = False
         self.ended = False
         self._taken = trio.Event()

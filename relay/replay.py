@@ -65,19 +65,19 @@ class Replay:
         ``upto`` must be on disk.  It can be left off between epochs and gone on with later.  Raises as
         ``Log.read``.
         """
-        bag = self._own()
+        bag = self.own_bag()
         for segment in self._log.segments(self.at, upto) if upto > self.at else ():
             for change in segment.changes_after(self.at, upto):
                 rows = self._told(bag, change)
                 if rows is not None:
                     yield rows
-                    bag = self._own()
+                    bag = self.own_bag()
         self.at = max(self.at, upto)
-        self._leave()
+        self.leave()
 
     def tail(self, epochs: Iterable[Epoch]) -> Iterator[Rows]:
         """The same for epochs that follow and are not on disk yet."""
-        bag = self._own()
+        bag = self.own_bag()
         for epoch in epochs:
             if not epoch.silent:
                 rows = self._told(bag, (epoch.number, epoch.time, epoch.added, epoch.messages, epoch.removed))
@@ -100,7 +100,7 @@ class Replay:
         assert self._bag is not None  # as just prepared
         return self._bag
 
-    def _own(self) -> Bag:
+    def own_bag(self) -> Bag:
         """The bag, to be changed: one that was left for others is copied first."""
         bag = self._prepared()
         if self._kept:
@@ -108,7 +108,8 @@ class Replay:
             self._kept = False
         return bag
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
+        """Keeps the bag for who goes on from here."""
         self._kept = True
         self._log.cursors.leave(self._pattern, self.at, self._prepared())
 

@@ -37,6 +37,10 @@ Change = tuple[int, int, Sequence[Value], Sequence[Value], Sequence[Value]]
 """Number, time, added, messages, removed: an epoch without its claims."""
 
 
+Rows = tuple[int, int, tuple[int, int, int], Sequence[Any], Sequence[int]]
+"""Number, time, how many values were added, sent and removed, and a table of them as ``rows_of`` wrote it."""
+
+
 class Encoded:
     """One epoch as bytes, with what the log has to know of it."""
 
@@ -83,6 +87,12 @@ class Segment:
                 sent = added + entry[3]
                 values = table(entry[5], entry[6], sent + entry[4])
                 yield entry[0], entry[1], values[:added], values[added:sent], values[sent:]
+
+    def rows_after(self, after: int, upto: int) -> Iterator[Rows]:
+        """The same with the values as they are written, and perhaps more of them than counted."""
+        for entry in self._entries():
+            if after < entry[0] <= upto and not entry[10]:
+                yield entry[0], entry[1], (entry[2], entry[3], entry[4]), entry[5], entry[6]
 
     def _entries(self) -> Sequence[Any]:
         whole = array_head(self.entries) + self.body

@@ -23,7 +23,8 @@ from index.patterns import observe
 from index.values import Map, Value, same
 from relay.observation import BYTE_LIMIT, LIMIT, MESSAGE_LIMIT, Difference, Observation
 from relay.outbox import OutStream
-from relay.replay import Live, Replay
+from relay.replay import Replay
+from server.replaying import beginning, live_base, pump_columns, time_of
 
 if TYPE_CHECKING:
     from server.connection import Connection
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
 _OPTIONS: Final = frozenset(
     ["kind", "space", "pattern", "snapshot", "after", "as_of", "upto", "durable", "quiet", "net"]
 )
-LIVE_FACTS: Final = 100_000
-"""Facts that are copied as a base for a replay that begins near the end of the log."""
-
 YIELD_SECONDS: Final = 0.5
 """How soon a replay that is not read makes room for one that waits to begin."""
 
@@ -53,11 +51,12 @@ class Request:
     durable: bool
     quiet: bool
     net: bool
+    columns: bool
 
     @property
     def live(self) -> bool:
         """Whether no log is needed: the state now, and what follows."""
-        return self.after is None and self.as_of is None and self.upto is None and not self.durable
+        return not (self.columns or self.durable) and self.after is self.as_of is self.upto is None
 
 
 def read_request(spec: Map) -> Request:
@@ -65,8 +64,9 @@ def read_request(spec: Map) -> Request:
     unknown = [str(name) for name in spec if name not in _OPTIONS]
     if unknown:
         raise Refused("bad-request", f"no option {unknown[0]!r}, known are {', '.join(sorted(_OPTIONS))}")
-    if spec.get("kind", "observe") != "observe":
-        raise Refused("bad-request", f"no kind {spec['kind']!r} of stream, there is 'observe'")
+    kind = spec.get("kind", "observe")
+    if kind != "observe" and kind != "columns":
+        raise Refused("bad-request", f"no kind {kind!r:.60} of stream, there are 'observe' and 'columns'")
     if "pattern" not in spec:
         raise Refused("bad-request", "a pattern is needed")
     return Request(
@@ -78,6 +78,7 @@ def read_request(spec: Map) -> Request:
         durable=_flag(spec, "durable", default=False),
         quiet=_flag(spec, "quiet", default=False),
         net=_flag(spec, "net", default=False),
+        columns=kind == "columns",
     )
 
 
@@ -144,7 +145,7 @@ class Observing:
     def _is_up_to_date(self, request: Request) -> bool:
         """Whether somebody who comes back has missed nothing, and needs no log."""
         daemon, after = self._connection.daemon, request.after
-        if after is None or after != daemon.space.epoch or daemon.log.lost(after):
+        if request.columns or after is None or after != daemon.space.epoch or daemon.log.lost(after):
             return False
         return request.as_of is None and request.upto is None and not request.durable
 
@@ -177,7 +178,10 @@ class Observing:
         connection = self._connection
         try:
             with self._replays[stream]:
-                await _Pump(connection, self, stream, request).run()
+                if request.columns:
+                    await pump_columns(connection, stream, request, self.slots)
+                else:
+                    await _Pump(connection, self, stream, request).run()
         except (Refused, ProtocolError) as refusal:
             connection.fail(stream, refusal.code, refusal.text)
         except UsageError as error:
@@ -203,12 +207,12 @@ class _Pump:
     async def run(self) -> None:
         """Feeds the stream until it is complete, or has gone over to the live feed."""
         request, commits = self.request, self.daemon.commits
-        start = self._start()
-        replay = Replay(self.daemon.log, request.pattern, start, live=self._live())
+        start = beginning(self.daemon, request)
+        replay = Replay(self.daemon.log, request.pattern, start, live=live_base(self.daemon))
         async with self.observing.slots:
             await trio.to_thread.run_sync(replay.prepare)
         if request.as_of is not None:
-            time = await trio.to_thread.run_sync(self._time_of, start)
+            time = await trio.to_thread.run_sync(time_of, self.daemon, start)
             self.observation.extend(Changes(start, time, replay.bag(), flags=p.SNAPSHOT))
         at = await self._feed_net(replay) if request.net else start
         while request.upto is None or at < request.upto:
@@ -223,22 +227,6 @@ class _Pump:
                 return
         self.stream.complete = True
         self._wake()
-
-    def _start(self) -> int:
-        """The epoch after which to begin; ``Refused`` if the log does not reach there."""
-        request, log = self.request, self.daemon.log
-        newest = max(self.daemon.commits.durable, self.daemon.space.epoch)
-        after = request.after if request.as_of is None else request.as_of
-        if after is None:
-            after = self.daemon.commits.durable
-        if after < log.oldest - 1:
-            raise Refused("epoch-gone", f"epoch {after} is not retained, the oldest is {log.oldest}")
-        if after > newest:
-            raise Refused("epoch-ahead", f"epoch {after} is still to come, the newest is {newest}")
-        # Who is only shown what is on disk never saw a lost epoch: its number is a place between two others.
-        if not request.durable and log.lost(after):
-            raise Refused("epoch-lost", f"epoch {after} was never acknowledged and was lost in a crash")
-        return after
 
     async def _feed_net(self, replay: Replay) -> int:
         """What has happened until now, as a net difference; the epoch where it ends.
@@ -307,20 +295,6 @@ class _Pump:
             self.observation.extend(Changes(number, time, added, messages, removed))
         self.observing._attach(self.stream, self.request.pattern, self.observation)  # as above
         self._wake()
-
-    def _live(self) -> Live | None:
-        """What holds now, for a replay that begins near the end; not copied where there is a lot of it."""
-        space = self.daemon.space
-        if len(space.index) > LIVE_FACTS:
-            return None
-        return Live(space.epoch, list(space.index.values()), self.daemon.commits.tail(0))
-
-    def _time_of(self, number: int) -> int:
-        """When an epoch was made; 0 for the emptiness before the first."""
-        if number >= self.daemon.log.oldest:
-            for epoch in self.daemon.log.read(number - 1, number):
-                return epoch.time
-        return 0
 
     def _wake(self) -> None:
         self.connection.wake(self.stream)

@@ -12,13 +12,14 @@ from __future__ import annotations
 import contextlib
 import socket
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
 
 from dataspace.addresses import parse_url
 from dataspace.client.assembling import Assembler
+from dataspace.client.blocks import Block, block
 from dataspace.client.changes import EpochChanges
 from dataspace.client.portions import TurnLimits, portions
 from dataspace.errors import Broken, Closed, ProtocolError, Refused, Unreachable
@@ -116,21 +117,23 @@ class Link:
         ``Refused("epoch-gone")`` for what is not retained, ``Refused("epoch-ahead")`` for what is not there.
         Must be read to the end, or closed, before the link is used again.
         """
-        spec: dict[str, Value] = {
-            "kind": "observe",
-            "space": "main",
-            "pattern": pattern,
-            "upto": upto,
-            "durable": True,
-            "quiet": True,
-        }
-        if as_of is not None:
-            spec["as_of"] = as_of
-        if after is not None:
-            spec["after"] = after
-        number, self._next = self._next, self._next + 1
-        self._send(p.Open(number, Map(spec), WINDOW, WINDOW_BYTES))
         assembler = Assembler(capture_names(pattern))
+        with contextlib.closing(self._stream(_replay("observe", pattern, after, upto, as_of))) as values:
+            for value in values:
+                yield assembler.part(value)[0]
+
+    def columns(
+        self, pattern: Value, *, after: int | None = None, upto: int, as_of: int | None = None
+    ) -> Iterator[Block]:
+        """The same by the column: several times faster for who wants columns, and for the daemon."""
+        with contextlib.closing(self._stream(_replay("columns", pattern, after, upto, as_of))) as values:
+            for value in values:
+                yield block(value)
+
+    def _stream(self, spec: Map) -> Generator[Value, None, None]:
+        """The values of a stream, to its end or to where the reader leaves it."""
+        number, self._next = self._next, self._next + 1
+        self._send(p.Open(number, spec, WINDOW, WINDOW_BYTES))
         finished = False
         try:
             taken, taken_bytes, asked, asked_bytes = 0, 0, WINDOW, WINDOW_BYTES
@@ -143,8 +146,7 @@ class Link:
                         if asked - taken < WINDOW // 2 or asked_bytes - taken_bytes < WINDOW_BYTES // 2:
                             asked, asked_bytes = taken + WINDOW, taken_bytes + WINDOW_BYTES
                             self._send(p.Ask(number, asked, asked_bytes))
-                        for value in values:
-                            yield assembler.part(value)[0]
+                        yield from values
                     case p.Done(stream) if stream == number:
                         finished = True
                         return
@@ -263,3 +265,20 @@ class Link:
         if isinstance(packet, p.Bye):
             return ProtocolError(packet.code, packet.text)
         return ProtocolError("unexpected", f"{type(packet).__name__} instead of a welcome")
+
+
+def _replay(kind: str, pattern: Value, after: int | None, upto: int, as_of: int | None) -> Map:
+    """What a stream of durable epochs is opened with."""
+    spec: dict[str, Value] = {
+        "kind": kind,
+        "space": "main",
+        "pattern": pattern,
+        "upto": upto,
+        "durable": True,
+        "quiet": True,
+    }
+    if as_of is not None:
+        spec["as_of"] = as_of
+    if after is not None:
+        spec["after"] = after
+    return Map(spec)

@@ -18,14 +18,14 @@ from dataspace.errors import Refused
 from relay.spark import offsets
 from relay.spark.links import AWAY, Patience, asked, lent
 from relay.spark.offsets import Span
-from relay.spark.rows import batches, in_order, without
+from relay.spark.rows import batches, in_order
 from relay.spark.schema import Columns, parsed
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from dataspace.client.blocking_link import Link
-    from dataspace.client.changes import EpochChanges
+    from dataspace.client.blocks import Block
     from index.values import Value
     from relay.spark.options import ReadOptions, StreamOptions
 
@@ -52,7 +52,7 @@ def rows(task: Task) -> Iterator[pa.RecordBatch]:
         yield from in_order(state, columns, options.batch_rows)
         task = replace(task, span=Span(task.span.after, task.span.upto))
     if not task.span.empty:
-        yield from batches(changes(task), columns, options.batch_rows)
+        yield from batches(blocks(task), columns, options.batch_rows)
 
 
 def _state(link: Link, task: Task) -> list[pa.RecordBatch]:
@@ -67,44 +67,45 @@ class _Place:
 
     left: Span
     epoch: int = -1
-    rows: int = 0
+    had: int = 0
 
-    def after(self, part: EpochChanges) -> _Place:
-        """The place once a part has been passed on; where a new epoch begins, the one before was whole."""
-        if part.number == self.epoch:
-            return replace(self, rows=self.rows + len(part))
-        left = self.left if self.epoch < 0 else replace(self.left, after=self.epoch)
-        return _Place(left, part.number, len(part))
+    def after(self, block: Block) -> _Place:
+        """The place once a block has been passed on."""
+        last = block.numbers[-1]
+        if not block.more:
+            return _Place(replace(self.left, after=last))
+        first = block.skipped if len(block.numbers) == 1 else 0
+        left = replace(self.left, after=max(self.left.after, last - 1))
+        return _Place(left, last, first + block.totals()[-1])
 
 
-def changes(task: Task) -> Iterator[EpochChanges]:
-    """All parts of a task's epochs, once each, however often the link breaks in between."""
+def blocks(task: Task) -> Iterator[Block]:
+    """All blocks of a task, once each row, however often the link breaks in between."""
     place = _Place(task.span)
     patience = Patience(task.options.connect_timeout)
-    while True:
+    while not place.left.empty:
         try:
             with lent(task.options.url) as link:
-                for part in _rest(link, task, place):
+                for block in _rest(link, task, place):
                     patience.answered()
-                    place = place.after(part)
-                    yield part
+                    place = place.after(block)
+                    yield block
             return
         except AWAY as error:
             patience.spent(error)
 
 
-def _rest(link: Link, task: Task, place: _Place) -> Iterator[EpochChanges]:
+def _rest(link: Link, task: Task, place: _Place) -> Iterator[Block]:
     """What is left of a task, over one link: the rows of a half-read epoch are not passed on twice."""
-    had = place.rows
-    for part in _asked_for(link, task, place.left):
-        had = had if part.number == place.epoch else 0
-        skipped = min(had, len(part))
-        had -= skipped
-        if skipped < len(part):
-            yield without(part, skipped) if skipped else part
+    had = place.had
+    for block in _asked_for(link, task, place.left):
+        repeated = min(had, block.totals()[0]) if block.numbers[0] == place.epoch else 0
+        had -= repeated
+        if repeated < len(block):
+            yield block.without(repeated) if repeated else block
 
 
-def _asked_for(link: Link, task: Task, span: Span) -> Iterator[EpochChanges]:
+def _asked_for(link: Link, task: Task, span: Span) -> Iterator[Block]:
     pattern = parsed(task.options.pattern)
     try:
         _check_space(link, task)
@@ -124,7 +125,7 @@ def _check_space(link: Link, task: Task) -> None:
         raise Refused("epoch-gone", f"the dataspace is another one now: it is {space}, it was {task.space}")
 
 
-def _spanned(link: Link, pattern: Value, span: Span) -> Iterator[EpochChanges]:
+def _spanned(link: Link, pattern: Value, span: Span) -> Iterator[Block]:
     if span.as_of is not None:
-        return link.changes(pattern, as_of=span.as_of, upto=span.upto)
-    return link.changes(pattern, after=span.after, upto=span.upto)
+        return link.columns(pattern, as_of=span.as_of, upto=span.upto)
+    return link.columns(pattern, after=span.after, upto=span.upto)

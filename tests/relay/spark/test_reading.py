@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dataspace.client.blocking_link import Frontier
-from dataspace.client.changes import EpochChanges
+from dataspace.client.blocks import Block
 from dataspace.errors import Broken, Refused, Unreachable
 from relay.spark import links
 from relay.spark.offsets import DataLoss, Span
@@ -52,32 +52,48 @@ class Wire:
     def frontier(self) -> Frontier:
         return Frontier(max(EPOCHS), Wire.oldest, Wire.space)
 
-    def changes(
+    def columns(
         self, pattern: object, *, upto: int, after: int | None = None, as_of: int | None = None
-    ) -> Iterator[EpochChanges]:
+    ) -> Iterator[Block]:
         if (as_of if after is None else after) < Wire.oldest - 1:  # type: ignore[operator]  # one is given
             raise Refused("epoch-gone", f"the oldest is {Wire.oldest}")
         if as_of is not None:
             state = [value for number in range(1, as_of + 1) for value in EPOCHS[number]]
             Wire.rng.shuffle(state)
             for value in state:
-                yield from self._sent(as_of, [value], [], snapshot=True)
+                yield from self._sent([(as_of, [value], [])], snapshot=True)
+        held: list[tuple[int, list[int], list[int]]] = []
         for number in range((after if as_of is None else as_of) + 1, upto + 1):  # type: ignore[operator]  # as above
             added = EPOCHS[number]
             came, went = (added[:-1], added[-1:]) if len(added) > 1 else (added, [])
             cut = Wire.rng.randrange(len(came) + 1)
-            yield from self._sent(number, came[:cut], [])
-            yield from self._sent(number, came[cut:], went)
+            if cut:  # the epoch is divided
+                yield from self._sent([*held, (number, came[:cut], [])], more=cut < len(added))
+                held = []
+                if cut < len(added):
+                    yield from self._sent([(number, came[cut:], went)], skipped=cut)
+            else:
+                held.append((number, came, went))
+        if held:
+            yield from self._sent(held)
 
     def _sent(
-        self, number: int, added: list[int], removed: list[int], *, snapshot: bool = False
-    ) -> Iterator[EpochChanges]:
+        self,
+        epochs: list[tuple[int, list[int], list[int]]],
+        *,
+        snapshot: bool = False,
+        more: bool = False,
+        skipped: int = 0,
+    ) -> Iterator[Block]:
         if Wire.breaks and Wire.rng.random() < 0.2:
             Wire.breaks -= 1
             raise Broken("cut")
-        part = EpochChanges(number, number, number, ("n",), snapshot=snapshot)
-        part.added, part.removed = [(value,) for value in added], [(value,) for value in removed]
-        yield part
+        numbers = tuple([number for number, _, _ in epochs])
+        added = tuple([len(came) for _, came, _ in epochs])
+        removed = tuple([len(went) for _, _, went in epochs])
+        values = tuple([value for _, came, went in epochs for value in [*came, *went]])
+        none = (0,) * len(epochs)
+        yield Block(snapshot, more, skipped, numbers, numbers, added, none, removed, (values,))
 
 
 @pytest.fixture(autouse=True)

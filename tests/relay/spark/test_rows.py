@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -11,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dataspace.client.changes import EpochChanges
+from dataspace.client.blocks import Block
 from index.values import Record, Value
-from relay.spark.rows import Misfit, batches, in_order, without
+from relay.spark.rows import Misfit, batches, in_order
 from relay.spark.schema import columns, inferred
 from tests.relay.spark.schemas import ddl
 
@@ -21,15 +22,21 @@ Rows = Sequence[tuple[Value, ...]]
 
 
 def part(
-    number: int, added: Rows = (), messages: Rows = (), removed: Rows = (), *, snapshot: bool = False
-) -> EpochChanges:
-    """One part of an epoch that was made ``number`` microseconds after 1970."""
-    made = EpochChanges(number, number, number, (), snapshot=snapshot)
-    made.added, made.messages, made.removed = list(added), list(messages), list(removed)
-    return made
+    number: int,
+    added: Rows = (),
+    messages: Rows = (),
+    removed: Rows = (),
+    *,
+    snapshot: bool = False,
+    skipped: int = 0,
+) -> Block:
+    """One epoch that was made ``number`` microseconds after 1970, or a part of it, as a block."""
+    rows = [*added, *messages, *removed]
+    counts = ((len(added),), (len(messages),), (len(removed),))
+    return Block(snapshot, False, skipped, (number,), (number,), *counts, tuple(zip(*rows, strict=True)))
 
 
-def table(pattern: str, *parts: EpochChanges, rows: int = 100) -> list[tuple[object, ...]]:
+def table(pattern: str, *parts: Block, rows: int = 100) -> list[tuple[object, ...]]:
     """All rows of some parts, as plain tuples without the time."""
     made = batches(parts, columns(pattern, inferred(pattern)), rows)
     dicts = [row for batch in made for row in batch.drop_columns("_epoch_timestamp").to_pylist()]
@@ -62,7 +69,7 @@ def test_a_snapshot_is_the_same_rows_in_the_same_order_however_it_comes(rows: Ro
 
 
 def test_an_epoch_in_several_parts_goes_on_counting_across_batches() -> None:
-    parts = [part(3, added=[(at,)]) for at in range(5)] + [part(3, removed=[(9,)])]
+    parts = [part(3, added=[(at,)], skipped=at) for at in range(5)] + [part(3, removed=[(9,)], skipped=5)]
     made = table("p($n:int)", *parts, rows=2)
     assert [row[-1] for row in made] == [0, 1, 2, 3, 4, 5]
 
@@ -89,7 +96,7 @@ def test_a_pattern_without_captures_still_counts() -> None:
 
 
 def test_no_changes_are_no_batches() -> None:
-    assert table("p($x)") == [] and table("p($x)", part(2)) == []
+    assert table("p($x)") == []
 
 
 def test_null_is_a_value_of_its_own() -> None:
@@ -125,15 +132,26 @@ def test_a_value_that_does_not_fit_is_named_with_its_epoch_and_column(
         list(batches([part(7, added=[(fitting[schema],)]), part(8, removed=[(value,)])], made, 10))
 
 
+def test_a_block_holds_many_epochs() -> None:
+    whole = Block(False, False, 2, (3, 4, 7), (3, 4, 7), (1, 0, 1), (0, 1, 0), (1, 0, 1), (tuple("abcde"),))
+    assert table("p($x:str)", whole) == [
+        ("a", "insert", 3, 2),
+        ("b", "delete", 3, 3),
+        ("c", "message", 4, 0),
+        ("d", "insert", 7, 0),
+        ("e", "delete", 7, 1),
+    ]
+    with pytest.raises(Misfit, match="epoch 4 has str 'c' for column x"):
+        table("p($x:int)", replace(whole, columns=((1, 2, "c", 4, 5),)))
+
+
 ROWS = st.lists(st.tuples(st.integers(0, 9)), max_size=4)
 
 
 @given(ROWS, ROWS, ROWS, st.integers(0, 14))
-def test_the_rest_of_a_part_is_what_was_not_passed_on(
+def test_the_rest_of_a_block_is_what_was_not_passed_on(
     added: Rows, messages: Rows, removed: Rows, passed: int
 ) -> None:
-    whole = part(1, added, messages, removed)
-    rest = without(whole, passed)
-    in_order = [*whole.added, *whole.messages, *whole.removed]
-    assert [*rest.added, *rest.messages, *rest.removed] == in_order[passed:]
-    assert len(rest.removed) <= len(whole.removed) and len(rest.added) <= len(whole.added)
+    if passed < len(added) + len(messages) + len(removed):
+        whole = part(1, added, messages, removed)
+        assert table("p($n:int)", whole.without(passed)) == table("p($n:int)", whole)[passed:]

@@ -1,0 +1,95 @@
+"""Replaying: where a replay of the log begins, and the one in columns.
+
+What the two kinds of replay share, and the simpler of them: a stream of blocks ends at an epoch that it was
+told, so that nothing is handed over to the live feed and nothing conflates.
+
+Always: a replay begins where the log reaches, or is refused with what it holds; blocks are made by a
+thread, and only as many as the stream has room for.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from dataspace.errors import Refused
+from relay.columnar import Blocks, ColumnReplay
+from relay.outbox import OutStream
+from relay.replay import Live
+
+if TYPE_CHECKING:
+    from server.connection import Connection
+    from server.daemon import Daemon
+    from server.observing import Request
+
+LIVE_FACTS: Final = 100_000
+"""Facts that are copied as a base for a replay that begins near the end of the log."""
+
+AHEAD: Final = 2
+"""Blocks of columns that wait for one stream."""
+
+
+def beginning(daemon: Daemon, request: Request) -> int:
+    """The epoch after which a replay begins; ``Refused`` if the log does not reach there."""
+    log = daemon.log
+    newest = max(daemon.commits.durable, daemon.space.epoch)
+    after = request.after if request.as_of is None else request.as_of
+    if after is None:
+        after = daemon.commits.durable
+    if after < log.oldest - 1:
+        raise Refused("epoch-gone", f"epoch {after} is not retained, the oldest is {log.oldest}")
+    if after > newest:
+        raise Refused("epoch-ahead", f"epoch {after} is still to come, the newest is {newest}")
+    # Who is only shown what is on disk never saw a lost epoch: its number is a place between two others.
+    if not request.durable and log.lost(after):
+        raise Refused("epoch-lost", f"epoch {after} was never acknowledged and was lost in a crash")
+    return after
+
+
+def live_base(daemon: Daemon) -> Live | None:
+    """What holds now, for a replay that begins near the end; not copied where there is a lot of it."""
+    space = daemon.space
+    if len(space.index) > LIVE_FACTS:
+        return None
+    return Live(space.epoch, list(space.index.values()), daemon.commits.tail(0))
+
+
+def time_of(daemon: Daemon, number: int) -> int:
+    """When an epoch was made; 0 for the emptiness before the first."""
+    if number >= daemon.log.oldest:
+        for epoch in daemon.log.read(number - 1, number):
+            return epoch.time
+    return 0
+
+
+async def pump_columns(
+    connection: Connection, stream: OutStream, request: Request, slots: trio.Semaphore
+) -> None:
+    """One replay in columns, as fast as it is taken; ``slots`` bound how many hold a part of the log."""
+    daemon, waiting = connection.daemon, Blocks()
+    if request.upto is None or not request.durable:
+        raise Refused("bad-request", "a stream of columns needs upto, and durable=true")
+    start = beginning(daemon, request)
+    stream.observation = waiting
+    while request.upto > daemon.commits.durable:
+        await daemon.commits.wait_beyond(daemon.commits.durable)
+    replay = ColumnReplay(daemon.log, request.pattern, start, live=live_base(daemon))
+    time = 0 if request.as_of is None else await trio.to_thread.run_sync(time_of, daemon, start)
+    blocks = replay.blocks(request.upto)
+    if request.as_of is not None:
+        blocks = chain(replay.state(time), blocks)
+    while True:
+        async with slots:
+            block = await trio.to_thread.run_sync(next, blocks, None)
+        if block is None:
+            break
+        waiting.extend(block)
+        connection.wake(stream)
+        daemon.flush()
+        while len(waiting) >= AHEAD:
+            await stream.wait_taken()
+    stream.complete = True
+    connection.wake(stream)
+    daemon.flush()
