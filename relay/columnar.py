@@ -13,14 +13,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from operator import itemgetter
 from typing import Any, Final
 
 from dataspace.errors import Refused
 from dataspace.wire.codec import packer
 from dataspace.wire.packets import MORE, SNAPSHOT
 from index.patterns import matcher
-from index.skeletons import ATOM_CLASSES, CheckKind, Skeleton, skeleton
+from index.skeletons import ATOM_CLASSES, Check, CheckKind, Path, Skeleton, skeleton
 from index.values import Value
 from relay.cursors import Captures
 from relay.log import Log
@@ -110,75 +109,55 @@ def general_selection(pattern: Value) -> Select:
 
 
 def flat_selection(form: Skeleton) -> Select | None:
-    """What selects from plain rows, or None for a pattern that looks deeper than their fields."""
-    tests = _tests(form)
-    if tests is None:
-        return None
-    places = [1 + path[0] for path in form.captures]  # type: ignore[operator]  # an index, by _tests
-    take = _taking(places)
+    """What selects from plain rows, or None for a pattern that looks deeper than their fields.
 
-    def select(rows: Sequence[Any]) -> list[Captures]:
-        for test in tests:
-            rows = test(rows)
-        return take(rows)
-
-    return select
-
-
-Test = Callable[[Sequence[Any]], Sequence[Any]]
-
-
-def _tests(form: Skeleton) -> list[Test] | None:
-    """One comprehension for each thing that a row must fulfil."""
+    All that a row must fulfil is written as one comprehension, in which positions are numbers and whatever
+    came from the pattern is bound by a name.
+    """
     if len(form.shape) != 1 or form.shape[0][1].__class__ is not str:
         return None
-    paths = [*form.captures, *[path for path, _ in form.constants]]
-    least, exact, later = 0, False, []
-    for check in form.checks:
-        if check.kind is CheckKind.SIZE and not check.path:
-            least, exact = check.argument + 1, True  # type: ignore[operator]  # a number of parts
-            continue
-        if check.kind not in (CheckKind.HAS, CheckKind.CLASS):
-            return None
-        paths.append(check.path)
+    if not all(len(path) == 1 for path in _paths(form)) or not all(map(_testable, form.checks)):
+        return None
+    if not all(value.__class__ is str for _, value in form.constants):
+        return None
+    bound: dict[str, object] = {"label": form.shape[0][1]}
+    tests = ["row[0] == label", _size_test(form)]
+    for at, (path, value) in enumerate(form.constants):
+        bound[f"constant{at}"] = value
+        tests.append(f"{_field(path)} == constant{at}")
+    for at, check in enumerate(form.checks):
         if check.kind is CheckKind.CLASS:
-            later.append(check)
-    if not all(len(path) == 1 for path in paths) or not all(
-        value.__class__ is str for _, value in form.constants
-    ):
-        return None
-    places = [1 + path[0] for path in paths]  # type: ignore[operator]  # an index: one step below a record
-    least = least if exact else max(places, default=0) + 1
-    tests = [_labelled(form.shape[0][1], least, exact=exact)]
-    tests += [_constant(1 + path[0], value) for path, value in form.constants]  # type: ignore[operator]  # as above
-    wanted = [(1 + each.path[0], str(each.argument)) for each in later]  # type: ignore[operator]  # as above
-    if any(name in ("record", "map", "seq") for _, name in wanted):
-        return None
-    return tests + [_classed(place, ATOM_CLASSES[name]) for place, name in wanted]
+            bound[f"class{at}"] = ATOM_CLASSES[str(check.argument)]
+            tests.append(f"{_field(check.path)}.__class__ is class{at}")
+    row = "".join([f"{_field(path)}, " for path in form.captures])
+    text = f"lambda rows: [({row}) for row in rows if {' and '.join(tests)}]"
+    return eval(text, bound)  # type: ignore[no-any-return]  # written here, of numbers and our own names
 
 
-def _labelled(label: Any, least: int, *, exact: bool) -> Test:
-    if exact:
-        return lambda rows: [row for row in rows if row[0] == label and len(row) == least]
-    return lambda rows: [row for row in rows if row[0] == label and len(row) >= least]
+def _paths(form: Skeleton) -> list[Path]:
+    """All positions below the record that a pattern speaks of."""
+    checked = [check.path for check in form.checks if check.kind is not CheckKind.SIZE]
+    return [*form.captures, *[path for path, _ in form.constants], *checked]
 
 
-def _constant(place: int, value: Value) -> Test:
-    return lambda rows: [row for row in rows if row[place] == value]
+def _testable(check: Check) -> bool:
+    """Whether a check can be made on a plain row: no equality of positions, no class of compounds."""
+    if check.kind is CheckKind.SIZE:
+        return not check.path
+    return check.kind is CheckKind.HAS or (
+        check.kind is CheckKind.CLASS and check.argument not in ("record", "seq", "map")
+    )
 
 
-def _classed(place: int, kind: type) -> Test:
-    return lambda rows: [row for row in rows if row[place].__class__ is kind]
+def _size_test(form: Skeleton) -> str:
+    for check in form.checks:
+        if check.kind is CheckKind.SIZE:
+            return f"len(row) == {int(check.argument) + 1}"  # type: ignore[call-overload]  # a number of parts
+    return f"len(row) > {max([int(path[0]) + 1 for path in _paths(form)], default=0)}"  # type: ignore[arg-type]  # an index
 
 
-def _taking(places: Sequence[int]) -> Select:
-    if len(places) > 1:
-        taken = itemgetter(*places)
-        return lambda rows: [*map(taken, rows)]
-    if places:
-        (place,) = places
-        return lambda rows: [(row[place],) for row in rows]
-    return lambda rows: [()] * len(rows)
+def _field(path: Path) -> str:
+    return f"row[{int(path[0]) + 1}]"  # type: ignore[arg-type]  # an index, one step below a record
 
 
 class _Forming:

@@ -79,7 +79,13 @@ class Bag:
 
     def remove_all(self, rows: Sequence[Captures]) -> list[Captures]:
         """``remove`` for many rows in order: those that were the last of their kind."""
-        return [row for at, row in zip(_told_apart(rows), rows, strict=True) if self._removed(at, row)]
+        if self._more:
+            return [row for at, row in zip(_told_apart(rows), rows, strict=True) if self._removed(at, row)]
+        drop = self._rows.pop
+        for at, row in zip(_told_apart(rows), rows, strict=True):
+            if drop(at, None) is None:
+                raise _never_there(row)
+        return [*rows]
 
     def _removed(self, at: Hashable, row: Captures) -> bool:
         if self._more:
@@ -89,7 +95,7 @@ class Bag:
                     self._more[at] = more - 1
                 return False
         if self._rows.pop(at, None) is None:
-            raise InternalError(f"captures {row!r:.200} vanish, but were never there")
+            raise _never_there(row)
         return True
 
     def change(self, added: Iterable[Captures], removed: Iterable[Captures]) -> None:
@@ -103,6 +109,10 @@ class Bag:
         copied._rows = self._rows.copy()
         copied._more = self._more.copy()
         return copied
+
+
+def _never_there(row: Captures) -> InternalError:
+    return InternalError(f"captures {row!r:.200} vanish, but were never there")
 
 
 def _told_apart(rows: Sequence[Captures]) -> Sequence[Hashable]:
