@@ -1,0 +1,80 @@
+"""A line: requests are answered in the order in which they were made.
+
+Several tasks may read one stage at once, and trio runs those that become ready together in any order.
+Each request takes a ticket when it is made; a stage that can do one thing at a time lets a reader in when
+its turn has come, and one that lets several through holds each at the exit until those before have left.
+
+Whoever leaves wakes the next, who runs after it and not beside it: so what follows a read in its own task,
+up to its next wait, is done before the next answer is given.  It is apart from ``trio.Lock`` because a lock
+costs 3 µs for each value, and this, where nobody else waits, two additions.
+
+Always: ``left`` is the ticket whose turn it is; a ticket that is withdrawn holds nobody up.
+"""
+
+from __future__ import annotations
+
+import trio
+
+
+class Line:
+    """Tickets in order.  Hot paths take ``entered`` and ``left`` into their own hands while alone."""
+
+    __slots__ = ("_parked", "_withdrawn", "entered", "left")
+
+    def __init__(self) -> None:
+        self.entered = 0
+        """The next ticket."""
+        self.left = 0
+        """The ticket whose turn it is."""
+        self._parked: dict[int, trio.lowlevel.Task] = {}
+        self._withdrawn: set[int] = set()
+
+    def __len__(self) -> int:
+        """Requests that have not been answered."""
+        return self.entered - self.left - len(self._withdrawn)
+
+    def join(self) -> int:
+        """A ticket."""
+        ticket = self.entered
+        self.entered = ticket + 1
+        return ticket
+
+    async def wait_turn(self, ticket: int) -> None:
+        """Returns when it is this ticket's turn; cancelled, the ticket is withdrawn and must not leave."""
+        if self.left == ticket:
+            return
+
+        def withdraw(_raise_cancel: object) -> trio.lowlevel.Abort:
+            del self._parked[ticket]
+            self._withdrawn.add(ticket)
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        self._parked[ticket] = trio.lowlevel.current_task()
+        await trio.lowlevel.wait_task_rescheduled(withdraw)
+
+    async def wait_exit(self, ticket: int) -> None:
+        """The same for who has an answer in hand already: it cannot be cancelled, lest the answer be lost.
+
+        Those before have been answered by upstream, so this takes no longer than they need to say so.
+        """
+        if self.left != ticket:
+            self._parked[ticket] = trio.lowlevel.current_task()
+            await trio.lowlevel.wait_task_rescheduled(_stay)
+
+    def leave(self, ticket: int) -> None:
+        """A request is answered, or withdrawn before its turn; O(1)."""
+        if ticket != self.left:
+            self._withdrawn.add(ticket)
+            return
+        left = ticket + 1
+        while left in self._withdrawn:
+            self._withdrawn.discard(left)
+            left += 1
+        self.left = left
+        task = self._parked.pop(left, None)
+        if task is not None:
+            trio.lowlevel.reschedule(task)
+
+
+def _stay(_raise_cancel: object) -> trio.lowlevel.Abort:
+    return trio.lowlevel.Abort.FAILED

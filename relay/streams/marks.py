@@ -1,0 +1,89 @@
+"""Marks: how a stream says that there is nothing more, and why.
+
+A mark is raised by a read, never returned, so that every value (``None`` included) can travel.  There are
+two: ``EndOfStream``, the source has come to its end; and ``Aborted``, somebody ended the stream before, on
+purpose (``reason`` is True) or because of an error (``reason`` is that error).  They are trio's exceptions
+for the same two things, so that a stream can stand wherever a receive channel can.
+
+An ``End`` is what a stage remembers of its own end.  It is apart from the marks because the first read
+after an error gets the error itself and only the later ones a mark, and because a mark that is raised
+twice drags its first traceback along.
+
+Always: the first cause of an end wins; a mark is new each time it is raised.  (Promistream, "Types of
+stream ending"; pull-stream, the states of a stream.)
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, TypeAlias
+
+import trio
+
+from dataspace.errors import UsageError
+
+Reason: TypeAlias = Exception | Literal[True]
+"""Why a stream is aborted: True where nothing is wrong, or the error."""
+
+
+class Mark(Exception):
+    """The end of a stream, of either kind; a stage that passes values on passes marks on as well."""
+
+
+class EndOfStream(Mark, trio.EndOfChannel):
+    """The source has come to its end, and all that was buffered on the way has been read."""
+
+
+class Aborted(Mark, trio.ClosedResourceError):
+    """The stream was ended early: ``reason`` is True where that was wanted, or the error it was for."""
+
+    def __init__(self, reason: Reason = True) -> None:
+        super().__init__(reason)
+        self.reason: Final = reason
+        if isinstance(reason, Exception):
+            self.__cause__ = reason
+
+    def __str__(self) -> str:
+        return "the stream was aborted" if self.reason is True else f"the stream failed: {self.reason!r}"
+
+
+def check_reason(reason: Reason) -> None:
+    """Refuses what is neither True nor an exception."""
+    if reason is not True and not isinstance(reason, Exception):
+        raise UsageError(f"the reason of an abort is True or an exception, got {reason!r:.80}")
+
+
+class End:
+    """What a stage remembers of its end: the cause, and an error that no read has met yet.
+
+    >>> end = End(ValueError("no"), owed=True)
+    >>> end.next(), end.next()
+    (ValueError('no'), Aborted(ValueError('no')))
+    """
+
+    __slots__ = ("_owed", "reason", "dropped")
+
+    def __init__(self, reason: Reason | None, *, owed: bool = False, dropped: bool = False) -> None:
+        self.reason: Final = reason
+        """None for an end that the source came to by itself."""
+        self.dropped: Final = dropped
+        """Whether it came from downstream: what is buffered is dropped then, not drained."""
+        self._owed = owed
+
+    @classmethod
+    def met(cls, error: Exception) -> End:
+        """The end that a read of upstream has met."""
+        if isinstance(error, EndOfStream):
+            return cls(None)
+        if isinstance(error, Aborted):
+            return cls(error.reason)
+        return cls(error, owed=True)
+
+    def next(self) -> Exception:
+        """What the next read is to raise: the error itself once, if nobody has met it, else a mark."""
+        if self._owed and isinstance(self.reason, Exception):
+            self._owed = False
+            return self.reason
+        return EndOfStream() if self.reason is None else Aborted(self.reason)
+
+    def __repr__(self) -> str:
+        return f"<End {'of stream' if self.reason is None else repr(self.reason)}>"
