@@ -1,0 +1,518 @@
+"""The engine: a fixed set of rules, and what follows from the facts that it is told of.
+
+Rules come in as data; here they become relations, views and functions, put in the order of their strata.
+A tick takes what changed, counts derivations as it goes, and then lets one stratum after the other settle.
+An engine is thrown away when a rule in it fails: ``program`` then makes another without that rule.
+
+Always: after a tick the derived facts are those that follow from the claimed facts and from nothing else,
+whichever way they came to be; the relations of a stratum change only when all below are settled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from dataspace.rules.compiling import Compiler, RuleFailed
+from dataspace.rules.graphs import BlockingCycle, Edge, Graph, Strata
+from dataspace.rules.grouping import Grouping
+from dataspace.rules.plans import BoundAtom
+from dataspace.rules.relations import Relation, State, settle
+from dataspace.rules.syntax import Rule, Verb
+from dataspace.rules.terms import Row, Terms
+from dataspace.rules.views import View, form_of
+from index.errors import UsageError
+from index.skeletons import Class, class_of
+from index.text import unparse
+from index.values import Record, Value, key
+
+MAX_INSERTED: Final = 2_000_000
+"""Rows that may be inserted in one tick, unless the engine is told otherwise."""
+
+
+@dataclass(slots=True)
+class Derived:
+    """What a tick changed: facts that follow now and did not, messages, facts that did and do not."""
+
+    added: list[Value] = field(default_factory=list)
+    messages: list[Value] = field(default_factory=list)
+    removed: list[Value] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.messages or self.removed)
+
+
+class HeadRelation(Relation):
+    """The rows that rules derive under one label, with one number of fields."""
+
+    __slots__ = ("held", "of", "verb")
+
+    def __init__(self, label: Value, arity: int, verb: Verb) -> None:
+        name = unparse(Record.of(label, ())).removesuffix("()")
+        super().__init__(name if verb is Verb.ASSERT else f"{verb}({name})", arity)
+        self.of = label
+        self.verb = verb
+        self.changed = {}
+        self.held: dict[Row, None] = {}  # of ``next``: what holds in this tick because of the one before
+
+    def fact(self, row: Row) -> Value:
+        """The fact that a row stands for."""
+        return Record.of(self.of, tuple([term.value for term in row]))
+
+    def pending_check(self, row: Row) -> None:
+        """Has the next tick look whether a row still holds."""
+        assert self.changed is not None  # of heads it is kept
+        self.changed.setdefault(row, False)
+
+
+Unit = list[Relation] | Grouping
+"""What settles as a whole: the relations of one cycle, one relation, or the groups of one rule."""
+
+
+class Engine:
+    """Rules, compiled, with their state."""
+
+    def __init__(
+        self,
+        rules: Sequence[Rule],
+        *,
+        max_inserted: int = MAX_INSERTED,
+        apart: frozenset[Hashable] = frozenset(),
+    ) -> None:
+        self.rules = tuple(rules)
+        self.terms = Terms()
+        self.heads: dict[tuple[Hashable, int, Verb], HeadRelation] = {}
+        self.views: dict[Hashable, View] = {}
+        self.groupings: dict[int, Grouping] = {}
+        self.atoms: list[list[BoundAtom]] = []
+        self.graph = Graph()
+        self.strata: Strata
+        self.names: dict[int, str] = {}
+        self._max_inserted = max_inserted
+        self._apart = apart
+        self._stamp = 0
+        self._inserted: dict[str, int] = {}
+        self._left = 0
+        self._units: list[Unit] = []
+        self._routes: dict[Class, list[View]] = {}
+        self._wild: list[View] = []
+        self._aliased: dict[Hashable, list[tuple[int, HeadRelation, View]]] = {}
+        self._schedule: list[tuple[HeadRelation, Row, int]] = []
+        self._facts: list[HeadRelation] = []
+        self._delayed: list[HeadRelation] = []
+        self._sending: list[HeadRelation] = []
+        self._build()
+
+    # -- building -------------------------------------------------------------------------------------
+
+    def _build(self) -> None:
+        for rule in self.rules:
+            self._add_head(rule)
+        for rule in self.rules:
+            self.atoms.append([self._bound(at, rule) for at in range(len(rule.atoms))])
+        for head in self.heads.values():
+            {Verb.ASSERT: self._facts, Verb.NEXT: self._delayed, Verb.SEND: self._sending}[head.verb].append(
+                head
+            )
+        self._draw()
+        cycles = self._order()
+        for view in self.views.values():
+            self._feed(view, cycles)
+        for number, rule in enumerate(self.rules):
+            self._compile(number, rule, cycles)
+        for number, rule in enumerate(self.rules):
+            if not rule.atoms:
+                self._hold(number, rule)
+
+    def _add_head(self, rule: Rule) -> None:
+        at = (key(rule.head.label), len(rule.head.arguments), rule.head.verb)
+        if at not in self.heads:
+            self.heads[at] = HeadRelation(rule.head.label, at[1], rule.head.verb)
+        if rule.head.verb is Verb.NEXT:
+            now = (at[0], at[1], Verb.ASSERT)
+            if now not in self.heads:
+                self.heads[now] = HeadRelation(rule.head.label, at[1], Verb.ASSERT)
+
+    def _head(self, rule: Rule) -> HeadRelation:
+        return self.heads[key(rule.head.label), len(rule.head.arguments), rule.head.verb]
+
+    def _bound(self, at: int, rule: Rule) -> BoundAtom:
+        """An atom with its relation; negated ones count behind all others."""
+        atoms = rule.atoms
+        atom = atoms[at]
+        form = form_of(atom, everything=bool(rule.head.aggregates) and not atom.negated)
+        place = key(form.pattern)
+        view = self.views.get(place)
+        if view is None:
+            view = self.views[place] = View(form)
+        names = tuple([name if not name.startswith(" ") else f"{name} of {at}" for name in form.names])
+        return BoundAtom(at + len(atoms) if atom.negated else at, atom, self._relation(view), names)
+
+    def _relation(self, view: View) -> Relation:
+        """The relation of a view: that of the only head which it shows as it is, or its own."""
+        alias = self._alias(view)
+        return view if alias is None else alias
+
+    def _alias(self, view: View) -> HeadRelation | None:
+        heads = [h for h in self.heads.values() if h.verb is Verb.ASSERT and view.may_match(h.of, h.width)]
+        if len(heads) != 1 or key(heads[0].of) in self._apart:
+            return None
+        whole = view.columns(heads[0].of, heads[0].width) == tuple(range(heads[0].width))
+        return heads[0] if whole else None
+
+    def _draw(self) -> None:
+        """The graph of heads, views and groupings."""
+        self.names = {id(each): each.name for each in [*self.views.values(), *self.heads.values()]}
+        shown = [view.name for view in self.views.values()]
+        for view in self.views.values():
+            name = view.name if shown.count(view.name) == 1 else unparse(view.form.pattern)
+            self.names[id(view)] = f"{name} "  # apart from a head of the same name
+        taken: dict[str, int] = {}
+        for head in self.heads.values():
+            taken[head.name] = taken.get(head.name, 0) + 1
+        for head in self.heads.values():
+            if taken[head.name] > 1:
+                self.names[id(head)] = f"{head.name}/{head.width}"
+        nodes, edges = self.graph.nodes, self.graph.edges
+        for relation in [*self.views.values(), *self.heads.values()]:
+            if not (isinstance(relation, View) and self._alias(relation)):
+                nodes[self.names[id(relation)]] = None
+        for view in self.views.values():
+            if self._alias(view) is None:
+                for head in self._matching(view):
+                    edges.append(Edge(self.names[id(head)], self.names[id(view)]))
+        for number, rule in enumerate(self.rules):
+            self._draw_rule(number, rule)
+
+    def _matching(self, view: View) -> Iterator[HeadRelation]:
+        for head in self.heads.values():
+            if head.verb is Verb.ASSERT and view.may_match(head.of, head.width):
+                yield head
+
+    def _draw_rule(self, number: int, rule: Rule) -> None:
+        head = self.names[id(self._head(rule))]
+        end = head
+        if rule.head.aggregates:
+            end = f"group {number + 1}"
+            self.graph.nodes[end] = None
+            self.graph.edges.append(Edge(end, head))
+        for bound in self.atoms[number]:
+            blocking = bound.atom.negated or bool(rule.head.aggregates)
+            port = "not" if bound.atom.negated else ("aggregate" if rule.head.aggregates else "")
+            self.graph.edges.append(Edge(self.names[id(bound.relation)], end, port, blocking))
+        if rule.head.verb is Verb.NEXT:
+            now = self.heads[key(rule.head.label), len(rule.head.arguments), Verb.ASSERT]
+            self.graph.edges.append(Edge(head, self.names[id(now)], "next", delayed=True))
+
+    def _order(self) -> dict[int, list[Relation]]:
+        """Puts the units in order; for each relation, those of its cycle, or none."""
+        try:
+            self.strata = self.graph.strata("next")
+        except BlockingCycle as error:
+            raise self._refusal(error) from None
+        by_name: dict[str, Relation] = {}
+        for each in [*self.views.values(), *self.heads.values()]:
+            by_name[self.names[id(each)]] = each
+        looped = {edge.source for edge in self.graph.edges if edge.source == edge.target}
+        cycles: dict[int, list[Relation]] = {}
+        for members in self.strata.components:
+            if members[0].startswith("group "):
+                number = int(members[0].removeprefix("group ")) - 1
+                rule = self.rules[number]
+                grouping = Grouping(members[0], rule, self._head(rule), self.terms)
+                self.groupings[number] = grouping
+                self._units.append(grouping)
+                continue
+            relations = [by_name[name] for name in members]
+            self._units.append(relations)
+            if len(relations) > 1 or members[0] in looped:
+                cycles.update({id(each): relations for each in relations})
+        return cycles
+
+    def _refusal(self, error: BlockingCycle) -> BlockingCycle:
+        """The cycle in the words of the rules: by what they derive."""
+        heads = {self.names[id(head)] for head in self.heads.values()}
+        way = [name for name in error.cycle if name in heads]
+        text = f"{' -> '.join(way)} -!-> {way[0]}: break it with next"
+        return BlockingCycle(way, text)
+
+    def _feed(self, view: View, cycles: dict[int, list[Relation]]) -> None:
+        """Leads claimed and derived facts into a view."""
+        alias = self._alias(view)
+        if alias is not None:
+            self._aliased.setdefault(view.root, []).append((alias.width, alias, view))
+            return
+        if view.root is None:
+            self._wild.append(view)
+        else:
+            self._routes.setdefault(view.root, []).append(view)
+        for head in self._matching(view):
+            within = id(head) in cycles and view in cycles[id(head)]
+            _lead(head, view, self.terms, within=within)
+
+    def _compile(self, number: int, rule: Rule, cycles: dict[int, list[Relation]]) -> None:
+        head = self._head(rule)
+        grouping = self.groupings.get(number)
+        cycle = [] if grouping is not None else cycles.get(id(head), [])
+        change = None if grouping is None else grouping.change
+        Compiler(number, rule, self.atoms[number], head, cycle, self.terms, change).install()
+
+    def _hold(self, number: int, rule: Rule) -> None:
+        """What follows from nothing holds from the start, if its comparisons do."""
+        grouping = self.groupings.get(number)
+        change = None if grouping is None else grouping.change
+        Compiler(number, rule, [], self._head(rule), [], self.terms, change).function(None, +1)((), [])
+
+    # -- ticks ----------------------------------------------------------------------------------------
+
+    def tick(
+        self, added: Iterable[Value] = (), removed: Iterable[Value] = (), messages: Sequence[Value] = ()
+    ) -> Derived:
+        """Takes the claimed facts that appeared and vanished, and messages; what follows from that.
+
+        Raises ``RuleFailed``, after which this engine is good for nothing but ``derived_before``.
+        O(derivations touched).
+        """
+        self._inserted = {}
+        self._left = self._max_inserted
+        derived = Derived()
+        schedule, self._schedule = self._schedule, []
+        for head, row, by in schedule:
+            head.support(row, by)
+        for value in added:
+            self._claim(value, +1)
+        for value in removed:
+            self._claim(value, -1)
+        for value in messages:
+            self._claim(value, +1)
+        self._settle()
+        self._delay()
+        self._send(derived)
+        if messages:
+            for value in messages:
+                self._claim(value, -1)
+            self._settle()
+        self._conclude(derived)
+        return derived
+
+    def load(self, facts: Iterable[Value], before: Engine) -> Derived:
+        """The first tick: all claimed facts at once, going on where another engine was.
+
+        What holds because of that one's last tick still does; what it has sent is not sent again.
+        """
+        for old, row in before.held():
+            head = self.heads.get((key(old.of), old.width, Verb.NEXT))
+            if head is not None:
+                mine = self.terms.row(tuple([term.value for term in row]))
+                head.held[mine] = None
+                head.pending_check(mine)
+                self.heads[key(old.of), old.width, Verb.ASSERT].support(mine, +1)
+        sent = {key(fact) for fact in before.sent()}
+        derived = self.tick(facts)
+        derived.messages = [value for value in derived.messages if key(value) not in sent]
+        return derived
+
+    def _claim(self, value: Value, by: int) -> None:
+        """Routes a claimed fact to the relations that it is a row of."""
+        root = class_of(value)
+        if root in self._aliased:
+            self._claim_aliased(value, root, by)
+        for view in self._routes.get(root, ()):
+            captures = view.read(value)
+            if captures is not None:
+                view.support(self.terms.row(captures), by)
+        for view in self._wild:
+            captures = view.read(value)
+            if captures is not None:
+                view.support(self.terms.row(captures), by)
+
+    def _claim_aliased(self, value: Value, root: Class, by: int) -> None:
+        assert isinstance(value, Record)  # by its class
+        done: set[int] = set()
+        for width, head, _ in self._aliased[root]:
+            if id(head) in done:
+                continue
+            done.add(id(head))
+            if len(value.fields) == width:
+                head.claim(self.terms.row(value.fields), by)
+            elif len(value.fields) > width:
+                raise Unalias(key(head.of))
+
+    def _settle(self) -> None:
+        for unit in self._units:
+            if unit.__class__ is Grouping:
+                if unit.pending:
+                    unit.settle()
+                continue
+            for relation in unit:  # type: ignore[union-attr]  # a list of relations
+                if relation.pending:
+                    self._stamp = settle(unit, self._stamp, self._spend)  # type: ignore[arg-type]  # as above
+                    break
+
+    def _spend(self, relation: Relation, count: int) -> None:
+        self._left -= count
+        if count:
+            self._inserted[relation.name] = self._inserted.get(relation.name, 0) + count
+        if self._left < 0:
+            raise self._ran_away()
+
+    def _ran_away(self) -> RuleFailed:
+        """Names the rule of the relation that grew most, and the last rows of it."""
+        name = max(self._inserted, key=self._inserted.__getitem__)
+        for number in sorted(range(len(self.rules)), key=lambda at: -self._recursion(at)):
+            head = self._head(self.rules[number])
+            if head.name == name:
+                rows = list(head.states)[-3:]
+                last = ", ".join([unparse(head.fact(row))[:60] for row in rows])
+                reason = f"more than {self._max_inserted} new facts in one tick, the last ones {last}"
+                return RuleFailed(number, {}, reason)
+        return RuleFailed(0, {}, f"more than {self._max_inserted} new facts in one tick")
+
+    def _recursion(self, number: int) -> int:
+        """How many atoms of a rule are in the cycle of its head: the more, the likelier it runs away."""
+        component = next(
+            m for m in self.strata.components if self.names[id(self._head(self.rules[number]))] in m
+        )
+        return sum(self.names[id(atom.relation)] in component for atom in self.atoms[number])
+
+    def _delay(self) -> None:
+        """Compares what ``next`` says now with what holds because of the tick before."""
+        for head in self._delayed:
+            if not head.changed:
+                continue
+            now = self.heads[key(head.of), head.width, Verb.ASSERT]
+            for row in head.changed:
+                if head.has(row) != (row in head.held):
+                    self._schedule.append((now, row, +1 if row not in head.held else -1))
+            head.changed.clear()
+            for each, row, by in self._schedule:
+                if each is now:
+                    head.held.update({row: None}) if by > 0 else head.held.pop(row, None)
+
+    def _send(self, derived: Derived) -> None:
+        for head in self._sending:
+            assert head.changed is not None  # of heads it is kept
+            derived.messages.extend(
+                [head.fact(row) for row, before in head.changed.items() if not before and head.has(row)]
+            )
+
+    def _conclude(self, derived: Derived) -> None:
+        for head in self._facts:
+            if head.changed:
+                changed, head.changed = head.changed, {}
+                for row, before in changed.items():
+                    now = head.derived(row)
+                    if now and not before:
+                        derived.added.append(head.fact(row))
+                    elif before and not now:
+                        derived.removed.append(head.fact(row))
+        for head in self._sending:
+            head.changed = {}
+
+    @property
+    def pending(self) -> bool:
+        """Whether ``next`` has something to say in a tick that nothing else causes."""
+        return bool(self._schedule) or any(
+            head.has(row) != (row in head.held) for head in self._delayed for row in head.changed or ()
+        )
+
+    # -- looking --------------------------------------------------------------------------------------
+
+    def derived(self) -> Iterator[Value]:
+        """The facts that follow and that nobody claims; O(those)."""
+        for head in self._facts:
+            for row in head.states:
+                if head.derived(row):
+                    yield head.fact(row)
+
+    def derived_before(self) -> Iterator[Value]:
+        """The same as it was when the last tick began, even if that tick has failed."""
+        for head in self._facts:
+            changed = head.changed or {}
+            for row in head.states:
+                if row not in changed and head.derived(row):
+                    yield head.fact(row)
+            for row, before in changed.items():
+                if before:
+                    yield head.fact(row)
+
+    def held(self) -> Iterator[tuple[HeadRelation, Row]]:
+        """What holds because of the tick before."""
+        for head in self._delayed:
+            for row in head.held:
+                yield head, row
+
+    def sent(self) -> Iterator[Value]:
+        """What has been sent for as long as its body holds."""
+        for head in self._sending:
+            for row in head.states:
+                if head.has(row):
+                    yield head.fact(row)
+
+    def asking(self) -> list[HeadRelation]:
+        """The heads of ``next`` that ask for a tick."""
+        due = {id(head) for head, _, _ in self._schedule}
+        return [
+            head
+            for head in self._delayed
+            if id(self.heads[key(head.of), head.width, Verb.ASSERT]) in due
+            or any(head.has(row) != (row in head.held) for row in head.changed or ())
+        ]
+
+    def relations(self) -> list[Relation]:
+        """All relations, each once."""
+        used = [atom.relation for atoms in self.atoms for atom in atoms]
+        return list({id(each): each for each in [*self.heads.values(), *used]}.values())
+
+    def size(self) -> int:
+        """Entries in all tables, the terms left out; nought when there are no facts, and rules need none."""
+        rows = sum(len(each.states) + len(each.base) + len(each.pending) for each in self.relations())
+        indexed = sum(
+            len(bucket) for each in self.relations() for ix in each.indexes.values() for bucket in ix.values()
+        )
+        return rows + indexed + sum(len(each) + len(each.pending) for each in self.groupings.values())
+
+
+class Unalias(Exception):
+    """A claimed fact has more fields than the head it was taken for: the two have to be kept apart."""
+
+    def __init__(self, label: Hashable) -> None:
+        super().__init__(label)
+        self.label = label
+
+
+def _lead(head: HeadRelation, view: View, terms: Terms, *, within: bool) -> None:
+    """Lets the rows of a head support those of a view; ``within`` one cycle, stamps are compared."""
+    project = view.projection(head.of, head.width, terms)
+    states, touch = view.states, view.pending.append
+
+    def insert(row: Row, state: State) -> None:
+        made = project(row)
+        if made is None:
+            return
+        known = states.get(made)
+        if known is None:
+            states[made] = [1, 0, 0]
+            touch(made)
+        else:
+            known[0] += 1
+            if not within:
+                known[1] += 1
+
+    def delete(row: Row, state: State) -> None:
+        made = project(row)
+        if made is None:
+            return
+        known = states[made]
+        known[0] -= 1
+        if known[2] > state[2] if within else known[2]:
+            known[1] -= 1
+            if not known[1]:
+                touch(made)
+
+    head.on_insert.append(insert)
+    head.on_delete.append(delete)
+
+
+__all__ = ["Engine", "Derived", "HeadRelation", "Unalias", "UsageError"]

@@ -1,0 +1,77 @@
+"""Grouping: the rules whose heads have aggregates.
+
+The solutions of the body are sorted into groups by the other fields of the head; each group keeps an
+accumulator for each aggregate.  What a group says is told when its stratum runs, once, whatever has
+happened to it in between.
+
+Always: a group that has solutions supports exactly one row of the head; one that has none is not kept.
+"""
+
+from __future__ import annotations
+
+from dataspace.rules.aggregates import Accumulator, accumulator
+from dataspace.rules.relations import Relation
+from dataspace.rules.syntax import Aggregate, Rule
+from dataspace.rules.terms import Row, Terms
+
+
+class _Group:
+    __slots__ = ("accumulators", "count", "said")
+
+    def __init__(self, accumulators: list[Accumulator]) -> None:
+        self.accumulators = accumulators
+        self.count = 0
+        self.said: Row | None = None
+
+
+class Grouping:
+    """The groups of one rule."""
+
+    __slots__ = ("_groups", "_head", "_is_aggregate", "_kinds", "_terms", "name", "pending")
+
+    def __init__(self, name: str, rule: Rule, head: Relation, terms: Terms) -> None:
+        self.name = name
+        self.pending: dict[Row, None] = {}
+        self._head = head
+        self._terms = terms
+        self._kinds = [accumulator(each.name, each.n) for each in rule.head.aggregates]
+        self._is_aggregate = [isinstance(each, Aggregate) for each in rule.head.arguments]
+        self._groups: dict[Row, _Group] = {}
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def change(self, at: Row, taken: Row, by: int) -> None:
+        """A solution more, or less, in the group of these fields.  O(log group)."""
+        group = self._groups.get(at)
+        if group is None:
+            group = self._groups[at] = _Group([make() for make in self._kinds])
+        group.count += by
+        for each, term in zip(group.accumulators, taken, strict=True):
+            each.change(term, by)
+        self.pending[at] = None
+
+    def settle(self) -> None:
+        """Tells the head what has changed."""
+        pending, self.pending = self.pending, {}
+        for at in pending:
+            group = self._groups[at]
+            says = self._row(at, group) if group.count else None
+            if says != group.said:
+                if says is not None:
+                    self._head.support(says, +1)
+                if group.said is not None:
+                    self._head.support(group.said, -1)
+                group.said = says
+            if says is None:
+                del self._groups[at]
+
+    def _row(self, at: Row, group: _Group) -> Row:
+        fields, values = iter(at), iter([each.value() for each in group.accumulators])
+        return tuple(
+            [self._terms.of(next(values)) if is_one else next(fields) for is_one in self._is_aggregate]
+        )
+
+    def group(self, row: Row) -> Row:
+        """The fields by which a row of the head was grouped."""
+        return tuple([term for term, is_one in zip(row, self._is_aggregate, strict=True) if not is_one])

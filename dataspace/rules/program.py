@@ -1,0 +1,252 @@
+"""The program: rules that come and go, over facts that come and go.
+
+An engine has a fixed set of rules.  The program makes one for the rules that there are, and another when
+a rule is added, removed or fails; what observers are told is the difference, so that a rule added late says
+what it would have said from the start, and one that fails takes along what it derived and nothing else.
+
+Always: a tick succeeds, whatever rules do in it: one that raises, or runs away, is suspended and named, and
+the tick is run again without it; ``facts`` is asked only after it knows of all that the tick is told of.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from dataspace.rules.compiling import RuleFailed
+from dataspace.rules.engine import MAX_INSERTED, Derived, Engine, Unalias
+from dataspace.rules.reading import read_rules
+from dataspace.rules.syntax import Rule
+from index.errors import UsageError
+from index.values import Map, Value, key
+
+logger = logging.getLogger("dataspace")
+
+MAX_SELF_TICKS: Final = 10_000
+"""Ticks in a row that ``next`` causes by itself, unless the program is told otherwise."""
+
+RECOMPUTE_FROM: Final = 1000
+RECOMPUTE_SHARE: Final = 0.25
+"""From how many retractions in one tick, and from which share of all facts, it is quicker to begin anew."""
+
+
+@dataclass(slots=True)
+class Entry:
+    """One text of rules: ``trouble`` says why it is not carried out, and ``row`` where it went wrong."""
+
+    name: str
+    text: str
+    rules: tuple[Rule, ...] = ()
+    trouble: str = ""
+    row: Map = field(default_factory=Map)
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramStatistics:
+    """Counts: texts, rules in them that are carried out, texts in trouble, engines made so far."""
+
+    texts: int
+    rules: int
+    troubled: int
+    engines: int
+    ticks: int
+
+
+class Program:
+    """Named texts of rules and what follows from them.
+
+    ``facts`` gives all claimed facts, for when an engine begins anew; without it the program keeps them.
+    """
+
+    def __init__(
+        self,
+        facts: Callable[[], Iterable[Value]] | None = None,
+        *,
+        max_inserted: int = MAX_INSERTED,
+        max_self_ticks: int = MAX_SELF_TICKS,
+    ) -> None:
+        self.entries: dict[Hashable, Entry] = {}
+        self.engine = Engine(())
+        self._own: dict[Hashable, Value] | None = {} if facts is None else None
+        self._facts = facts or self._kept
+        self._max_inserted = max_inserted
+        self._max_self_ticks = max_self_ticks
+        self._self_ticks = 0
+        self._apart: frozenset[Hashable] = frozenset()
+        self._claimed = 0
+        self._engines = 0
+        self._ticks = 0
+        self._owners: list[Entry] = []
+
+    # -- rules ----------------------------------------------------------------------------------------
+
+    def add(self, name: str, text: str) -> Derived:
+        """Adds a text of rules, and says what follows; what is wrong with it is in its entry."""
+        return self.change([(name, text)], [])
+
+    def remove(self, name: str, text: str) -> Derived:
+        """Removes a text of rules, and says what no longer follows."""
+        return self.change([], [(name, text)])
+
+    def change(self, added: Iterable[tuple[str, str]], removed: Iterable[tuple[str, str]]) -> Derived:
+        """Adds and removes texts in one tick; begins anew, O(facts + derivations)."""
+        if not self.declare(added, removed):
+            return Derived()
+        return self._begin_anew(())
+
+    def declare(self, added: Iterable[tuple[str, str]], removed: Iterable[tuple[str, str]]) -> bool:
+        """The same without a tick: whether the rules that are carried out are others now."""
+        changed = False
+        for name, text in removed:
+            entry = self.entries.pop((name, text), None)
+            changed |= entry is not None and not entry.trouble
+        for name, text in added:
+            if (name, text) not in self.entries:
+                changed |= self._declare(name, text)
+        return changed
+
+    def _declare(self, name: str, text: str) -> bool:
+        entry = self.entries[name, text] = Entry(name, text)
+        try:
+            entry.rules = read_rules(text)
+            Engine(self._rules(), apart=self._apart)  # which refuses cycles that cannot be put in order
+        except UsageError as error:
+            entry.trouble = str(error)
+            return False
+        return True
+
+    def _rules(self) -> list[Rule]:
+        return [rule for entry in self._sound() for rule in entry.rules]
+
+    def _sound(self) -> list[Entry]:
+        return [entry for entry in self.entries.values() if not entry.trouble]
+
+    # -- ticks ----------------------------------------------------------------------------------------
+
+    def tick(
+        self, added: Sequence[Value] = (), removed: Sequence[Value] = (), messages: Sequence[Value] = ()
+    ) -> Derived:
+        """What follows from claimed facts that appeared and vanished, and from messages.
+
+        O(derivations touched); never raises because of a rule.
+        """
+        self._note(added, removed)
+        self._self_ticks = 0
+        if len(removed) > max(RECOMPUTE_FROM, RECOMPUTE_SHARE * self._claimed):
+            return self._begin_anew(messages)
+        return self._run(added, removed, messages)
+
+    def tick_again(self) -> Derived:
+        """The tick that ``next`` has asked for; too many in a row suspend the rules that ask for it."""
+        self._self_ticks += 1
+        if self._self_ticks > self._max_self_ticks:
+            self._self_ticks = 0
+            self._stop_asking()
+            return self._begin_anew(())
+        return self._run((), (), ())
+
+    def declare_and_tick(
+        self,
+        rules: tuple[Iterable[tuple[str, str]], Iterable[tuple[str, str]]],
+        added: Sequence[Value],
+        removed: Sequence[Value],
+        messages: Sequence[Value],
+    ) -> Derived:
+        """A tick in which rules change as well: all of it counts from now on."""
+        if not self.declare(*rules):
+            return self.tick(added, removed, messages)
+        self._note(added, removed)
+        return self._begin_anew(messages)
+
+    @property
+    def pending(self) -> bool:
+        """Whether ``next`` asks for a tick."""
+        return self.engine.pending
+
+    def _run(self, added: Sequence[Value], removed: Sequence[Value], messages: Sequence[Value]) -> Derived:
+        self._ticks += 1
+        try:
+            return self.engine.tick(added, removed, messages)
+        except RuleFailed as failure:
+            self._suspend(failure)
+        except Unalias as conflict:
+            self._apart |= {conflict.label}
+        except (
+            Exception
+        ):  # a fence around a tick: a defect in the engine must not end the turn of somebody else
+            logger.exception("the rules failed and are computed anew: this is a defect, please report it")
+        return self._begin_anew(messages)
+
+    def _suspend(self, failure: RuleFailed) -> None:
+        entry = self._owners[failure.rule]
+        rule = self.engine.rules[failure.rule]
+        entry.trouble = f"{failure.reason} (in {rule})"
+        entry.row = Map.of([(name, value) for name, value in failure.row.items()])
+
+    def _stop_asking(self) -> None:
+        asking = {head.of for head in self.engine.asking()}
+        for entry in self._sound():
+            for rule in entry.rules:
+                if rule.head.verb == "next" and rule.head.label in asking:
+                    entry.trouble = (
+                        f"{self._max_self_ticks} ticks in a row were caused by next alone (in {rule})"
+                    )
+
+    def _begin_anew(self, messages: Sequence[Value]) -> Derived:
+        """Another engine for the rules that are sound, and the difference that it makes."""
+        before = {key(value): value for value in self.engine.derived_before()}
+        old, facts = self.engine, list(self._facts())
+        while True:
+            self._owners = [entry for entry in self._sound() for _ in entry.rules]
+            engine = Engine(self._rules(), max_inserted=self._max_inserted, apart=self._apart)
+            self._engines += 1
+            self.engine = engine
+            try:
+                said = engine.load(facts, old)
+                if messages:
+                    said.messages += engine.tick((), (), messages).messages
+                break
+            except RuleFailed as failure:
+                self._suspend(failure)
+            except Unalias as conflict:
+                self._apart |= {conflict.label}
+        self._claimed = len(facts)
+        after = {key(value): value for value in engine.derived()}
+        return Derived(
+            [value for at, value in after.items() if at not in before],
+            said.messages,
+            [value for at, value in before.items() if at not in after],
+        )
+
+    # -- facts ----------------------------------------------------------------------------------------
+
+    def _note(self, added: Sequence[Value], removed: Sequence[Value]) -> None:
+        self._claimed += len(added) - len(removed)
+        if self._own is not None:
+            for value in added:
+                self._own[key(value)] = value
+            for value in removed:
+                del self._own[key(value)]
+
+    def _kept(self) -> Iterable[Value]:
+        assert self._own is not None  # it is kept when nobody else does
+        return self._own.values()
+
+    # -- looking --------------------------------------------------------------------------------------
+
+    def derived(self) -> list[Value]:
+        """All that follows and that nobody claims; O(those)."""
+        return list(self.engine.derived())
+
+    def statistics(self) -> ProgramStatistics:
+        """Counts, in O(rules)."""
+        sound = self._sound()
+        return ProgramStatistics(
+            texts=len(self.entries),
+            rules=sum(len(entry.rules) for entry in sound),
+            troubled=len(self.entries) - len(sound),
+            engines=self._engines,
+            ticks=self._ticks,
+        )

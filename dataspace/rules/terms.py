@@ -1,0 +1,77 @@
+"""Terms: for each value that rules speak of there is exactly one object while anybody holds it.
+
+Rules join, compare and count rows of values all the time.  Values are told apart strictly by type, and
+tables of what strangers send must not be flooded; both would cost a key for each look-up.  So a value gets
+its term once, when it comes in, and from then on equality is identity and a hash is an address.
+
+Always: two terms of one table are the same object exactly if their values are the same value; a term that
+nobody holds is forgotten by itself.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Hashable
+from typing import TypeAlias
+
+from index.values import Value, key
+
+
+class Term:
+    """The one stand-in of a value."""
+
+    __slots__ = ("__weakref__", "value")
+
+    def __init__(self, value: Value) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return f"<{self.value!r}>"
+
+
+Row: TypeAlias = tuple[Term, ...]
+
+
+class _Reference(weakref.ref[Term]):
+    __slots__ = ("at",)
+
+    at: Hashable
+
+
+class Terms:
+    """The table of terms."""
+
+    def __init__(self) -> None:
+        self._references: dict[Hashable, _Reference] = {}
+
+    def __len__(self) -> int:
+        return len(self._references)
+
+    def of(self, value: Value) -> Term:
+        """The term of a value; O(1) for small values, else O(size)."""
+        at = key(value)
+        known = self._references.get(at)
+        if known is not None:
+            term = known()
+            if term is not None:
+                return term
+        term = Term(value)
+        reference = self._references[at] = _Reference(term, self._forget)
+        reference.at = at
+        return term
+
+    def row(self, values: tuple[Value, ...]) -> Row:
+        """The terms of several values."""
+        of = self.of
+        return tuple([of(value) for value in values])
+
+    def _forget(self, reference: weakref.ref[Term]) -> None:
+        assert isinstance(reference, _Reference)  # it was made above
+        if self._references.get(reference.at) is reference:
+            del self._references[reference.at]
+
+    def values(self) -> list[Value]:
+        """The values that have terms now."""
+        return [
+            term.value for reference in list(self._references.values()) if (term := reference()) is not None
+        ]

@@ -1,0 +1,164 @@
+"""Views: the rows that an atom of a rule stands for, and how facts come to be in them.
+
+Two atoms that ask for the same positions share a view, whatever their variables are called.  A fact that
+somebody claims goes to the views of its class; a fact that a rule derives is a row of fields already, and
+most often the view has the same columns: then relation and view are one.
+
+Always: the columns of a view are the variables of its atom, outer before inner; a row is in it exactly if
+some fact matches with these captures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from dataspace.rules.relations import Relation
+from dataspace.rules.syntax import Atom
+from dataspace.rules.terms import Row, Terms
+from index.patterns import matcher, skeleton
+from index.projections import RowReader
+from index.skeletons import CheckKind, Class, Skeleton, label_class
+from index.text import unparse
+from index.values import Map, Record, Value, key
+
+Projection: TypeAlias = Callable[[Row], Row | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The pattern of an atom with its variables numbered, and the names that they had."""
+
+    pattern: Value
+    names: tuple[str, ...]
+
+
+def form_of(atom: Atom, *, everything: bool) -> Form:
+    """The form of an atom; with ``everything``, what it discards counts as a variable without a name."""
+    numbering = _Numbering(everything=everything)
+    return Form(numbering.pattern(atom.pattern), tuple(numbering.names))
+
+
+class _Numbering:
+    """One walk over a pattern, as ``index.skeletons`` walks it."""
+
+    def __init__(self, *, everything: bool) -> None:
+        self.names: dict[str, str] = {}
+        self._everything = everything
+
+    def pattern(self, part: Value, *, is_exact: bool = False) -> Value:
+        match part:
+            case Record(label="lit") if not is_exact:
+                return part
+            case Record(label="exact", fields=(inner,)) if not is_exact:
+                return Record.of("exact", (self.pattern(inner, is_exact=True),))
+            case Record(label="_", fields=fields) if not is_exact:
+                if not self._everything:
+                    return part
+                return Record.of("$", (self._number(None), fields[0] if fields else None, Record("_")))
+            case Record(label="$", fields=(name, of_class, sub)) if not is_exact:
+                return self._capture(name, of_class, sub)
+            case Record(label=label, fields=fields):
+                return Record.of(label, tuple([self.pattern(each) for each in fields]))
+            case tuple():
+                return tuple([self.pattern(each) for each in part])
+            case Map():
+                return Map.of([(at, self.pattern(each)) for at, each in part.pairs()])
+            case _:
+                return part
+
+    def _capture(self, name: Value, of_class: Value, sub: Value) -> Value:
+        if name is None and not self._everything:
+            if of_class is None:
+                return self.pattern(sub)
+            if sub == Record("_"):
+                return Record("_", of_class)
+        number = self._number(name) if isinstance(name, str) or self._everything else None
+        inner = sub if sub == Record("_") else self.pattern(sub)
+        return Record.of("$", (number, of_class, inner))
+
+    def _number(self, name: Value) -> str:
+        at = name if isinstance(name, str) else f" {len(self.names)}"  # which no variable is called
+        return self.names.setdefault(at, f"v{len(self.names)}")
+
+
+class View(Relation):
+    """The relation of a form, and how values are read into it."""
+
+    __slots__ = ("form", "read", "skeleton")
+
+    def __init__(self, form: Form) -> None:
+        self.form = form
+        self.skeleton: Skeleton = skeleton(form.pattern)
+        self.read: RowReader = matcher(form.pattern)
+        named = [name for name in self.skeleton.names if name is not None]
+        super().__init__(_shown(form.pattern), len(named))
+
+    @property
+    def root(self) -> Class | None:
+        """The class that a fact must have to match, or None if several may."""
+        shape = self.skeleton.shape
+        return shape[0][1] if shape and shape[0][0] == () else None
+
+    def may_match(self, label: Value, arity: int) -> bool:
+        """Whether a record of this label and arity could match: whatever its fields are."""
+        form = self.skeleton
+        if self.root not in (None, label_class(label)):
+            return False
+        for path, constant in form.constants:
+            if path == () and not (isinstance(constant, Record) and _like(constant, label, arity)):
+                return False
+        for check in form.checks:
+            if check.path == () and check.kind is CheckKind.SIZE and check.argument != arity:
+                return False
+            if check.path == () and check.kind is CheckKind.CLASS and check.argument != "record":
+                return False
+        paths = [path for path, _ in form.constants] + [c.path for c in form.checks] + list(form.captures)
+        paths += [path for path, _ in form.shape]
+        return all(not path or (isinstance(path[0], int) and path[0] < arity) for path in paths)
+
+    def columns(self, label: Value, arity: int) -> tuple[int, ...] | None:
+        """The fields of such a record that make a row, where nothing else has to be looked at."""
+        form = self.skeleton
+        if self.root != label_class(label) or len(form.shape) != 1 or form.constants:
+            return None
+        if any(len(path) != 1 for path in form.captures):
+            return None
+        if any(check.kind not in (CheckKind.HAS, CheckKind.SIZE) for check in form.checks):
+            return None
+        return tuple([path[0] for path in form.captures if isinstance(path[0], int)])
+
+    def projection(self, label: Value, arity: int, terms: Terms) -> Projection:
+        """What makes a row of this view of the fields of such a record, or None."""
+        columns = self.columns(label, arity)
+        if columns is not None:
+            chosen = columns
+            return lambda row: tuple([row[at] for at in chosen])
+        read = self.read
+
+        def project(row: Row) -> Row | None:
+            captures = read(Record.of(label, tuple([term.value for term in row])))
+            return None if captures is None else terms.row(captures)
+
+        return project
+
+
+def _like(constant: Record, label: Value, arity: int) -> bool:
+    return key(constant.label) == key(label) and len(constant.fields) == arity
+
+
+def _shown(pattern: Value) -> str:
+    return unparse(_unnumbered(pattern))
+
+
+def _unnumbered(pattern: Value) -> Value:
+    match pattern:
+        case Record(label="$", fields=(_, of_class, sub)):
+            return Record("$", None, of_class, _unnumbered(sub))
+        case Record(label=label, fields=fields):
+            return Record.of(label, tuple([_unnumbered(each) for each in fields]))
+        case tuple():
+            return tuple([_unnumbered(each) for each in pattern])
+        case _:
+            return pattern
