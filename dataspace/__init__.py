@@ -17,8 +17,9 @@ from dataspace.siblings import check as _check
 if TYPE_CHECKING:
     from dataspace.client.blocking import BlockingObservation, BlockingSpace, connect_blocking
     from dataspace.client.changes import Change, EpochChanges
+    from dataspace.client.connecting import connect
     from dataspace.client.observations import Observation
-    from dataspace.client.space import RemoteSpace, connect
+    from dataspace.client.space import RemoteSpace
     from dataspace.client.turns import Claim, Draft, Ticket
     from dataspace.errors import (
         Broken,
@@ -40,7 +41,8 @@ _HOMES = {
     "dataspace.client.blocking": ("BlockingObservation", "BlockingSpace", "connect_blocking"),
     "dataspace.client.changes": ("Change", "EpochChanges"),
     "dataspace.client.observations": ("Observation",),
-    "dataspace.client.space": ("RemoteSpace", "connect"),
+    "dataspace.client.connecting": ("connect",),
+    "dataspace.client.space": ("RemoteSpace",),
     "dataspace.client.turns": ("Claim", "Draft", "Ticket"),
     "dataspace.errors": (
         "Broken",

@@ -75,6 +75,16 @@ def _serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         action="store_true",
         help="go on with a log that lost its end, saying what is missing",
     )
+    serve.add_argument(
+        "--heartbeat",
+        metavar="TIME",
+        help="the longest silence of a connection before a ping; it is given up after two (default 15s)",
+    )
+    serve.add_argument(
+        "--grace",
+        metavar="TIME",
+        help="the longest that a session may outlive a lost connection (default 5m); 0s allows none",
+    )
     serve.add_argument("--verbose", action="store_true", help="log every session")
 
 
@@ -89,6 +99,12 @@ def _assert(
     )
     held.add_argument("fact", nargs="+", metavar="FACT", help="a fact, such as 'present(\"Alice\")'")
     held.add_argument("--for", dest="hold", metavar="TIME", help="how long, such as 10s, 500ms, 2m")
+    held.add_argument(
+        "--grace", metavar="TIME", help="let the facts outlive a lost connection for so long, such as 10s"
+    )
+    held.add_argument(
+        "--lease", metavar="TIME", help="let them outlive this command and the daemon, too, if it is killed"
+    )
     held.add_argument(
         "--durable", metavar="NAME", help="let the facts stay, owned by this name, and return at once"
     )
@@ -182,6 +198,10 @@ def _mistake(args: argparse.Namespace) -> str:
         given = [name for name, value in ways.items() if value]
         if len(given) > 1:
             return f"{given[0]} not with {given[1]}: facts are held in one of these ways"
+        owners = {"--durable": args.durable, "--lease": args.lease, "--grace": args.grace}
+        given = [name for name, value in owners.items() if value]
+        if len(given) > 1:
+            return f"{given[0]} not with {given[1]}: facts have one kind of owner"
     return ""
 
 

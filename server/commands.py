@@ -28,8 +28,11 @@ from index.values import Map, Value
 from server.printing import duration, json_line, print_epoch, size_text, time_text
 
 
-def _connect(args: argparse.Namespace, *, owner: str = "") -> AbstractAsyncContextManager[RemoteSpace]:
-    return dataspace.connect(args.url, name=f"dataspace {args.command}", owner=owner)
+def _connect(
+    args: argparse.Namespace, *, owner: str = "", grace: float = 0.0, lease: float = 0.0
+) -> AbstractAsyncContextManager[RemoteSpace]:
+    name = f"dataspace {args.command}"
+    return dataspace.connect(args.url, name=name, owner=owner, grace=grace, lease=lease)
 
 
 def _say(text: str) -> None:
@@ -43,7 +46,9 @@ async def assert_(args: argparse.Namespace) -> int:
     """Holds facts until interrupted, for a while, or while a program runs."""
     facts = [parse(text) for text in args.fact]
     seconds = duration(args.hold) if args.hold else math.inf
-    async with _connect(args, owner=args.durable or "") as space:
+    grace = duration(args.grace) if args.grace else 0.0
+    lease = duration(args.lease) if args.lease else 0.0
+    async with _connect(args, owner=args.durable or "", grace=grace, lease=lease) as space:
         _follow_connection(space)
         turn = space.draft()
         for fact in facts:
@@ -213,12 +218,18 @@ def _status_lines(told: dict[Value, Value]) -> list[tuple[str, str]]:
             "epoch",
             f"{number('epoch')} ({number('durable_epoch')} on disk, oldest {number('oldest_epoch')})",
         ),
-        ("sessions", f"{number('sessions')} with {number('streams')} streams"),
+        ("sessions", f"{number('sessions')} with {number('streams')} streams{_away(told)}"),
         ("facts", f"{number('facts')} ({number('claims')} claims by {number('owners')} owners)"),
         ("observers", f"{number('observers')} of {number('patterns')} patterns"),
         ("memory", f"{size_text(number('memory_bytes'))} (peak {size_text(number('memory_peak_bytes'))})"),
         ("disk", f"{size_text(number('disk_bytes'))} in {text('data')}"),
     ]
+
+
+def _away(told: dict[Value, Value]) -> str:
+    """Who has facts here without a connection, if anybody."""
+    waiting, leases = told["sessions_waiting"], told["leases"]
+    return f", {waiting!r} waiting to come back, {leases!r} leases" if waiting or leases else ""
 
 
 def _plural(word: str, count: int) -> str:

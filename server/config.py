@@ -32,6 +32,8 @@ class Limits:
     heartbeat_least: float = 0.05
     grace_seconds: float = 300.0
     waiting_sessions: int = 4096
+    leases: int = 65_536
+    lease_seconds: float = 86_400.0
     frame_seconds: float = 30.0
     stalled_seconds: float = 60.0
     frame_bytes: int = MAX_FRAME

@@ -25,6 +25,7 @@ from dataspace.wire.heartbeat import Heartbeat
 from dataspace.wire.session import Role, Session, State
 from relay.faults import reach
 from relay.outbox import Outbox, OutStream
+from server.leases import PREFIX as LEASE
 from server.observing import Observing
 from server.requests import answer
 from server.sessions import Standing
@@ -325,8 +326,8 @@ class Connection:
         if turn.sequence <= client.sequence:
             await self._accept_again(turn.sequence)
             return
-        owner = f"durable:{turn.owner}" if turn.owner else self.own.owner
         try:
+            owner = self._owner_of(turn)
             self.daemon.check_space(turn.space)
             self.daemon.commit(owner, turn.actions, client, turn.sequence, self._accept)
         except Refused as refusal:
@@ -334,6 +335,15 @@ class Connection:
             return
         reach("turn-committed")
         self.turns += 1
+
+    def _owner_of(self, turn: p.Turn) -> str:
+        """In whose name a turn is made: the session's, a lease's, which it renews, or a durable one."""
+        if not turn.owner:
+            return self.own.owner
+        if turn.owner.startswith(LEASE):
+            self.daemon.leases.renew(turn.owner)
+            return turn.owner
+        return f"durable:{turn.owner}"
 
     def _accept(self, epoch: Epoch) -> None:
         """A turn of this connection is on disk; turns in a row share one packet."""

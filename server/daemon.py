@@ -31,6 +31,7 @@ from relay.log import Log, LogFailed
 from relay.staging import Staging
 from server.clients import Client, Clients
 from server.config import Config
+from server.leases import Leases
 from server.listeners import accept, open_listeners
 from server.locking import locked
 from server.sessions import Sessions
@@ -61,6 +62,7 @@ class Daemon:
         self.dirty: list[Connection] = []
         self.publishing = trio.Lock()
         self.sessions = Sessions(self)
+        self.leases = Leases(self)
         self.space = Space(SPACE, limits=config.space_limits)
         self.commits = GroupCommit(log, after_group=self.flush, state=self.space.all_claims)
         self.staging = Staging(config.data, limit=config.limits.staged_bytes)
@@ -77,6 +79,7 @@ class Daemon:
         ended = self.space.end(gone, now())
         if ended is not None:
             self.commits.submit(ended)
+        self.leases.recover()
         logger.info(
             "recovered %d facts at epoch %d, %d owners did not survive",
             len(self.space.index),
@@ -178,6 +181,7 @@ class Daemon:
                 "sessions": len(self.connections),
                 "sessions_waiting": self.sessions.waiting,
                 "sessions_resumed": self.sessions.resumed,
+                "leases": len(self.leases),
                 "streams": sum(len(each.streams) for each in self.connections.values()),
                 "durable_epoch": self.commits.durable,
                 "oldest_epoch": self.log.oldest,
@@ -237,6 +241,7 @@ async def _run(daemon: Daemon, task_status: trio.TaskStatus[list[str]]) -> None:
                 for listener in listeners:
                     peers.start_soon(accept, daemon, listener, peers)
                 peers.start_soon(daemon.sessions.run)
+                peers.start_soon(daemon.leases.run)
                 task_status.started(daemon.addresses)
                 await trio.sleep_forever()
         finally:

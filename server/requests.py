@@ -1,6 +1,6 @@
 """Requests: questions with one answer, each a verb with a map of arguments.
 
-``sync``, ``status``, ``frontier``, ``stage``, ``discard`` and ``publish`` (WIRE.md says what each takes
+``sync``, ``status``, ``frontier``, the staging verbs and those of leases (WIRE.md says what each takes
 and gives).  They are apart from the connection because they have nothing in common with streams but the
 socket.
 
@@ -27,7 +27,7 @@ MAX_WAIT: Final = 60_000
 
 
 async def answer(connection: Connection, request: p.Request) -> None:
-    """Acts on a request; one that has to wait does so in a task of its own."""
+    """Acts on a request: at once if what comes after it may depend on it, else in a task of its own."""
     verb = VERBS.get(request.verb)
     limit = connection.daemon.config.limits.requests
     if verb is None:
@@ -36,6 +36,9 @@ async def answer(connection: Connection, request: p.Request) -> None:
     elif connection.asked >= limit:
         said = f"{connection.asked} requests at once, limit requests={limit}"
         connection.say(p.Denied(request.number, "limit", said))
+    elif request.verb in AT_ONCE:
+        connection.asked += 1
+        await _carry_out(connection, request, verb)
     else:
         connection.asked += 1
         connection.start(_carry_out, connection, request, verb)
@@ -120,6 +123,23 @@ async def _publish(connection: Connection, arguments: Map) -> Value:
     )
 
 
+async def _lease(connection: Connection, arguments: Map) -> Value:
+    """Grants or renews a lease; whether it is a new one, without facts."""
+    return Map({"fresh": connection.daemon.leases.grant(text(arguments, "owner"))})
+
+
+async def _renew(connection: Connection, arguments: Map) -> Value:
+    """Renews a lease that runs."""
+    connection.daemon.leases.renew(text(arguments, "owner"))
+    return None
+
+
+async def _release(connection: Connection, arguments: Map) -> Value:
+    """Ends a lease, and retracts what it owned."""
+    connection.daemon.leases.release(text(arguments, "owner"))
+    return None
+
+
 VERBS: Final[dict[str, Verb]] = {
     "sync": _sync,
     "status": _status,
@@ -127,7 +147,12 @@ VERBS: Final[dict[str, Verb]] = {
     "stage": _stage,
     "discard": _discard,
     "publish": _publish,
+    "lease": _lease,
+    "renew": _renew,
+    "release": _release,
 }
+AT_ONCE: Final = frozenset(["lease", "renew", "release"])
+"""Verbs that do not wait, and that later packets of the same connection rely on."""
 
 
 # -- arguments ----------------------------------------------------------------------------------------

@@ -7,11 +7,13 @@ import logging
 import signal
 import sys
 import time
+from dataclasses import replace
 
 import trio
 
-from server.config import DEFAULT_LISTEN, Config, default_data
+from server.config import DEFAULT_LISTEN, Config, Limits, default_data
 from server.daemon import serve
+from server.printing import duration
 
 
 def serve_command(args: argparse.Namespace) -> int:
@@ -20,10 +22,21 @@ def serve_command(args: argparse.Namespace) -> int:
     config = Config(
         listen=tuple(args.listen or [DEFAULT_LISTEN]),
         data=args.data or default_data(),
+        limits=_limits(args),
         accept_damage=args.accept_damage,
     )
     trio.run(_serve, config)
     return 0
+
+
+def _limits(args: argparse.Namespace) -> Limits:
+    """The usual limits, but for what the command line says."""
+    limits = Limits()
+    if args.heartbeat is not None:
+        limits = replace(limits, heartbeat_seconds=duration(args.heartbeat))
+    if args.grace is not None:
+        limits = replace(limits, grace_seconds=duration(args.grace))
+    return limits
 
 
 async def _serve(config: Config) -> None:

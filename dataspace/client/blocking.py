@@ -17,8 +17,9 @@ from typing import Self, TypeVar
 import trio
 
 from dataspace.client.changes import Change, EpochChanges
+from dataspace.client.connecting import HEARTBEAT, connect
 from dataspace.client.observations import Observation
-from dataspace.client.space import RemoteSpace, connect
+from dataspace.client.space import RemoteSpace
 from dataspace.client.turns import Claim, Draft
 from dataspace.errors import Closed
 from index.patterns import Pattern
@@ -38,6 +39,9 @@ class BlockingSpace:
         owner: str = "",
         client: str = "",
         space: str = "main",
+        heartbeat: float = HEARTBEAT,
+        grace: float = 0.0,
+        lease: float = 0.0,
     ) -> None:
         self._ready = threading.Event()
         self._failure: BaseException | None = None
@@ -47,7 +51,16 @@ class BlockingSpace:
         self._closed = False
 
         async def main() -> None:
-            async with connect(url, name=name, owner=owner, client=client, space=space) as self._remote:
+            async with connect(
+                url,
+                name=name,
+                owner=owner,
+                client=client,
+                space=space,
+                heartbeat=heartbeat,
+                grace=grace,
+                lease=lease,
+            ) as self._remote:
                 self._token = trio.lowlevel.current_trio_token()
                 self._stop = trio.Event()
                 self._ready.set()
@@ -204,7 +217,24 @@ class BlockingObservation:
 
 
 def connect_blocking(
-    url: str | None = None, *, name: str = "", owner: str = "", client: str = "", space: str = "main"
+    url: str | None = None,
+    *,
+    name: str = "",
+    owner: str = "",
+    client: str = "",
+    space: str = "main",
+    heartbeat: float = HEARTBEAT,
+    grace: float = 0.0,
+    lease: float = 0.0,
 ) -> BlockingSpace:
     """A connection to a daemon without ``async``; arguments as for ``connect``."""
-    return BlockingSpace(url, name=name, owner=owner, client=client, space=space)
+    return BlockingSpace(
+        url,
+        name=name,
+        owner=owner,
+        client=client,
+        space=space,
+        heartbeat=heartbeat,
+        grace=grace,
+        lease=lease,
+    )

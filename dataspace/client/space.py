@@ -1,4 +1,4 @@
-"""A space somewhere else: the client's connection, kept up for as long as it is wanted.
+"""A space somewhere else, with the verbs that an actor has.
 
 ``connect`` gives a ``RemoteSpace`` inside ``async with``.  An uplink keeps the connection up; when it was
 lost and is there again, everything is as it was: what the session asserted is asserted again, turns without
@@ -12,36 +12,28 @@ returned is on the daemon's disk.
 from __future__ import annotations
 
 import random
-import uuid
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
 import trio
 
-from dataspace.addresses import Address, default_url, parse_url
+from dataspace.addresses import Address
+from dataspace.client.in_flight import InFlight
 from dataspace.client.observations import Observation
 from dataspace.client.portions import TurnLimits
 from dataspace.client.questions import Question
-from dataspace.client.resuming import restated, unanswered
 from dataspace.client.turns import Claim, Claims, Draft, Handles, Ticket
 from dataspace.client.uplink import Uplink
 from dataspace.errors import Broken, Closed, DataspaceError, ProtocolError, Refused
-from dataspace.groups import alone
 from dataspace.wire import packets as p
 from dataspace.wire.features import Granted, Wanted
-from dataspace.wire.session import encode
 from index.patterns import Pattern
 from index.text import parse_pattern
 from index.values import Map, Value, freeze
 
 IN_FLIGHT: Final = 4096
 """Turns that may wait for their answer at once."""
-
-
-HEARTBEAT: Final = 15.0
-"""Seconds within which each side of a connection says something, unless the daemon wants it sooner."""
 
 
 class RemoteSpace:
@@ -57,6 +49,7 @@ class RemoteSpace:
         space: str,
         heartbeat: float,
         grace: float,
+        lease: float,
     ) -> None:
         self.name = name
         self.client = client
@@ -68,12 +61,11 @@ class RemoteSpace:
         self._ticket: tuple[int, bytes] | None = None
         self._dropped: list[int] = []
         self.on_connection: Callable[[str], None] = lambda _what: None
-        self._tickets: OrderedDict[int, Ticket] = OrderedDict()
-        self._claims = Claims()
-        self._limits = TurnLimits()
-        self._sequence = 0
+        self._lease = lease
+        self._lease_question = 0
+        self._leased = Question()
         # A durable owner may have claims from other runs: a random beginning keeps clear of their handles.
-        self._handles = Handles(random.getrandbits(60) if owner else 1)
+        self._handles = Handles(random.getrandbits(60) if owner and not lease else 1)
         self._next_stream = 1
         self._next_request = 1
         self._streams: dict[int, Observation] = {}
@@ -81,6 +73,8 @@ class RemoteSpace:
         self._room = trio.Event()
         self._closed: DataspaceError | None = None
         self._uplink = Uplink(address, self)
+        claims = Claims(owner if lease else "")
+        self._in_flight = InFlight(space, claims, self._write)
 
     # -- verbs ----------------------------------------------------------------------------------------
 
@@ -142,7 +136,7 @@ class RemoteSpace:
 
     async def submit(self, draft: Draft | Sequence[p.Action]) -> Ticket:
         """Sends a turn without waiting for its answer; waits only while too many are on their way."""
-        while len(self._tickets) >= IN_FLIGHT:
+        while len(self._in_flight) >= IN_FLIGHT:
             self._check_open()
             self._uplink.flush()
             if self._room.is_set():  # several may wait for the same room
@@ -157,15 +151,7 @@ class RemoteSpace:
         """
         self._check_open()
         actions = tuple(draft.actions if isinstance(draft, Draft) else draft)
-        ticket = Ticket(self._sequence + 1, self.owner, actions)
-        data = encode(self._turn_of(ticket))
-        self._limits.check(data)
-        self._sequence += 1
-        alone = not self._tickets
-        self._tickets[ticket.sequence] = ticket
-        if self._uplink.up:
-            self._uplink.write(data, at_once=alone)
-        return ticket
+        return self._in_flight.submit(self.owner, actions)
 
     def observe(
         self,
@@ -213,7 +199,7 @@ class RemoteSpace:
             await self._uplink.wait_up()
             self._check_open()
         question = Question()
-        number, self._next_request = self._next_request, self._next_request + 1
+        number = self._take_number()
         self._requests[number] = question
         try:
             self._uplink.send(p.Request(number, verb, arguments))
@@ -224,13 +210,13 @@ class RemoteSpace:
     async def drain(self, timeout: float = 10.0) -> None:
         """Waits until every turn has its answer, or for so many seconds."""
         with trio.move_on_after(timeout):
-            for ticket in list(self._tickets.values()):
+            for ticket in self._in_flight.tickets():
                 await ticket.settled()
 
     @property
     def sequence(self) -> int:
         """The number of the newest turn of this client: at first, of the last one that the daemon knows."""
-        return self._sequence
+        return self._in_flight.sequence
 
     @property
     def reconnects(self) -> int:
@@ -244,7 +230,7 @@ class RemoteSpace:
     @property
     def in_flight(self) -> int:
         """Turns that have no answer yet."""
-        return len(self._tickets)
+        return len(self._in_flight)
 
     # -- for observations -----------------------------------------------------------------------------
 
@@ -282,12 +268,14 @@ class RemoteSpace:
     def welcomed(self, welcome: p.Welcome) -> None:
         """A connection is there: what was said before is said again."""
         before, self.welcome = self.welcome, welcome
-        self._limits = TurnLimits.told(welcome.limits)
+        self._in_flight.limits = TurnLimits.told(welcome.limits)
         granted = Granted.read(welcome.features)
         self._ticket = (welcome.session, granted.secret) if granted.secret else None
-        if before is None:
-            self._sequence = welcome.sequence
-        self._send_again(welcome.sequence, resumed=granted.resumed)
+        self._in_flight.hold(welcome.sequence)
+        if self._lease:
+            self._ask_for_lease()
+        else:
+            self._in_flight.release(restate=not granted.resumed)
         self._reopen(resumed=granted.resumed, moved=before is not None and before.space != welcome.space)
 
     def _reopen(self, *, resumed: bool, moved: bool) -> None:
@@ -300,18 +288,6 @@ class RemoteSpace:
             self._uplink.send(p.Abort(number, "", False), at_once=False)
         self._dropped.clear()
 
-    def _send_again(self, applied: int, *, resumed: bool) -> None:
-        """Says again what has to be; ``applied`` is the last turn that the daemon knows."""
-        waiting = self._tickets.values()
-        if resumed:
-            again = unanswered(waiting, self._claims, applied)
-        else:
-            again = restated(waiting, self._claims, applied, self._limits)
-        self._tickets = OrderedDict((ticket.sequence, ticket) for ticket in again)
-        self._sequence = max(self._sequence, applied, *self._tickets)
-        for ticket in again:
-            self._uplink.write(encode(self._turn_of(ticket)), at_once=False)
-
     def heard(self, packet: p.Packet, size: int) -> None:
         """A packet has come, in a frame of ``size`` bytes."""
         match packet:
@@ -321,7 +297,8 @@ class RemoteSpace:
                     observation.arrive(values, size)
             case p.Accepted(first, epochs):
                 for at, epoch in enumerate(epochs, first):
-                    self._settle(at, epoch)
+                    self._in_flight.accept(at, epoch)
+                self._room.set()
             case p.Refusal(sequence, code, text):
                 self._refused(sequence, Refused(code, text))
             case p.Done(stream):
@@ -332,6 +309,10 @@ class RemoteSpace:
                 observation = self._streams.pop(stream, None)
                 if observation is not None:
                     observation.fail(Refused(code, text))
+            case p.Answer(number, value) if number == self._lease_question:
+                self._granted(value)
+            case p.Denied(number, code, text) if number == self._lease_question:
+                self._leased.fail(Refused(code, text))
             case p.Answer(number, value):
                 self._requests.pop(number, Question()).answer(value)
             case p.Denied(number, code, text):
@@ -339,20 +320,15 @@ class RemoteSpace:
             case _:
                 pass
 
-    def _settle(self, sequence: int, epoch: int) -> None:
-        ticket = self._tickets.pop(sequence, None)
-        if ticket is not None:
-            self._claims.apply(ticket)
-            ticket.accept(epoch)
-            self._room.set()
-
     def _refused(self, sequence: int, refusal: Refused) -> None:
-        ticket = self._tickets.pop(sequence, None)
-        if ticket is not None:
-            if ticket.restating:
-                self.on_connection(f"not the same: {len(ticket.actions)} facts are gone, {refusal}")
-            ticket.fail(refusal)
-            self._room.set()
+        if self._lease and refusal.code == "no-lease":
+            self._in_flight.keep(sequence)
+            self._lose_lease()
+            return
+        ticket = self._in_flight.refuse(sequence, refusal)
+        self._room.set()
+        if ticket is not None and ticket.restating:
+            self.on_connection(f"not the same: {len(ticket.actions)} facts are gone, {refusal}")
 
     def lost(self, reason: Broken) -> None:
         """The connection is gone: everything waits for the next one, but questions fail."""
@@ -362,9 +338,11 @@ class RemoteSpace:
     def ended(self, error: DataspaceError) -> None:
         """There will be no connection any more: whoever waits for something is told."""
         self._closed = error
-        for ticket in self._tickets.values():
-            said = f"closed before turn {ticket.sequence} was answered"
-            ticket.fail(error if isinstance(error, ProtocolError) else Closed(said))
+        known = isinstance(error, ProtocolError)
+        self._in_flight.fail(
+            lambda turn: error if known else Closed(f"closed before turn {turn.sequence} was answered")
+        )
+        self._leased.fail(error)
         for observation in list(self._streams.values()):
             observation.fail(error)
         for question in self._requests.values():
@@ -375,66 +353,50 @@ class RemoteSpace:
         if self._closed is not None:
             raise type(self._closed)(*self._closed.args)
 
-    def _turn_of(self, ticket: Ticket) -> p.Turn:
-        return p.Turn(ticket.sequence, self.space, ticket.owner, ticket.actions)
+    def _write(self, framed: bytes, at_once: bool) -> None:
+        if self._uplink.up:
+            self._uplink.write(framed, at_once=at_once)
 
+    # -- the lease ------------------------------------------------------------------------------------
 
-@asynccontextmanager
-async def connect(
-    url: str | None = None,
-    *,
-    name: str = "",
-    owner: str = "",
-    client: str = "",
-    space: str = "main",
-    heartbeat: float = HEARTBEAT,
-    grace: float = 0.0,
-) -> AsyncIterator[RemoteSpace]:
-    """A connection to a daemon, for as long as the block runs.
+    async def wait_leased(self) -> None:
+        """Returns when the lease is granted for the first time; raises ``Refused`` if it is not."""
+        if self._lease:
+            await self._leased.wait()
 
-    ``url`` is ``tcp://HOST:PORT`` (default: ``$DATASPACE_URL``, else the local default).  Facts belong to
-    the session and go with it; with ``owner`` they belong to that durable name and stay until retracted.
-    ``client`` is the identity that turns are numbered by: the owner's name if there is one, else random.
-    ``heartbeat`` is in seconds: a daemon that is silent for two of them is given up, and tried again.
-    With ``grace`` the session outlives a lost connection for so many seconds: who comes back within them has
-    all that it asserted still there, and nobody has seen it go.  Without, facts go with the connection.
-    Raises ``Unreachable`` if nobody answers, ``ProtocolError`` if the daemon will not talk.
-    """
-    identity = client or (f"owner:{owner}" if owner else f"~{uuid.uuid4().hex}")
-    remote = RemoteSpace(
-        parse_url(url or default_url()),
-        name=name,
-        client=identity,
-        owner=owner,
-        space=space,
-        heartbeat=heartbeat,
-        grace=grace,
-    )
-    try:
-        async with trio.open_nursery() as nursery:
-            await nursery.start(remote.run)
+    async def keep_leased(self) -> None:
+        """Renews the lease in good time, until cancelled; asserts everything anew if it was too late."""
+        while self._lease:
+            await trio.sleep(self._lease / 3)
             try:
-                yield remote
-                await remote.drain()
-            finally:
-                nursery.cancel_scope.cancel()
-    except BaseExceptionGroup as group:
-        raise alone(_without_echoes(group)) from None
+                await self.request("renew", Map({"owner": self.owner}))
+            except Refused:
+                self._lose_lease()
+            except Broken:
+                pass  # it is asked for again when the connection is back
 
+    def end_lease(self) -> None:
+        """Gives the lease up, and with it its facts."""
+        if self._lease:
+            self._uplink.send(p.Request(self._take_number(), "release", Map({"owner": self.owner})))
 
-def _without_echoes(group: BaseExceptionGroup[BaseException]) -> BaseExceptionGroup[BaseException]:
-    """The group with its first error alone, if all are the same: an end of the connection is told to
-    everybody who waits for an answer, and should be raised once."""
-    said: set[object] = set()
-    kept = group.subgroup(lambda error: not isinstance(error, BaseExceptionGroup) and _new(said, error))
-    return group if kept is None else kept
+    def _lose_lease(self) -> None:
+        """The lease has ended before its renewal came: nothing is said in its name until there is another."""
+        if not self._lease_question:
+            self.on_connection("too late for its lease")
+            self._in_flight.hold()
+            self._ask_for_lease()
 
+    def _ask_for_lease(self) -> None:
+        self._lease_question = self._take_number()
+        self._uplink.send(p.Request(self._lease_question, "lease", Map({"owner": self.owner})))
 
-def _new(said: set[object], error: BaseException) -> bool:
-    what = (type(error), str(error))
-    new = what not in said
-    said.add(what)
-    return new
+    def _granted(self, told: Value) -> None:
+        assert isinstance(told, Map)  # by WIRE.md
+        self._lease_question = 0
+        self._leased.answer(None)
+        self._in_flight.release(restate=told["fresh"] is True)
 
-
-__all__ = ["RemoteSpace", "connect"]
+    def _take_number(self) -> int:
+        number, self._next_request = self._next_request, self._next_request + 1
+        return number

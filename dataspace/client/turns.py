@@ -132,19 +132,20 @@ def _handle(claim: Claim | int) -> int:
 
 
 class Claims:
-    """What the session claims, so that it can be said again after a lost connection.
+    """What the session or a lease claims, so that it can be said again when it has ended.
 
     Kept as of the newest turn that the daemon is known to have applied.
     """
 
-    __slots__ = ("_held",)
+    __slots__ = ("_held", "owner")
 
-    def __init__(self) -> None:
+    def __init__(self, owner: str = "") -> None:
+        self.owner = owner
         self._held: dict[int, Value] = {}
 
     def apply(self, ticket: Ticket) -> None:
-        """A turn of the session has taken effect; once, however often that is learnt."""
-        if ticket.owner or ticket.counted:
+        """A turn has taken effect; once, however often that is learnt."""
+        if ticket.owner != self.owner or ticket.counted:
             return
         ticket.counted = True
         for action in ticket.actions:

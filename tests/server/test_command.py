@@ -139,6 +139,19 @@ def test_assert_holds_facts_while_a_program_runs_and_ends_as_it_does(
     until_gone(space, "busy($n)")
 
 
+@pytest.mark.parametrize("owner", ["--grace", "--lease"])
+def test_facts_may_outlive_a_command_that_was_killed_for_a_while(
+    daemon: DaemonProcess, space: BlockingSpace, owner: str
+) -> None:
+    with Running(daemon.url, "assert", "lasting(1)", owner, "1500ms") as command:
+        assert command.error_line().startswith("asserted 1 fact in epoch ")
+        command.end(signal.SIGKILL)
+    assert held(space, "lasting($n)") == ["1"]
+    status = run(daemon.url, "status").stdout
+    assert re.search(r"sessions +\d+ with \d+ streams, [01] waiting to come back, [01] leases", status)
+    until_gone(space, "lasting($n)")
+
+
 def test_durable_facts_stay_until_they_are_retracted(daemon: DaemonProcess, space: BlockingSpace) -> None:
     first = run(daemon.url, "assert", "kept(1)", "kept(2)", "--durable", "me")
     assert (first.returncode, first.stdout) == (0, "")
@@ -380,6 +393,11 @@ MISTAKES = {
     "a bad duration": (["assert", "a(1)", "--for", "soon"], "'soon' is no duration, write for example 10s"),
     "a bad address": (["status", "--url", "http://x"], "'http://x' is no address, write tcp://HOST:PORT"),
     "a bad port": (["serve", "--listen", "tcp:127.0.0.1:99999"], "is no address, write tcp:HOST:PORT"),
+    "two kinds of owner": (
+        ["assert", "a(1)", "--lease", "1s", "--durable", "me"],
+        "--durable not with --lease: facts have one kind of owner",
+    ),
+    "a lease that is no time": (["assert", "a(1)", "--lease", "long"], "'long' is no duration"),
     "no command": ([], "usage: dataspace"),
     "an unknown command": (["dance"], "usage: dataspace"),
     "a program for the wrong command": (["send", "a(1)", "--", "ls"], "send takes no program after --"),

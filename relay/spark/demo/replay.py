@@ -22,7 +22,8 @@ from typing import Final
 
 import trio
 
-from dataspace.client.space import RemoteSpace, connect
+from dataspace.client.connecting import connect
+from dataspace.client.space import RemoteSpace
 from dataspace.client.turns import Draft, Ticket
 from relay.spark.demo.flights import MONTHS, ORIGINS, SLOT, Flight, Turn, read, turns
 

@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 import trio
 from pyspark.sql import SparkSession
 
-from dataspace.client.space import connect
+from dataspace.client.connecting import connect
 from dataspace.errors import DataspaceError
 from index.values import Record, Value
 from relay.spark.demo import queries
