@@ -24,7 +24,7 @@ import trio
 from dataspace.wire.codec import array_head
 from dataspace.wire.frames import frame
 from dataspace.wire.packets import NUMBERS, Done, Error, Packet, Values
-from relay.columnar import Blocks
+from relay.log.columnar import Blocks
 from relay.observation import Observation
 
 FRAME_ITEMS: Final = 512

@@ -26,9 +26,9 @@ from dataspace.errors import Closed, Refused
 from dataspace.space import Space
 from dataspace.wire.packets import Action
 from index.values import Map
-from relay.commits import GroupCommit
 from relay.log import Log, LogFailed
-from relay.staging import Staging
+from relay.log.commits import GroupCommit
+from relay.log.staging import Staging
 from server.clients import Client, Clients
 from server.config import Config
 from server.leases import Leases

@@ -21,9 +21,9 @@ from dataspace.interests import Interest
 from dataspace.wire import packets as p
 from index.patterns import observe
 from index.values import Map, Value, same
+from relay.log.replay import Replay
 from relay.observation import BYTE_LIMIT, LIMIT, MESSAGE_LIMIT, Difference, Observation
 from relay.outbox import OutStream
-from relay.replay import Replay
 from server.replaying import beginning, live_base, pump_columns, time_of
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from dataspace.errors import Refused
-from relay.columnar import Blocks, ColumnReplay
+from relay.log.columnar import Blocks, ColumnReplay
+from relay.log.replay import Live
 from relay.outbox import OutStream
-from relay.replay import Live
 
 if TYPE_CHECKING:
     from server.connection import Connection

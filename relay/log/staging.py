@@ -20,7 +20,7 @@ from typing import Final
 import trio
 
 from dataspace.errors import Refused
-from relay.storage import Storage
+from relay.log.storage import Storage
 
 LIMIT_BYTES: Final = 4 << 30
 """Bytes that may be staged at once."""

@@ -16,12 +16,11 @@ from dataspace.wire.codec import unpack
 from index.patterns import capture, discard, exact
 from index.skeletons import skeleton
 from index.values import Record, Value, keys
-from relay import columnar
-from relay.columnar import ColumnReplay, flat_selection
-from relay.log import Log
-from relay.replay import Replay
-from tests.relay.histories import append, lived
-from tests.relay.test_replay import PATTERNS, Turns, histories
+from relay.log import Log, columnar
+from relay.log.columnar import ColumnReplay, flat_selection
+from relay.log.replay import Replay
+from tests.relay.log.histories import append, lived
+from tests.relay.log.test_replay import PATTERNS, Turns, histories
 
 MORE_PATTERNS: Sequence[Value] = (
     *PATTERNS,

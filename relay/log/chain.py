@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
-from relay.segments import CHECKSUM_BYTES, Segment
-from relay.storage import LogDamaged, Storage
+from relay.log.segments import CHECKSUM_BYTES, Segment
+from relay.log.storage import LogDamaged, Storage
 
 READ_BYTES: Final = 1 << 20
 READ_SEGMENTS: Final = 256

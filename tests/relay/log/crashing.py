@@ -13,8 +13,8 @@ import trio
 
 from dataspace.epochs import Claims, Epoch
 from index.values import Record, Value
-from relay.commits import GroupCommit
 from relay.log import Log
+from relay.log.commits import GroupCommit
 
 
 def content(number: int) -> tuple[Epoch, list[Value]]:

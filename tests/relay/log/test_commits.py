@@ -13,9 +13,9 @@ import trio.testing
 from dataspace.epochs import Claims, Epoch
 from dataspace.errors import Closed
 from index.values import Record, Value
-from relay.commits import GroupCommit
 from relay.log import Log, LogFailed
-from tests.relay.histories import epoch, flight
+from relay.log.commits import GroupCommit
+from tests.relay.log.histories import epoch, flight
 
 
 @asynccontextmanager

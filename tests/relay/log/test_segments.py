@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import relay
 from dataspace.epochs import Claims, Epoch
 from index.values import Record, Value, freeze, key
-from relay.segments import CHECKSUM_BYTES, SEGMENT_BYTES, cut, decode, encode
-from tests.relay.histories import epoch, flight, plain
+from relay.log.segments import CHECKSUM_BYTES, SEGMENT_BYTES, cut, decode, encode
+from tests.relay.log.histories import epoch, flight, plain
 
 atoms = st.one_of(
     st.none(),

@@ -19,9 +19,10 @@ from typing import Final
 from dataspace.epochs import Epoch
 from index.patterns import capture, matcher
 from index.values import Value, key, keys
-from relay.cursors import Bag, Captures
-from relay.log import Log, LogDamaged
-from relay.segments import Change
+from relay.log.cursors import Bag, Captures
+from relay.log.log import Log
+from relay.log.segments import Change
+from relay.log.storage import LogDamaged
 
 Rows = tuple[int, int, list[Captures], list[Captures], list[Captures]]
 """Number and time of an epoch, and the captures added, sent and removed in it."""

@@ -15,8 +15,8 @@ import pytest
 
 from index.values import Value
 from relay.log import Log
-from tests.relay import crashing
-from tests.relay.histories import plain
+from tests.relay.log import crashing
+from tests.relay.log.histories import plain
 
 ROUNDS = int(os.environ.get("TORTURE_ROUNDS", "3"))
 

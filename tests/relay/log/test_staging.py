@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dataspace.errors import Refused
-from relay.staging import Staging, _text
+from relay.log.staging import Staging, _text
 
 
 @pytest.fixture

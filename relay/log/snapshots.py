@@ -18,8 +18,8 @@ from typing import Any, Final
 from dataspace.epochs import Epoch
 from dataspace.wire.codec import pack, unpack_own
 from index.values import Value, key
-from relay.segments import CHECKSUM_BYTES, checksum, rows_of, table
-from relay.storage import LogDamaged, Storage
+from relay.log.segments import CHECKSUM_BYTES, checksum, rows_of, table
+from relay.log.storage import LogDamaged, Storage
 
 CHUNK_CLAIMS: Final = 4096
 """Claims, or clients, in one chunk."""

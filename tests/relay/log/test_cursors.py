@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from index.errors import InternalError
 from index.values import key
-from relay.cursors import Bag, Cursors
+from relay.log.cursors import Bag, Cursors
 
 rows = st.sampled_from([(1,), (1.0,), (True,), ("1",)])
 

@@ -25,16 +25,16 @@ from dataspace.epochs import Epoch
 from dataspace.errors import Refused
 from dataspace.wire.codec import pack
 from index.values import Value
-from relay.acknowledged import AcknowledgedFile, Mark
-from relay.chain import SCHEMA as CHAIN_SCHEMA
-from relay.chain import Chain
-from relay.cursors import Cursors
-from relay.segments import CHECKSUM_BYTES, FORMAT, Encoded, Segment, cut
-from relay.snapshots import SCHEMA as SNAPSHOT_SCHEMA
-from relay.snapshots import RecoveredState, SnapshotWriter, drop_incomplete, newest, newest_epoch
-from relay.storage import LogDamaged, LogFailed, Storage
+from relay.log.acknowledged import AcknowledgedFile, Mark
+from relay.log.chain import SCHEMA as CHAIN_SCHEMA
+from relay.log.chain import Chain
+from relay.log.cursors import Cursors
+from relay.log.segments import CHECKSUM_BYTES, FORMAT, Encoded, Segment, cut
+from relay.log.snapshots import SCHEMA as SNAPSHOT_SCHEMA
+from relay.log.snapshots import RecoveredState, SnapshotWriter, drop_incomplete, newest, newest_epoch
+from relay.log.storage import LogDamaged, LogFailed, Storage
 
-__all__ = ["Log", "LogDamaged", "LogFailed", "LogStatistics", "RecoveredState"]
+__all__ = ["Log", "LogStatistics"]
 
 logger = logging.getLogger("dataspace")
 

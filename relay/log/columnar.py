@@ -21,10 +21,10 @@ from dataspace.wire.packets import MORE, SNAPSHOT
 from index.patterns import matcher
 from index.skeletons import ATOM_CLASSES, Check, CheckKind, Path, Skeleton, skeleton
 from index.values import Value
-from relay.cursors import Captures
-from relay.log import Log
-from relay.replay import Live, Replay
-from relay.segments import table
+from relay.log.cursors import Captures
+from relay.log.log import Log
+from relay.log.replay import Live, Replay
+from relay.log.segments import table
 
 BLOCK_ROWS: Final = 8192
 """Changes after which a block is closed, and that it holds at most."""

@@ -21,9 +21,10 @@ from dataspace.epochs import Epoch
 from dataspace.errors import Closed
 from index.values import Value
 from relay.faults import reach
-from relay.log import SNAPSHOT_CHANGES, Log, LogFailed, RecoveredState
-from relay.segments import Encoded, encode
-from relay.snapshots import SnapshotWriter
+from relay.log.log import SNAPSHOT_CHANGES, Log
+from relay.log.segments import Encoded, encode
+from relay.log.snapshots import RecoveredState, SnapshotWriter
+from relay.log.storage import LogFailed
 
 BACKLOG_BYTES: Final = 64 << 20
 BACKLOG_EPOCHS: Final = 32_768

@@ -10,9 +10,10 @@ import pytest
 from dataspace.epochs import Claims, Epoch
 from dataspace.errors import Refused
 from index.values import Record
-from relay.log import BLOCK, Log, LogDamaged, LogFailed
-from relay.segments import encode
-from tests.relay.histories import append, epoch, flight, plain
+from relay.log import Log, LogDamaged, LogFailed
+from relay.log.log import BLOCK
+from relay.log.segments import encode
+from tests.relay.log.histories import append, epoch, flight, plain
 
 
 def crashed(directory: Path, copy: Path) -> Path:

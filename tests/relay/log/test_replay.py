@@ -18,10 +18,10 @@ from dataspace.wire.packets import ASSERT, REPLACE, RETRACT, SEND, Action
 from index.patterns import DISCARD, capture
 from index.values import Record, Value, key, order_key
 from relay.log import Log
-from relay.replay import Live, Replay, state_at
-from relay.segments import encode
-from relay.snapshots import RecoveredState
-from tests.relay.histories import Told, append, epoch, flight, lived
+from relay.log.replay import Live, Replay, state_at
+from relay.log.segments import encode
+from relay.log.snapshots import RecoveredState
+from tests.relay.log.histories import Told, append, epoch, flight, lived
 
 ANY = capture()
 PATTERNS: Sequence[Value] = (

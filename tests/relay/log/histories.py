@@ -10,7 +10,7 @@ from dataspace.space import Space
 from dataspace.wire.packets import Action
 from index.values import Record, Value
 from relay.log import Log
-from relay.segments import encode
+from relay.log.segments import encode
 
 Told = tuple[int, int, list[tuple[Value, ...]], list[tuple[Value, ...]], list[tuple[Value, ...]]]
 

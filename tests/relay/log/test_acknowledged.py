@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from relay.acknowledged import AcknowledgedFile, Mark
+from relay.log.acknowledged import AcknowledgedFile, Mark
 
 
 def test_the_newest_mark_comes_back(tmp_path: Path) -> None:

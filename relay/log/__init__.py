@@ -1,0 +1,11 @@
+"""The log of a space: every epoch, in order, on disk, and what was told then.
+
+LOG.md, in the folder above, describes it byte by byte.  This package is apart from the rest of ``relay``
+because a log can be opened, read and verified without a daemon, an event loop or a socket.
+"""
+
+from relay.log.log import Log, LogStatistics
+from relay.log.snapshots import RecoveredState
+from relay.log.storage import LogDamaged, LogFailed
+
+__all__ = ["Log", "LogDamaged", "LogFailed", "LogStatistics", "RecoveredState"]
