@@ -1,0 +1,110 @@
+"""Antichains: sets of times of which none comes before another.
+
+``Antichain`` keeps the *minimal* elements of what was inserted, and so stands for all times at or after
+one of them: a *lower frontier*.  ``Maxima`` is its mirror image, which keeps the maximal elements and
+stands for all times at or before one of them: an *upper frontier*.
+
+Always: no element of either is less than or equal to another.  In a total order there is one at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from relay.topics.times import Time, less_equal
+
+
+class Antichain:
+    """Minimal times: what is still to come lies at or after one of them.
+
+    >>> lower = Antichain([(2, 1), (1, 2), (3, 3)])
+    >>> lower, lower.less_equal((2, 2)), lower.less_equal((1, 1))
+    (Antichain([(1, 2), (2, 1)]), True, False)
+    """
+
+    __slots__ = ("_elements",)
+
+    def __init__(self, times: Iterable[Time] = ()) -> None:
+        self._elements: list[Time] = []
+        for each in times:
+            self.insert(each)
+
+    def insert(self, time: Time) -> bool:
+        """Adds a time unless one at or before it is there; drops those after it.  O(elements)."""
+        if self.less_equal(time):
+            return False
+        self._elements = [each for each in self._elements if not less_equal(time, each)]
+        self._elements.append(time)
+        return True
+
+    def less_equal(self, time: Time) -> bool:
+        """Whether some element is at or before this time; never so if empty: nothing more will come."""
+        return any(less_equal(each, time) for each in self._elements)
+
+    def dominates(self, other: Iterable[Time]) -> bool:
+        """Whether each of these times is at or after some element."""
+        return all(self.less_equal(each) for each in other)
+
+    def __iter__(self) -> Iterator[Time]:
+        return iter(sorted(self._elements))
+
+    def __len__(self) -> int:
+        return len(self._elements)
+
+    def __contains__(self, time: Time) -> bool:
+        return time in self._elements
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Antichain) and set(self._elements) == set(other._elements)
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def __repr__(self) -> str:
+        return f"Antichain({list(self)})"
+
+
+class Maxima:
+    """Maximal times: what has been seen lies at or before one of them.
+
+    >>> upper = Maxima([(2, 1), (1, 2), (1, 1)])
+    >>> upper, upper.covers((1, 1)), upper.covers((2, 2))
+    (Maxima([(1, 2), (2, 1)]), True, False)
+    """
+
+    __slots__ = ("_elements",)
+
+    def __init__(self, times: Iterable[Time] = ()) -> None:
+        self._elements: list[Time] = []
+        for each in times:
+            self.insert(each)
+
+    def insert(self, time: Time) -> bool:
+        """Adds a time unless one at or after it is there; drops those before it.  O(elements)."""
+        if self.covers(time):
+            return False
+        self._elements = [each for each in self._elements if not less_equal(each, time)]
+        self._elements.append(time)
+        return True
+
+    def covers(self, time: Time) -> bool:
+        """Whether this time is at or before some element."""
+        return any(less_equal(time, each) for each in self._elements)
+
+    def keep(self, times: Iterable[Time]) -> None:
+        """Leaves only these elements of it."""
+        kept = set(times)
+        self._elements = [each for each in self._elements if each in kept]
+
+    def __iter__(self) -> Iterator[Time]:
+        return iter(sorted(self._elements))
+
+    def __len__(self) -> int:
+        return len(self._elements)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Maxima) and set(self._elements) == set(other._elements)
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def __repr__(self) -> str:
+        return f"Maxima({list(self)})"

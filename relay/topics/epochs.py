@@ -1,0 +1,64 @@
+"""Epochs: which have begun, and which of those will never be known to be whole?
+
+An epoch is *latent* until something of it is seen, then *active*, and *completed* once the frontier has
+left it behind; these three are the source's.  If a producer vanishes that could have sent more, the epochs
+that were active are *crashed*, which they stay.  Publisher and subscriber keep one of these each: the same
+epoch may be completed on one partition and active for a group.
+
+Always: every active epoch is at or after an element of the frontier that was last given to ``retire``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from relay.topics.antichains import Antichain
+from relay.topics.messages import EpochState
+from relay.topics.times import Time
+
+REMEMBERED: Final = 1024
+"""Crashed epochs that are remembered as such, the latest."""
+
+
+class Epochs:
+    """What has been seen of epochs.
+
+    >>> epochs = Epochs()
+    >>> epochs.see(3); epochs.see(5)
+    >>> epochs.crash(Antichain([4])), epochs.state(3, Antichain([1])), epochs.state(5, Antichain([1]))
+    ((5,), <EpochState.ACTIVE: 'active'>, <EpochState.CRASHED: 'crashed'>)
+    """
+
+    __slots__ = ("_active", "_crashed")
+
+    def __init__(self) -> None:
+        self._active: set[Time] = set()
+        self._crashed: dict[Time, None] = {}
+
+    def __len__(self) -> int:
+        """Active epochs."""
+        return len(self._active)
+
+    def see(self, time: Time) -> None:
+        """Something of this epoch was sent; O(1)."""
+        self._active.add(time)
+
+    def retire(self, frontier: Antichain) -> None:
+        """Forgets the active epochs that are over; O(active × frontier)."""
+        self._active = {each for each in self._active if frontier.less_equal(each)}
+
+    def crash(self, since: Antichain) -> tuple[Time, ...]:
+        """The active epochs of which something may be missing, now that ``since`` is held no more."""
+        epochs = tuple(sorted(each for each in self._active if since.less_equal(each)))
+        self._crashed.update(dict.fromkeys(epochs))
+        while len(self._crashed) > REMEMBERED:
+            del self._crashed[next(iter(self._crashed))]
+        return epochs
+
+    def state(self, time: Time, frontier: Antichain) -> EpochState:
+        """Where an epoch stands, given the frontier."""
+        if time in self._crashed:
+            return EpochState.CRASHED
+        if not frontier.less_equal(time):
+            return EpochState.COMPLETED
+        return EpochState.ACTIVE if time in self._active else EpochState.LATENT

@@ -1,0 +1,92 @@
+"""Messages: what a partition tells its subscribers, and what a subscriber tells its program.
+
+The first three are the source's; ``Crashed`` is ours, for a producer that vanished with epochs open.
+A batch is opaque here: bytes on the wire, anything in a test, so that one that is filtered is never decoded.
+
+Always: a ``Snapshot`` is the first message of a partition to a subscriber, and there is one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from relay.topics.counts import Change
+from relay.topics.times import Time
+
+
+class EpochState(Enum):
+    """Where an epoch stands, as seen by the publisher."""
+
+    LATENT = "latent"
+    """Nothing of it has been sent."""
+    ACTIVE = "active"
+    """Something has been sent, and more may come."""
+    COMPLETED = "completed"
+    """Nothing more of it can come."""
+    CRASHED = "crashed"
+    """A producer that could have sent more of it has vanished: what was sent may not be all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Both frontiers of a partition as a subscriber joins."""
+
+    partition: int
+    lower: tuple[Time, ...]
+    upper: tuple[Time, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How the lower frontier of a partition changed."""
+
+    partition: int
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Some of the items of one epoch."""
+
+    partition: int
+    time: Time
+    items: object
+
+
+@dataclass(frozen=True, slots=True)
+class Crashed:
+    """A producer vanished holding ``since``; of ``epochs``, which were active, something may be missing.
+
+    ``changes`` is what became of the lower frontier, which no longer waits for it.
+    """
+
+    partition: int
+    since: tuple[Time, ...]
+    epochs: tuple[Time, ...]
+    reason: str
+    changes: tuple[Change, ...]
+
+
+Message: TypeAlias = Snapshot | Progress | Batch | Crashed
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """No time that is not at or after one of these will be delivered any more; empty at the end."""
+
+    times: tuple[Time, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """Told to the program: a producer vanished, and these epochs may be incomplete."""
+
+    partition: int
+    since: tuple[Time, ...]
+    epochs: tuple[Time, ...]
+    reason: str
+
+
+Event: TypeAlias = Batch | Frontier | Crash

@@ -1,0 +1,210 @@
+"""A publisher: the producers of one partition, its two frontiers, and who is told of them.
+
+Each producer holds *capabilities*, a multiset of times at or after which it may still send; together they
+make the *lower* frontier.  The times of the batches make the *upper*: the maximal times ever seen.  The
+source calls it the maximal elements of ``active``, but an epoch that is over here may be latent on another
+partition of the same topic, so a time that is over must go on filtering those who join late.
+
+Always: nothing is sent at a time for which its producer holds no capability, and no capability comes to be
+but after one of the same producer, so the lower frontier never goes back; a subscriber hears a snapshot,
+then everything that follows it, without gap or overlap; nothing happens where an error is raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from dataspace.errors import UsageError
+from relay.topics.antichains import Antichain, Maxima
+from relay.topics.counts import Change, ChangeBatch, MutableAntichain
+from relay.topics.epochs import Epochs
+from relay.topics.messages import Batch, Crashed, EpochState, Message, Progress, Snapshot
+from relay.topics.times import Order, Time, less_equal
+
+
+@dataclass(frozen=True, slots=True)
+class PublisherStatistics:
+    """Counts of one partition; batches and crashes over its life."""
+
+    producers: int
+    subscribers: int
+    active: int
+    upper: int
+    batches: int
+    crashes: int
+
+
+class Publisher:
+    """One partition of a topic.
+
+    >>> heard: list[Message] = []
+    >>> publisher = Publisher(Order(0))
+    >>> publisher.join(1, 0)
+    >>> publisher.subscribe(9, heard.append)
+    >>> publisher.send(1, 3, "three"); publisher.progress(1, [(0, -1), (4, +1)])
+    >>> publisher.state(3), heard[-1]
+    (<EpochState.COMPLETED: 'completed'>, Progress(partition=0, changes=((0, -1), (4, 1))))
+    """
+
+    __slots__ = (
+        "_batches",
+        "_crashes",
+        "_epochs",
+        "_held",
+        "_lower",
+        "_opened",
+        "_subscribers",
+        "_upper",
+        "order",
+        "partition",
+    )
+
+    def __init__(self, order: Order, partition: int = 0) -> None:
+        self.order = order
+        self.partition = partition
+        # until its first producer comes, the partition itself holds the bottom
+        self._lower = MutableAntichain([order.bottom])
+        self._upper = Maxima()
+        self._opened = False
+        self._held: dict[int, ChangeBatch] = {}
+        self._epochs = Epochs()
+        self._subscribers: dict[int, Callable[[Message], None]] = {}
+        self._batches = 0
+        self._crashes = 0
+
+    @property
+    def lower(self) -> Antichain:
+        """The times at or after which something may come; empty when nothing can."""
+        return self._lower.frontier
+
+    @property
+    def upper(self) -> Maxima:
+        """The maximal times ever seen."""
+        return self._upper
+
+    @property
+    def ended(self) -> bool:
+        """Whether no capability is left, so that nothing can come unless a producer joins again."""
+        return self._opened and not len(self.lower)
+
+    @property
+    def opened(self) -> bool:
+        """Whether there ever was a producer."""
+        return self._opened
+
+    # -- producers ------------------------------------------------------------------------------------
+
+    def join(self, producer: int, time: Time) -> None:
+        """Lets a producer in with a capability for ``time``, which the frontier must not have passed.
+
+        Whether a partition that had ended may begin again at that time is for its topic to say.
+        """
+        if producer in self._held:
+            raise UsageError(f"producer {producer} has joined already")
+        if not self.ended and not self.lower.less_equal(time):
+            raise UsageError(f"time {time} is over: the frontier is {list(self.lower)}")
+        changes = [(time, +1)]
+        if not self._opened:
+            changes.append((self.order.bottom, -1))
+        self._opened = True
+        self._held[producer] = ChangeBatch([(time, +1)])
+        self._move(changes)
+
+    def send(self, producer: int, time: Time, items: object) -> None:
+        """Broadcasts a batch; its producer must hold a capability at or before its time."""
+        held = self._capabilities(producer)
+        if not any(less_equal(each, time) for each, _ in held):
+            raise UsageError(f"no capability for time {time}, held are {[each for each, _ in held]}")
+        self._epochs.see(time)
+        self._upper.insert(time)
+        self._batches += 1
+        self._broadcast(Batch(self.partition, time, items))
+
+    def progress(self, producer: int, changes: Sequence[Change]) -> None:
+        """Changes what a producer holds, all at once; silent unless the frontier moves."""
+        held = self._capabilities(producer)
+        after = held.copy()
+        for time, by in changes:
+            if by > 0 and not any(less_equal(each, time) for each, _ in held):
+                raise UsageError(f"no capability for time {time}, held are {[each for each, _ in held]}")
+            after.update(time, by)
+        short = [time for time, count in after if count < 0]
+        if short:
+            raise UsageError(f"capabilities for {short} were released but not held")
+        self._held[producer] = after
+        self._move(changes)
+
+    def leave(self, producer: int) -> None:
+        """A producer leaves in order: it releases all that it holds."""
+        held = self._capabilities(producer)
+        del self._held[producer]
+        self._move([(time, -count) for time, count in held])
+
+    def crash(self, producer: int, reason: str) -> None:
+        """A producer has vanished: what it had open may be incomplete, and all are told."""
+        held = self._capabilities(producer)
+        del self._held[producer]
+        if not len(held):
+            return  # it had nothing open, which is as good as leaving
+        since = Antichain(time for time, _ in held)
+        epochs = self._epochs.crash(since)
+        self._crashes += 1
+        changes = self._lower.change([(time, -count) for time, count in held])
+        self._epochs.retire(self.lower)
+        self._broadcast(Crashed(self.partition, tuple(since), epochs, reason, tuple(changes)))
+
+    def holds(self, producer: int) -> list[Change]:
+        """What a producer holds: times and counts."""
+        return list(self._capabilities(producer))
+
+    def _capabilities(self, producer: int) -> ChangeBatch:
+        held = self._held.get(producer)
+        if held is None:
+            raise UsageError(f"producer {producer} is not one of this partition's")
+        return held
+
+    def _move(self, changes: Sequence[Change]) -> None:
+        visible = self._lower.change(changes)
+        if visible:
+            self._epochs.retire(self.lower)
+            self._broadcast(Progress(self.partition, tuple(visible)))
+
+    # -- subscribers ----------------------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """Both frontiers now."""
+        return Snapshot(self.partition, tuple(self.lower), tuple(self._upper))
+
+    def subscribe(self, subscriber: int, tell: Callable[[Message], None], *, snapshot: bool = True) -> None:
+        """Tells a snapshot at once, unless the caller has told one, and every message from then on."""
+        if subscriber in self._subscribers:
+            raise UsageError(f"subscriber {subscriber} is there already")
+        if snapshot:
+            tell(self.snapshot())
+        self._subscribers[subscriber] = tell
+
+    def unsubscribe(self, subscriber: int) -> None:
+        """Tells this subscriber no more; nothing happens if it is not there."""
+        self._subscribers.pop(subscriber, None)
+
+    def _broadcast(self, message: Message) -> None:
+        for tell in list(self._subscribers.values()):  # who is told may leave
+            tell(message)
+
+    # -- looking --------------------------------------------------------------------------------------
+
+    def state(self, time: Time) -> EpochState:
+        """Where an epoch stands; a crash is remembered for the latest 1 024 crashed epochs."""
+        return self._epochs.state(time, self.lower)
+
+    def statistics(self) -> PublisherStatistics:
+        """Counts, in O(1)."""
+        return PublisherStatistics(
+            len(self._held),
+            len(self._subscribers),
+            len(self._epochs),
+            len(self._upper),
+            self._batches,
+            self._crashes,
+        )

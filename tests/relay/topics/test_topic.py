@@ -1,0 +1,97 @@
+"""A topic refuses what would break an epoch, and says why; nothing has happened then."""
+
+from __future__ import annotations
+
+import pytest
+
+from dataspace.errors import UsageError
+from relay.topics.messages import Batch, Message, Progress, Snapshot
+from relay.topics.times import Order
+from relay.topics.topic import Topic
+
+
+def nothing() -> None:
+    """A subscription that ends and has nobody to tell."""
+
+
+def test_no_batch_without_a_capability() -> None:
+    topic = Topic("t", Order(0))
+    topic.join(1)
+    topic.progress(1, [(0, -1), (3, +1)])
+    with pytest.raises(UsageError, match="no capability for time 2, held are \\[3\\]"):
+        topic.send(1, 2, "late")
+
+
+def test_no_capability_out_of_nothing() -> None:
+    topic = Topic("t", Order(0))
+    topic.join(1, time=3)
+    with pytest.raises(UsageError, match="no capability for time 2"):
+        topic.progress(1, [(2, +1)])
+    with pytest.raises(UsageError, match="released but not held"):
+        topic.progress(1, [(3, -2)])
+    assert topic.holds(1) == [(3, 1)]
+
+
+def test_times_of_another_order_are_refused() -> None:
+    topic = Topic("t", Order(2))
+    topic.join(1)
+    for time in (3, (1,), (1, True), (-1, 0), (0, 1 << 63)):
+        with pytest.raises(UsageError, match="a tuple of 2 integers"):
+            topic.send(1, time, "")
+
+
+def test_a_producer_may_not_join_behind_the_frontier() -> None:
+    topic = Topic("t", Order(0))
+    topic.join(1, time=5)
+    with pytest.raises(UsageError, match="time 4 is over: the frontier is \\[5\\]"):
+        topic.join(2, time=4)
+    assert topic.join(3) == 5
+
+
+def test_an_ended_partition_begins_again_beyond_what_was_seen() -> None:
+    topic = Topic("t", Order(0), partitions=2)
+    topic.join(1, 0)
+    topic.join(2, 1)
+    topic.send(1, 7, "x")
+    topic.crash(1, "gone")
+    with pytest.raises(UsageError, match="times to \\[7\\] have been sent"):
+        topic.join(3, 0, time=7)
+    assert topic.join(4, 0) == 8
+
+
+def test_a_group_is_over_when_all_its_partitions_are() -> None:
+    topic = Topic("t", Order(0), partitions=3)
+    for partition in range(3):
+        topic.join(partition, partition)
+    over: list[str] = []
+    topic.subscribe(1, [0, 1], lambda _: None, lambda: over.append("01"))
+    topic.subscribe(2, [1, 2], lambda _: None, lambda: over.append("12"))
+    topic.leave(0)
+    topic.crash(1, "gone")
+    assert over == ["01"]
+    topic.progress(2, [(0, -1)])
+    assert over == ["01", "12"] and topic.ended
+
+
+def test_what_is_retained_is_told_again_and_what_is_gone_is_named() -> None:
+    topic = Topic("t", Order(0), retain=1100)
+    topic.join(1)
+    for time in range(10):
+        topic.send(1, time, time, size=100)
+        topic.progress(1, [(time, -1), (time + 1, +1)])
+    heard: list[Message] = []
+    topic.subscribe(1, [0], heard.append, nothing, as_of=[8])
+    assert heard == [Snapshot(0, (8,), ()), Batch(0, 8, 8), Batch(0, 9, 9), Progress(0, ((8, -1), (10, +1)))]
+    with pytest.raises(UsageError, match=r"time 2 is gone: times to \[\d\] are not retained"):
+        topic.subscribe(2, [0], heard.append, nothing, as_of=[2])
+    with pytest.raises(UsageError, match="yet to come"):
+        topic.subscribe(3, [0], heard.append, nothing, as_of=[11])
+    assert topic.history.size <= 1100
+
+
+def test_without_a_budget_the_past_is_gone() -> None:
+    topic = Topic("t", Order(0))
+    topic.join(1)
+    topic.send(1, 0, "x")
+    with pytest.raises(UsageError, match="gone"):
+        topic.subscribe(1, [0], lambda _: None, nothing, as_of=[0])
