@@ -207,6 +207,7 @@ class _Analysis:
         self.captures: list[Path] = []
         self.names: list[str | None] = []
         self.named: dict[str, Path] = {}
+        self.keys: dict[Hashable, Value] = {}
         self.positions = 0
 
     def skeleton(self, pattern: Pattern) -> Skeleton:
@@ -231,10 +232,14 @@ class _Analysis:
         elif pattern.__class__ is tuple:
             self._structure(path, SEQUENCE, enumerate(pattern), depth, is_exact)
         elif pattern.__class__ is Map:  # its pairs are in order, and therefore its paths
-            parts = [((key(at),), below) for at, below in pattern.pairs()]
+            by_key = {key(at): (at, below) for at, below in pattern.pairs()}
+            self.keys.update({by: at for by, (at, _) in by_key.items()})
+            parts = [((by,), below) for by, (_, below) in by_key.items()]
             self._structure(path, MAPPING, parts, depth, is_exact)
         elif is_exact:
-            raise UsageError(f"exact takes a record, a sequence or a map, not {pattern!r:.60}{_place(path)}")
+            raise UsageError(
+                f"exact takes a record, a sequence or a map, not {pattern!r:.60}{self._place(path)}"
+            )
         else:
             self.constants.append((path, pattern))
 
@@ -262,7 +267,7 @@ class _Analysis:
             case (str(name),):
                 self._class(path, name)
             case _:
-                raise UsageError(f"a discard has at most a class: {pattern!r:.60}{_place(path)}")
+                raise UsageError(f"a discard has at most a class: {pattern!r:.60}{self._place(path)}")
 
     def _capture(self, pattern: Record, path: Path, depth: int) -> None:
         match pattern.fields:
@@ -270,7 +275,7 @@ class _Analysis:
                 pass
             case _:
                 raise UsageError(
-                    f"a capture has a name, a class and a pattern: {pattern!r:.80}{_place(path)}"
+                    f"a capture has a name, a class and a pattern: {pattern!r:.80}{self._place(path)}"
                 )
         if of_class is not None:
             self._class(path, of_class)
@@ -292,13 +297,18 @@ class _Analysis:
 
     def _literal(self, pattern: Record, path: Path, _depth: int) -> None:
         if len(pattern.fields) != 1:
-            raise UsageError(f"lit takes one value: {pattern!r:.60}{_place(path)}")
+            raise UsageError(f"lit takes one value: {pattern!r:.60}{self._place(path)}")
         self.constants.append((path, pattern.fields[0]))
 
     def _exact(self, pattern: Record, path: Path, depth: int) -> None:
         if len(pattern.fields) != 1:
-            raise UsageError(f"exact takes one pattern: {pattern!r:.60}{_place(path)}")
+            raise UsageError(f"exact takes one pattern: {pattern!r:.60}{self._place(path)}")
         self._visit(pattern.fields[0], path, depth + 1, is_exact=True)
+
+    def _place(self, path: Path) -> str:
+        """Where a path leads, for people, who know a map's key and not its key form."""
+        steps = [by if isinstance(by, int) else self.keys[by[0]] for by in path]
+        return " at " + "".join([f"[{by!r:.40}]" for by in steps]) if steps else ""
 
 
 _RESERVED: Final[dict[str, Callable[[_Analysis, Record, Path, int], None]]] = {
@@ -324,8 +334,3 @@ def known_name(name: str) -> str:
     if not WORD.fullmatch(name):
         raise UsageError(f"the name of a capture is a word like who or user-2, not {name!r:.40}")
     return name
-
-
-def _place(path: Path) -> str:
-    steps = [by if isinstance(by, int) else by[0] for by in path]
-    return " at " + "".join([f"[{by!r:.40}]" for by in steps]) if steps else ""

@@ -6,9 +6,9 @@ Values are apart from patterns and from text because every layer needs them and 
 
 Python holds ``1 == True == 1.0``, with equal hashes, and its integer and tuple hashes collide on demand.
 Neither is good enough for tables that strangers fill, so every table of the project is keyed by
-``key(value)``, and that one function decides equality everywhere.  Strings, bytes, ``None`` and integers
-of up to 48 bits are their own key; all else is keyed by its canonical text, which ``repr`` writes at C
-speed, and which Python hashes with a secret.
+``key(value)``, and that one function decides equality everywhere.  Strings, bytes and ``None`` are their own
+key, since Python hashes them with a secret; integers of up to 60 bits are multiplied by a secret of ours,
+which spreads them over any table; all else is keyed by its canonical text, which ``repr`` writes at C speed.
 
 Always: ``key(a) == key(b)`` exactly if ``a`` and ``b`` are the same value (NaN is the same as itself,
 ``0.0`` and ``-0.0`` differ); a value never changes; ``order_key`` puts all values in one total order.
@@ -17,6 +17,7 @@ Always: ``key(a) == key(b)`` exactly if ``a`` and ``b`` are the same value (NaN 
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Hashable, ItemsView, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Final, NoReturn, TypeAlias, TypeVar, Union
@@ -30,8 +31,17 @@ K = TypeVar("K")
 MAX_DEPTH: Final = 100
 """How deep ``freeze`` lets things nest unless its caller says otherwise."""
 
-_SMALL: Final = 1 << 48
-"""Integers below this are their own key: their hashes are distinct, so a table of them stays flat."""
+_SMALL: Final = 1 << 60
+"""Integers below this are keyed by a product: any two of those have different hashes."""
+
+_SECRET: Final = 1 << 59 | secrets.randbits(59)
+"""What integers are multiplied by.
+
+Python hashes an integer to its remainder by 2**61 - 1, and an integer below that to itself.  Even where all
+hashes differ, who knows them can lay small integers as a wall through the slots that a table probes, so
+that each look-up behind it takes thousands of steps.  The remainder of a product with a secret cannot be
+known, and is as good as random (multiplicative hashing by a prime: Carter and Wegman, 1979).
+"""
 
 
 class Record:
@@ -251,7 +261,7 @@ def key(value: Value) -> Hashable:
     if kind is str:
         return value
     if kind is int:
-        return value if -_SMALL < value < _SMALL else (text_of(value),)  # type: ignore[operator]
+        return value * _SECRET if -_SMALL < value < _SMALL else (text_of(value),)  # type: ignore[operator]
     if kind is Record or kind is Map:
         return value.key  # type: ignore[union-attr]  # narrowed by class
     if value is None or kind is bytes:

@@ -190,6 +190,7 @@ def test_every_atom_class_takes_its_own_and_no_other() -> None:
         (Record("$", "1", None, DISCARD), "the name of a capture is a word like who or user-2, not '1'"),
         (p(1, (2, Record("lit"))), r"lit takes one value: Record\('lit', \) at \[1\]\[1\]"),
         (Map({"k": Record("exact")}), r"exact takes one pattern: Record\('exact', \) at \['k'\]"),
+        (Map({5: Map({(1,): Record("lit")})}), r"lit takes one value: .* at \[5\]\[\(1,\)\]"),
         (exact(1), "exact takes a record, a sequence or a map, not 1"),
         (p(*range(MAX_POSITIONS)), f"pattern of more than {MAX_POSITIONS} positions"),
     ],

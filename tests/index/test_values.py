@@ -274,5 +274,5 @@ def test_what_nests_deeper_than_python_can_follow_is_a_usage_error() -> None:
 def test_the_hashes_of_keys_cannot_be_made_to_collide() -> None:
     # Python's own hash of an integer is its remainder by 2**61 - 1: all of these have the same.
     assert len({hash(key(at * (2**61 - 1))) for at in range(1, 1000)}) > 990
-    # Below 48 bits an integer is its own key, and its own hash.
+    # Below 60 bits no two hashes are the same.
     assert len({hash(key(at << 32)) for at in range(1000)}) == 1000
