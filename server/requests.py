@@ -1,6 +1,6 @@
 """Requests: questions with one answer, each a verb with a map of arguments.
 
-``sync``, ``status``, ``frontier``, the staging verbs and those of leases (WIRE.md says what each takes
+``sync``, ``status``, ``frontier``, ``within``, the staging verbs and those of leases (WIRE.md says what each takes
 and gives).  They are apart from the connection because they have nothing in common with streams but the
 socket.
 
@@ -93,6 +93,14 @@ async def _frontier(connection: Connection, arguments: Map) -> Value:
     )
 
 
+async def _within(connection: Connection, arguments: Map) -> Value:
+    """The last epoch of (after, upto] up to which there are no more than ``changes``, but at least one."""
+    daemon = connection.daemon
+    upto = min(number(arguments, "upto"), daemon.commits.durable)
+    asked = (number(arguments, "after"), upto, number(arguments, "changes"))
+    return await trio.to_thread.run_sync(daemon.log.within, *asked)
+
+
 async def _stage(connection: Connection, arguments: Map) -> Value:
     """Keeps operations on disk under a key until they are published or discarded."""
     operations = arguments.get("operations")
@@ -144,6 +152,7 @@ VERBS: Final[dict[str, Verb]] = {
     "sync": _sync,
     "status": _status,
     "frontier": _frontier,
+    "within": _within,
     "stage": _stage,
     "discard": _discard,
     "publish": _publish,

@@ -108,6 +108,11 @@ class Link:
         assert isinstance(told, Map)  # by WIRE.md
         return Frontier(told["epoch"], told["oldest"], told["space"], told["gaps"])  # type: ignore[arg-type]  # by WIRE.md
 
+    def within(self, after: int, upto: int, changes: int) -> int:
+        """The last epoch of (after, upto] that no more than ``changes`` lead to, but at least one."""
+        told = self._ask("within", {"after": after, "upto": upto, "changes": changes})
+        return int(told)  # type: ignore[arg-type]  # a number, by WIRE.md
+
     def changes(
         self, pattern: Value, *, after: int | None = None, upto: int, as_of: int | None = None
     ) -> Iterator[EpochChanges]:

@@ -288,6 +288,19 @@ class Log:
         self.check_retained(after)
         return self._chain.walk(self._chain.beyond(after), upto)
 
+    def within(self, after: int, upto: int, changes: int) -> int:
+        """The last epoch of (after, upto] that ends no later than so many changes after ``after``.
+
+        At least one epoch that changes something, however large it is.  O(changes).  Raises as ``read``.
+        """
+        last, seen = after, 0
+        for segment in self.segments(after, upto):
+            for number, _, counts, _, _ in segment.rows_after(after, upto):
+                if seen and seen + sum(counts) > changes:
+                    return last
+                last, seen = number, seen + sum(counts)
+        return upto
+
     def check_retained(self, after: int) -> None:
         """Refuses to read from an epoch whose successors are not all there."""
         if after < self.oldest - 1:

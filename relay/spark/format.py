@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from relay.spark.options import read_options, sink_options, source_pattern, stream_options
+from relay.spark.options import read_options, sink_options, source_shape, stream_options
 from relay.spark.schema import inferred
 from relay.spark.sink import BatchSink, StreamSink
 from relay.spark.source import ChangesReader, ChangesStream
@@ -34,7 +34,8 @@ class Dataspace(DataSource):
 
     def schema(self) -> StructType:
         """What the pattern makes; Spark does not ask when the user gave a schema."""
-        return inferred(source_pattern(self.options))
+        shape = source_shape(self.options)
+        return inferred(shape.pattern, include_value=shape.include_value, several=shape.several)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return ChangesReader(read_options(self.options), schema)

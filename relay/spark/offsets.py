@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 Json: TypeAlias = dict[str, object]
 
+LEAST: Final = 16
+"""Epochs for which a partition of their own is worth a task."""
+
 log: Final = logging.getLogger("dataspace.spark")
 
 
@@ -200,6 +203,23 @@ def span(start: Offset, end: Offset) -> Span:
         return Span(after=start.epoch, upto=end.epoch)
     as_of = origin.epoch if origin.kind == "snapshot" else None
     return Span(after=origin.epoch, upto=end.epoch, as_of=as_of)
+
+
+def divided(span: Span, count: int, gaps: Sequence[tuple[int, int]]) -> list[Span]:
+    """A span in up to ``count`` pieces of about as many epochs each, in order; a state is in the first.
+
+    >>> divided(Span(0, 40), 2, ())
+    [Span(after=0, upto=20, as_of=None), Span(after=20, upto=40, as_of=None)]
+    """
+    inside = [gap for gap in gaps if span.after <= gap[0] and gap[1] <= span.upto]
+    skipped = sum([first - before - 1 for before, first in inside])
+    size = max(LEAST, -(-(span.upto - span.after - skipped) // count))
+    pieces: list[Span] = []
+    after, as_of = span.after, span.as_of
+    while len(pieces) < count - 1 and (end := further(after, size, gaps)) < span.upto:
+        pieces.append(Span(after, end, as_of))
+        after, as_of = end, None
+    return [*pieces, Span(after, span.upto, as_of)]
 
 
 def remaining(span: Span, space: str, now: Frontier) -> Span | None:

@@ -12,9 +12,11 @@ with those that do.
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Literal, TypeAlias, TypeVar
 
 from dataspace.addresses import default_url, parse_url
@@ -27,14 +29,25 @@ Start: TypeAlias = Literal["snapshot", "latest", "earliest"] | int
 """Where a stream begins: a state and what follows, or the changes after a point."""
 
 
+Malformed: TypeAlias = Literal["fail", "drop", "null"]
+"""What becomes of a fact with a value that its column cannot hold."""
+
+
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """How a streaming query reads: whom, what, from where, how much at a time."""
+    """How a streaming query reads: whom, what, from where, how much at a time.
 
-    url: str
+    ``starts`` are as many as ``urls``.  ``max_changes`` counts those of the space, whatever the pattern.
+    """
+
+    urls: tuple[str, ...]
     pattern: str
-    start: Start
+    starts: tuple[Start, ...]
     max_epochs: int | None
+    max_changes: int | None
+    partitions: int
+    include_value: bool
+    malformed: Malformed
     fail_on_loss: bool
     connect_timeout: float
     poll_timeout: float
@@ -45,8 +58,11 @@ class StreamOptions:
 class ReadOptions:
     """How a batch reads: the changes of ``first`` to ``last``, both included, or the state at ``as_of``."""
 
-    url: str
+    urls: tuple[str, ...]
     pattern: str
+    partitions: int
+    include_value: bool
+    malformed: Malformed
     first: Literal["earliest"] | int
     last: Literal["latest"] | int
     as_of: Literal["latest"] | int | None
@@ -75,15 +91,21 @@ class SinkOptions:
 def stream_options(given: Mapping[str, str]) -> StreamOptions:
     """The options of ``readStream``; raises ``UsageError`` for a name or a value that nobody knows.
 
-    >>> stream_options({"pattern": "present($who:str)", "startingEpoch": "12"}).start
-    12
+    >>> stream_options({"pattern": "present($who:str)", "startingEpoch": "12"}).starts
+    (12,)
     """
     read = _Reading(given, _STREAM_NAMES, "readStream")
+    urls = _urls(read)
+    starts: tuple[Start, ...] = tuple(["snapshot" for _ in urls])
     return StreamOptions(
-        url=_url(read),
+        urls=urls,
         pattern=read.needed("pattern", "such as 'present($who:str)'"),
-        start=read.value("startingEpoch", _start, "snapshot"),
+        starts=read.value("startingEpoch", partial(_starts, urls), starts),
         max_epochs=read.value("maxEpochsPerTrigger", _count, None),
+        max_changes=read.value("maxChangesPerTrigger", _count, None),
+        partitions=read.value("minPartitions", _count, 1),
+        include_value=read.value("includeValue", _flag, False),
+        malformed=read.value("malformed", _malformed, "fail"),
         fail_on_loss=read.value("failOnDataLoss", _flag, True),
         connect_timeout=read.value("connectTimeout", seconds, 30.0),
         poll_timeout=read.value("pollTimeout", seconds, 0.25),
@@ -100,8 +122,11 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
             "asOfEpoch asks for a state, startingEpoch and endingEpoch for changes: give one kind"
         )
     return ReadOptions(
-        url=_url(read),
+        urls=_urls(read),
         pattern=read.needed("pattern", "such as 'present($who:str)'"),
+        partitions=read.value("minPartitions", _count, 1),
+        include_value=read.value("includeValue", _flag, False),
+        malformed=read.value("malformed", _malformed, "fail"),
         first=read.value("startingEpoch", _first, "earliest"),
         last=read.value("endingEpoch", _last, "latest"),
         as_of=as_of,
@@ -133,15 +158,35 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     )
 
 
-def source_pattern(given: Mapping[str, str]) -> str:
-    """The pattern alone, when it is not known yet whether a stream or a batch will read."""
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What decides the columns of a source."""
+
+    pattern: str
+    include_value: bool
+    several: bool
+
+
+def source_shape(given: Mapping[str, str]) -> Shape:
+    """What decides the columns, when it is not known yet whether a stream or a batch will read."""
     names = tuple(dict.fromkeys((*_STREAM_NAMES, *_READ_NAMES)))
-    return _Reading(given, names, "read and readStream").needed("pattern", "such as 'present($who:str)'")
+    read = _Reading(given, names, "read and readStream")
+    pattern = read.needed("pattern", "such as 'present($who:str)'")
+    return Shape(pattern, read.value("includeValue", _flag, False), len(_urls(read)) > 1)
 
 
 _SHARED: Final = ("url", "path", "connectTimeout")
-_SOURCE: Final = (*_SHARED, "pattern", "startingEpoch", "failOnDataLoss", "arrowBatchRows")
-_STREAM_NAMES: Final = (*_SOURCE, "maxEpochsPerTrigger", "pollTimeout")
+_SOURCE: Final = (
+    *_SHARED,
+    "pattern",
+    "startingEpoch",
+    "failOnDataLoss",
+    "arrowBatchRows",
+    "minPartitions",
+    "includeValue",
+    "malformed",
+)
+_STREAM_NAMES: Final = (*_SOURCE, "maxEpochsPerTrigger", "maxChangesPerTrigger", "pollTimeout")
 _READ_NAMES: Final = (*_SOURCE, "endingEpoch", "asOfEpoch")
 _SINK_NAMES: Final = (*_SHARED, "template", "label", "writer", "txnAppId", "txnVersion")
 _SPARKS_OWN: Final = frozenset(["checkpointlocation", "queryname", "outputmode", "failonunsupportedread"])
@@ -189,12 +234,29 @@ def _unknown(name: str, known: tuple[str, ...], verb: str) -> str:
     return f"option {name} is unknown to dataspace {verb}{hint} (known are {listed})"
 
 
+def _urls(read: _Reading) -> tuple[str, ...]:
+    """The addresses of one daemon or several, each once."""
+    urls = tuple([parse_url(each.strip()).url for each in _said_url(read).split(",")])
+    for url in urls:
+        if urls.count(url) > 1:
+            raise UsageError(f"option url names the daemon {url} twice")
+    return urls
+
+
 def _url(read: _Reading) -> str:
-    """The daemon's address: ``url``, or what ``load()`` was given, or DATASPACE_URL, or the default."""
+    """The address of the one daemon that is written to."""
+    said = _said_url(read)
+    if "," in said:
+        raise UsageError(f"option url is {said!r}, but a result goes to one daemon")
+    return parse_url(said).url
+
+
+def _said_url(read: _Reading) -> str:
+    """Where the daemon is: ``url``, or what ``load()`` was given, or DATASPACE_URL, or the default."""
     url, path = read.text("url"), read.text("path")
     if url is not None and path is not None and url != path:
         raise UsageError(f"the daemon is named twice, as url {url!r} and as path {path!r}")
-    return parse_url(url or path or default_url()).url
+    return url or path or default_url()
 
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0}
@@ -233,6 +295,26 @@ def _start(text: str) -> Start:
         case _ if re.fullmatch(r"\d{1,18}", text):
             return int(text)
     raise ValueError("snapshot, latest, earliest and epoch numbers")
+
+
+def _starts(urls: tuple[str, ...], text: str) -> tuple[Start, ...]:
+    """One start for all daemons, or a JSON object with one for each by its address."""
+    if not text.startswith("{"):
+        return (_start(text),) * len(urls)
+    try:
+        said = {parse_url(url).url: _start(str(start)) for url, start in json.loads(text).items()}
+    except (json.JSONDecodeError, UsageError) as error:
+        raise ValueError(f'JSON such as {{"tcp://HOST:PORT": 12}} ({error})') from None
+    if set(said) != set(urls):
+        raise ValueError(f"JSON with a start for each of {', '.join(urls)} and no others")
+    return tuple([said[url] for url in urls])
+
+
+def _malformed(text: str) -> Malformed:
+    match text.lower():
+        case "fail" | "drop" | "null" as word:
+            return word
+    raise ValueError("fail, drop and null")
 
 
 def _first(text: str) -> Literal["earliest"] | int:

@@ -19,7 +19,7 @@ from relay.spark import offsets
 from relay.spark.links import AWAY, Patience, asked, lent
 from relay.spark.offsets import Span
 from relay.spark.rows import batches, in_order
-from relay.spark.schema import Columns, parsed
+from relay.spark.schema import Columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,6 +36,7 @@ class Task:
 
     options: StreamOptions | ReadOptions
     columns: Columns
+    url: str
     span: Span
     space: str
 
@@ -48,17 +49,17 @@ def rows(task: Task) -> Iterator[pa.RecordBatch]:
     """
     options, columns = task.options, task.columns
     if task.span.as_of is not None:
-        state = asked(options.url, options.connect_timeout, partial(_state, task=task))
+        state = asked(task.url, options.connect_timeout, partial(_state, task=task))
         yield from in_order(state, columns, options.batch_rows)
         task = replace(task, span=Span(task.span.after, task.span.upto))
     if not task.span.empty:
-        yield from batches(blocks(task), columns, options.batch_rows)
+        yield from batches(blocks(task), columns, options.batch_rows, url=task.url)
 
 
 def _state(link: Link, task: Task) -> list[pa.RecordBatch]:
     """The whole state with which a task begins: it is read again from its start where the link breaks."""
     alone = replace(task.span, upto=task.span.after)
-    return list(batches(_asked_for(link, task, alone), task.columns, task.options.batch_rows))
+    return list(batches(_asked_for(link, task, alone), task.columns, task.options.batch_rows, url=task.url))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ def blocks(task: Task) -> Iterator[Block]:
     patience = Patience(task.options.connect_timeout)
     while not place.left.empty:
         try:
-            with lent(task.options.url) as link:
+            with lent(task.url) as link:
                 for block in _rest(link, task, place):
                     patience.answered()
                     place = place.after(block)
@@ -106,7 +107,7 @@ def _rest(link: Link, task: Task, place: _Place) -> Iterator[Block]:
 
 
 def _asked_for(link: Link, task: Task, span: Span) -> Iterator[Block]:
-    pattern = parsed(task.options.pattern)
+    pattern = task.columns.pattern
     try:
         _check_space(link, task)
         yield from _spanned(link, pattern, span)

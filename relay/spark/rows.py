@@ -21,11 +21,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataspace.errors import DataspaceError
-from relay.spark.schema import CHANGE_TYPE, EPOCH, EPOCH_TIMESTAMP, SEQ, Column, Columns
+from relay.spark.nesting import Unfit
+from relay.spark.schema import CHANGE_TYPE, DAEMON, EPOCH, EPOCH_TIMESTAMP, SEQ, Column, Columns
 
 if TYPE_CHECKING:
     from dataspace.client.blocks import Block
     from index.values import Value
+    from relay.spark.options import Malformed
 
 _ADDED, _MESSAGES, _REMOVED = bytes([0]), bytes([1]), bytes([2])
 CHANGE_TYPES: Final = pa.array(["insert", "message", "delete"], pa.string())
@@ -35,7 +37,9 @@ class Misfit(DataspaceError):
     """A fact holds a value that the column for it cannot hold."""
 
 
-def batches(blocks: Iterable[Block], columns: Columns, rows: int) -> Iterator[pa.RecordBatch]:
+def batches(
+    blocks: Iterable[Block], columns: Columns, rows: int, *, url: str = ""
+) -> Iterator[pa.RecordBatch]:
     """Record batches of at least ``rows`` rows each but the last, cut between blocks.
 
     Raises ``Misfit`` for a value that does not fit.  Holds one batch at a time, so the memory is that of
@@ -44,8 +48,8 @@ def batches(blocks: Iterable[Block], columns: Columns, rows: int) -> Iterator[pa
     waiting: list[pa.RecordBatch] = []
     count = 0
     for block in blocks:
-        waiting.append(batch(block, columns))
-        count += len(block)
+        waiting.append(batch(block, columns, url=url))
+        count += waiting[-1].num_rows
         if count >= rows:
             yield _joined(waiting)
             waiting, count = [], 0
@@ -85,16 +89,23 @@ def _sortable(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array([chunk.view(pa.int64()) for chunk in column.chunks], pa.int64())
 
 
-def batch(block: Block, columns: Columns) -> pa.RecordBatch:
+def batch(block: Block, columns: Columns, *, url: str = "") -> pa.RecordBatch:
     """One block as a record batch; O(rows), nearly all of it in Arrow."""
-    own = _own_columns(block)
-    return pa.RecordBatch.from_arrays(
-        [own[column.name]() if column.capture is None else _array(column, block) for column in columns.all],
+    own = _own_columns(block, url)
+    bad: set[int] = set()
+    made = pa.RecordBatch.from_arrays(
+        [
+            own[column.name]() if column.capture is None else _array(column, block, columns.malformed, bad)
+            for column in columns.all
+        ],
         schema=columns.arrow,
     )
+    if bad and columns.malformed == "drop":
+        return made.filter(pa.array([at not in bad for at in range(len(block))]))
+    return made
 
 
-def _own_columns(block: Block) -> dict[str, Callable[[], pa.Array]]:
+def _own_columns(block: Block, url: str) -> dict[str, Callable[[], pa.Array]]:
     """How the columns are made that do not come from captures; one that nobody wants costs nothing."""
     totals = block.totals()
 
@@ -117,18 +128,25 @@ def _own_columns(block: Block) -> dict[str, Callable[[], pa.Array]]:
         EPOCH: lambda: spread(block.numbers, pa.int64()),
         EPOCH_TIMESTAMP: lambda: spread(block.times, pa.timestamp("us", tz="UTC")),
         SEQ: seqs,
+        DAEMON: lambda: pa.repeat(url, len(block)),
     }
 
 
-def _array(column: Column, block: Block) -> pa.Array:
+def _array(column: Column, block: Block, malformed: Malformed, bad: set[int]) -> pa.Array:
+    """The values of a capture; those that do not fit are null and in ``bad``, if they do not fail."""
     assert column.capture is not None  # as the caller has seen
     values = block.columns[column.capture]
-    if column.misfits(values):
-        raise _misfit(column, block)
     try:
-        return pa.array(column.encoded(values), column.arrow)
-    except (pa.ArrowInvalid, OverflowError):
-        raise _misfit(column, block) from None
+        if not column.misfits(values):
+            return pa.array(column.encoded(values), column.arrow)
+    except (pa.ArrowInvalid, OverflowError, Unfit):
+        pass  # one of them is other than its class promised
+    if malformed == "fail" or (malformed == "null" and type(None) not in (column.fits or ())):
+        raise _misfit(column, block)
+    fitting = [column.holds(value) for value in values]
+    bad.update([at for at, fits in enumerate(fitting) if not fits])
+    kept = [value if fits else None for value, fits in zip(values, fitting, strict=True)]
+    return pa.array(column.encoded(kept), column.arrow)
 
 
 def _misfit(column: Column, block: Block) -> Misfit:

@@ -15,19 +15,16 @@ import difflib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
-    ByteType,
     DataType,
     DoubleType,
-    IntegerType,
     LongType,
-    ShortType,
     StringType,
     StructField,
     StructType,
@@ -36,18 +33,21 @@ from pyspark.sql.types import (
 
 from dataspace.errors import UsageError
 from index.jsons import to_json
-from index.patterns import capture_names, skeleton
-from index.text import ParseError, parse_pattern
+from index.patterns import capture, capture_names, skeleton
+from index.skeletons import ATOM_CLASSES
+from index.text import ParseError, parse_pattern, unparse
+from relay.spark.nesting import ATOMS, Convert, Unfit, conversion, held_class
+from relay.spark.options import Malformed
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from index.values import Value
 
 CHANGE_TYPE: Final = "_change_type"
 EPOCH: Final = "_epoch"
 EPOCH_TIMESTAMP: Final = "_epoch_timestamp"
 SEQ: Final = "_seq"
+DAEMON: Final = "_daemon"
+VALUE: Final = "_value"
 
 RESERVED: Final[Mapping[str, DataType]] = {
     CHANGE_TYPE: StringType(),
@@ -55,6 +55,11 @@ RESERVED: Final[Mapping[str, DataType]] = {
     EPOCH_TIMESTAMP: TimestampType(),
     SEQ: LongType(),
 }
+
+EXTRA: Final[Mapping[str, DataType]] = {DAEMON: StringType(), VALUE: StringType()}
+"""Columns that are there when asked for: by several addresses, by ``includeValue``, by a schema."""
+
+OWN: Final[Mapping[str, DataType]] = {**RESERVED, **EXTRA}
 
 JSON_MARK: Final = {"dataspace": "json"}
 """Metadata of a column whose strings are the JSON of values."""
@@ -67,63 +72,69 @@ _OF_CLASS: Final[Mapping[str, DataType]] = {
     "bytes": BinaryType(),
     "time": TimestampType(),
 }
-_ATOMS: Final[Mapping[type[DataType], tuple[str, type]]] = {
-    StringType: ("str", str),
-    ByteType: ("int", int),
-    ShortType: ("int", int),
-    IntegerType: ("int", int),
-    LongType: ("int", int),
-    DoubleType: ("float", float),
-    BooleanType: ("bool", bool),
-    BinaryType: ("bytes", bytes),
-    TimestampType: ("time", datetime),
-}
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its name and types, and which capture fills it (None for the columns of our own)."""
+    """One column: its name and types, and which capture fills it (None for the columns of our own).
+
+    ``fits`` are the classes of values that it holds, None standing for all; ``convert`` makes of each what
+    Arrow is given, where that is not the value itself.
+    """
 
     name: str
     spark: DataType
     arrow: pa.DataType
     capture: int | None
     fits: frozenset[type] | None
+    convert: Convert | None = None
 
     def misfits(self, values: Sequence[Value]) -> bool:
         """Whether there is a value of a class that this column does not hold; one pass at C speed."""
         return self.fits is not None and not self.fits.issuperset(map(type, values))
 
     def holds(self, value: Value) -> bool:
-        """Whether one value fits, its size included."""
-        if self.fits is None:
-            return True
-        bits = _BITS.get(type(self.spark))
-        small = bits is None or not isinstance(value, int) or -(1 << bits) <= value < 1 << bits
-        return type(value) in self.fits and small
+        """Whether one value fits, its size and what is in it included."""
+        if self.fits is not None and type(value) not in self.fits:
+            return False
+        try:
+            pa.array(self.encoded([value]), self.arrow)
+        except (pa.ArrowInvalid, OverflowError, Unfit):
+            return False
+        return True
 
     def encoded(self, values: Sequence[Value]) -> Sequence[object]:
-        """What Arrow is given for the values."""
-        return values if self.fits is not None else [json_text(value) for value in values]
+        """What Arrow is given for the values; ``Unfit`` for one that is other inside than the type."""
+        convert = self.convert
+        if convert is None:
+            return values
+        if self.fits is None:
+            return [convert(value) for value in values]
+        return [None if value is None else convert(value) for value in values]
 
     @property
     def remedy(self) -> str:
         """What a reader can do about a value that does not fit."""
-        return "let the pattern ask for the class, or leave the class and the schema away to get JSON"
-
-
-_BITS: Final[Mapping[type[DataType], int]] = {ByteType: 7, ShortType: 15, IntegerType: 31, LongType: 63}
+        return (
+            "let the pattern ask for the class, or leave the class and the schema away to get JSON, "
+            "or say malformed=drop or null"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """All columns of a source, in order, and the Arrow schema that Spark expects of its batches."""
+    """All columns of a source, in order, and the Arrow schema that Spark expects of its batches.
+
+    ``pattern`` is what is asked of the daemon for them: with the whole fact captured where it is wanted.
+    """
 
     all: tuple[Column, ...]
     arrow: pa.Schema
+    pattern: Value
+    malformed: Malformed = "fail"
 
 
-def inferred(pattern: str) -> StructType:
+def inferred(pattern: str, *, include_value: bool = False, several: bool = False) -> StructType:
     """The schema of a pattern: its captures, then our own columns.
 
     Raises ``UsageError`` for a pattern that does not parse, and for names of captures that Spark could
@@ -133,24 +144,32 @@ def inferred(pattern: str) -> StructType:
     'struct<who:string,_change_type:string,_epoch:bigint,_epoch_timestamp:timestamp,_seq:bigint>'
     """
     fields = [_inferred_field(name, kind) for name, kind in _captured(pattern)]
-    return StructType(fields + [StructField(name, kind, False) for name, kind in RESERVED.items()])
+    own = [StructField(name, kind, False) for name, kind in RESERVED.items()]
+    extra = [StructField(DAEMON, StringType(), False)] * several
+    extra += [StructField(VALUE, StringType(), False)] * include_value
+    return StructType(fields + own + extra)
 
 
-def columns(pattern: str, schema: StructType) -> Columns:
+def columns(
+    pattern: str, schema: StructType, *, include_value: bool = False, malformed: Malformed = "fail"
+) -> Columns:
     """How the captures of a pattern fill the columns of a schema, inferred or given.
 
     Raises ``UsageError`` for a column that the pattern does not make, and for a type that cannot hold
     what the pattern captures.
     """
-    known = {name: (at, kind) for at, (name, kind) in enumerate(_captured(pattern))}
+    whole = include_value or VALUE in schema.fieldNames()
+    first = 1 if whole else 0  # the whole fact is captured before everything inside
+    known = {name: (at, kind) for at, (name, kind) in enumerate(_captured(pattern), first)}
     arrow = to_arrow_schema(schema, timezone="UTC")
     made = [
-        _reserved(field, arrow.field(field.name).type)
-        if field.name in RESERVED
+        _own(field, arrow.field(field.name).type)
+        if field.name in OWN
         else _captured_column(field, arrow.field(field.name).type, known)
         for field in schema.fields
     ]
-    return Columns(tuple(made), arrow)
+    asked = capture(None, None, parsed(pattern)) if whole else parsed(pattern)
+    return Columns(tuple(made), arrow, asked, malformed)
 
 
 def parsed(pattern: str) -> Value:
@@ -175,10 +194,10 @@ def is_json(field: StructField) -> bool:
 def _captured(pattern: str) -> list[tuple[str, str | None]]:
     """Name and atom class of every capture, in the order of the captures."""
     found = capture_classes(parsed(pattern))
-    folded: dict[str, str] = {name.lower(): name for name in RESERVED}
+    folded: dict[str, str] = {name.lower(): name for name in OWN}
     for name, _ in found:
         other = folded.setdefault(name.lower(), name)
-        if other != name or name in RESERVED:
+        if other != name or name in OWN:
             raise UsageError(f"capture ${name} cannot be told from column {other}: give it another name")
     return found
 
@@ -189,10 +208,12 @@ def _inferred_field(name: str, kind: str | None) -> StructField:
     return StructField(name, known, True) if known else StructField(name, StringType(), True, dict(JSON_MARK))
 
 
-def _reserved(field: StructField, arrow: pa.DataType) -> Column:
-    if field.dataType != RESERVED[field.name]:
-        wanted = RESERVED[field.name].simpleString()
+def _own(field: StructField, arrow: pa.DataType) -> Column:
+    if field.dataType != OWN[field.name]:
+        wanted = OWN[field.name].simpleString()
         raise UsageError(f"column {field.name} is {wanted}, the schema says {field.dataType.simpleString()}")
+    if field.name == VALUE:
+        return Column(field.name, field.dataType, arrow, 0, None, unparse)
     return Column(field.name, field.dataType, arrow, None, None)
 
 
@@ -200,27 +221,33 @@ def _captured_column(
     field: StructField, arrow: pa.DataType, known: Mapping[str, tuple[int, str | None]]
 ) -> Column:
     if field.name not in known:
-        near = difflib.get_close_matches(field.name, [*known, *RESERVED], n=1, cutoff=0.0)
+        near = difflib.get_close_matches(field.name, [*known, *OWN], n=1, cutoff=0.0)
         listed = ", ".join([*known, *RESERVED])
         raise UsageError(
             f"column {field.name} is none of the pattern's, did you mean {near[0]}? (it makes {listed})"
         )
     at, kind = known[field.name]
     if is_json(field):
-        return Column(field.name, field.dataType, arrow, at, None)
-    wanted, held = _ATOMS.get(type(field.dataType), (None, type(None)))
-    if wanted is None or (kind is not None and kind != wanted):
+        return Column(field.name, field.dataType, arrow, at, None, json_text)
+    held = held_class(field.dataType)
+    convert = conversion(field.dataType)
+    if kind == "int" and isinstance(field.dataType, StringType):
+        held, convert = int, str
+    if held is None or (kind is not None and ATOM_CLASSES[kind] is not held):
         raise UsageError(_unfit(field, kind))
     nulls = {type(None)} if field.nullable else set()
-    return Column(field.name, field.dataType, arrow, at, frozenset({held} | nulls))
+    return Column(field.name, field.dataType, arrow, at, frozenset({held} | nulls), convert)
 
 
 def _unfit(field: StructField, kind: str | None) -> str:
     said = field.dataType.simpleString()
-    if kind in _OF_CLASS:
-        allowed = [each().simpleString() for each, (of, _) in _ATOMS.items() if of == kind]
+    if kind is not None and kind in _OF_CLASS:
+        allowed = [each().simpleString() for each, of in ATOMS.items() if of is ATOM_CLASSES[kind]]
+        allowed += ["string"] if kind == "int" else []
     else:
-        allowed = [each().simpleString() for each in _ATOMS]
+        compound = {"record": ["struct<…>"], "seq": ["array<…>"], "map": ["map<string,…>"]}
+        atoms = [each().simpleString() for each in ATOMS]
+        allowed = compound.get(kind or "", [*atoms, "struct<…>", "array<…>", "map<string,…>"])
     return (
         f"column {field.name} captures {kind or 'values of any class'} and the schema says {said}, "
         f"allowed are {', '.join(allowed)}"

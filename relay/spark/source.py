@@ -15,6 +15,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -29,8 +30,9 @@ from dataspace.errors import UsageError
 from relay.spark import offsets
 from relay.spark.links import asked, close_all
 from relay.spark.offsets import Json, Span
+from relay.spark.places import offsets_of, place
 from relay.spark.reading import Task, rows
-from relay.spark.schema import columns
+from relay.spark.schema import Columns, columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,55 +47,63 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: StreamOptions, schema: StructType) -> None:
         self._options = options
-        self._columns = columns(options.pattern, schema)
+        self._columns = _columns(options, schema)
         self._beginning: Json | None = None
-        self._target: Frontier | None = None
+        self._target: list[Frontier] | None = None
         self._newest: Json | None = None
 
     def initialOffset(self) -> Json:
         """Where the query begins.  Spark asks twice, and what "latest" is must not move in between."""
         _end_on_sigterm()
         if self._beginning is None:
-            self._beginning = offsets.beginning(self._options.start, self._frontier()).json()
+            pairs = zip(self._options.starts, self._frontiers(), strict=True)
+            self._beginning = self._place([offsets.beginning(start, now) for start, now in pairs])
         return self._beginning
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """``maxEpochsPerTrigger``; Spark has no limit in epochs, so its rows stand for them."""
-        limit = self._options.max_epochs
+        """That there is a limit: Spark has none in epochs, so rows stand for them, and ours decide."""
+        options = self._options
+        limit = options.max_epochs or options.max_changes
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Ends the query with what is on disk now."""
-        self._target = self._frontier()
+        self._target = self._frontiers()
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
         """The end of the next batch, or the start again when nothing came within ``pollTimeout``."""
         _end_on_sigterm()
-        here = offsets.offset(start)
+        here = self._offsets(start)
         now = self._target or self._awaited(here)
-        self._newest = offsets.Offset(now.epoch, now.space).json()
-        loss = offsets.lost(here, now)
-        if loss is not None:
-            offsets.tolerate(loss, fail=self._options.fail_on_loss)
-            here = offsets.anew(here, now)
-        end = offsets.following(here, now, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
-        return start if end.json() == start else end.json()
+        self._newest = self._place(
+            [offsets.Offset(max(f.epoch, at.epoch), f.space) for f, at in zip(now, here, strict=True)]
+        )
+        limited = isinstance(limit, ReadMaxRows)
+        end = [
+            self._following(url, at, frontier, limited=limited)
+            for url, at, frontier in zip(self._options.urls, here, now, strict=True)
+        ]
+        return start if end == here else self._place(end)
 
     def reportLatestOffset(self) -> Json | None:
         """The newest epoch that was seen; Spark asks this all the time, so it costs nothing."""
         return self._newest
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
-        """One partition: the epochs of a batch come in order, and so do its rows."""
+        """The epochs of a batch, those of each daemon apart, divided as ``minPartitions`` asks."""
         _end_on_sigterm()
-        last = offsets.offset(end)
-        span = offsets.span(offsets.offset(start), last)
-        return _partitions(span, last.space, self._frontier(), self._options)
+        made: list[InputPartition] = []
+        for url, first, last in zip(
+            self._options.urls, self._offsets(start), self._offsets(end), strict=True
+        ):
+            span = offsets.span(first, last)
+            if not span.empty:
+                made += _partitions(url, span, last.space, self._options)
+        return made
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition, on an executor."""
-        assert isinstance(partition, SpanPartition)
-        return rows(Task(self._options, self._columns, partition.span, partition.space))
+        return _rows(partition, self._options, self._columns)
 
     def commit(self, end: Json) -> None:
         """Nothing: it lags one batch and never comes for the last, so nothing may depend on it."""
@@ -101,19 +111,44 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         close_all()
 
-    def _frontier(self) -> Frontier:
-        return asked(self._options.url, self._options.connect_timeout, _now)
+    def _place(self, of: Sequence[offsets.Offset]) -> Json:
+        return place(of, self._options.pattern)
 
-    def _awaited(self, here: offsets.Offset) -> Frontier:
-        """The frontier as soon as it is past ``here``, or after ``pollTimeout``."""
-        origin = here.pending
-        waits = origin is None or origin.kind == "after"
-        timeout = self._options.poll_timeout if waits else 0.0
-        return asked(
-            self._options.url,
-            self._options.connect_timeout,
-            lambda link: link.frontier(here.reached, timeout),
-        )
+    def _offsets(self, said: Json) -> list[offsets.Offset]:
+        return offsets_of(said, self._options.urls, self._options.pattern)
+
+    def _following(self, url: str, here: offsets.Offset, now: Frontier, *, limited: bool) -> offsets.Offset:
+        """Where the next batch ends for one daemon; ``here`` where there is nothing to read."""
+        options = self._options
+        loss = offsets.lost(here, now)
+        if loss is not None:
+            offsets.tolerate(loss, fail=options.fail_on_loss)
+            here = offsets.anew(here, now)
+        end = offsets.following(here, now, options.max_epochs if limited else None)
+        if limited and options.max_changes is not None and end.epoch > here.reached + 1:
+            most = options.max_changes
+            upto = asked(
+                url, options.connect_timeout, lambda link: link.within(here.reached, end.epoch, most)
+            )
+            end = offsets.Offset(upto, end.space, end.origin)
+        return end
+
+    def _frontiers(self) -> list[Frontier]:
+        return [asked(url, self._options.connect_timeout, _now) for url in self._options.urls]
+
+    def _awaited(self, here: Sequence[offsets.Offset]) -> list[Frontier]:
+        """The frontiers as soon as one is past ``here``, or after ``pollTimeout``."""
+        urls, bound = self._options.urls, self._options.connect_timeout
+        if len(urls) > 1:
+            now = self._frontiers()
+            if any(_is_news(at, frontier) for at, frontier in zip(here, now, strict=True)):
+                return now
+        timeout = self._options.poll_timeout / len(urls)
+        waited: list[Frontier] = []
+        for url, at in zip(urls, here, strict=True):
+            wait = timeout if _waits(at) and not any(map(_is_news, here, waited)) else 0.0
+            waited.append(asked(url, bound, partial(_beyond, epoch=at.reached, timeout=wait)))
+        return waited
 
 
 class ChangesReader(DataSourceReader):
@@ -121,44 +156,76 @@ class ChangesReader(DataSourceReader):
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
-        self._columns = columns(options.pattern, schema)
+        self._columns = _columns(options, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One partition; what "latest" means is settled here, so that a task run again reads the same."""
+        """The epochs of each daemon; "latest" is settled here, so that a task run again reads the same."""
         options = self._options
-        now = asked(options.url, options.connect_timeout, _now)
-        span = _range(options, now) if options.as_of is None else _at(options.as_of, now)
-        return _partitions(span, now.space, now, options)
+        made: list[InputPartition] = []
+        for url in options.urls:
+            now = asked(url, options.connect_timeout, _now)
+            span = _range(options, now) if options.as_of is None else _at(options.as_of, now)
+            if not span.empty:
+                made += _partitions(url, span, now.space, options)
+        return made
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition, on an executor."""
-        if not isinstance(partition, SpanPartition):  # Spark's own stand-in for "no partitions"
-            return iter(())
-        return rows(Task(self._options, self._columns, partition.span, partition.space))
+        return _rows(partition, self._options, self._columns)
 
 
 class SpanPartition(InputPartition):
-    """The epochs that one task reads."""
+    """The epochs of one daemon that one task reads."""
 
-    def __init__(self, span: Span, space: str) -> None:
+    def __init__(self, url: str, span: Span, space: str) -> None:
+        self.url = url
         self.span = span
         self.space = space
 
 
+def _columns(options: StreamOptions | ReadOptions, schema: StructType) -> Columns:
+    return columns(options.pattern, schema, include_value=options.include_value, malformed=options.malformed)
+
+
+def _rows(
+    partition: InputPartition, options: StreamOptions | ReadOptions, columns: Columns
+) -> Iterator[pa.RecordBatch]:
+    if not isinstance(partition, SpanPartition):  # Spark's own stand-in for "no partitions"
+        return iter(())
+    return rows(Task(options, columns, partition.url, partition.span, partition.space))
+
+
 def _partitions(
-    span: Span, space: str, now: Frontier, options: StreamOptions | ReadOptions
-) -> list[InputPartition]:
-    """One partition, or none where there is nothing to read; ``DataLoss`` for what is gone."""
+    url: str, span: Span, space: str, options: StreamOptions | ReadOptions
+) -> list[SpanPartition]:
+    """What is to be read of one daemon, or nothing; ``DataLoss`` for what is gone."""
+    now = asked(url, options.connect_timeout, partial(_beyond, epoch=span.after, timeout=0.0))
     left: Span | None = span
     loss = offsets.missing(span, space, now)
     if loss is not None:
         offsets.tolerate(loss, fail=options.fail_on_loss)
         left = offsets.remaining(span, space, now)
-    return [] if left is None or left.empty else [SpanPartition(left, space)]
+    if left is None or left.empty:
+        return []
+    count = -(-options.partitions // len(options.urls))
+    return [SpanPartition(url, each, space) for each in offsets.divided(left, count, now.gaps)]
 
 
 def _now(link: Link) -> Frontier:
     return link.frontier()
+
+
+def _beyond(link: Link, epoch: int, timeout: float) -> Frontier:
+    return link.frontier(epoch, timeout)
+
+
+def _waits(here: offsets.Offset) -> bool:
+    """Whether the next batch needs news: a snapshot is one even when nothing follows it."""
+    return here.pending is None or here.pending.kind == "after"
+
+
+def _is_news(here: offsets.Offset, now: Frontier) -> bool:
+    return not _waits(here) or now.epoch > here.reached or now.space != here.space
 
 
 def _at(as_of: Literal["latest"] | int, now: Frontier) -> Span:

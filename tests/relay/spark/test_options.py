@@ -9,7 +9,7 @@ from relay.spark.options import (
     read_options,
     seconds,
     sink_options,
-    source_pattern,
+    source_shape,
     stream_options,
 )
 
@@ -17,9 +17,9 @@ P = {"pattern": "p($)"}
 
 
 def test_a_stream_starts_with_a_snapshot_unless_told_otherwise() -> None:
-    assert stream_options(P).start == "snapshot"
-    assert stream_options(P | {"startingEpoch": "LATEST"}).start == "latest"
-    assert stream_options(P | {"startingEpoch": "007"}).start == 7
+    assert stream_options(P).starts == ("snapshot",)
+    assert stream_options(P | {"startingEpoch": "LATEST"}).starts == ("latest",)
+    assert stream_options(P | {"startingEpoch": "007"}).starts == (7,)
 
 
 def test_a_batch_reads_all_changes_unless_told_otherwise() -> None:
@@ -89,20 +89,35 @@ def test_a_pattern_is_needed() -> None:
     with pytest.raises(UsageError, match="option pattern is missing"):
         stream_options({})
     with pytest.raises(UsageError, match="option pattern is missing"):
-        source_pattern({"url": "tcp://a:1"})
+        source_shape({"url": "tcp://a:1"})
 
 
 def test_the_schema_is_asked_for_with_options_of_either_verb() -> None:
-    assert source_pattern(P | {"asOfEpoch": "3"}) == source_pattern(P | {"pollTimeout": "1"}) == "p($)"
+    assert source_shape(P | {"asOfEpoch": "3"}) == source_shape(P | {"pollTimeout": "1"})
+    shape = source_shape(P | {"url": "tcp://a, tcp://b", "includeValue": "true"})
+    assert (shape.pattern, shape.include_value, shape.several) == ("p($)", True, True)
+
+
+def test_several_daemons_each_have_a_start() -> None:
+    urls = {"url": "tcp://a:1,tcp://b:2"}
+    assert stream_options(P | urls).starts == ("snapshot", "snapshot")
+    said = stream_options(P | urls | {"startingEpoch": '{"tcp://b:2": "latest", "tcp://a:1": 7}'})
+    assert said.starts == (7, "latest")
+    with pytest.raises(UsageError, match="a start for each of tcp://a:1, tcp://b:2 and no others"):
+        stream_options(P | urls | {"startingEpoch": '{"tcp://a:1": 7}'})
+    with pytest.raises(UsageError, match="names the daemon tcp://a:1 twice"):
+        stream_options(P | {"url": "tcp://a:1,tcp://a:1"})
+    with pytest.raises(UsageError, match="a result goes to one daemon"):
+        sink_options({"label": "p", "url": "tcp://a:1,tcp://b:2"})
 
 
 def test_the_address_comes_from_the_option_the_path_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DATASPACE_URL", raising=False)
-    assert stream_options(P).url == "tcp://127.0.0.1:7377"
+    assert stream_options(P).urls == ("tcp://127.0.0.1:7377",)
     monkeypatch.setenv("DATASPACE_URL", "tcp://env:1")
-    assert stream_options(P).url == "tcp://env:1"
-    assert stream_options(P | {"path": "tcp://path:1"}).url == "tcp://path:1"
-    assert stream_options(P | {"url": "tcp://url:1"}).url == "tcp://url:1"
+    assert stream_options(P).urls == ("tcp://env:1",)
+    assert stream_options(P | {"path": "tcp://path:1"}).urls == ("tcp://path:1",)
+    assert stream_options(P | {"url": "tcp://url:1"}).urls == ("tcp://url:1",)
     with pytest.raises(UsageError, match="no address"):
         stream_options(P | {"url": "http://url:1"})
     with pytest.raises(UsageError, match="named twice"):

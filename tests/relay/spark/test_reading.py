@@ -108,7 +108,7 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def task(span: Span, **options: str) -> Task:
     given = {"pattern": PATTERN, "url": "tcp://a:1", "arrowBatchRows": "3", **options}
-    return Task(stream_options(given), columns(PATTERN, inferred(PATTERN)), span, "s")
+    return Task(stream_options(given), columns(PATTERN, inferred(PATTERN)), "tcp://a:1", span, "s")
 
 
 def read(of: Task) -> list[Row]:

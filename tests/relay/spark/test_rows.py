@@ -145,6 +145,30 @@ def test_a_block_holds_many_epochs() -> None:
         table("p($x:int)", replace(whole, columns=((1, 2, "c", 4, 5),)))
 
 
+BAD = part(5, added=[(1, "a"), ("x", "b"), (3, 4)], removed=[(5, "e")])
+
+
+def test_facts_that_do_not_fit_may_be_dropped_or_null() -> None:
+    pattern = "p($n, $s)"
+    schema = ddl("n bigint, s string, _seq bigint")
+    dropped = batches([BAD], columns(pattern, schema, malformed="drop"), 10)
+    assert [tuple(row.values()) for each in dropped for row in each.to_pylist()] == [(1, "a", 0), (5, "e", 3)]
+    nulls = batches([BAD], columns(pattern, schema, malformed="null"), 10)
+    assert [tuple(row.values()) for each in nulls for row in each.to_pylist()] == [
+        (1, "a", 0),
+        (None, "b", 1),
+        (3, None, 2),
+        (5, "e", 3),
+    ]
+
+
+def test_the_daemon_and_the_whole_fact_are_columns_too() -> None:
+    made = columns("p($n:int)", inferred("p($n:int)", include_value=True, several=True), include_value=True)
+    (batch,) = batches([part(1, added=[(Record("p", 3, "x"), 3)])], made, 10, url="tcp://a:1")
+    row = batch.drop_columns("_epoch_timestamp").to_pylist()[0]
+    assert tuple(row.values()) == (3, "insert", 1, 0, "tcp://a:1", 'p(3, "x")')
+
+
 ROWS = st.lists(st.tuples(st.integers(0, 9)), max_size=4)
 
 

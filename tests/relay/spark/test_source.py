@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -94,6 +95,68 @@ def test_a_batch_holds_no_more_epochs_than_it_may(
     assert '"epoch":7' in str(query.lastProgress).replace(" ", "").replace("'", '"')
 
 
+def test_a_batch_holds_no_more_changes_than_it_may_but_never_splits_an_epoch(
+    spark: SparkSession, own_daemon: Daemon, checkpoint: Checkpoint
+) -> None:
+    for at, size in enumerate((1, 1, 5, 2, 1)):
+        own_daemon.turn(*[f"+p({at}, {which})" for which in range(size)])
+    seen = Seen()
+    frame = stream(spark, own_daemon.url, "p($n:int, $)", startingEpoch="earliest", maxChangesPerTrigger=3)
+    run_now(frame, seen, checkpoint())
+    assert [len(batch) for batch in seen.batches.values()] == [2, 5, 3]
+
+
+def test_a_batch_may_be_read_in_several_partitions(spark: SparkSession, own_daemon: Daemon) -> None:
+    for at in range(80):
+        own_daemon.turn(f"+p({at})", *([f"-p({at - 1})"] if at else []))
+    reader = spark.read.format("dataspace").option("url", own_daemon.url).option("pattern", "p($n:int)")
+    frame = reader.option("minPartitions", 4).load()
+    assert frame.rdd.getNumPartitions() == 4
+    rows = [tuple(row) for row in frame.orderBy("_epoch", "_seq").drop("_epoch_timestamp").collect()]
+    assert rows == read(spark, own_daemon.url, "p($n:int)") and len(rows) == 159
+
+
+def test_two_daemons_are_one_stream(
+    spark: SparkSession, own_daemon: Daemon, tmp_path: Path, checkpoint: Checkpoint
+) -> None:
+    with Daemon(tmp_path / "other") as other:
+        urls = f"{own_daemon.url},{other.url}"
+        own_daemon.turn("+p(1)")
+        seen, later = Seen(), Seen()
+        run_now(stream(spark, urls, "p($n:int)"), seen, checkpoint())
+        assert seen.rows == [(1, "insert", 1, 0, own_daemon.url)]
+        other.turn("+p(2)")
+        own_daemon.turn("-p(1)")
+        run_now(stream(spark, urls, "p($n:int)"), later, checkpoint())
+        assert sorted(later.rows) == [(1, "delete", 2, 0, own_daemon.url), (2, "insert", 1, 0, other.url)]
+        assert [row[:2] for row in read(spark, urls, "p($n:int)", asOfEpoch="latest")] == [(2, "insert")]
+        with pytest.raises(PySparkException, match="the checkpoint is of 2 daemons, url names 1"):
+            run_now(stream(spark, other.url, "p($n:int)"), Seen(), checkpoint())
+
+
+def test_a_checkpoint_of_another_pattern_is_refused(
+    spark: SparkSession, daemon: Daemon, label: str, checkpoint: Checkpoint
+) -> None:
+    daemon.turn(f"+{label}(1)")
+    run_now(stream(spark, daemon.url, f"{label}($n:int)"), Seen(), checkpoint())
+    with pytest.raises(PySparkException, match="the checkpoint is of the pattern"):
+        run_now(stream(spark, daemon.url, f"{label}($n)"), Seen(), checkpoint())
+
+
+def test_nested_facts_whole_facts_and_facts_that_do_not_fit(
+    spark: SparkSession, daemon: Daemon, label: str
+) -> None:
+    whole = f'{label}(point(1, 2), ["a", "b"], {{"k": 1.5}})'
+    daemon.turn(f"+{whole}", f"+{label}(point(1), [], {{}})")
+    reader = spark.read.format("dataspace").option("url", daemon.url).option("malformed", "drop")
+    reader = reader.option("pattern", f"{label}($p:record, $t:seq, $m:map)")
+    frame = reader.schema(
+        "p struct<x: bigint, y: bigint>, t array<string>, m map<string, double>, _value string"
+    ).load()
+    (row,) = frame.selectExpr("p.x + p.y", "t", "m['k']", "_value").collect()
+    assert tuple(row) == (3, ["a", "b"], 1.5, whole)
+
+
 def test_a_query_outlives_the_daemon(spark: SparkSession, own_daemon: Daemon, checkpoint: Checkpoint) -> None:
     seen = Seen()
     own_daemon.turn("+p(1)")
@@ -130,7 +193,6 @@ def test_an_unreachable_daemon_is_an_error_that_says_so(spark: SparkSession, che
 def test_another_space_at_the_address_fails_the_query_unless_loss_is_accepted(
     spark: SparkSession, tmp_path: object, checkpoint: Checkpoint
 ) -> None:
-    from pathlib import Path
 
     folder = Path(str(tmp_path))
     with Daemon(folder / "one") as one:
