@@ -1,7 +1,7 @@
 """Requests: questions with one answer, each a verb with a map of arguments.
 
-``sync``, ``status``, ``frontier``, ``within``, the staging verbs and those of leases (WIRE.md says what each takes
-and gives).  They are apart from the connection because they have nothing in common with streams but the
+``sync``, ``status``, ``frontier``, ``within``, the staging verbs and those of leases (WIRE.md says what each
+takes and gives).  They are apart from the connection because they have nothing in common with streams but the
 socket.
 
 Always: each request gets exactly one answer, or a denial that says why and means that nothing happened.
