@@ -25,7 +25,13 @@ ADMITTED = {
 
 # The kernel: fed and asked, it never waits, reads a clock or opens a file.
 KERNEL = ("space", "interests", "changes", "epochs", "errors")
-PURE = ("index/", "dataspace/wire/", *(f"dataspace/{name}.py" for name in KERNEL))
+PURE = (
+    "index/",
+    "dataspace/wire/",
+    "dataspace/topics/",
+    "relay/topics/",
+    *(f"dataspace/{name}.py" for name in KERNEL),
+)
 IMPURE_MODULES = ("trio", "socket", "ssl", "asyncio", "threading", "subprocess", "sqlite3", "time")
 
 

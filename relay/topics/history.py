@@ -16,11 +16,11 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from dataspace.errors import UsageError
-from relay.topics.antichains import Antichain, Maxima
-from relay.topics.counts import Change
-from relay.topics.messages import Batch, Message, Progress, Snapshot
+from dataspace.topics.antichains import Antichain, Maxima
+from dataspace.topics.counts import Change
+from dataspace.topics.messages import Batch, Message, Progress, Snapshot
+from dataspace.topics.times import Time
 from relay.topics.publisher import Publisher
-from relay.topics.times import Time
 
 OVERHEAD: Final = 128
 """Bytes that a batch costs beside its items."""

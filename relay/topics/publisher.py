@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dataspace.errors import UsageError
-from relay.topics.antichains import Antichain, Maxima
-from relay.topics.counts import Change, ChangeBatch, MutableAntichain
-from relay.topics.epochs import Epochs
-from relay.topics.messages import Batch, Crashed, EpochState, Message, Progress, Snapshot
-from relay.topics.times import Order, Time, less_equal
+from dataspace.topics.antichains import Antichain, Maxima
+from dataspace.topics.counts import Change, ChangeBatch, MutableAntichain
+from dataspace.topics.epochs import Epochs
+from dataspace.topics.messages import Batch, Crashed, EpochState, Message, Progress, Snapshot
+from dataspace.topics.times import Order, Time, less_equal
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,11 @@ from functools import reduce
 from typing import Final
 
 from dataspace.errors import UsageError
-from relay.topics.counts import Change
+from dataspace.topics.counts import Change
+from dataspace.topics.messages import Message
+from dataspace.topics.times import Order, Time, join
 from relay.topics.history import History
-from relay.topics.messages import Message
 from relay.topics.publisher import Publisher, PublisherStatistics
-from relay.topics.times import Order, Time, join
 
 MAX_PARTITIONS: Final = 1024
 

@@ -13,9 +13,9 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from dataspace.errors import UsageError
-from relay.topics.messages import Batch, Crash, EpochState, Frontier, Message
-from relay.topics.subscriber import Subscriber
-from relay.topics.times import Order, Time, less_equal
+from dataspace.topics.messages import Batch, Crash, EpochState, Frontier, Message
+from dataspace.topics.subscriber import Subscriber
+from dataspace.topics.times import Order, Time, less_equal
 from relay.topics.topic import Topic
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from relay.topics.messages import Batch, Crashed, EpochState, Frontier, Message, Progress, Snapshot
+from dataspace.topics.messages import Batch, Crashed, EpochState, Frontier, Message, Progress, Snapshot
+from dataspace.topics.subscriber import Subscriber
+from dataspace.topics.times import Order
 from relay.topics.publisher import Publisher
-from relay.topics.subscriber import Subscriber
-from relay.topics.times import Order
 
 
 def publisher_of_the_example() -> Publisher:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dataspace.errors import UsageError
-from relay.topics.messages import Batch, Message, Progress, Snapshot
-from relay.topics.times import Order
+from dataspace.topics.messages import Batch, Message, Progress, Snapshot
+from dataspace.topics.times import Order
 from relay.topics.topic import Topic
 
 

@@ -15,10 +15,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dataspace.errors import UsageError
-from relay.topics.antichains import Antichain, Maxima
-from relay.topics.counts import MutableAntichain
-from relay.topics.epochs import Epochs
-from relay.topics.messages import (
+from dataspace.topics.antichains import Antichain, Maxima
+from dataspace.topics.counts import MutableAntichain
+from dataspace.topics.epochs import Epochs
+from dataspace.topics.messages import (
     Batch,
     Crash,
     Crashed,
@@ -29,7 +29,7 @@ from relay.topics.messages import (
     Progress,
     Snapshot,
 )
-from relay.topics.times import Time, less_equal
+from dataspace.topics.times import Time, less_equal
 
 
 @dataclass(frozen=True, slots=True)

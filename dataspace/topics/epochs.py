@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from relay.topics.antichains import Antichain
-from relay.topics.messages import EpochState
-from relay.topics.times import Time
+from dataspace.topics.antichains import Antichain
+from dataspace.topics.messages import EpochState
+from dataspace.topics.times import Time
 
 REMEMBERED: Final = 1024
 """Crashed epochs that are remembered as such, the latest."""

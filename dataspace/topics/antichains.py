@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from relay.topics.times import Time, less_equal
+from dataspace.topics.times import Time, less_equal
 
 
 class Antichain:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.topics.antichains import Antichain, Maxima
-from relay.topics.counts import Change, ChangeBatch, MutableAntichain
-from relay.topics.times import Time, join, less, less_equal, meet
+from dataspace.topics.antichains import Antichain, Maxima
+from dataspace.topics.counts import Change, ChangeBatch, MutableAntichain
+from dataspace.topics.times import Time, join, less, less_equal, meet
 
 pairs = st.tuples(st.integers(0, 4), st.integers(0, 4))
 orders: st.SearchStrategy[list[Time]] = st.one_of(

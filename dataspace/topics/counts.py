@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
-from relay.topics.antichains import Antichain
-from relay.topics.times import Time
+from dataspace.topics.antichains import Antichain
+from dataspace.topics.times import Time
 
 Change: TypeAlias = tuple[Time, int]
 

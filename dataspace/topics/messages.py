@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from relay.topics.counts import Change
-from relay.topics.times import Time
+from dataspace.topics.counts import Change
+from dataspace.topics.times import Time
 
 
 class EpochState(Enum):
