@@ -19,6 +19,7 @@ from dataspace.changes import Captures
 from dataspace.epochs import Claims, Epoch
 from dataspace.errors import ProtocolError, Refused, UsageError
 from dataspace.interests import Interest, Observer
+from dataspace.rules.hosting import RULES, Consequence, RuleHost, rules_in
 from dataspace.wire.packets import ASSERT, REPLACE, RETRACT, SEND, Action
 from index.patterns import skeleton
 from index.text import unparse
@@ -34,6 +35,7 @@ class SpaceLimits:
     actions_per_publication: int = 1_000_000
     facts_per_owner: int = 1_000_000
     facts: int = 4_000_000
+    derived_per_turn: int = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ class Space:
         self._claimed = 0
         self._interests: dict[object, Interest] = {}
         self._touched: list[Interest] = []
+        self.rules: Final = RuleHost(self.index, max_facts=self.limits.derived_per_turn)
 
     # -- turns ----------------------------------------------------------------------------------------
 
@@ -141,12 +144,25 @@ class Space:
         actions.extend((ASSERT, first_handle + n, value) for n, value in enumerate(fresh))
         return tuple(actions)
 
+    def advance(self, now: int) -> Epoch | None:
+        """The turn that rules ask for by ``next``, or that a restart leaves to them; None if there is none.
+
+        ``rules.pending`` tells whether there is another one.
+        """
+        if self.rules.pending:
+            return self._conclude(_Draft(), (), now, None, 0, consequence=self.rules.advance())
+        epoch = self._conclude(_Draft(), (), now, None, 0)
+        return epoch if epoch.claims or not epoch.silent else None
+
     def restore(self, owners: Mapping[str, Mapping[int, Value]], epoch: int, time: int) -> None:
         """Puts back what a log holds, into a space that is still empty; tells nobody."""
         if self._claimed or self.epoch:
             raise UsageError(f"space {self.name} is not empty")
         self._claims = {owner: dict(claims) for owner, claims in owners.items() if claims}
         self._claimed = sum(map(len, self._claims.values()))
+        if RULES in self._claims:
+            self.rules.adopt(self._claims[RULES])
+            self._claims[RULES] = self.rules.claims
         self.index.patch([value for claims in self._claims.values() for value in claims.values()], ())
         self.epoch, self.time = epoch, time
 
@@ -265,9 +281,20 @@ class Space:
                 del claims[handle]
 
     def _conclude(
-        self, draft: _Draft, claims: Sequence[Claims], now: int, client: str | None, sequence: int
+        self,
+        draft: _Draft,
+        claims: Sequence[Claims],
+        now: int,
+        client: str | None,
+        sequence: int,
+        *,
+        consequence: Consequence | None = None,
     ) -> Epoch:
-        """The turn is valid: changes the index, numbers the epoch, tells the observers."""
+        """The turn is valid: lets rules follow, changes the index, numbers the epoch, tells the observers."""
+        if consequence is None and (self.rules or rules_in(draft.added)):
+            consequence = self.rules.turn(draft.added, draft.removed, draft.messages)
+        if consequence is not None:
+            claims = self._take_in(consequence, draft, claims)
         net = self.index.patch(draft.added, draft.removed, draft.messages)
         self._claimed += len(draft.added) - len(draft.removed)
         silent = not (net.added or net.removed or draft.messages)
@@ -288,6 +315,17 @@ class Space:
         if self._touched:
             self._tell()
         return epoch
+
+    def _take_in(self, consequence: Consequence, draft: _Draft, claims: Sequence[Claims]) -> Sequence[Claims]:
+        """Makes what follows from a turn part of it."""
+        draft.added += consequence.added
+        draft.messages += consequence.messages
+        draft.removed += consequence.removed
+        if self.rules.claims:
+            self._claims[RULES] = self.rules.claims
+        else:
+            self._claims.pop(RULES, None)
+        return (*claims, *consequence.claims) if consequence.claims else claims
 
     def _tell(self) -> None:
         touched = self._touched[:]

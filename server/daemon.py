@@ -61,6 +61,7 @@ class Daemon:
         self.connections: dict[int, Connection] = {}
         self.dirty: list[Connection] = []
         self.publishing = trio.Lock()
+        self.rules_due = trio.Event()
         self.sessions = Sessions(self)
         self.leases = Leases(self)
         self.space = Space(SPACE, limits=config.space_limits)
@@ -80,6 +81,9 @@ class Daemon:
         if ended is not None:
             self.commits.submit(ended)
         self.leases.recover()
+        derived = self.space.advance(now())
+        if derived is not None:
+            self.commits.submit(derived)
         logger.info(
             "recovered %d facts at epoch %d, %d owners did not survive",
             len(self.space.index),
@@ -110,7 +114,22 @@ class Daemon:
         if client is not None:
             client.applied(sequence, epoch.number)
         self.commits.submit(epoch, on_durable)
+        if self.space.rules.pending:
+            self.rules_due.set()
         return epoch
+
+    async def advance(self) -> None:
+        """Makes the turns that rules ask for by ``next``, until cancelled, in between those of others."""
+        while True:
+            self.rules_due = trio.Event()
+            while self.space.rules.pending:
+                epoch = self.space.advance(now())
+                if epoch is not None:
+                    self.commits.submit(epoch)
+                self.flush()
+                await self.commits.wait_room()
+                await trio.lowlevel.checkpoint()
+            await self.rules_due.wait()
 
     def check_space(self, name: str) -> None:
         """Refuses a space that this daemon does not have."""
@@ -137,6 +156,8 @@ class Daemon:
         try:
             if ended is not None:
                 self.commits.submit(ended)
+            if self.space.rules.pending:
+                self.rules_due.set()
         except (LogFailed, Closed):
             pass  # the daemon is ending, and the next one has them go
 
@@ -242,6 +263,7 @@ async def _run(daemon: Daemon, task_status: trio.TaskStatus[list[str]]) -> None:
                     peers.start_soon(accept, daemon, listener, peers)
                 peers.start_soon(daemon.sessions.run)
                 peers.start_soon(daemon.leases.run)
+                peers.start_soon(daemon.advance)
                 task_status.started(daemon.addresses)
                 await trio.sleep_forever()
         finally:

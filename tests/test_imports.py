@@ -28,6 +28,7 @@ KERNEL = ("space", "interests", "changes", "epochs", "errors")
 PURE = (
     "index/",
     "dataspace/wire/",
+    "dataspace/rules/",
     "dataspace/topics/",
     "relay/topics/",
     *(f"dataspace/{name}.py" for name in KERNEL),

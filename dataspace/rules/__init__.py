@@ -2,10 +2,12 @@
 
 Two layers.  *Flows* are graphs of operators, cut into strata at the inputs that block (``graphs``,
 ``operators``, ``flows``).  *Rules* derive facts from facts and retract them again (``program``).
-``RULES.md`` beside this file explains both.
+``RULES.md`` above this folder explains both.
 """
 
 from dataspace.rules.flows import Flow
 from dataspace.rules.graphs import BlockingCycle, Edge, Graph
+from dataspace.rules.program import Program
+from dataspace.rules.reading import read_rule, read_rules
 
-__all__ = ["Flow", "Graph", "Edge", "BlockingCycle"]
+__all__ = ["Program", "read_rule", "read_rules", "Flow", "Graph", "Edge", "BlockingCycle"]

@@ -122,7 +122,7 @@ class Engine:
         for number, rule in enumerate(self.rules):
             self._compile(number, rule, cycles)
         for number, rule in enumerate(self.rules):
-            if not rule.atoms:
+            if all(atom.negated for atom in rule.atoms):
                 self._hold(number, rule)
 
     def _add_head(self, rule: Rule) -> None:
@@ -259,10 +259,11 @@ class Engine:
         Compiler(number, rule, self.atoms[number], head, cycle, self.terms, change).install()
 
     def _hold(self, number: int, rule: Rule) -> None:
-        """What follows from nothing holds from the start, if its comparisons do."""
+        """What follows from nothing, or from what is not there, holds from the start."""
         grouping = self.groupings.get(number)
         change = None if grouping is None else grouping.change
-        Compiler(number, rule, [], self._head(rule), [], self.terms, change).function(None, +1)((), [])
+        compiler = Compiler(number, rule, self.atoms[number], self._head(rule), [], self.terms, change)
+        compiler.function(None, +1)((), [])
 
     # -- ticks ----------------------------------------------------------------------------------------
 

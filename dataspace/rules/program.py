@@ -76,6 +76,7 @@ class Program:
         self._self_ticks = 0
         self._apart: frozenset[Hashable] = frozenset()
         self._claimed = 0
+        self._troubled = False
         self._engines = 0
         self._ticks = 0
         self._owners: list[Entry] = []
@@ -102,6 +103,7 @@ class Program:
         for name, text in removed:
             entry = self.entries.pop((name, text), None)
             changed |= entry is not None and not entry.trouble
+            self._troubled = any(each.trouble for each in self.entries.values())
         for name, text in added:
             if (name, text) not in self.entries:
                 changed |= self._declare(name, text)
@@ -113,9 +115,15 @@ class Program:
             entry.rules = read_rules(text)
             Engine(self._rules(), apart=self._apart)  # which refuses cycles that cannot be put in order
         except UsageError as error:
+            self._troubled = True
             entry.trouble = str(error)
             return False
         return True
+
+    @property
+    def has_trouble(self) -> bool:
+        """Whether any text is not carried out."""
+        return self._troubled
 
     def _rules(self) -> list[Rule]:
         return [rule for entry in self._sound() for rule in entry.rules]
@@ -183,6 +191,7 @@ class Program:
         entry = self._owners[failure.rule]
         rule = self.engine.rules[failure.rule]
         entry.trouble = f"{failure.reason} (in {rule})"
+        self._troubled = True
         entry.row = Map.of([(name, value) for name, value in failure.row.items()])
 
     def _stop_asking(self) -> None:
@@ -190,6 +199,7 @@ class Program:
         for entry in self._sound():
             for rule in entry.rules:
                 if rule.head.verb == "next" and rule.head.label in asking:
+                    self._troubled = True
                     entry.trouble = (
                         f"{self._max_self_ticks} ticks in a row were caused by next alone (in {rule})"
                     )

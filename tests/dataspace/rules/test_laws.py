@@ -44,7 +44,8 @@ PROGRAMS = {
         end($y) <- e(_, $y), not s($y).
     """,
     "arithmetic": """
-        c($x, 0) <- n($x), $x < 2. c($x, $n + 1) <- c($y, $n), e($y, $x:int), $n < 4. far($x, max($n)) <- c($x, $n).
+        c($x, 0) <- n($x), $x < 2. c($x, $n + 1) <- c($y, $n), e($y, $x:int), $n < 4.
+        far($x, max($n)) <- c($x, $n).
         pair($x, $y, $z) <- e($x:int, $y:int), $z = $x * 10 + $y, $z % 3 != 0.
     """,
     "structure": """

@@ -36,7 +36,7 @@ def _fails_at(number: int) -> Callable[[int], int]:
 
 
 TRANSFORMERS: Final[dict[str, Callable[[], list[AnyStage]]]] = {
-    "none": lambda: [],
+    "none": list,
     "map": lambda: [s.map(lambda n: n + 10)],
     "map that fails": lambda: [s.map(_fails_at(1))],
     "naive": lambda: [Naive()],
