@@ -14,7 +14,7 @@ from typing import Final
 
 from dataspace.wire.codec import pack
 from dataspace.wire.packets import MORE, SNAPSHOT
-from index.values import Value
+from index.values import Record, Value
 
 Captures = tuple[Value, ...]
 
@@ -89,3 +89,26 @@ class Changes:
                 lists[at].append(row)
             more = MORE if start + size < len(rows) else 0
             yield Changes(self.number, self.time, *lists, flags=self.flags | more, first=self.first)
+
+
+class Lost(Changes):
+    """A mark among the changes of an observer who lets old ones go: so many were dropped here.
+
+    It waits and is taken like the changes whose place it has, and grows while it waits.
+    """
+
+    __slots__ = ("count",)
+
+    def __init__(self, first: int) -> None:
+        super().__init__(first, 0)
+        self.count = 0
+
+    def add(self, changes: Sequence[Changes]) -> None:
+        """One more epoch is lost, given by its parts."""
+        self.count += sum(map(len, changes))
+        self.number = changes[-1].number
+
+    @property
+    def packed(self) -> bytes:
+        """The stream value: ``lost(changes, first epoch, last epoch)``."""
+        return pack(Record("lost", self.count, self.first, self.number))

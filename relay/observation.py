@@ -4,28 +4,32 @@ The space offers changes as they happen; whoever writes to the observer takes th
 In between they wait here.  It is apart from sockets so that what happens to a slow observer can be stated
 and tested without one:
 
-- up to ``limit`` changes, and ``byte_limit`` bytes of them, wait as they are, epoch by epoch;
-- beyond that, facts *conflate*: only the net difference is kept, as one value that says which epochs it
-  stands for.  It cannot outgrow what the observer has been told plus what holds now;
-- messages never conflate: up to ``message_limit`` of them, and about ``byte_limit`` bytes, wait, and more
-  end the observation with the error ``slow-observer``, which says how many were waiting;
-- one epoch alone, while nothing else waits, is within the limits whatever its size.
+- up to ``limit`` changes, and ``byte_limit`` bytes of them, wait as they are, epoch by epoch; a state that
+  is told at the beginning counts apart, and one epoch alone is within the limits whatever its size;
+- beyond that the policy says what happens (``policies``): *conflate* keeps the net difference of the facts,
+  one value that cannot outgrow what the observer has been told plus what holds now; *fail* ends it; *drop*
+  lets the oldest epochs go, and leaves a mark; *wait* takes nothing more, until somebody has read the rest
+  from the log;
+- messages never conflate: up to ``message_limit`` of them, and about ``byte_limit`` bytes, wait beside a
+  difference, and more end the observation with the error ``slow-observer``, which says how many were waiting.
 
-Always: what was taken plus what waits is the state at the newest offered epoch; an epoch that has begun
-to leave in parts leaves whole before anything later does; memory is bounded by the state plus the limits.
+Always: what was taken plus what waits is what was offered, up to where a mark or a difference says otherwise;
+an epoch that has begun to leave in parts leaves whole before anything later does; memory is bounded by the
+state plus the limits.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dataspace.changes import Captures, Changes
+from dataspace.changes import Changes, Lost
 from dataspace.errors import Refused
-from dataspace.wire.packets import CONFLATED, MORE
-from index.values import keys
+from dataspace.wire.packets import MORE
+from relay.differences import Difference
+from relay.policies import Policy, SlowCounts
 
 LIMIT: Final = 16_384
 """Changes that wait unconflated for one observer."""
@@ -47,73 +51,39 @@ class ObservationStatistics:
     waiting: int
     taken_values: int
     conflated_epochs: int
+    dropped: int
     failed: bool
 
 
-class Difference:
-    """The net of the epochs from ``first`` on: for each row whether it came or went, and all messages."""
-
-    __slots__ = ("epochs", "first", "messages", "net", "number", "time")
-
-    def __init__(self, first: int) -> None:
-        self.first = first
-        self.number = first
-        self.time = 0
-        self.epochs = 0
-        self.net: dict[Hashable, tuple[bool, Captures]] = {}
-        self.messages: list[Captures] = []
-
-    def fold(self, changes: Changes) -> None:
-        """Adds one more epoch; O(its changes)."""
-        self.number, self.time = changes.number, changes.time
-        self.epochs += 1
-        for row in changes.added:
-            self._turn(row, came=True)
-        self.messages.extend(changes.messages)
-        for row in changes.removed:
-            self._turn(row, came=False)
-
-    def _turn(self, row: Captures, *, came: bool) -> None:
-        """A row that comes and goes again, or the reverse, was not there to be seen."""
-        at = keys(row)
-        if self.net.pop(at, None) is None:
-            self.net[at] = (came, row)
-
-    def __len__(self) -> int:
-        return len(self.net) + len(self.messages)
-
-    def changes(self) -> Changes:
-        """One value that stands for them all."""
-        rows = self.net.values()
-        return Changes(
-            self.number,
-            self.time,
-            [row for came, row in rows if came],
-            self.messages,
-            [row for came, row in rows if not came],
-            flags=CONFLATED,
-            first=self.first,
-        )
-
-
 class Observation:
-    """The waiting room of one observer.  ``wake`` is called whenever something new waits."""
+    """The waiting room of one observer.
+
+    ``wake`` is called whenever something new waits; ``counts`` are shared with others.  With the policy
+    ``wait``, ``behind`` is called once when there is no room, and nothing is taken in until ``catch_up``.
+    """
 
     __slots__ = (
+        "_behind",
         "_begun",
         "_byte_limit",
         "_bytes",
         "_conflated",
+        "_counts",
         "_difference",
+        "_dropped",
+        "_fell",
         "_limit",
         "_message_bytes",
         "_message_limit",
         "_messages",
+        "_policy",
         "_size",
+        "_state",
         "_taken",
         "_waiting",
         "_wake",
         "failure",
+        "newest",
     )
 
     def __init__(
@@ -123,7 +93,18 @@ class Observation:
         limit: int = LIMIT,
         message_limit: int = MESSAGE_LIMIT,
         byte_limit: int = BYTE_LIMIT,
+        policy: Policy = Policy.CONFLATE,
+        counts: SlowCounts | None = None,
+        behind: Callable[[], None] | None = None,
     ) -> None:
+        self.newest = 0
+        """The newest epoch that was taken in."""
+        self._policy = policy
+        self._counts = counts or SlowCounts()
+        self._behind = behind
+        self._fell = False
+        self._dropped = 0
+        self._state = 0
         self.failure: Refused | None = None
         self._wake = wake
         self._limit = limit
@@ -148,22 +129,62 @@ class Observation:
         """Changes that wait unconflated."""
         return self._size
 
+    @property
+    def full(self) -> bool:
+        """Whether enough waits that a source which can wait had better do so."""
+        return self._size > self._limit // 2 or self._bytes > self._byte_limit // 2
+
+    @property
+    def _is_half_full(self) -> bool:
+        return self.full or self._messages > self._message_limit // 2
+
     def offer(self, changes: Changes) -> None:
-        """Takes in one epoch; O(1) until it conflates, then O(changes)."""
-        if self.failure is not None:
+        """Takes in one epoch; O(1) until there is no room, then O(changes) where it conflates."""
+        if self.failure is not None or self._fell:
             return
-        if changes.messages and self._messages and self._is_failed_by(changes):
-            pass  # nothing waits any more but the error
-        elif self._difference is not None:
+        if self._difference is not None:
             self._fold(changes)
-        elif self._waiting and self._beyond(changes):
-            self._conflate(changes)
+        elif self._is_beyond(changes):
+            self._find_room(changes)
         else:
             self.extend(changes)
         self._wake()
 
+    def _is_beyond(self, changes: Changes) -> bool:
+        """Whether one more epoch is too much to wait as it is."""
+        if self._size == self._state:  # nothing waits but perhaps a state
+            return False
+        return (
+            self._size - self._state + len(changes) > self._limit
+            or self._bytes + len(changes.packed) > self._byte_limit
+            or (bool(changes.messages) and self._messages + len(changes.messages) > self._message_limit)
+        )
+
+    def _find_room(self, changes: Changes) -> None:
+        match self._policy:
+            case Policy.CONFLATE:
+                self._conflate(changes)
+            case Policy.FAIL:
+                size = self._size - self._state + len(changes)
+                count = self._messages + len(changes.messages)
+                said = f"{size} changes wait, {count} of them messages, in {self._bytes} bytes"
+                self._fail(f"{said}; limits {self._limit}, {self._message_limit}, {self._byte_limit}")
+            case Policy.DROP:
+                self._drop_for(changes)
+                self.extend(changes)
+            case Policy.WAIT:
+                self._fell = True
+                self._counts.fallen_behind += 1
+                if self._behind is not None:
+                    self._behind()
+
+    def catch_up(self) -> None:
+        """Takes epochs in again: all those that were not have come by another way."""
+        self._fell = False
+
     def extend(self, changes: Changes) -> None:
         """Takes in one epoch as it is, whatever waits already: for snapshots and for the log."""
+        self.newest = changes.number
         for part in changes.parts():
             self._waiting.append(part)
             self._count(part, +1)
@@ -171,7 +192,9 @@ class Observation:
     def _count(self, changes: Changes, sign: int) -> None:
         """Counts one value that begins or ceases to wait; a state is not packed before it leaves."""
         self._size += sign * len(changes)
-        if not changes.snapshot:
+        if changes.snapshot:
+            self._state += sign * len(changes)
+        else:
             self._bytes += sign * len(changes.packed)
         if changes.messages:
             self._count_messages(changes, sign)
@@ -179,10 +202,6 @@ class Observation:
     def _count_messages(self, changes: Changes, sign: int) -> None:
         self._messages += sign * len(changes.messages)
         self._message_bytes += sign * len(changes.packed)
-
-    def _beyond(self, changes: Changes) -> bool:
-        """Whether one more epoch is too much to wait as it is."""
-        return self._size + len(changes) > self._limit or self._bytes + len(changes.packed) > self._byte_limit
 
     def take(self, count: int, size: int) -> list[Changes]:
         """Up to ``count`` values of about ``size`` bytes in all, at least one if there is one and count > 0.
@@ -210,34 +229,78 @@ class Observation:
 
     def statistics(self) -> ObservationStatistics:
         """Counts, in O(1)."""
-        return ObservationStatistics(self._size, self._taken, self._conflated, self.failure is not None)
+        return ObservationStatistics(
+            self._size, self._taken, self._conflated, self._dropped, self.failure is not None
+        )
 
     def _conflate(self, changes: Changes) -> None:
         """Folds all that waits, but for a snapshot and an epoch that has begun to leave."""
-        begun: list[Changes] = []
-        if self._begun or self._waiting[0].snapshot:
-            while self._waiting:
-                begun.append(self._waiting.popleft())
-                if not begun[-1].flags & MORE:
-                    break
-        later: Sequence[Changes] = [*self._waiting, changes]
+        begun = self._take_begun()
+        later = [*self._waiting, changes]
         self._wait_anew(begun)
         self._difference = Difference(later[0].first)
         for each in later:
             self._fold(each)
 
+    def _take_begun(self) -> list[Changes]:
+        """Takes out what must leave as it is: a snapshot, or the rest of an epoch that has begun to leave."""
+        begun: list[Changes] = []
+        if self._begun or (self._waiting and self._waiting[0].snapshot):
+            while self._waiting and (not begun or begun[-1].flags & MORE):
+                begun.append(self._waiting.popleft())
+        return begun
+
     def _fold(self, changes: Changes) -> None:
-        """Adds an epoch to the difference that waits."""
+        """Adds an epoch to the difference that waits, unless its messages are too many."""
         assert self._difference is not None  # the caller has seen to it
+        if changes.messages and self._messages and self._is_failed_by(changes):
+            return
         self._difference.fold(changes)
+        self.newest = changes.number
         self._conflated += 1
+        self._counts.conflated += 1
         if changes.messages:
             self._count_messages(changes, +1)
+
+    def _drop_for(self, changes: Changes) -> None:
+        """Lets the oldest epochs go until these have room, and half of it is free; O(1) over many calls."""
+        begun = self._take_begun()
+        for each in begun:
+            self._count(each, -1)
+        if self._waiting:
+            lost = self._lost_first()
+            while self._waiting and (self._is_beyond(changes) or self._is_half_full):
+                lost.add(self._pop_epoch())
+            self._waiting.appendleft(lost)
+            self._count(lost, +1)
+        for each in reversed(begun):
+            self._waiting.appendleft(each)
+            self._count(each, +1)
+
+    def _lost_first(self) -> Lost:
+        """The mark at the head of what waits, or a new one."""
+        first = self._waiting[0]
+        if not isinstance(first, Lost):
+            return Lost(first.number)
+        self._waiting.popleft()
+        self._count(first, -1)
+        return first
+
+    def _pop_epoch(self) -> Sequence[Changes]:
+        """Takes out all values of the oldest epoch."""
+        gone: list[Changes] = []
+        while not gone or gone[-1].flags & MORE:
+            each = self._waiting.popleft()
+            self._count(each, -1)
+            gone.append(each)
+            self._dropped += len(each)
+            self._counts.dropped += len(each)
+        return gone
 
     def _wait_anew(self, values: Sequence[Changes]) -> None:
         """Lets these values wait and nothing else."""
         self._waiting.clear()
-        self._size = self._bytes = self._messages = self._message_bytes = 0
+        self._size = self._bytes = self._messages = self._message_bytes = self._state = 0
         for each in values:
             self._waiting.append(each)
             self._count(each, +1)
@@ -261,6 +324,7 @@ class Observation:
         return self.failure is not None
 
     def _fail(self, what: str) -> None:
+        self._counts.failed += 1
         self.failure = Refused("slow-observer", what)
         self._difference = None
         self._wait_anew(())

@@ -131,6 +131,12 @@ def _observe(
     seen.add_argument("--count", type=_count, metavar="N", help="end after N changes")
     seen.add_argument("--changes-only", action="store_true", help="leave out what matches already")
     seen.add_argument("--quiet", action="store_true", help="assert no interest")
+    seen.add_argument(
+        "--policy",
+        choices=["conflate", "wait", "fail", "drop"],
+        default="conflate",
+        help="what becomes of changes that are not read in time (default: the net difference is kept)",
+    )
 
 
 def _send(

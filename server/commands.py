@@ -122,7 +122,9 @@ async def observe(args: argparse.Namespace) -> int:
     pattern = parse_pattern(args.pattern)
     async with _connect(args) as space:
         _follow_connection(space)
-        async with space.observe(pattern, snapshot=not args.changes_only, quiet=args.quiet) as observation:
+        async with space.observe(
+            pattern, snapshot=not args.changes_only, quiet=args.quiet, policy=args.policy
+        ) as observation:
             await _print_all(observation, as_json=args.json, count=args.count)
     return 0
 
@@ -221,9 +223,19 @@ def _status_lines(told: dict[Value, Value]) -> list[tuple[str, str]]:
         ("sessions", f"{number('sessions')} with {number('streams')} streams{_away(told)}"),
         ("facts", f"{number('facts')} ({number('claims')} claims by {number('owners')} owners)"),
         ("observers", f"{number('observers')} of {number('patterns')} patterns"),
+        ("slow", _slow(told)),
         ("memory", f"{size_text(number('memory_bytes'))} (peak {size_text(number('memory_peak_bytes'))})"),
         ("disk", f"{size_text(number('disk_bytes'))} in {text('data')}"),
     ]
+
+
+def _slow(told: dict[Value, Value]) -> str:
+    """What became of observers who did not keep up."""
+    epochs, changes = told["slow_conflated_epochs"], told["slow_dropped_changes"]
+    failed, fallen = told["slow_failed_streams"], told["slow_fallen_behind"]
+    return (
+        f"{epochs!r} epochs conflated, {changes!r} changes dropped, {failed!r} failed, {fallen!r} fell behind"
+    )
 
 
 def _away(told: dict[Value, Value]) -> str:

@@ -29,6 +29,7 @@ from index.values import Map
 from relay.log import Log, LogFailed
 from relay.log.commits import GroupCommit
 from relay.log.staging import Staging
+from relay.policies import SlowCounts
 from server.clients import Client, Clients
 from server.config import Config
 from server.leases import Leases
@@ -62,6 +63,7 @@ class Daemon:
         self.dirty: list[Connection] = []
         self.publishing = trio.Lock()
         self.rules_due = trio.Event()
+        self.slow = SlowCounts()
         self.sessions = Sessions(self)
         self.leases = Leases(self)
         self.space = Space(SPACE, limits=config.space_limits)
@@ -204,6 +206,10 @@ class Daemon:
                 "sessions_resumed": self.sessions.resumed,
                 "leases": len(self.leases),
                 "streams": sum(len(each.streams) for each in self.connections.values()),
+                "slow_conflated_epochs": self.slow.conflated,
+                "slow_dropped_changes": self.slow.dropped,
+                "slow_failed_streams": self.slow.failed,
+                "slow_fallen_behind": self.slow.fallen_behind,
                 "durable_epoch": self.commits.durable,
                 "oldest_epoch": self.log.oldest,
                 "memory_bytes": resident_bytes(),

@@ -10,7 +10,7 @@ no more than a few hundred epochs in memory; an interest that is not quiet is a 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -21,16 +21,18 @@ from dataspace.interests import Interest
 from dataspace.wire import packets as p
 from index.patterns import observe
 from index.values import Map, Value, same
+from relay.differences import Difference
 from relay.log.replay import Replay
-from relay.observation import BYTE_LIMIT, LIMIT, MESSAGE_LIMIT, Difference, Observation
+from relay.observation import BYTE_LIMIT, MESSAGE_LIMIT, Observation
 from relay.outbox import OutStream
+from relay.policies import Policy
 from server.replaying import beginning, live_base, pump_columns, time_of
 
 if TYPE_CHECKING:
     from server.connection import Connection
 
 _OPTIONS: Final = frozenset(
-    ["kind", "space", "pattern", "snapshot", "after", "as_of", "upto", "durable", "quiet", "net"]
+    ["kind", "space", "pattern", "snapshot", "after", "as_of", "upto", "durable", "quiet", "net", "policy"]
 )
 YIELD_SECONDS: Final = 0.5
 """How soon a replay that is not read makes room for one that waits to begin."""
@@ -51,6 +53,7 @@ class Request:
     durable: bool
     quiet: bool
     net: bool
+    policy: Policy
     columns: bool
 
     @property
@@ -78,6 +81,7 @@ def read_request(spec: Map) -> Request:
         durable=_flag(spec, "durable", default=False),
         quiet=_flag(spec, "quiet", default=False),
         net=_flag(spec, "net", default=False),
+        policy=_policy(spec),
         columns=kind == "columns",
     )
 
@@ -135,7 +139,7 @@ class Observing:
 
     def _open_live(self, stream: OutStream, request: Request) -> None:
         space = self._connection.daemon.space
-        observation = self._observation(stream)
+        observation = self.observation(stream, request)
         self._attach(stream, request.pattern, observation)
         if request.snapshot and request.after is None:
             rows = space.matches(request.pattern)
@@ -149,10 +153,31 @@ class Observing:
             return False
         return request.as_of is None and request.upto is None and not request.durable
 
-    def _observation(self, stream: OutStream) -> Observation:
-        observation = Observation(lambda: self._connection.wake(stream))
-        stream.observation = observation
-        return observation
+    def observation(self, stream: OutStream, request: Request) -> Observation:
+        """The waiting room of a stream, new or the one that it has."""
+        known = stream.observation
+        if isinstance(known, Observation):
+            return known
+        made = stream.observation = Observation(
+            lambda: self._connection.wake(stream),
+            policy=request.policy,
+            counts=self._connection.daemon.slow,
+            behind=lambda: self._fall_behind(stream, request),
+        )
+        return made
+
+    def _fall_behind(self, stream: OutStream, request: Request) -> None:
+        """A stream that waits has no room: the log has the rest, and a task reads it as it is taken."""
+        if stream not in self._replays:
+            self._replays[stream] = trio.CancelScope()
+            self._connection.start(self._resume_from_log, stream, request)
+
+    async def _resume_from_log(self, stream: OutStream, request: Request) -> None:
+        live = self._live.pop(stream, None)
+        if live is not None:
+            self._connection.daemon.space.ignore(*live)
+        after = self.observation(stream, request).newest
+        await self._replay(stream, replace(request, after=after, as_of=None, snapshot=False, net=False))
 
     def _attach(self, stream: OutStream, pattern: Value, observation: Observation) -> None:
         interest = self._connection.daemon.space.observe(pattern, observation)
@@ -202,7 +227,7 @@ class _Pump:
         self.observing = observing
         self.stream = stream
         self.request = request
-        self.observation = observing._observation(stream)  # one machine in two classes
+        self.observation = observing.observation(stream, request)
 
     async def run(self) -> None:
         """Feeds the stream until it is complete, or has gone over to the live feed."""
@@ -281,7 +306,7 @@ class _Pump:
     @property
     def _is_full(self) -> bool:
         """Whether the stream has more than enough to send."""
-        return self.observation.size > LIMIT // 2
+        return self.observation.full
 
     async def _wait_room(self) -> None:
         """Lets others run, and waits while the stream is full."""
@@ -293,6 +318,7 @@ class _Pump:
         """All that is on disk was told: what is committed but not yet written follows, then the live feed."""
         for number, time, added, messages, removed in replay.tail(self.daemon.commits.tail(replay.at)):
             self.observation.extend(Changes(number, time, added, messages, removed))
+        self.observation.catch_up()
         self.observing._attach(self.stream, self.request.pattern, self.observation)  # as above
         self._wake()
 
@@ -306,6 +332,14 @@ def _flag(spec: Map, name: str, *, default: bool) -> bool:
     if value.__class__ is not bool:
         raise Refused("bad-request", f"{name} must be true or false, got {value!r:.60}")
     return value
+
+
+def _policy(spec: Map) -> Policy:
+    value = spec.get("policy", Policy.CONFLATE.value)
+    known = {each.value: each for each in Policy}
+    if value.__class__ is not str or value not in known:
+        raise Refused("bad-request", f"policy must be one of {', '.join(known)}, got {value!r:.60}")
+    return known[value]
 
 
 def _epoch(spec: Map, name: str) -> int | None:

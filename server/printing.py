@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Iterator
 from datetime import datetime
 from itertools import islice
 from typing import Final
@@ -59,7 +60,10 @@ def size_text(count: int) -> str:
 
 def print_epoch(epoch: EpochChanges, *, as_json: bool, most: int | None = None) -> int:
     """Prints the changes of one epoch, or so many of them; how many there were."""
-    changes = islice(epoch, most)
+    changes: Iterator[Change] = islice(epoch, most)
+    if epoch.lost:
+        changes = iter(())
+        _print_lost(epoch, as_json=as_json)
     lines = [_json_line(change, epoch) if as_json else _text_line(change) for change in changes]
     count = len(lines)
     if epoch.conflated and lines and not as_json:
@@ -68,6 +72,15 @@ def print_epoch(epoch: EpochChanges, *, as_json: bool, most: int | None = None) 
         sys.stdout.write("\n".join(lines) + "\n")
         sys.stdout.flush()
     return count
+
+
+def _print_lost(epoch: EpochChanges, *, as_json: bool) -> None:
+    """Says that changes were dropped here, which counts as none that is printed."""
+    if as_json:
+        line = json_line({"first_epoch": epoch.first, "epoch": epoch.number, "lost": epoch.lost})
+    else:
+        line = f"# epochs {epoch.first} to {epoch.number}: {epoch.lost} changes were dropped"
+    print(line, flush=True)
 
 
 def json_line(thing: object) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataspace.client.changes import EpochChanges
 from dataspace.errors import ProtocolError
 from dataspace.wire.packets import MORE, SNAPSHOT
-from index.values import Value
+from index.values import Record, Value
 
 
 class Assembler:
@@ -34,6 +34,8 @@ class Assembler:
 
     def part(self, value: Value) -> tuple[EpochChanges, bool]:
         """One value by itself, and whether its epoch goes on."""
+        if isinstance(value, Record):
+            return self._mark(value), False
         if value.__class__ is not tuple or len(value) != 7:
             raise ProtocolError("malformed", f"no epoch of changes: {value!r:.80}")
         number, micros, flags, added, messages, removed, first = value
@@ -43,6 +45,15 @@ class Assembler:
         epoch = EpochChanges(number, micros, first, self.names, snapshot=snapshot)  # type: ignore[arg-type]  # as above
         epoch.added, epoch.messages, epoch.removed = _rows(added), _rows(messages), _rows(removed)
         return epoch, bool(flags & MORE)  # type: ignore[operator]  # as above
+
+    def _mark(self, value: Record) -> EpochChanges:
+        """A mark among the epochs: what was dropped there."""
+        if value.label != "lost" or [each.__class__ for each in value.fields] != [int, int, int]:
+            raise ProtocolError("malformed", f"no mark that is known: {value!r:.80}")
+        count, first, number = value.fields
+        mark = EpochChanges(number, 0, first, self.names, snapshot=False)  # type: ignore[arg-type]  # as just checked
+        mark.lost = count  # type: ignore[assignment]  # as above
+        return mark
 
 
 def _rows(value: Value) -> list[tuple[Value, ...]]:

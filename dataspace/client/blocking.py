@@ -151,12 +151,19 @@ class BlockingSpace:
         upto: int | None = None,
         quiet: bool = False,
         durable: bool = False,
+        policy: str = "conflate",
     ) -> BlockingObservation:
         """The changes of a pattern; iterate over it.  Arguments as for ``RemoteSpace.observe``."""
 
         async def opened() -> Observation:
             observation = self._remote.observe(
-                pattern, snapshot=snapshot, after=after, upto=upto, quiet=quiet, durable=durable
+                pattern,
+                snapshot=snapshot,
+                after=after,
+                upto=upto,
+                quiet=quiet,
+                durable=durable,
+                policy=policy,
             )
             observation.open()
             return observation

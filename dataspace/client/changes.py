@@ -11,6 +11,7 @@ from index.values import Value
 ADDED: Final = "+"
 REMOVED: Final = "-"
 MESSAGE: Final = "!"
+LOST: Final = "?"
 
 _ZERO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -23,7 +24,8 @@ def time_of(micros: int) -> datetime:
 class Change:
     """One fact that came or went, or one message: ``kind`` is ``+``, ``-`` or ``!``.
 
-    Captures are a tuple in the order of the pattern; named ones are attributes as well, and
+    An observation that lets old changes go has one of kind ``?`` in their place, with their number as its
+    only capture.  Captures are a tuple in the order of the pattern; named ones are attributes as well, and
     ``change["name"]`` finds those whose name means something else here.
     """
 
@@ -72,10 +74,11 @@ class EpochChanges:
     """All that one pattern saw of one epoch, never split.
 
     ``first`` is below ``number`` where the daemon had to conflate: the rows are then the net difference
-    over the epochs from ``first`` to ``number``.  ``snapshot`` rows are a state, told as additions.
+    over the epochs from ``first`` to ``number``.  ``snapshot`` rows are a state, told as additions.  Where
+    ``lost`` is not 0, this is a mark: so many changes of those epochs were dropped, and there are no rows.
     """
 
-    __slots__ = ("added", "first", "messages", "micros", "names", "number", "removed", "snapshot")
+    __slots__ = ("added", "first", "lost", "messages", "micros", "names", "number", "removed", "snapshot")
 
     def __init__(
         self, number: int, micros: int, first: int, names: tuple[str, ...], *, snapshot: bool
@@ -85,6 +88,7 @@ class EpochChanges:
         self.first = first
         self.names = names
         self.snapshot = snapshot
+        self.lost = 0
         self.added: list[tuple[Value, ...]] = []
         self.messages: list[tuple[Value, ...]] = []
         self.removed: list[tuple[Value, ...]] = []
@@ -95,7 +99,7 @@ class EpochChanges:
     @property
     def conflated(self) -> bool:
         """Whether these rows stand for more than one epoch."""
-        return self.first != self.number
+        return self.first != self.number and not self.lost
 
     @property
     def time(self) -> datetime:
@@ -105,6 +109,8 @@ class EpochChanges:
     def __iter__(self) -> Iterator[Change]:
         """The changes in their order: additions, messages, removals."""
         number, micros, names, snapshot = self.number, self.micros, self.names, self.snapshot
+        if self.lost:
+            yield Change(LOST, (self.lost,), number, micros, ("lost",), False)
         for row in self.added:
             yield Change(ADDED, row, number, micros, names, snapshot)
         for row in self.messages:

@@ -55,6 +55,7 @@ class Observation:
         upto: int | None,
         quiet: bool,
         durable: bool,
+        policy: str,
     ) -> None:
         self.pattern = pattern
         self.names = capture_names(pattern)
@@ -64,6 +65,7 @@ class Observation:
         self._upto = upto
         self._quiet = quiet
         self._durable = durable
+        self._policy = policy
         self._stream: int | None = None
         self._assembler = Assembler(self.names)
         self._inbox: deque[tuple[EpochChanges, int, int]] = deque()
@@ -155,6 +157,8 @@ class Observation:
             spec["upto"] = self._upto
         if self._durable:
             spec["durable"] = True
+        if self._policy != "conflate":
+            spec["policy"] = self._policy
         return Map(spec)
 
     def _open(self, number: int | None = None, *, net: bool = False) -> None:

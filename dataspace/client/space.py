@@ -162,16 +162,21 @@ class RemoteSpace:
         upto: int | None = None,
         quiet: bool = False,
         durable: bool = False,
+        policy: str = "conflate",
     ) -> Observation:
         """The changes of a pattern, given as text or as a pattern.
 
         First the state (``snapshot=False``: only what happens from now on), then every change.  With
         ``after`` it begins with what followed that epoch, from the log; ``upto`` ends it after an epoch.
         ``quiet`` asserts no interest; ``durable`` shows an epoch only when it is on disk.
+
+        ``policy`` says what becomes of changes that are not read in time: ``conflate`` (the net difference is
+        kept), ``wait`` (the log keeps them), ``fail`` (the observation ends) or ``drop`` (the oldest go, and
+        a mark says how many).
         """
         form = parse_pattern(pattern) if isinstance(pattern, str) else pattern
         return Observation(
-            self, form, snapshot=snapshot, after=after, upto=upto, quiet=quiet, durable=durable
+            self, form, snapshot=snapshot, after=after, upto=upto, quiet=quiet, durable=durable, policy=policy
         )
 
     async def matches(self, pattern: Pattern | str) -> list[tuple[Value, ...]]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dataspace.changes import PART, Changes
+from dataspace.changes import PART, Changes, Lost
 from dataspace.wire.packets import CONFLATED, MORE, SNAPSHOT
 from index.values import Value
 from relay.observation import PART_BYTES, Observation
+from relay.policies import Policy, SlowCounts
 
 Row = tuple[Value, ...]
 
@@ -70,7 +72,7 @@ def test_messages_are_never_conflated_and_too_many_end_the_observation() -> None
 
 
 def test_a_large_epoch_leaves_in_parts_and_is_not_conflated_once_begun() -> None:
-    waiting = Observation(_nothing, limit=4)
+    waiting = Observation(_nothing, limit=1)
     waiting.extend(Changes(1, 0, [(n,) for n in range(2 * PART + 1)], flags=SNAPSHOT))
     (first,) = waiting.take(1, 10_000)
     assert first.flags == SNAPSHOT | MORE
@@ -171,3 +173,113 @@ def test_what_waits_is_bounded_in_bytes_as_well() -> None:
     for number in range(1, 100):
         messages.offer(Changes(number, 0, (), [("x" * 1000,)]))
     assert str(messages.failure) == "slow-observer: 10 messages wait in 10120 bytes, limit 10000"
+
+
+# -- policies -----------------------------------------------------------------------------------------
+
+
+def _told(taken: list[Changes]) -> list[object]:
+    return [
+        ("lost", each.count, each.first, each.number) if isinstance(each, Lost) else each.number
+        for each in taken
+    ]
+
+
+def test_dropping_leaves_a_mark_where_the_oldest_were() -> None:
+    counts = SlowCounts()
+    waiting = Observation(_nothing, limit=4, policy=Policy.DROP, counts=counts)
+    for number in range(1, 6):
+        waiting.offer(Changes(number, 0, (), [(number,)]))
+    assert _told(waiting.take(10, 10_000)) == [("lost", 2, 1, 2), 3, 4, 5]
+    assert counts.dropped == waiting.statistics().dropped == 2
+
+
+def test_one_mark_grows_while_nobody_reads() -> None:
+    waiting = Observation(_nothing, limit=4, policy=Policy.DROP)
+    for number in range(1, 1001):
+        waiting.offer(Changes(number, 0, (), [(number,)]))
+    mark, *rest = _told(waiting.take(10, 10_000))
+    assert rest == list(range(1001 - len(rest), 1001))
+    assert mark == ("lost", 1000 - len(rest), 1, 1000 - len(rest))
+
+
+@pytest.mark.parametrize("policy", Policy)
+def test_what_has_begun_to_leave_leaves_whole(policy: Policy) -> None:
+    waiting = Observation(_nothing, limit=4, policy=policy)
+    waiting.extend(Changes(1, 0, [(n,) for n in range(PART + 1)]))
+    (first,) = waiting.take(1, 10_000)
+    for number in range(2, 12):
+        waiting.offer(Changes(number, 0, [(-number,)]))
+    rest = waiting.take(100, 1 << 30)
+    if policy is Policy.FAIL:
+        assert rest == [] and waiting.failure is not None
+    else:
+        assert (first.flags, rest[0].flags, rest[0].number, len(rest[0])) == (MORE, 0, 1, 1)
+
+
+def test_a_state_that_waits_counts_apart() -> None:
+    waiting = Observation(_nothing, limit=4, policy=Policy.FAIL)
+    waiting.extend(Changes(1, 0, [(n,) for n in range(100)], flags=SNAPSHOT))
+    for number in range(2, 6):
+        waiting.offer(_added(number, -number))
+    assert waiting.failure is None
+    assert [len(each) for each in waiting.take(10, 1 << 30)] == [100, 1, 1, 1, 1]
+
+
+def test_failing_says_how_much_was_waiting() -> None:
+    counts = SlowCounts()
+    waiting = Observation(_nothing, limit=2, policy=Policy.FAIL, counts=counts)
+    for number in range(1, 5):
+        waiting.offer(Changes(number, 0, [(number,)], [(number,)] if number == 1 else ()))
+    assert waiting.failure is not None
+    assert waiting.failure.text.startswith("3 changes wait, 1 of them messages, in ")
+    assert waiting.failure.text.endswith("bytes; limits 2, 4096, 16777216")
+    assert waiting.take(10, 10_000) == []
+    assert counts.failed == 1
+
+
+def test_waiting_takes_nothing_more_until_it_has_caught_up() -> None:
+    counts, behind = SlowCounts(), []
+    waiting = Observation(
+        _nothing, limit=2, policy=Policy.WAIT, counts=counts, behind=lambda: behind.append(True)
+    )
+    for number in range(1, 9):
+        waiting.offer(_added(number, number))
+    assert (behind, waiting.newest, counts.fallen_behind) == ([True], 2, 1)
+    assert _told(waiting.take(10, 10_000)) == [1, 2]
+    for number in range(3, 9):
+        waiting.extend(_added(number, number))  # as somebody reads them from the log
+    waiting.take(10, 10_000)
+    waiting.catch_up()
+    waiting.offer(_added(9, 9))
+    assert _told(waiting.take(10, 10_000)) == [9]
+
+
+@given(
+    st.lists(st.one_of(st.integers(1, 5), st.none()), max_size=60),
+    st.integers(1, 8),
+    st.integers(1, 8),
+)
+def test_dropping_loses_only_what_its_marks_say(steps: list[int | None], limit: int, messages: int) -> None:
+    """Numbers are epochs of so many messages, None a reader that takes one value."""
+    waiting = Observation(_nothing, limit=limit, message_limit=messages, policy=Policy.DROP)
+    offered = told = lost = number = newest = 0
+    taken: list[Changes] = []
+    for step in [*steps, *[None] * 80]:
+        if step is None:
+            taken += waiting.take(1, 10_000)
+            continue
+        number += 1
+        offered += step
+        waiting.offer(Changes(number, 0, (), [(number, n) for n in range(step)]))
+        assert waiting.size <= max(limit, messages, step) + 5
+    for each in taken:
+        assert each.first > newest, "in order"
+        newest = each.number
+        if isinstance(each, Lost):
+            assert each.count > 0
+            lost += each.count
+        else:
+            told += len(each)
+    assert told + lost == offered
+    assert len(waiting) == 0 and waiting.size == 0

@@ -1,0 +1,40 @@
+"""Policies: what becomes of an observer who does not keep up?  It chooses when it opens its stream.
+
+What waits for an observer is bounded in any case; the policies differ in what happens at the bound:
+
+- ``wait``: nothing is lost or put together; what has to wait is read from the log when it is wanted.  Ends
+  with ``epoch-gone`` where the log no longer holds it.
+- ``conflate``: facts become their net difference over the epochs that had to wait; messages cannot, and too
+  many of them end the stream.  The usual choice, since the state is right at any time.
+- ``fail``: the stream ends with ``slow-observer`` and says how much was waiting.
+- ``drop``: the oldest epochs go, and a mark ``lost(changes, first, last)`` takes their place.  For those who
+  want news rather than state.
+
+Always: memory is bounded by the state plus the limits of one observation; others are not affected.
+"""
+
+from __future__ import annotations
+
+import enum
+
+
+class Policy(enum.Enum):
+    """What happens at the bound of what may wait for an observer."""
+
+    WAIT = "wait"
+    CONFLATE = "conflate"
+    FAIL = "fail"
+    DROP = "drop"
+
+
+class SlowCounts:
+    """What being slow has cost the observers of a daemon, since its start.
+
+    ``conflated`` epochs that became part of a difference, ``dropped`` changes, ``failed`` observations, and
+    how often one has ``fallen_behind`` to the log.
+    """
+
+    __slots__ = ("conflated", "dropped", "failed", "fallen_behind")
+
+    def __init__(self) -> None:
+        self.conflated = self.dropped = self.failed = self.fallen_behind = 0
