@@ -185,6 +185,9 @@ def measure_latency(spark: SparkSession, url: str, folder: Path, events: int) ->
 
 def _latencies(send: Callable[[int], None], arrivals: Arrivals, events: int) -> list[float]:
     samples = []
+    while not arrivals.seen:  # the query is there once it has seen something
+        send(1_000_000)
+        time.sleep(0.5)
     for number in range(events + 10):
         began = time.perf_counter()
         send(number)
@@ -202,7 +205,6 @@ def _sender(name: str, listener: socket.socket, url: str) -> Iterator[Callable[[
         with connection:
             yield lambda number: connection.sendall(b"%d\n" % number)
     else:
-        time.sleep(2.0)  # "latest" is settled before the first event
         with dataspace.connect_blocking(url, name="bench ticks") as space:
 
             def send(number: int) -> None:
@@ -258,6 +260,7 @@ def measure(changes: int, rounds: int, events: int) -> dict[str, float]:
         with tempfile.TemporaryDirectory() as folder, daemon() as url:
             trio.run(fill, url, changes)
             figures = measure_replay(spark, url, Path(folder), rounds)
+            print({name: round(value, 3) for name, value in figures.items()}, file=sys.stderr)
             figures |= measure_latency(spark, url, Path(folder), events)
             return figures | measure_sink(spark, Path(folder), changes, rounds)
     finally:

@@ -9,15 +9,17 @@ Always: nothing staged is seen before it is published; a publication is one epoc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from dataspace.errors import Refused
 from dataspace.space import Space
 from dataspace.wire.codec import pack, unpack_own
 from dataspace.wire.packets import ASSERT, RETRACT, SEND, Action
-from index.values import Value, key
+from index.patterns import matcher
+from index.values import Value, key, keys, same
 from relay.faults import reach
+from server.leases import PREFIX as LEASE
 
 if TYPE_CHECKING:
     from server.daemon import Daemon
@@ -40,6 +42,7 @@ async def publish(
     client: str,
     sequence: int,
     replace: bool,
+    by: Value = None,
 ) -> int:
     """Commits what is staged under these keys as one turn; its epoch, once that is on disk."""
     if not owner:
@@ -51,8 +54,11 @@ async def publish(
             operations: list[Value] = []
             for blob in await daemon.staging.staged(keys):
                 operations.extend(unpack_own(blob))  # type: ignore[arg-type]  # a tuple, by stage
-            name = f"durable:{owner}"
-            actions = actions_for(daemon.space, name, operations, replace=replace)
+            name = _granted(daemon, owner)
+            if by is None or replace:
+                actions = actions_for(daemon.space, name, operations, replace=replace)
+            else:
+                actions = keyed_actions(daemon.space, name, operations, by)
             epoch = daemon.commit(
                 name, actions, daemon.clients.get(client), sequence, None, publication=True
             ).number
@@ -107,6 +113,48 @@ def actions_for(
         else:
             actions.append((SEND, value))
     return tuple(actions)
+
+
+def keyed_actions(space: Space, owner: str, operations: Sequence[Value], by: Value) -> tuple[Action, ...]:
+    """The same where a fact takes the place of those of the owner that have the same key.
+
+    The captures of the pattern ``by`` are the key.  A fact that is there already stays; retracting ends
+    exactly that fact.  Raises ``Refused`` for a fact that has no key.  O(claims of the owner + operations).
+    """
+    match = matcher(by)
+    held: dict[Hashable, dict[int, Value]] = {}
+    for handle, value in space.claims(owner).items():
+        row = match(value)
+        if row is not None:
+            held.setdefault(keys(row), {})[handle] = value
+    fresh = max(space.claims(owner), default=0) + 1
+    actions: list[Action] = []
+    for verb, value in map(_check, operations):
+        if verb == "send":
+            actions.append((SEND, value))
+            continue
+        row = match(value)
+        if row is None:
+            raise Refused("bad-request", f"{value!r:.80} does not match {by!r:.80}, which gives the key")
+        same_key = held.setdefault(keys(row), {})
+        same_fact = next((handle for handle, old in same_key.items() if same(old, value)), None)
+        going = [handle for handle in same_key if (handle == same_fact) == (verb == "retract")]
+        if verb == "assert" and same_fact is None:
+            actions.append((ASSERT, fresh, value))
+            same_key[fresh] = value
+            fresh += 1
+        for handle in going:
+            actions.append((RETRACT, handle))
+            del same_key[handle]
+    return tuple(actions)
+
+
+def _granted(daemon: Daemon, owner: str) -> str:
+    """The owner in whose name to publish: a lease, which begins or is renewed by it, or a durable one."""
+    if owner.startswith(LEASE):
+        daemon.leases.grant(owner)
+        return owner
+    return f"durable:{owner}"
 
 
 def _check(operation: Value) -> tuple[str, Value]:

@@ -128,6 +128,7 @@ async def _publish(connection: Connection, arguments: Map) -> Value:
         client=text(arguments, "client"),
         sequence=number(arguments, "sequence"),
         replace=arguments.get("replace") is True,
+        by=arguments.get("by"),
     )
 
 

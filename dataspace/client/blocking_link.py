@@ -184,11 +184,13 @@ class Link:
         sequence: int,
         owner: str,
         replace: bool = False,
+        by: Value = None,
     ) -> int:
         """Makes one turn of what is staged under these keys; its epoch.
 
         A ``(client, sequence)`` that was published before changes nothing and answers with its old epoch.
-        With ``replace``, what is asserted becomes the whole set of the durable owner.
+        With ``replace``, what is asserted becomes the whole set of the owner; with the pattern ``by``, a
+        fact takes the place of those of the owner that have the same captures.
         """
         epoch = self._ask(
             "publish",
@@ -198,9 +200,14 @@ class Link:
                 "sequence": sequence,
                 "owner": owner,
                 "replace": replace,
+                "by": by,
             },
         )
         return int(epoch)  # type: ignore[arg-type]  # a number, by WIRE.md
+
+    def lease(self, owner: str, *, keep: bool = True) -> None:
+        """Begins or renews a lease, ``lease:MILLISECONDS:NAME``; ends it where it is not to be kept."""
+        self._ask("lease" if keep else "release", {"owner": owner})
 
     # -- the socket -----------------------------------------------------------------------------------
 

@@ -23,7 +23,18 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["register", "configure", "session"]
+    from relay.spark.frames import current_state, frame, keep, updates
+
+__all__ = ["register", "configure", "session", "frame", "current_state", "updates", "keep"]
+
+
+def __getattr__(name: str) -> object:
+    """``frame`` and its like load Spark, so they are fetched when they are wanted."""
+    if name in ("frame", "current_state", "updates", "keep"):
+        from relay.spark import frames
+
+        return getattr(frames, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def register(spark: SparkSession) -> SparkSession:

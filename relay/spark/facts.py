@@ -39,6 +39,8 @@ from pyspark.sql.types import (
 
 from dataspace.errors import DataspaceError, UsageError
 from index.jsons import from_json
+from index.patterns import DISCARD, capture, exact
+from index.skeletons import ATOM_CLASSES
 from index.text import ParseError, parse_pattern
 from index.values import Map, Record
 from relay.spark.schema import CHANGE_TYPE, RESERVED, capture_classes, is_json
@@ -69,8 +71,18 @@ class BadRow(DataspaceError):
 class Facts:
     """Turns record batches of one schema into operations; raises ``UsageError`` for what cannot work."""
 
-    def __init__(self, schema: StructType, *, template: str | None = None, label: str | None = None) -> None:
+    def __init__(
+        self,
+        schema: StructType,
+        *,
+        template: str | None = None,
+        label: str | None = None,
+        keys: Sequence[str] = (),
+        messages: bool = False,
+        dead_letter: str | None = None,
+    ) -> None:
         names = schema.fieldNames()
+        said: Value = None
         if template is not None:
             said = _parsed(template)
             wanted = _named(said, names)
@@ -82,18 +94,48 @@ class Facts:
         self._converters = [_converter(schema[name]) for name in self._columns]
         places = {name: at for at, name in enumerate(self._columns)}
         self._kinds = places.get(CHANGE_TYPE)
+        self._default = "send" if messages else "assert"
+        self._dead_letter = dead_letter
+        self._required = _required(said, template, keys, places)
+        self.by = _by(said, label, wanted, keys, names) if keys else None
+        """The pattern whose captures are the key of a fact, or None."""
         width = len(self._columns) - (self._kinds is not None)
         self._build = _builder(said, places) if template is not None else _labelled(label, width)
 
     def operations(self, batch: pa.RecordBatch) -> list[Operation]:
-        """One operation for each row, in order: what its ``_change_type`` says, else an assertion."""
+        """One operation for each row, in order: what its ``_change_type`` says, else what all do.
+
+        Raises ``BadRow`` for a row that means no fact, or sends it to the dead letters if there are any.
+        """
+        try:
+            return self._operations(batch)
+        except BadRow:
+            if self._dead_letter is None:
+                raise
+        return [each for at in range(batch.num_rows) for each in self._one(batch.slice(at, 1))]
+
+    def _one(self, row: pa.RecordBatch) -> list[Operation]:
+        """The operation of one row, or the message that says why there is none."""
+        try:
+            return self._operations(row)
+        except BadRow as error:
+            said = json.dumps(row.to_pylist()[0], default=str, ensure_ascii=False)
+            return [("send", Record(self._dead_letter, said, str(error)))]
+
+    def _operations(self, batch: pa.RecordBatch) -> list[Operation]:
         build, kinds = self._build, self._kinds
         columns = [
             convert(batch.column(name)) for name, convert in zip(self._columns, self._converters, strict=True)
         ]
+        for at, classes, what in self._required:
+            if not classes.issuperset(map(type, columns[at])):
+                raise _unfit(self._columns[at], what, columns, at, classes)
+            if what == _KEY and any(value != value for value in columns[at]):
+                raise BadRow(f"column {self._columns[at]} is NaN, which is no key")
         rows = zip(*columns, strict=True) if columns else iter([()] * batch.num_rows)
         if kinds is None:
-            return [("assert", build(row)) for row in rows]
+            verb = self._default
+            return [(verb, build(row)) for row in rows]
         return [(_verb(row[kinds], row), build(row)) for row in rows]
 
 
@@ -104,6 +146,63 @@ def _verb(kind: Value, row: Row) -> str:
         raise BadRow(
             f"{CHANGE_TYPE} is {kind!r} in {row!r}, allowed are {', '.join(map(str, VERBS))}"
         ) from None
+
+
+_KEY: Final = "a key"
+Required: TypeAlias = tuple[int, frozenset[type], str]
+"""A column, the classes of values that it must have, and why."""
+
+
+def _required(
+    said: Value, template: str | None, keys: Sequence[str], places: Mapping[str, int]
+) -> list[Required]:
+    """What a template with classes asks of its columns, and what a key must not be."""
+    classes = dict(capture_classes(said)) if template is not None else {}
+    required: list[Required] = [
+        (places[name], frozenset([ATOM_CLASSES[kind]]), f"the {kind} that the template asks for")
+        for name, kind in classes.items()
+        if kind is not None
+    ]
+    not_null = frozenset(ATOM_CLASSES.values()) - {type(None)}
+    return required + [(places[name], not_null, _KEY) for name in keys if name in places]
+
+
+def _unfit(
+    name: str, what: str, columns: Sequence[Sequence[Value]], at: int, classes: frozenset[type]
+) -> BadRow:
+    row = next(row for row in zip(*columns, strict=True) if type(row[at]) not in classes)
+    return BadRow(f"column {name} is {row[at]!r:.60}, which is not {what}, in the row {row!r:.200}")
+
+
+def _by(
+    said: Value, label: str | None, wanted: Sequence[str], keys: Sequence[str], names: Sequence[str]
+) -> Value:
+    """The facts that have a key, with the key captured."""
+    for name in keys:
+        if name not in wanted or name in RESERVED:
+            raise UsageError(
+                f"option keyColumns: {_no_column(name, [n for n in names if n not in RESERVED])}"
+            )
+    if label is not None:
+        fields = [capture(name) if name in keys else DISCARD for name in wanted if name not in RESERVED]
+        return exact(Record(label, *fields))
+    return _only_keys(said, frozenset(keys))
+
+
+def _only_keys(part: Value, keys: frozenset[str]) -> Value:
+    """A template in which only keys are captured, and whatever else varies is left open."""
+    match part:
+        case Record(label="$", fields=(str(name), _, _)):
+            return capture(name) if name in keys else DISCARD
+        case Record(label="lit"):
+            return part
+        case Record(label=label, fields=parts):
+            return Record(label, *[_only_keys(each, keys) for each in parts])
+        case tuple():
+            return tuple([_only_keys(each, keys) for each in part])
+        case Map():
+            return Map([(at, _only_keys(each, keys)) for at, each in part.pairs()])
+    return part
 
 
 def _labelled(label: str | None, width: int) -> Build:
@@ -194,7 +293,10 @@ def _converter(field: StructField) -> Convert:
 
 
 def _from_json(text: object) -> Value:
-    return from_json(json.loads(str(text)))
+    try:
+        return from_json(json.loads(str(text)))
+    except ValueError as error:  # no JSON, or JSON of no value
+        raise BadRow(f"{text!r:.60} is not the JSON of a value: {error}") from None
 
 
 def _value_of(name: str, kind: DataType) -> Callable[[object], Value] | None:

@@ -76,7 +76,8 @@ class SinkOptions:
     """How rows become facts, and whose they are.
 
     Exactly one of ``template`` and ``label`` is given.  ``application`` and ``version`` make a batch
-    write repeatable: the same pair is published once.
+    write repeatable: the same pair is published once.  ``lease`` is the seconds for which facts outlast the
+    last batch that their query wrote, None where they are durable.
     """
 
     url: str
@@ -86,6 +87,10 @@ class SinkOptions:
     connect_timeout: float
     application: str | None
     version: int | None
+    keys: tuple[str, ...] = ()
+    messages: bool = False
+    dead_letter: str | None = None
+    lease: float | None = None
 
 
 def stream_options(given: Mapping[str, str]) -> StreamOptions:
@@ -155,6 +160,10 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
         connect_timeout=read.value("connectTimeout", seconds, 30.0),
         application=application,
         version=version,
+        keys=read.value("keyColumns", _names, ()),
+        messages=read.value("as", _form, "fact") == "message",
+        dead_letter=read.text("deadLetter"),
+        lease=_lease(read),
     )
 
 
@@ -188,7 +197,19 @@ _SOURCE: Final = (
 )
 _STREAM_NAMES: Final = (*_SOURCE, "maxEpochsPerTrigger", "maxChangesPerTrigger", "pollTimeout")
 _READ_NAMES: Final = (*_SOURCE, "endingEpoch", "asOfEpoch")
-_SINK_NAMES: Final = (*_SHARED, "template", "label", "writer", "txnAppId", "txnVersion")
+_SINK_NAMES: Final = (
+    *_SHARED,
+    "template",
+    "label",
+    "writer",
+    "txnAppId",
+    "txnVersion",
+    "keyColumns",
+    "as",
+    "deadLetter",
+    "owner",
+    "lease",
+)
 _SPARKS_OWN: Final = frozenset(["checkpointlocation", "queryname", "outputmode", "failonunsupportedread"])
 """Options that Spark keeps beside ours in the same bag, lower-cased."""
 
@@ -280,6 +301,39 @@ def _epoch(text: str) -> int:
     if not re.fullmatch(r"\d{1,18}", text):
         raise ValueError("whole numbers from 0 on")
     return int(text)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple([name.strip() for name in text.split(",")])
+    if not all(names):
+        raise ValueError("names of columns with commas between them")
+    return names
+
+
+def _form(text: str) -> Literal["fact", "message"]:
+    match text.lower():
+        case "fact" | "message" as word:
+            return word
+    raise ValueError("fact and message")
+
+
+def _owner(text: str) -> Literal["writer", "query"]:
+    match text.lower():
+        case "writer" | "query" as word:
+            return word
+    raise ValueError("writer and query")
+
+
+def _lease(read: _Reading) -> float | None:
+    """For how long the facts of a query stay that are its own."""
+    bound = read.value("lease", seconds, 60.0)
+    if read.value("owner", _owner, "writer") == "writer":
+        if read.has("lease"):
+            raise UsageError("option lease says how long the facts of owner=query stay: say owner=query too")
+        return None
+    if read.has("writer"):
+        raise UsageError("facts belong to the writer or, with owner=query, to the query: give one of them")
+    return bound
 
 
 def _flag(text: str) -> bool:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from dataspace.client.blocking_link import Link
+    from index.values import Value
     from relay.spark.options import SinkOptions
 
 Key: TypeAlias = tuple[str, ...]
@@ -93,7 +94,8 @@ class StreamSink(DataSourceStreamArrowWriter):
         if not staged:  # a result without partitions: nothing was staged, nor is there an id to say so under
             return
         batch = staged[0].batch
-        publish(self._options, batch, staged, owner=f"spark:{batch.application}", replace=self._overwrite)
+        owner = query_owner(self._options, batch.application)
+        publish(self._options, batch, staged, owner=owner, replace=self._overwrite, by=self._facts.by)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         discard(self._options, _staged(messages))
@@ -103,6 +105,8 @@ class BatchSink(DataSourceArrowWriter):
     """What ``df.write`` writes with; it travels to the executors and back to the commit."""
 
     def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
+        if options.lease is not None:
+            raise UsageError("owner=query is for streams: nothing runs on after a batch write")
         if overwrite and options.writer is None:
             raise UsageError("overwrite replaces the whole set of a writer: say whose, with option writer")
         self._options = options
@@ -114,7 +118,8 @@ class BatchSink(DataSourceArrowWriter):
         return stage(self._options, self._facts, self._batch, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        publish(self._options, self._batch, _staged(messages), owner="spark", replace=self._overwrite)
+        staged = _staged(messages)
+        publish(self._options, self._batch, staged, owner="spark", replace=self._overwrite, by=self._facts.by)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         discard(self._options, [Staged(self._batch)])
@@ -122,7 +127,14 @@ class BatchSink(DataSourceArrowWriter):
 
 def facts(options: SinkOptions, schema: StructType) -> Facts:
     """How rows of a schema become facts."""
-    return Facts(schema, template=options.template, label=options.label)
+    return Facts(
+        schema,
+        template=options.template,
+        label=options.label,
+        keys=options.keys,
+        messages=options.messages,
+        dead_letter=options.dead_letter,
+    )
 
 
 def stage(options: SinkOptions, facts: Facts, batch: Batch, rows: Iterator[pa.RecordBatch]) -> Staged:
@@ -148,7 +160,13 @@ def stage(options: SinkOptions, facts: Facts, batch: Batch, rows: Iterator[pa.Re
 
 
 def publish(
-    options: SinkOptions, batch: Batch, staged: Sequence[Staged], *, owner: str, replace: bool
+    options: SinkOptions,
+    batch: Batch,
+    staged: Sequence[Staged],
+    *,
+    owner: str,
+    replace: bool,
+    by: Value = None,
 ) -> int | None:
     """Publishes a batch as one turn, and answers with its epoch; the same batch again changes nothing.
 
@@ -157,13 +175,13 @@ def publish(
     """
     keys = [key for each in staged for key in each.adding]
     keys += [key for each in staged for key in each.retracting]
-    owner = f"durable:{options.writer or owner}"
+    owner = options.writer or owner
     client, sequence = f"spark:{batch.application}", batch.number + 1
 
     def turn(link: Link) -> int | None:
         epoch = None
         if keys or replace:
-            epoch = link.publish(keys, client=client, sequence=sequence, owner=owner, replace=replace)
+            epoch = link.publish(keys, client=client, sequence=sequence, owner=owner, replace=replace, by=by)
         return epoch
 
     reach("spark-before-commit")
@@ -171,6 +189,13 @@ def publish(
     reach("spark-after-commit")
     asked(options.url, options.connect_timeout, partial(_discard, prefix=batch.prefix))
     return epoch
+
+
+def query_owner(options: SinkOptions, query: str) -> str:
+    """Whose the facts of a query are that names no writer: a lease's if they are to go with it."""
+    if options.lease is None:
+        return f"spark:{query}"
+    return f"lease:{max(1, round(options.lease * 1000))}:spark-{query}"
 
 
 def discard(options: SinkOptions, staged: Sequence[Staged]) -> None:

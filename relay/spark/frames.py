@@ -1,0 +1,121 @@
+"""Frames: what a notebook wants in one call, made of the options that SPARK.md lists.
+
+``frame`` reads a pattern, ``current_state`` folds changes into what holds, ``updates`` writes the result of
+a query in ``update`` mode, which Spark refuses for Python sinks, and ``keep`` holds facts up for as long as
+a query runs.  Apart from the format, which Spark calls; these are called by people.
+
+Always: nothing here does what options cannot; what ``updates`` writes for a batch, it writes once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from pyspark.errors import StreamingQueryException
+
+from dataspace.addresses import default_url
+from dataspace.errors import UsageError
+from relay.spark.links import asked
+from relay.spark.options import sink_options
+from relay.spark.schema import CHANGE_TYPE, DAEMON, EPOCH, SEQ
+from relay.spark.sink import query_owner
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.types import StructType
+
+Option = str | int | float | bool
+
+QUERY_ID: Final = "sql.streaming.queryId"
+
+
+def frame(
+    spark: SparkSession,
+    pattern: str,
+    *,
+    url: str | None = None,
+    stream: bool = False,
+    schema: str | StructType | None = None,
+    **options: Option,
+) -> DataFrame:
+    """The changes of a pattern, or, with ``asOfEpoch``, a state; with ``stream``, as they come.
+
+    Further options are those of SPARK.md, by their names.
+    """
+    reader = (spark.readStream if stream else spark.read).format("dataspace").option("pattern", pattern)
+    for name, value in {"url": url or default_url(), **options}.items():
+        reader = reader.option(name, value)
+    return (reader if schema is None else reader.schema(schema)).load()
+
+
+def current_state(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """What holds after all changes: the newest fact of each key, unless it has gone.
+
+    Of a stream it is an aggregation, to be written in ``complete`` or ``update`` mode; a key whose fact has
+    gone leaves the result in ``complete`` mode only.  With several daemons each has keys of its own.
+    """
+    from pyspark.sql import functions as F
+
+    if not keys:
+        raise UsageError("a state needs keys: the columns that tell facts apart")
+    by = [*keys, *[name for name in (DAEMON,) if name in changes.columns and name not in keys]]
+    rest = [F.col(name) for name in changes.columns if name not in by]
+    # Within an epoch additions come before removals, but a key that has both was replaced: it is there.
+    order = F.struct(EPOCH, F.col(CHANGE_TYPE) == "insert", SEQ)
+    facts = changes.where(F.col(CHANGE_TYPE) != "message")
+    newest = facts.groupBy(*by).agg(F.max_by(F.struct(*rest), order).alias("newest"))
+    return newest.select(*by, "newest.*").where(F.col(CHANGE_TYPE) == "insert").drop(CHANGE_TYPE, SEQ)
+
+
+def updates(*, url: str | None = None, name: str | None = None, **options: Option) -> Callable[..., None]:
+    """A function for ``foreachBatch`` that writes each batch as one turn, once, whatever the output mode.
+
+    Options are those of a batch write, usually ``template``, ``keyColumns`` and ``writer``.  A batch is known
+    by the query's id; where Spark does not tell it, as in Spark Connect, ``name`` stands for it and must
+    change with the checkpoint.
+    """
+
+    def write(batch: DataFrame, number: int) -> None:
+        application = name or _running_query(batch)
+        writer = batch.write.format("dataspace").mode("append").option("url", url or default_url())
+        for option, value in options.items():
+            writer = writer.option(option, value)
+        writer.option("txnAppId", application).option("txnVersion", number).save()
+
+    return write
+
+
+def keep(query: StreamingQuery, *, url: str | None = None, lease: str = "60s") -> threading.Thread:
+    """Keeps up the facts of a query with ``owner=query`` while it runs, and ends them when it ends.
+
+    The thread renews the query's lease, so that a query without news keeps its facts; if this program dies,
+    they go when the lease runs out.  ``url`` and ``lease`` as in the query's options.
+    """
+    said = {"label": "kept", "owner": "query", "lease": lease, "url": url or default_url()}
+    options = sink_options(said)
+    owner = query_owner(options, str(query.id))
+    bound = options.connect_timeout
+
+    def run() -> None:
+        while query.isActive:
+            asked(options.url, bound, lambda link: link.lease(owner))
+            with contextlib.suppress(StreamingQueryException):  # how it ended is not asked here
+                query.awaitTermination(max(1, int((options.lease or 60.0) / 3)))
+        asked(options.url, bound, lambda link: link.lease(owner, keep=False))
+
+    thread = threading.Thread(target=run, name=f"lease of query {query.id}", daemon=True)
+    thread.start()
+    return thread
+
+
+def _running_query(batch: DataFrame) -> str:
+    """The id of the query whose ``foreachBatch`` this is."""
+    context = getattr(batch.sparkSession, "_jsc", None) and batch.sparkSession.sparkContext
+    query = context and context.getLocalProperty(QUERY_ID)
+    if not query:
+        raise UsageError("Spark does not say which query this batch is of: give updates(name=…)")
+    return str(query)
