@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dataspace.client.connecting import connect
     from dataspace.client.observations import Observation
     from dataspace.client.space import RemoteSpace
+    from dataspace.client.topics import Capability, Publication, Subscription, TopicEpoch
     from dataspace.client.turns import Claim, Draft, Ticket
     from dataspace.errors import (
         Broken,
@@ -43,6 +44,7 @@ _HOMES = {
     "dataspace.client.observations": ("Observation",),
     "dataspace.client.connecting": ("connect",),
     "dataspace.client.space": ("RemoteSpace",),
+    "dataspace.client.topics": ("Capability", "Publication", "Subscription", "TopicEpoch"),
     "dataspace.client.turns": ("Claim", "Draft", "Ticket"),
     "dataspace.errors": (
         "Broken",
@@ -62,6 +64,7 @@ __all__ = [
     "BlockingObservation",
     "BlockingSpace",
     "Broken",
+    "Capability",
     "Change",
     "Claim",
     "Closed",
@@ -72,10 +75,13 @@ __all__ = [
     "Map",
     "Observation",
     "ProtocolError",
+    "Publication",
     "Record",
     "Refused",
     "RemoteSpace",
+    "Subscription",
     "Ticket",
+    "TopicEpoch",
     "Unreachable",
     "UsageError",
     "Value",

@@ -26,6 +26,7 @@ from dataspace.wire.frames import frame
 from dataspace.wire.packets import NUMBERS, Done, Error, Packet, Values
 from relay.log.columnar import Blocks
 from relay.observation import Observation
+from relay.topics.feed import Feed
 
 FRAME_ITEMS: Final = 512
 FRAME_BYTES: Final = 32 << 10
@@ -59,7 +60,7 @@ class OutStream:
         self.bytes = size
         self.sent_items = 0
         self.sent_bytes = 0
-        self.observation: Observation | Blocks | None = None
+        self.observation: Observation | Blocks | Feed | None = None
         self.complete = False
         self.ended = False
         self._taken = trio.Event()

@@ -29,6 +29,7 @@ from server.leases import PREFIX as LEASE
 from server.observing import Observing
 from server.requests import answer
 from server.sessions import Standing
+from server.topics import Following
 
 if TYPE_CHECKING:
     from dataspace.epochs import Epoch
@@ -73,6 +74,7 @@ class Connection:
         )
         self.outbox: Final = Outbox(self.session.send, self._over)
         self.observing: Final = Observing(self)
+        self.following: Final = Following(self, daemon.topics)
         self.asked = 0
         self._beat = Heartbeat()
         self._nursery: trio.Nursery
@@ -244,6 +246,7 @@ class Connection:
         self.gone = True
         self.link.close()
         self.observing.end()
+        self.following.end(reason)
         self.daemon.left(self, reason)
 
     # -- what the peer says ---------------------------------------------------------------------------
@@ -263,6 +266,8 @@ class Connection:
                 self._abort(stream, wants_answer=wants_answer)
             case p.Request():
                 await answer(self, packet)
+            case p.Produce():
+                self._produce(packet)
             case p.Ping(number):
                 self.say(p.Pong(number))
             case p.Hello():
@@ -378,7 +383,8 @@ class Connection:
         stream = OutStream(packet.stream, packet.items, packet.bytes)
         self.streams[packet.stream] = stream
         try:
-            self.observing.open(stream, packet.spec)
+            feeder = self.following if packet.spec.get("kind") == "topic" else self.observing
+            feeder.open(stream, packet.spec)
         except (Refused, UsageError) as error:
             self.fail(stream, getattr(error, "code", "bad-request"), getattr(error, "text", str(error)))
 
@@ -402,6 +408,15 @@ class Connection:
     def _over(self, stream: OutStream) -> None:
         self.streams.pop(stream.number, None)
         self.observing.close(stream)
+        self.following.close(stream)
+
+    def _produce(self, packet: p.Produce) -> None:
+        try:
+            self.following.produce(packet, self.session.size)
+        except Refused as refusal:
+            self.say(p.Denied(packet.number, refusal.code, refusal.text[:4000]))
+        except UsageError as error:
+            self.say(p.Denied(packet.number, "bad-request", str(error)[:4000]))
 
     def wake(self, stream: OutStream) -> None:
         """Notes that a stream has something to send."""

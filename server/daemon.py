@@ -36,6 +36,7 @@ from server.leases import Leases
 from server.listeners import accept, open_listeners
 from server.locking import locked
 from server.sessions import Sessions
+from server.topics import SYSTEM, Topics
 
 if TYPE_CHECKING:
     from server.connection import Connection
@@ -66,6 +67,7 @@ class Daemon:
         self.slow = SlowCounts()
         self.sessions = Sessions(self)
         self.leases = Leases(self)
+        self.topics = Topics(now)
         self.space = Space(SPACE, limits=config.space_limits)
         self.commits = GroupCommit(log, after_group=self.flush, state=self.space.all_claims)
         self.staging = Staging(config.data, limit=config.limits.staged_bytes)
@@ -135,6 +137,8 @@ class Daemon:
 
     def check_space(self, name: str) -> None:
         """Refuses a space that this daemon does not have."""
+        if name == SYSTEM:
+            raise Refused("read-only", f"space {SYSTEM!r} can only be observed, and only now")
         if name != SPACE:
             raise Refused("no-space", f"no space named {name!r}, there is {SPACE!r}")
 

@@ -18,6 +18,7 @@ import trio
 from dataspace.changes import Changes
 from dataspace.errors import ProtocolError, Refused, UsageError
 from dataspace.interests import Interest
+from dataspace.space import Space
 from dataspace.wire import packets as p
 from index.patterns import observe
 from index.values import Map, Value, same
@@ -27,6 +28,7 @@ from relay.observation import BYTE_LIMIT, MESSAGE_LIMIT, Observation
 from relay.outbox import OutStream
 from relay.policies import Policy
 from server.replaying import beginning, live_base, pump_columns, time_of
+from server.topics import SYSTEM
 
 if TYPE_CHECKING:
     from server.connection import Connection
@@ -91,7 +93,7 @@ class Observing:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._live: dict[OutStream, tuple[Interest, Observation]] = {}
+        self._live: dict[OutStream, tuple[Space, Interest, Observation]] = {}
         self._replays: dict[OutStream, trio.CancelScope] = {}
         self.slots: Final = trio.Semaphore(connection.daemon.config.limits.replays)
         """Replays that may hold a part of the log in memory at once; the others wait for their turn."""
@@ -103,10 +105,13 @@ class Observing:
         if len(connection.streams) > limits.streams:
             raise Refused("limit", f"{len(connection.streams)} streams, limit {limits.streams}")
         name = spec.get("space", "main")
+        if name == SYSTEM:
+            self._open_system(stream, read_request(spec))
+            return
         daemon.check_space(name if isinstance(name, str) else repr(name))
         request = read_request(spec)
         if request.live or self._is_up_to_date(request):
-            self._open_live(stream, request)
+            self._open_live(stream, request, daemon.space)
         else:
             self._replays[stream] = trio.CancelScope()
             connection.start(self._replay, stream, request)
@@ -117,7 +122,8 @@ class Observing:
         """Stops feeding a stream; its interest goes with it."""
         live = self._live.pop(stream, None)
         if live is not None:
-            self._connection.daemon.space.ignore(*live)
+            space, interest, observation = live
+            space.ignore(interest, observation)
         scope = self._replays.get(stream)
         if scope is not None:
             scope.cancel()
@@ -131,16 +137,21 @@ class Observing:
 
     def end(self) -> None:
         """The connection is over; its facts, interests among them, go in one turn elsewhere."""
-        for interest, observation in self._live.values():
-            self._connection.daemon.space.ignore(interest, observation)
+        for space, interest, observation in self._live.values():
+            space.ignore(interest, observation)
         self._live.clear()
 
     # -- live -----------------------------------------------------------------------------------------
 
-    def _open_live(self, stream: OutStream, request: Request) -> None:
-        space = self._connection.daemon.space
+    def _open_system(self, stream: OutStream, request: Request) -> None:
+        """What the daemon says of itself: facts of now, of which no log is kept, nor who is interested."""
+        if not request.live or request.policy is Policy.WAIT:
+            raise Refused("epoch-gone", f"space {SYSTEM!r} keeps no log, there is only its state")
+        self._open_live(stream, request, self._connection.daemon.topics.space)
+
+    def _open_live(self, stream: OutStream, request: Request, space: Space) -> None:
         observation = self.observation(stream, request)
-        self._attach(stream, request.pattern, observation)
+        self._attach(stream, request.pattern, observation, space)
         if request.snapshot and request.after is None:
             rows = space.matches(request.pattern)
             observation.extend(Changes(space.epoch, space.time, rows, flags=p.SNAPSHOT))
@@ -175,13 +186,14 @@ class Observing:
     async def _resume_from_log(self, stream: OutStream, request: Request) -> None:
         live = self._live.pop(stream, None)
         if live is not None:
-            self._connection.daemon.space.ignore(*live)
+            space, interest, observation = live
+            space.ignore(interest, observation)
         after = self.observation(stream, request).newest
         await self._replay(stream, replace(request, after=after, as_of=None, snapshot=False, net=False))
 
-    def _attach(self, stream: OutStream, pattern: Value, observation: Observation) -> None:
-        interest = self._connection.daemon.space.observe(pattern, observation)
-        self._live[stream] = (interest, observation)
+    def _attach(self, stream: OutStream, pattern: Value, observation: Observation, space: Space) -> None:
+        interest = space.observe(pattern, observation)
+        self._live[stream] = (space, interest, observation)
 
     def _announce(self, stream: OutStream, pattern: Value) -> None:
         """Asserts the interest, for an owner whose handles no client can name.
@@ -319,7 +331,9 @@ class _Pump:
         for number, time, added, messages, removed in replay.tail(self.daemon.commits.tail(replay.at)):
             self.observation.extend(Changes(number, time, added, messages, removed))
         self.observation.catch_up()
-        self.observing._attach(self.stream, self.request.pattern, self.observation)  # as above
+        self.observing._attach(  # as above
+            self.stream, self.request.pattern, self.observation, self.daemon.space
+        )
         self._wake()
 
     def _wake(self) -> None:

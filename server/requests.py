@@ -149,6 +149,34 @@ async def _release(connection: Connection, arguments: Map) -> Value:
     return None
 
 
+async def _join(connection: Connection, arguments: Map) -> Value:
+    """Lets this connection publish to a partition of a topic."""
+    await trio.lowlevel.checkpoint()
+    return connection.following.join(text(arguments, "topic"), arguments)
+
+
+async def _lookup(connection: Connection, arguments: Map) -> Value:
+    """What a topic is, waiting up to ``wait`` milliseconds until there is one."""
+    name, wait = text(arguments, "topic"), max(0, number(arguments, "wait", 0))
+    entry = await connection.daemon.topics.wait_for(name, wait)
+    topic = entry.topic
+    return Map(
+        {
+            "id": entry.number,
+            "partitions": len(topic.partitions),
+            "dimensions": topic.order.dimensions,
+            "retain": topic.history.budget,
+        }
+    )
+
+
+async def _end_topic(connection: Connection, arguments: Map) -> Value:
+    """Ends a topic that this session made."""
+    await trio.lowlevel.checkpoint()
+    connection.following.end_topic(text(arguments, "topic"))
+    return None
+
+
 VERBS: Final[dict[str, Verb]] = {
     "sync": _sync,
     "status": _status,
@@ -157,6 +185,9 @@ VERBS: Final[dict[str, Verb]] = {
     "stage": _stage,
     "discard": _discard,
     "publish": _publish,
+    "join": _join,
+    "lookup": _lookup,
+    "end-topic": _end_topic,
     "lease": _lease,
     "renew": _renew,
     "release": _release,

@@ -12,9 +12,9 @@ returned is on the daemon's disk.
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from typing import Final
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Final, Literal, Protocol
 
 import trio
 
@@ -23,9 +23,11 @@ from dataspace.client.in_flight import InFlight
 from dataspace.client.observations import Observation
 from dataspace.client.portions import TurnLimits
 from dataspace.client.questions import Question
+from dataspace.client.topics import Publication, Subscription, publishing
 from dataspace.client.turns import Claim, Claims, Draft, Handles, Ticket
 from dataspace.client.uplink import Uplink
 from dataspace.errors import Broken, Closed, DataspaceError, ProtocolError, Refused
+from dataspace.topics.times import Time
 from dataspace.wire import packets as p
 from dataspace.wire.features import Granted, Wanted
 from index.patterns import Pattern
@@ -34,6 +36,22 @@ from index.values import Map, Value, freeze
 
 IN_FLIGHT: Final = 4096
 """Turns that may wait for their answer at once."""
+
+
+class Stream(Protocol):
+    """Who takes what comes over a stream: an observation, or a subscription to a topic."""
+
+    def arrive(self, values: tuple[Value, ...], size: int) -> None:
+        """A frame of values has come, which cost ``size`` bytes of credit."""
+
+    def finish(self) -> None:
+        """This was all."""
+
+    def fail(self, error: DataspaceError) -> None:
+        """The stream has failed, or the space was closed."""
+
+    def reopen(self, number: int, *, resumed: bool, moved: bool) -> None:
+        """There is a new connection."""
 
 
 class RemoteSpace:
@@ -68,7 +86,7 @@ class RemoteSpace:
         self._handles = Handles(random.getrandbits(60) if owner and not lease else 1)
         self._next_stream = 1
         self._next_request = 1
-        self._streams: dict[int, Observation] = {}
+        self._streams: dict[int, Stream] = {}
         self._requests: dict[int, Question] = {}
         self._room = trio.Event()
         self._closed: DataspaceError | None = None
@@ -179,6 +197,68 @@ class RemoteSpace:
             self, form, snapshot=snapshot, after=after, upto=upto, quiet=quiet, durable=durable, policy=policy
         )
 
+    def publish(
+        self,
+        topic: str,
+        *,
+        partition: int = 0,
+        partitions: int = 1,
+        dimensions: int = 0,
+        time: Time | None = None,
+        retain: int = 0,
+    ) -> AbstractAsyncContextManager[Publication]:
+        """Publishes to a partition of a topic for as long as the block runs; the first makes the topic.
+
+        Times are integers, or tuples of ``dimensions`` of them.  It begins at ``time``, or where the
+        partition stands.  ``retain`` is how many bytes of batches the daemon keeps for later subscribers.
+        A block that ends with an error leaves its open times *crashed*, one that ends well completes them.
+        Raises ``Refused("topic-differs")`` for another shape, ``Refused("bad-request")`` for a time that
+        is over.
+        """
+        return publishing(
+            self,
+            topic,
+            partition=partition,
+            partitions=partitions,
+            dimensions=dimensions,
+            time=time,
+            retain=retain,
+        )
+
+    def subscribe(
+        self,
+        topic: str,
+        *,
+        partitions: Iterable[int] | None = None,
+        atomic: bool = True,
+        as_of: list[Time] | Time | None = None,
+        up_to: Time | None = None,
+        slow: Literal["fail", "wait"] = "fail",
+        timeout: float = 0.0,
+    ) -> Subscription:
+        """The epochs of a topic, each whole: those of which nothing was sent before we came.
+
+        ``as_of`` begins with what is retained at or after a time (a list: at or after one of several),
+        ``up_to`` ends before a time.  ``atomic=False`` lets the rest of epochs that had begun through.
+        With ``slow="wait"`` publishers wait while this subscriber has more than 16 MiB to take; else it fails
+        with ``Refused("slow-subscriber")``.  ``timeout`` is how many seconds to wait for the topic to appear,
+        after which ``Refused("no-topic")`` is raised.
+        """
+        return Subscription(
+            self,
+            topic,
+            partitions=partitions,
+            atomic=atomic,
+            as_of=as_of,
+            up_to=up_to,
+            slow=slow,
+            timeout=timeout,
+        )
+
+    async def end_topic(self, topic: str) -> None:
+        """Ends a topic that this session made, with all that publish and subscribe to it."""
+        await self.request("end-topic", Map({"topic": topic}))
+
     async def matches(self, pattern: Pattern | str) -> list[tuple[Value, ...]]:
         """What matches a pattern now, once, as rows of captures."""
         async with self.observe(pattern, quiet=True) as observation:
@@ -212,6 +292,15 @@ class RemoteSpace:
         finally:
             self._requests.pop(number, None)
 
+    def produce(self, producer: int, steps: tuple[Value, ...]) -> tuple[Question, int]:
+        """Sends steps of a producer; the question that their answer settles, and how many bytes they are."""
+        self._check_open()
+        if not self._uplink.up:
+            raise Broken(f"the connection of producer {producer} was lost, and it with it")
+        question, number = Question(), self._take_number()
+        self._requests[number] = question
+        return question, self._uplink.send(p.Produce(number, producer, steps), at_once=False)
+
     async def drain(self, timeout: float = 10.0) -> None:
         """Waits until every turn has its answer, or for so many seconds."""
         with trio.move_on_after(timeout):
@@ -240,7 +329,7 @@ class RemoteSpace:
     # -- for observations -----------------------------------------------------------------------------
 
     def open_stream(
-        self, observation: Observation, spec: Map, items: int, size: int, number: int | None = None
+        self, observation: Stream, spec: Map, items: int, size: int, number: int | None = None
     ) -> int:
         """Opens a stream, at once or when the connection is back; its number, which an old one keeps."""
         self._check_open()

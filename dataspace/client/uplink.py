@@ -85,10 +85,13 @@ class Uplink:
         """Returns when there is a connection, or when there will be none any more; it may go at once."""
         await self._connected.wait()
 
-    def send(self, packet: p.Packet, *, at_once: bool = True) -> None:
-        """Sends a packet if there is a connection; else nothing happens."""
-        if self._link is not None:
-            self.write(self._session.send(packet), at_once=at_once)
+    def send(self, packet: p.Packet, *, at_once: bool = True) -> int:
+        """Sends a packet if there is a connection, else nothing happens; how many bytes it was."""
+        if self._link is None:
+            return 0
+        framed = self._session.send(packet)
+        self.write(framed, at_once=at_once)
+        return len(framed)
 
     def write(self, framed: bytes, *, at_once: bool) -> None:
         """Hands bytes to the kernel now, or with what else is said before the next pause."""

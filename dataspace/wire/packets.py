@@ -83,6 +83,14 @@ class Request(NamedTuple):
     arguments: Map
 
 
+class Produce(NamedTuple):
+    """Steps of a producer of a topic, in order; answered like a request of that number."""
+
+    number: int
+    producer: int
+    steps: tuple[Value, ...]
+
+
 class Ping(NamedTuple):
     """Asks for a ``Pong`` with the same number."""
 
@@ -177,6 +185,7 @@ Packet: TypeAlias = (
     | Ask
     | Abort
     | Request
+    | Produce
     | Ping
     | Pong
     | Bye
@@ -242,6 +251,7 @@ TABLE: Final[dict[int, tuple[type[Packet], tuple[_Check, ...]]]] = {
     7: (Ping, (_number,)),
     8: (Pong, (_number,)),
     9: (Bye, (_text, _text)),
+    10: (Produce, (_number, _number, _sequence)),
     33: (Welcome, (_number, _number, _text, _number, _number, _map, _map)),
     34: (Accepted, (_number, _numbers)),
     35: (Refusal, (_number, _text, _text)),

@@ -44,7 +44,7 @@ class State(enum.Enum):
     ENDED = "ended"
 
 
-_ASKED = dict.fromkeys((p.Turn, p.Open, p.Ask, p.Abort, p.Request, p.Ping, p.Pong), State.TALKING)
+_ASKED = dict.fromkeys((p.Turn, p.Open, p.Ask, p.Abort, p.Request, p.Produce, p.Ping, p.Pong), State.TALKING)
 _TOLD = dict.fromkeys(
     (p.Accepted, p.Refusal, p.Values, p.Done, p.Error, p.Answer, p.Denied, p.Ping, p.Pong), State.TALKING
 )

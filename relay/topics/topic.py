@@ -144,6 +144,10 @@ class Topic:
             raise UsageError(f"producer {producer} is not one of topic {self.name!r}")
         return publisher
 
+    def partition_of(self, producer: int) -> int:
+        """The partition that a producer publishes to."""
+        return self._of(producer).partition
+
     def holds(self, producer: int) -> list[Change]:
         """What a producer holds: times and counts."""
         return self._of(producer).holds(producer)

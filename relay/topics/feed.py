@@ -1,0 +1,127 @@
+"""A feed: what one subscriber of a topic has yet to be sent.
+
+It stands behind a stream as an observation does, and is as bounded.  A batch cannot be left out or merged
+with another without an epoch being seen by half, so of a slow subscriber's four ways two remain: to *fail*,
+by which nobody else is held up, or to have the publishers *wait*.  What can be merged is progress.
+
+Always: messages leave in the order in which they came; progress that nothing came between leaves as one;
+a feed that fails holds nothing any more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from dataspace.errors import Refused
+from dataspace.topics.counts import ChangeBatch
+from dataspace.topics.forms import value_of
+from dataspace.topics.messages import Message, Progress
+from dataspace.wire.codec import pack
+
+BYTE_LIMIT: Final = 16 << 20
+"""Bytes that wait for one subscriber."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeedStatistics:
+    """Messages and bytes that wait now, and messages taken over its life."""
+
+    waiting: int
+    bytes: int
+    taken: int
+
+
+class Packed:
+    """A message packed once, however many subscribers it has."""
+
+    __slots__ = ("message", "packed")
+
+    def __init__(self, message: Message) -> None:
+        self.message = message
+        self.packed = pack(value_of(message))
+
+
+class Feed:
+    """What waits for one subscriber; ``wake`` is called when something new does, ``room`` when some has left.
+
+    ``wait`` lets the publishers wait while more than ``limit`` bytes are here; else the subscription fails.
+    """
+
+    __slots__ = ("_bytes", "_limit", "_room", "_taken", "_waiting", "_wake", "failure", "wait")
+
+    def __init__(
+        self,
+        wake: Callable[[], None],
+        room: Callable[[], None] = lambda: None,
+        *,
+        wait: bool = False,
+        limit: int = BYTE_LIMIT,
+    ) -> None:
+        self.failure: Refused | None = None
+        self.wait = wait
+        self._wake = wake
+        self._room = room
+        self._limit = limit
+        self._waiting: deque[Packed] = deque()
+        self._bytes = 0
+        self._taken = 0
+
+    def __len__(self) -> int:
+        """Messages that wait."""
+        return len(self._waiting)
+
+    @property
+    def full(self) -> bool:
+        """Whether publishers should wait for this subscriber."""
+        return self.wait and self._bytes > self._limit
+
+    def offer(self, packed: Packed) -> None:
+        """Takes in one message; O(1), or O(changes) for progress."""
+        if self.failure is not None:
+            return
+        last = self._waiting[-1] if self._waiting else None
+        if last is not None and _both_progress(last.message, packed.message):
+            self._waiting.pop()
+            self._bytes -= len(last.packed)
+            packed = _merged(last.message, packed.message)
+        self._waiting.append(packed)
+        self._bytes += len(packed.packed)
+        if self._bytes > self._limit and not self.wait and len(self._waiting) > 1:
+            self._fail()
+        self._wake()
+
+    def _fail(self) -> None:
+        what = f"{len(self._waiting)} messages wait in {self._bytes} bytes, limit {self._limit}"
+        self.failure = Refused("slow-subscriber", what)
+        self._waiting.clear()
+        self._bytes = 0
+
+    def take(self, count: int, size: int) -> list[Packed]:
+        """Up to ``count`` messages of about ``size`` bytes, at least one if there is one and any credit."""
+        taken: list[Packed] = []
+        was_full = self.full
+        while self._waiting and len(taken) < count and size > 0:
+            packed = self._waiting.popleft()
+            size -= len(packed.packed)
+            self._bytes -= len(packed.packed)
+            taken.append(packed)
+        self._taken += len(taken)
+        if was_full and not self.full:
+            self._room()
+        return taken
+
+    def statistics(self) -> FeedStatistics:
+        """Counts, in O(1)."""
+        return FeedStatistics(len(self._waiting), self._bytes, self._taken)
+
+
+def _both_progress(a: Message, b: Message) -> bool:
+    return isinstance(a, Progress) and isinstance(b, Progress) and a.partition == b.partition
+
+
+def _merged(a: Message, b: Message) -> Packed:
+    assert isinstance(a, Progress) and isinstance(b, Progress)  # the caller has looked
+    return Packed(Progress(a.partition, tuple(ChangeBatch([*a.changes, *b.changes]))))
