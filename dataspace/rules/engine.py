@@ -20,6 +20,7 @@ from dataspace.rules.grouping import Grouping
 from dataspace.rules.plans import BoundAtom
 from dataspace.rules.relations import Relation, State, settle
 from dataspace.rules.syntax import Rule, Verb
+from dataspace.rules.tables import write
 from dataspace.rules.terms import Row, Terms
 from dataspace.rules.views import View, form_of
 from index.errors import UsageError
@@ -66,8 +67,8 @@ class HeadRelation(Relation):
         self.changed.setdefault(row, False)
 
 
-Unit = list[Relation] | Grouping
-"""What settles as a whole: the relations of one cycle, one relation, or the groups of one rule."""
+Unit = list[Relation] | Relation | Grouping
+"""What settles as a whole: the relations of one cycle, a relation in none, or the groups of one rule."""
 
 
 class Engine:
@@ -121,6 +122,8 @@ class Engine:
             self._feed(view, cycles)
         for number, rule in enumerate(self.rules):
             self._compile(number, rule, cycles)
+        for relation in self.relations():
+            write(relation)
         for number, rule in enumerate(self.rules):
             if all(atom.negated for atom in rule.atoms):
                 self._hold(number, rule)
@@ -225,9 +228,13 @@ class Engine:
                 self._units.append(grouping)
                 continue
             relations = [by_name[name] for name in members]
-            self._units.append(relations)
             if len(relations) > 1 or members[0] in looped:
+                self._units.append(relations)
                 cycles.update({id(each): relations for each in relations})
+            elif isinstance(alone := relations[0], View) and not any(self._matching(alone)):
+                alone.is_plain = True
+            else:
+                self._units.append(alone)
         return cycles
 
     def _refusal(self, error: BlockingCycle) -> BlockingCycle:
@@ -243,13 +250,19 @@ class Engine:
         if alias is not None:
             self._aliased.setdefault(view.root, []).append((alias.width, alias, view))
             return
-        if view.root is None:
-            self._wild.append(view)
-        else:
-            self._routes.setdefault(view.root, []).append(view)
+        self._route(view)
         for head in self._matching(view):
             within = id(head) in cycles and view in cycles[id(head)]
             _lead(head, view, self.terms, within=within)
+
+    def _route(self, view: View) -> None:
+        """Has facts of the class of a view, or of all classes, read by it."""
+        if view.root is not None:
+            self._routes.setdefault(view.root, self._wild[:]).append(view)
+            return
+        self._wild.append(view)
+        for views in self._routes.values():
+            views.append(view)
 
     def _compile(self, number: int, rule: Rule, cycles: dict[int, list[Relation]]) -> None:
         head = self._head(rule)
@@ -319,14 +332,13 @@ class Engine:
         root = class_of(value)
         if root in self._aliased:
             self._claim_aliased(value, root, by)
-        for view in self._routes.get(root, ()):
+        for view in self._routes.get(root, self._wild):
             captures = view.read(value)
             if captures is not None:
-                view.support(self.terms.row(captures), by)
-        for view in self._wild:
-            captures = view.read(value)
-            if captures is not None:
-                view.support(self.terms.row(captures), by)
+                if view.is_plain:
+                    view.table.claim(self.terms.row(captures), by)
+                else:
+                    view.support(self.terms.row(captures), by)
 
     def _claim_aliased(self, value: Value, root: Class, by: int) -> None:
         assert isinstance(value, Record)  # by its class
@@ -342,14 +354,15 @@ class Engine:
 
     def _settle(self) -> None:
         for unit in self._units:
-            if unit.__class__ is Grouping:
-                if unit.pending:
+            if unit.__class__ is list:
+                if any([relation.pending for relation in unit]):
+                    self._stamp = settle(unit, self._stamp, self._spend)
+            elif unit.pending:  # type: ignore[union-attr]  # a relation, or groups
+                if unit.__class__ is not Grouping:
+                    self._spend(unit, len(unit.pending))  # type: ignore[arg-type, union-attr]  # a relation
+                    unit.table.settle()  # type: ignore[union-attr]  # as above
+                else:
                     unit.settle()
-                continue
-            for relation in unit:  # type: ignore[union-attr]  # a list of relations
-                if relation.pending:
-                    self._stamp = settle(unit, self._stamp, self._spend)  # type: ignore[arg-type]  # as above
-                    break
 
     def _spend(self, relation: Relation, count: int) -> None:
         self._left -= count
@@ -401,15 +414,16 @@ class Engine:
     def _conclude(self, derived: Derived) -> None:
         for head in self._facts:
             if head.changed:
-                changed, head.changed = head.changed, {}
-                for row, before in changed.items():
+                for row, before in head.changed.items():
                     now = head.derived(row)
                     if now and not before:
                         derived.added.append(head.fact(row))
                     elif before and not now:
                         derived.removed.append(head.fact(row))
+                head.changed.clear()  # in place: the table of the relation has it as well
         for head in self._sending:
-            head.changed = {}
+            assert head.changed is not None  # of heads it is kept
+            head.changed.clear()
 
     @property
     def pending(self) -> bool:

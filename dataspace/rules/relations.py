@@ -18,9 +18,9 @@ holds exactly the rows that are there.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
-from dataspace.rules.terms import Row, Term
+from dataspace.rules.terms import Row
 
 State: TypeAlias = list[int]
 """tot, wf, born."""
@@ -33,6 +33,22 @@ Index: TypeAlias = dict[Any, Bucket]
 Trigger: TypeAlias = Callable[[Row, State], None]
 
 
+class Table(Protocol):
+    """What a relation does to many rows at once, written out for it (``tables``)."""
+
+    def delete(self, rows: list[Row]) -> list[Row]:
+        """Deletes the rows that have lost what supported them; those that are to be looked at again."""
+
+    def insert(self, rows: list[Row], stamp: int) -> int:
+        """Inserts the rows that are absent and supported; the highest stamp given."""
+
+    def settle(self) -> None:
+        """Both for what is pending, where the relation is in no cycle."""
+
+    def claim(self, row: Row, by: int) -> None:
+        """A claim more or less, where nothing else supports rows: they come and go at once."""
+
+
 class Relation:
     """Rows, their indexes, and what is to be run when one comes or goes."""
 
@@ -40,13 +56,12 @@ class Relation:
         "base",
         "changed",
         "indexes",
-        "label",
         "name",
         "on_delete",
         "on_insert",
         "pending",
-        "readers",
         "states",
+        "table",
         "width",
     )
 
@@ -55,56 +70,24 @@ class Relation:
         self.width = width
         self.states: dict[Row, State] = {}
         self.indexes: dict[Columns, Index] = {}
-        self.readers: dict[Columns, Callable[[Row], Any]] = {}
         self.on_insert: list[Trigger] = []
         self.on_delete: list[Trigger] = []
         self.pending: list[Row] = []
         self.base: dict[Row, int] = {}
         self.changed: dict[Row, bool] | None = None
-        self.label: Any = None
+        self.table: Table
 
     def index(self, columns: Columns) -> Index:
         """The index by some columns, made if it is not there; before any rows are."""
         known = self.indexes.get(columns)
         if known is None:
             known = self.indexes[columns] = {}
-            self.readers[columns] = _reader(columns)
         return known
 
     def has(self, row: Row) -> bool:
         """Whether a row is there; O(1)."""
         state = self.states.get(row)
         return state is not None and state[2] > 0
-
-    def insert(self, row: Row, state: State, stamp: int) -> None:
-        """A row comes to be there, supported by all it has; what follows from it is told."""
-        state[1] = state[0]
-        state[2] = stamp
-        for columns, index in self.indexes.items():
-            at = self.readers[columns](row)
-            bucket = index.get(at)
-            if bucket is None:
-                index[at] = {row: state}
-            else:
-                bucket[row] = state
-        if self.changed is not None:
-            self.changed.setdefault(row, False)
-        for trigger in self.on_insert:
-            trigger(row, state)
-
-    def delete(self, row: Row, state: State) -> None:
-        """A row goes; what it was a premise of is told while it is still to be found."""
-        for trigger in self.on_delete:
-            trigger(row, state)
-        state[1] = state[2] = 0
-        for columns, index in self.indexes.items():
-            at = self.readers[columns](row)
-            bucket = index[at]
-            del bucket[row]
-            if not bucket:
-                del index[at]
-        if self.changed is not None:
-            self.changed.setdefault(row, row not in self.base)
 
     def support(self, row: Row, by: int) -> None:
         """A derivation from outside of any cycle more, or less."""
@@ -135,73 +118,29 @@ class Relation:
         return row not in self.base and self.has(row)
 
 
-def _reader(columns: Columns) -> Callable[[Row], Any]:
-    """What finds the place of a row in the index by these columns."""
-    if len(columns) == 1:
-        at = columns[0]
-        return lambda row: row[at]
-    return lambda row: tuple([row[at] for at in columns])
-
-
-def settle(relations: list[Relation], stamp: int, spend: Callable[[Relation, int], None]) -> int:
-    """Runs one stratum, or one cycle within it, until nothing moves; the highest stamp given.
+def settle(cycle: list[Relation], stamp: int, spend: Callable[[Relation, int], None]) -> int:
+    """Runs one cycle of relations until nothing moves; the highest stamp given.
 
     First what lost its support goes, one row at a time, then what is supported comes.  ``spend`` is told
-    of insertions as they happen, and may raise.  O(derivations touched).
+    of insertions before they happen, and may raise.  O(derivations touched).
     """
-    revived: list[tuple[Relation, list[Row]]] = []
+    waiting: list[tuple[Relation, list[Row]]] = []
     moved = True
     while moved:
         moved = False
-        for relation in relations:
+        for relation in cycle:
             if relation.pending:
                 moved = True
-                revived.append((relation, _delete_unsupported(relation)))
-    while revived:
-        waiting, revived = revived, []
+                rows = relation.pending[:]
+                relation.pending.clear()
+                waiting.append((relation, relation.table.delete(rows)))
+    while waiting:
         for relation, rows in waiting:
-            stamp = _insert_supported(relation, rows, stamp)
             spend(relation, len(rows))
-        for relation in relations:
+            stamp = relation.table.insert(rows, stamp)
+        waiting = []
+        for relation in cycle:
             if relation.pending:
-                rows, relation.pending[:] = relation.pending[:], []
-                revived.append((relation, rows))
+                waiting.append((relation, relation.pending[:]))
+                relation.pending.clear()
     return stamp
-
-
-def _delete_unsupported(relation: Relation) -> list[Row]:
-    """Deletes the rows that have lost what supported them; what is left to be looked at again."""
-    rows = relation.pending[:]
-    relation.pending.clear()
-    left: list[Row] = []
-    states, delete = relation.states, relation.delete
-    for row in rows:
-        state = states.get(row)
-        if state is None:
-            continue
-        if not state[2]:
-            left.append(row)
-        elif not state[1]:
-            delete(row, state)
-            if state[0]:
-                left.append(row)
-            else:
-                del states[row]
-    return left
-
-
-def _insert_supported(relation: Relation, rows: list[Row], stamp: int) -> int:
-    states, insert = relation.states, relation.insert
-    for row in rows:
-        state = states.get(row)
-        if state is None or state[2]:
-            continue
-        if state[0]:
-            stamp += 1
-            insert(row, state, stamp)
-        else:
-            del states[row]
-    return stamp
-
-
-__all__ = ["Relation", "settle", "State", "Row", "Term", "Trigger", "Columns"]
