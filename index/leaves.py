@@ -17,11 +17,11 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TypeAlias
 
-from index.events import MESSAGE, Callback, Captures, Cleanup, Visible
+from index.events import MESSAGE, Callback, Captures, Cleanup, Event, Visible
 from index.moves import Move
 from index.projections import GroupCode, HandlerCode, group_code
 from index.skeletons import MISSING, Check, Class, Path, Shape
-from index.values import Value, keys
+from index.values import COMPILED, Value, keys
 
 At: TypeAlias = Hashable
 """Under what a value stands in all tables of one index.
@@ -43,10 +43,12 @@ class Handler:
     What is done for its paths is written out in its ``code`` (``projections.HandlerCode``).
     """
 
-    __slots__ = ("callbacks", "code", "more", "rows", "sole")
+    __slots__ = ("callbacks", "code", "gain", "lose", "more", "rows", "sole")
 
     def __init__(self, code: HandlerCode) -> None:
         self.code = code
+        self.gain = code.gain or Handler.walk_in
+        self.lose = code.lose or Handler.walk_out
         self.rows: dict[Hashable, Captures] = {}
         self.more: dict[Hashable, int] | None = None
         """How many further values have the same row; most have none."""
@@ -71,10 +73,29 @@ class Handler:
 
     def tell(self, value: Value) -> None:
         """Calls the callbacks with the captures of a message, if it has them."""
-        row = self.code.read(value)
+        row = self.code.rows.read(value) if COMPILED else self.code.read(value)
         if row is not None:
-            for callback in self.callbacks:
-                callback(MESSAGE, row)
+            self.call(MESSAGE, row)
+
+    def call(self, event: Event, row: Captures) -> None:
+        """Calls the callbacks."""
+        if self.sole is not None:
+            self.sole(event, row)
+            return
+        for callback in self.callbacks:
+            callback(event, row)
+
+    def walk_in(self, value: Value, news: News) -> None:
+        """Counts one more value with its captures, as ``gain`` does."""
+        row = self.code.rows.read(value)
+        if row is not None and self.add(row):
+            news.append((self, row))
+
+    def walk_out(self, value: Value, news: News) -> None:
+        """Counts one value less with its captures, as ``lose`` does."""
+        row = self.code.rows.read(value)
+        if row is not None and self.remove(row):
+            news.append((self, row))
 
     def add(self, row: Captures) -> bool:
         """One more value has this row: whether it is the first."""
@@ -139,12 +160,18 @@ class Leaf:
     def gain(self, value: Value, news: News) -> None:
         """Counts one more value for each handler."""
         for handler in self.handlers:
-            handler.code.gain(handler, value, news)
+            if COMPILED:
+                handler.walk_in(value, news)
+            else:
+                handler.gain(handler, value, news)
 
     def lose(self, value: Value, news: News) -> None:
         """Counts one value less for each handler."""
         for handler in self.handlers:
-            handler.code.lose(handler, value, news)
+            if COMPILED:
+                handler.walk_out(value, news)
+            else:
+                handler.lose(handler, value, news)
 
     def tell(self, value: Value) -> None:
         """Tells each handler of a message."""
@@ -161,16 +188,43 @@ class Group:
     written out for its positions (``projections.GroupCode``).
     """
 
-    __slots__ = ("drop", "file", "idle", "leaves", "place", "tell", "usual")
+    __slots__ = ("drop", "file", "idle", "leaves", "place", "places", "tell", "usual")
 
     def __init__(self, code: GroupCode) -> None:
         self.usual = code.usual
+        self.places = code.places
         self.place = code.place
-        self.file = code.file
-        self.drop = code.drop
-        self.tell = code.tell
+        self.file = code.file or Group.walk_in
+        self.drop = code.drop or Group.walk_out
+        self.tell = code.tell or Group.walk_by
         self.leaves: dict[Hashable, Leaf] = {}
         self.idle: dict[Hashable, At | Values] = {}
+
+    def walk_in(self, at: At, value: Value, values: Values, news: News) -> None:
+        """Enters one of the node's values, as ``file`` does."""
+        place = self.places.place(value)
+        leaf = self.leaves.get(place)
+        if leaf is not None:
+            leaf.values[at] = value
+            leaf.gain(value, news)
+        elif place is not MISSING:
+            self.rest(at, place, values)
+
+    def walk_out(self, at: At, value: Value, news: News) -> None:
+        """Takes out a value, as ``drop`` does."""
+        place = self.places.place(value)
+        leaf = self.leaves.get(place)
+        if leaf is not None:
+            del leaf.values[at]
+            leaf.lose(value, news)
+        elif place is not MISSING:
+            self.rouse(at, place)
+
+    def walk_by(self, value: Value) -> None:
+        """Tells those who want a message, as ``tell`` does."""
+        leaf = self.leaves.get(self.places.place(value))
+        if leaf is not None:
+            leaf.tell(value)
 
     def rest(self, at: At, place: Hashable, values: Values) -> None:
         """Keeps one of the node's values at a place without a leaf; O(1)."""

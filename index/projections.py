@@ -28,7 +28,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from index.events import MESSAGE, Captures, Visible
 from index.skeletons import (
@@ -46,16 +46,13 @@ from index.skeletons import (
     class_of,
     project,
 )
-from index.values import Map, Record, Value, key, keys, row_text
-
-if TYPE_CHECKING:
-    from index.leaves import At, Group, Handler, News, Values
+from index.values import COMPILED, Map, Record, Value, key, keys, row_text
 
 RowReader: TypeAlias = Callable[[Value], Captures | None]
 PlaceReader: TypeAlias = Callable[[Value], Hashable]
 
-WRITTEN: Final = 64
-"""Up to how many positions a reader is written out."""
+WRITTEN: Final = 0 if COMPILED else 64
+"""Up to how many positions a reader is written out; where walking is machine code, it is quicker."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,14 +61,15 @@ class HandlerCode:
 
     ``read(value)`` gives the captures, or None where one is missing.  ``gain(handler, value, news)`` counts
     one more value with its captures and ``lose(handler, value, news)`` one less; when that is the first or
-    the last, they add to the news whom to tell of what.
+    the last, they add to the news whom to tell of what.  Where they are None, the handler's own methods do.
     """
 
     captures: tuple[Path, ...]
     paths: Visible
+    rows: Rows
     read: RowReader
-    gain: Callable[..., None]
-    lose: Callable[..., None]
+    gain: Callable[..., None] | None = None
+    lose: Callable[..., None] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,19 +80,22 @@ class GroupCode:
     there is no such part.  ``file(group, at, value, values, news)`` and ``drop(group, at, value, news)``
     enter and take out a value at its place and go on to the handlers there; ``tell(group, value)`` calls
     those who want a message.  A handler with the code ``usual``, alone in its leaf, is served in place.
+    Where they are None, the group's own methods do.
     """
 
     usual: HandlerCode
+    places: Places
     place: PlaceReader
-    file: Callable[..., None]
-    drop: Callable[..., None]
-    tell: Callable[..., None]
+    file: Callable[..., None] | None = None
+    drop: Callable[..., None] | None = None
+    tell: Callable[..., None] | None = None
 
 
 def handler_code(shape: Shape, captures: tuple[Path, ...]) -> HandlerCode:
     """The code of a handler that captures at these paths of values of this shape."""
     if len(shape) + len(captures) > WRITTEN:
-        return walking_handler_code(captures)
+        rows = Rows(captures)
+        return HandlerCode(captures, frozenset(captures), rows, rows.read)
     return _handler_code(shape, captures)
 
 
@@ -106,7 +107,7 @@ def _handler_code(shape: Shape, captures: tuple[Path, ...]) -> HandlerCode:
     text.write_row(captures)
     gain = text.function("gain", "handler, value, news", _GAIN)
     lose = text.function("lose", "handler, value, news", _LOSE)
-    return HandlerCode(captures, frozenset(captures), read, gain, lose)
+    return HandlerCode(captures, frozenset(captures), Rows(captures), read, gain, lose)
 
 
 _GAIN: Final = [
@@ -128,7 +129,8 @@ def group_code(
 ) -> GroupCode:
     """The code of a group that compares these paths of values of this shape, and makes these checks."""
     if len(shape) + len(paths) + len(checks) + len(usual.captures) > WRITTEN:
-        return walking_group_code(paths, checks, usual)
+        places = Places(paths, checks)
+        return GroupCode(usual, places, places.place)
     return _group_code(shape, paths, checks, usual)
 
 
@@ -144,6 +146,7 @@ def _group_code(
     further.write_row(usual.captures)
     return GroupCode(
         usual,
+        Places(paths, checks),
         place,
         text.function("file", "group, at, value, values, news", [*_FILE, *further.lines, *_GAIN]),
         text.function("drop", "group, at, value, news", [*_DROP, *further.lines, *_LOSE]),
@@ -389,91 +392,63 @@ def _compiled(text: str) -> CodeType:
 # -- walking ------------------------------------------------------------------------------------------
 
 
-def walking_handler_code(captures: tuple[Path, ...]) -> HandlerCode:
-    """``handler_code`` without writing."""
-    read = walking_rows(captures)
+class Rows:
+    """Reads the parts of values at certain paths, by walking (HOWITWORKS, "projectMany")."""
 
-    def gain(handler: Handler, value: Value, news: News) -> None:
-        row = read(value)
-        if row is not None and handler.add(row):
-            news.append((handler, row))
+    __slots__ = ("_lone", "_paths")
 
-    def lose(handler: Handler, value: Value, news: News) -> None:
-        row = read(value)
-        if row is not None and handler.remove(row):
-            news.append((handler, row))
+    def __init__(self, paths: tuple[Path, ...]) -> None:
+        self._paths = paths
+        self._lone = -1
+        """The index of the field, if one field of the value itself is all: the most frequent case."""
+        if len(paths) == 1 and len(paths[0]) == 1:
+            by = paths[0][0]
+            if isinstance(by, int):
+                self._lone = by
 
-    return HandlerCode(captures, frozenset(captures), read, gain, lose)
-
-
-def walking_group_code(paths: tuple[Path, ...], checks: tuple[Check, ...], usual: HandlerCode) -> GroupCode:
-    """``group_code`` without writing."""
-    place = walking_places(paths, checks)
-
-    def file(group: Group, at: At, value: Value, values: Values, news: News) -> None:
-        there = place(value)
-        leaf = group.leaves.get(there)
-        if leaf is not None:
-            leaf.values[at] = value
-            leaf.gain(value, news)
-        elif there is not MISSING:
-            group.rest(at, there, values)
-
-    def drop(group: Group, at: At, value: Value, news: News) -> None:
-        there = place(value)
-        leaf = group.leaves.get(there)
-        if leaf is not None:
-            del leaf.values[at]
-            leaf.lose(value, news)
-        elif there is not MISSING:
-            group.rouse(at, there)
-
-    def tell(group: Group, value: Value) -> None:
-        leaf = group.leaves.get(place(value))
-        if leaf is not None:
-            leaf.tell(value)
-
-    return GroupCode(usual, place, file, drop, tell)
-
-
-def walking_rows(paths: tuple[Path, ...]) -> RowReader:
-    """A reader of rows that walks (HOWITWORKS, "projectMany")."""
-
-    def read(value: Value) -> Captures | None:
+    def read(self, value: Value) -> Captures | None:
+        """The parts, or None where one is missing; O(lengths of the paths)."""
+        lone = self._lone
+        if lone >= 0 and isinstance(value, Record):
+            fields = value.fields
+            return (fields[lone],) if lone < len(fields) else None
         found: list[Value] = []
-        for path in paths:
+        for path in self._paths:
             part = project(value, path)
             if isinstance(part, Missing):
                 return None
             found.append(part)
         return tuple(found)
 
-    return read
 
+class Places:
+    """Reads the places of values: the key of the parts at certain paths, where certain checks hold."""
 
-def walking_places(paths: tuple[Path, ...], checks: tuple[Check, ...]) -> PlaceReader:
-    """A reader of places that walks; ``MISSING`` where a check does not hold, or there is no such part."""
-    rows = walking_rows(paths)
+    __slots__ = ("_checks", "_rows")
 
-    def read(value: Value) -> Hashable:
-        if not all(check.holds(value) for check in checks):
-            return MISSING
-        row = rows(value)
+    def __init__(self, paths: tuple[Path, ...], checks: tuple[Check, ...]) -> None:
+        self._rows = Rows(paths)
+        self._checks = checks
+
+    def place(self, value: Value) -> Hashable:
+        """The place, or ``MISSING`` where a check does not hold, or there is no such part."""
+        for check in self._checks:
+            if not check.holds(value):
+                return MISSING
+        row = self._rows.read(value)
         return MISSING if row is None else keys(row)
-
-    return read
 
 
 def walking_matches(form: Skeleton) -> RowReader:
     """``match_reader`` without writing."""
     wanted = keys(tuple([constant for _, constant in form.constants]))
-    place = walking_places(tuple([path for path, _ in form.constants]), form.checks)
-    rows = walking_rows(form.captures)
+    places = Places(tuple([path for path, _ in form.constants]), form.checks)
+    rows = Rows(form.captures)
 
     def read(value: Value) -> Captures | None:
         for path, of_class in form.shape:
             if class_of(project(value, path)) != of_class:
                 return None
-        return rows(value) if place(value) == wanted else None
+        return rows.read(value) if places.place(value) == wanted else None
 
     return read

@@ -71,30 +71,26 @@ MISSING: Final = Missing()
 
 def class_of(value: Value | Missing) -> Class | None:
     """The class of a compound, None for atoms (HOWITWORKS, "classof")."""
-    kind = value.__class__
-    if kind is Record:
-        return label_class(value.label)  # type: ignore[union-attr]  # narrowed by class
-    if kind is tuple:
+    if isinstance(value, Record):
+        return label_class(value.label)
+    if isinstance(value, tuple):
         return SEQUENCE
-    return MAPPING if kind is Map else None
+    return MAPPING if isinstance(value, Map) else None
 
 
 def label_class(label: Value) -> Class:
     """The class of records with this label: mostly the label itself."""
-    return label if label.__class__ is str else ("label", key(label))
+    return label if type(label) is str else ("label", key(label))
 
 
 def step(value: Value | Missing, by: Step) -> Value | Missing:
     """The part of a value one step below, or ``MISSING``."""
-    kind = value.__class__
-    if kind is Record:
-        fields = value.fields  # type: ignore[union-attr]  # narrowed by class
-        return fields[by] if by.__class__ is int and by < len(fields) else MISSING
-    if kind is tuple:
-        return value[by] if by.__class__ is int and by < len(value) else MISSING  # type: ignore[index, arg-type]
-    if kind is Map and by.__class__ is tuple:
-        entry = value.find(by[0])  # type: ignore[union-attr, arg-type]  # a map, by its class
-        return MISSING if entry is None else entry[1]  # type: ignore[index]  # an entry of a map
+    if isinstance(by, int):
+        parts = value.fields if isinstance(value, Record) else value
+        return parts[by] if isinstance(parts, tuple) and by < len(parts) else MISSING
+    if isinstance(value, Map):
+        entry = value.find(by[0])
+        return MISSING if entry is None else entry[1]
     return MISSING
 
 
@@ -270,13 +266,12 @@ class _Analysis:
                 raise UsageError(f"a discard has at most a class: {pattern!r:.60}{self._place(path)}")
 
     def _capture(self, pattern: Record, path: Path, depth: int) -> None:
-        match pattern.fields:
-            case (None | str() as name, None | str() as of_class, sub):
-                pass
-            case _:
-                raise UsageError(
-                    f"a capture has a name, a class and a pattern: {pattern!r:.80}{self._place(path)}"
-                )
+        fields = pattern.fields
+        if len(fields) != 3 or not (_is_name(fields[0]) and _is_name(fields[1])):
+            raise UsageError(f"a capture has a name, a class and a pattern: {pattern!r:.80}{self._place(path)}")
+        name: str | None = fields[0]  # type: ignore[assignment]  # as has been seen
+        of_class: str | None = fields[1]  # type: ignore[assignment]  # as has been seen
+        sub = fields[2]
         if of_class is not None:
             self._class(path, of_class)
         self._named(path, name)
@@ -317,6 +312,10 @@ _RESERVED: Final[dict[str, Callable[[_Analysis, Record, Path, int], None]]] = {
     "lit": _Analysis._literal,
     "exact": _Analysis._exact,
 }
+
+
+def _is_name(part: Value) -> bool:
+    return part is None or part.__class__ is str
 
 
 def known_class(name: str) -> str:

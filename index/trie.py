@@ -24,7 +24,7 @@ from index.leaves import At, GroupKey, Handler, News, Node, Values
 from index.moves import TO_THE_ROOT, visit
 from index.projections import handler_code, match_reader
 from index.skeletons import MISSING, Skeleton, class_of, project
-from index.values import Record, Value, key, keys
+from index.values import COMPILED, Record, Value, key, keys
 from index.walks import reached
 
 __all__ = [
@@ -97,7 +97,7 @@ class Index:
         if self._telling:
             raise _busy()
         at: At
-        if value.__class__ is Record and visible is None:
+        if type(value) is Record and visible is None:
             at = value._text or value.text  # spares a call
         else:
             at = _at(value, visible)
@@ -115,7 +115,7 @@ class Index:
         if self._telling:
             raise _busy()
         at: At
-        if value.__class__ is Record and visible is None:
+        if type(value) is Record and visible is None:
             at = value._text or value.text
         else:
             at = _at(value, visible)
@@ -139,7 +139,7 @@ class Index:
             self._pass(value, visible, news)
             self._tell(MESSAGE, news)
             return
-        if value.__class__ is Record and value.label.__class__ is str:
+        if type(value) is Record and type(value.label) is str:
             top = self._tops.get(value.label)
         else:
             top = self._tops.get(class_of(value))
@@ -148,9 +148,12 @@ class Index:
             for group in self._root.each:
                 group.tell(group, value)
             if top is not None:
-                for node in reached(top, value) if top.moves else (top,):
+                for node in reached(top, value) if top.moves else [top]:
                     for group in node.each:
-                        group.tell(group, value)
+                        if COMPILED:
+                            group.walk_by(value)
+                        else:
+                            group.tell(group, value)
         finally:
             self._telling = False
 
@@ -345,17 +348,20 @@ class Index:
             return
         for group in self._root.each:
             group.file(group, at, value, values, news)
-        if value.__class__ is Record and value.label.__class__ is str:
+        if type(value) is Record and type(value.label) is str:
             top = self._tops.get(value.label)
         else:
             top = self._tops.get(class_of(value))
         if top is None:
             return
-        for node in reached(top, value) if top.moves else (top,):
+        for node in reached(top, value) if top.moves else [top]:
             values = node.values
             values[at] = value
             for group in node.each:
-                group.file(group, at, value, values, news)
+                if COMPILED:
+                    group.walk_in(at, value, values, news)
+                else:
+                    group.file(group, at, value, values, news)
 
     def _vanish(self, at: At, visible: Visible | None, news: News) -> None:
         """A value that was here is not: the reverse of ``_appear``."""
@@ -365,16 +371,19 @@ class Index:
             return
         for group in self._root.each:
             group.drop(group, at, value, news)
-        if value.__class__ is Record and value.label.__class__ is str:
+        if type(value) is Record and type(value.label) is str:
             top = self._tops.get(value.label)
         else:
             top = self._tops.get(class_of(value))
         if top is None:
             return
-        for node in reached(top, value) if top.moves else (top,):
+        for node in reached(top, value) if top.moves else [top]:
             del node.values[at]
             for group in node.each:
-                group.drop(group, at, value, news)
+                if COMPILED:
+                    group.walk_out(at, value, news)
+                else:
+                    group.drop(group, at, value, news)
 
     def _appear_to(self, at: At, value: Value, visible: Visible, news: News) -> None:
         """``_appear`` of a restricted value."""
@@ -392,7 +401,7 @@ class Index:
                 leaf.values[at] = value
                 for handler in leaf.handlers:
                     if handler.code.paths <= visible:
-                        handler.code.gain(handler, value, news)
+                        handler.gain(handler, value, news)
 
     def _vanish_from(self, at: At, value: Value, visible: Visible, news: News) -> None:
         """``_vanish`` of a restricted value."""
@@ -410,7 +419,7 @@ class Index:
                 del leaf.values[at]
                 for handler in leaf.handlers:
                     if handler.code.paths <= visible:
-                        handler.code.lose(handler, value, news)
+                        handler.lose(handler, value, news)
 
     def _reached(self, value: Value) -> list[Node]:
         """All nodes whose shape a value has, the root first."""
@@ -432,7 +441,7 @@ class Index:
         self._telling = True
         try:
             for handler, row in news:
-                if handler.sole is not None:
+                if handler.sole is not None:  # as handler.call, which costs a call
                     handler.sole(event, row)
                     continue
                 for callback in handler.callbacks:
@@ -488,10 +497,10 @@ def _busy() -> UsageError:
 
 def _at(value: Value, visible: Visible | None) -> At:
     at: At
-    if value.__class__ is Record:
+    if type(value) is Record:
         at = value.text
     else:
-        at = (value, None) if value.__class__ is str else key(value)
+        at = (value, None) if type(value) is str else key(value)
     return at if visible is None else (at, visible)
 
 

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Hashable, ItemsView, Iterable, Iterator, Mapping
+from collections.abc import Hashable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from datetime import UTC, datetime
-from typing import Final, NoReturn, TypeAlias, TypeVar, Union
+from typing import Any, Final, NoReturn, TypeAlias, TypeVar, Union
 
 from index.errors import UsageError
 
@@ -44,7 +44,24 @@ known, and is as good as random (multiplicative hashing by a prime: Carter and W
 """
 
 
-class Record:
+COMPILED: Final = not __file__.endswith(".py")
+"""Whether this package runs as machine code (HOWITWORKS, "Compiled")."""
+
+_KNOWN: Final = object()
+"""In the place of a label: what follows are a label and fields that are known to be frozen."""
+
+
+class _RecordParts:
+    """What a record holds, before it is one that never changes."""
+
+    __slots__ = ("_text", "fields", "label")
+
+    label: Value
+    fields: tuple[Value, ...]
+    _text: str | None
+
+
+class Record(_RecordParts):
     """A labelled tuple: ``Record("present", "Alice")`` is the fact ``present("Alice")``.
 
     Fields are frozen on entry (``UsageError`` names the offending one).  Equality is strict by type,
@@ -54,21 +71,23 @@ class Record:
     (True, False)
     """
 
-    __slots__ = ("_text", "fields", "label")
+    __slots__ = ()
 
-    label: Value
-    fields: tuple[Value, ...]
-    _text: str | None
-
-    def __init__(self, label: object, *fields: object) -> None:
-        _set_label(self, freeze(label))
-        _set_fields(self, tuple([_freeze(field, (at,), MAX_DEPTH) for at, field in enumerate(fields)]))
-        _set_text(self, None)
+    def __new__(cls, label: object, *fields: object) -> Record:
+        record: Record = object.__new__(cls)
+        if label is _KNOWN:
+            _fill_record(record, *fields)  # type: ignore[arg-type]  # as ``of`` gave them
+        else:
+            frozen = [_freeze(field, (at,), MAX_DEPTH) for at, field in enumerate(fields)]
+            _fill_record(record, freeze(label), tuple(frozen))
+        return record
 
     @staticmethod
     def of(label: Value, fields: tuple[Value, ...]) -> Record:
         """The record of a label and fields that are known to be frozen; nothing is checked or copied."""
-        record = _new_record(Record)
+        if COMPILED:
+            return Record(_KNOWN, label, fields)
+        record: Record = _new_record(Record)
         _set_label(record, label)
         _set_fields(record, fields)
         _set_text(record, None)
@@ -85,7 +104,7 @@ class Record:
             label = self.label
             fields = row_text(self.fields)
             known = fields + label if label.__class__ is str else f"{fields[:-1]};{text_of(label)}"
-            _set_text(self, known)
+            _keep_text(self, known)
         return known
 
     @property
@@ -128,13 +147,41 @@ def _written(label: Value, fields: str) -> str:
     return f"Record({text_of(label)}, {fields[1:]}"
 
 
-_new_record = object.__new__
-_set_label = Record.__dict__["label"].__set__  # the slots themselves, past ``__setattr__``
-_set_fields = Record.__dict__["fields"].__set__
-_set_text = Record.__dict__["_text"].__set__
+_new_record: Any = object.__new__
+_set_label: Any = None if COMPILED else vars(_RecordParts)["label"].__set__
+_set_fields: Any = None if COMPILED else vars(_RecordParts)["fields"].__set__
+_set_text: Any = None if COMPILED else vars(_RecordParts)["_text"].__set__
+"""The slots themselves, past ``__setattr__``.  Compiled code gets past it by calling a record its parts."""
 
 
-class Map(Mapping[Value, Value]):
+def _fill_record(record: _RecordParts, label: Value, fields: tuple[Value, ...]) -> None:
+    if COMPILED:
+        record.label = label
+        record.fields = fields
+        record._text = None
+    else:
+        _set_label(record, label)
+        _set_fields(record, fields)
+        _set_text(record, None)
+
+
+def _keep_text(record: _RecordParts, text: str) -> None:
+    if COMPILED:
+        record._text = text
+    else:
+        _set_text(record, text)
+
+
+class _MapParts:
+    """What a map holds, before it is one that never changes."""
+
+    __slots__ = ("_entries", "_key")
+
+    _entries: dict[Hashable, tuple[Value, Value]]
+    _key: tuple[str] | None
+
+
+class Map(_MapParts):
     """An immutable mapping whose keys are told apart strictly, held in the total order of its keys.
 
     >>> Map([(True, "yes"), (1, "one")])[1]
@@ -143,30 +190,21 @@ class Map(Mapping[Value, Value]):
     Raises ``UsageError`` for a key given twice.  Look-up is O(1), building O(n log n).
     """
 
-    __slots__ = ("_entries", "_key")
+    __slots__ = ()
 
-    _entries: dict[Hashable, tuple[Value, Value]]
-    _key: tuple[str] | None
-
-    def __init__(self, entries: Mapping[K, object] | Iterable[tuple[object, object]] = ()) -> None:
-        pairs = entries.items() if isinstance(entries, Mapping) else entries
-        self._fill([(freeze(k), _freeze(v, (k,), MAX_DEPTH)) for k, v in pairs])
+    def __new__(cls, entries: Mapping[K, object] | Iterable[tuple[object, object]] | _Known = ()) -> Map:
+        made: Map = object.__new__(cls)
+        if isinstance(entries, _Known):
+            _fill_map(made, entries.pairs)
+        else:
+            pairs = entries.items() if isinstance(entries, Mapping) else entries
+            _fill_map(made, [(freeze(k), _freeze(v, (k,), MAX_DEPTH)) for k, v in pairs])
+        return made
 
     @staticmethod
     def of(pairs: Iterable[tuple[Value, Value]]) -> Map:
         """The map of pairs whose halves are known to be frozen; only duplicates are looked for."""
-        made = Map.__new__(Map)
-        made._fill(list(pairs))
-        return made
-
-    def _fill(self, pairs: list[tuple[Value, Value]]) -> None:
-        if len(pairs) > 1:
-            pairs.sort(key=_order_of_key)
-        entries = {key(pair[0]): pair for pair in pairs}
-        if len(entries) != len(pairs):
-            raise UsageError(f"a map of {len(pairs)} entries has only {len(entries)} different keys")
-        _set_entries(self, entries)
-        _set_map_key(self, None)
+        return Map(_Known(list(pairs)))
 
     @property
     def key(self) -> tuple[str]:
@@ -174,11 +212,16 @@ class Map(Mapping[Value, Value]):
         known = self._key
         if known is None:
             known = (text_of(self),)
-            _set_map_key(self, known)
+            _keep_key(self, known)
         return known
 
     def __getitem__(self, at: Value) -> Value:
         return self._entries[key(at)][1]
+
+    def get(self, at: Value, default: Value = None) -> Value:
+        """The value under a key, or a default."""
+        entry = self._entries.get(key(at))
+        return default if entry is None else entry[1]
 
     def find(self, at: Hashable) -> tuple[Value, Value] | None:
         """The entry whose key has the key form ``at``, or None."""
@@ -188,7 +231,7 @@ class Map(Mapping[Value, Value]):
         return key(at) in self._entries  # type: ignore[arg-type]  # whatever is no value is not in here
 
     def __iter__(self) -> Iterator[Value]:
-        return (pair[0] for pair in self._entries.values())
+        return iter([pair[0] for pair in self._entries.values()])
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -197,7 +240,16 @@ class Map(Mapping[Value, Value]):
         """The entries in the order of their keys; quicker than ``items()``, whose look-ups it spares."""
         return list(self._entries.values())
 
+    def keys(self) -> KeysView[Value]:
+        """The keys, in their order."""
+        return KeysView(self)
+
+    def values(self) -> ValuesView[Value]:
+        """The values, in the order of their keys."""
+        return ValuesView(self)
+
     def items(self) -> ItemsView[Value, Value]:
+        """The entries, in the order of their keys."""
         return ItemsView(self)
 
     def __repr__(self) -> str:
@@ -207,7 +259,7 @@ class Map(Mapping[Value, Value]):
         try:
             return f"Map({tuple(self._entries.values())!r})"
         except ValueError:  # as in text_of; kept, since whatever holds this map fails and asks again
-            _set_map_key(self, (_long_text(self),))
+            _keep_key(self, (_long_text(self),))
             return self.key[0]
 
     def __eq__(self, other: object) -> bool:
@@ -228,8 +280,41 @@ class Map(Mapping[Value, Value]):
         return Map.of, (self.pairs(),)
 
 
-_set_entries = Map.__dict__["_entries"].__set__  # as for records
-_set_map_key = Map.__dict__["_key"].__set__
+Mapping.register(Map)
+
+
+class _Known:
+    """Pairs whose halves are known to be frozen."""
+
+    __slots__ = ("pairs",)
+
+    def __init__(self, pairs: list[tuple[Value, Value]]) -> None:
+        self.pairs = pairs
+
+
+_set_entries: Any = None if COMPILED else vars(_MapParts)["_entries"].__set__  # as for records
+_set_key: Any = None if COMPILED else vars(_MapParts)["_key"].__set__
+
+
+def _fill_map(made: _MapParts, pairs: list[tuple[Value, Value]]) -> None:
+    if len(pairs) > 1:
+        pairs.sort(key=_order_of_key)
+    entries = {key(pair[0]): pair for pair in pairs}
+    if len(entries) != len(pairs):
+        raise UsageError(f"a map of {len(pairs)} entries has only {len(entries)} different keys")
+    if COMPILED:
+        made._entries = entries
+        made._key = None
+    else:
+        _set_entries(made, entries)
+        _set_key(made, None)
+
+
+def _keep_key(made: _MapParts, known: tuple[str]) -> None:
+    if COMPILED:
+        made._key = known
+    else:
+        _set_key(made, known)
 
 
 class _Truth:
@@ -257,7 +342,7 @@ def key(value: Value) -> Hashable:
     O(1) for strings, bytes, None, small integers, and for records and maps asked before; else O(size).
     Raises ``UsageError`` for a value that nests too deeply to be written down.
     """
-    kind = value.__class__
+    kind = type(value)
     if kind is str:
         return value
     if kind is int:
@@ -284,13 +369,11 @@ def keys(values: tuple[Value, ...]) -> Hashable:
 def row_text(values: tuple[Value, ...]) -> str:
     """``text_of`` for a few values, sooner: a tuple's ``repr`` is on its guard against cycles."""
     try:
-        match values:
-            case (one, two):
-                return f"({one!r}, {two!r})"
-            case (one, two, three):
-                return f"({one!r}, {two!r}, {three!r})"
-            case _:
-                return repr(values)
+        if len(values) == 2:  # repr is called since mypyc knows that, and not !r
+            return f"({repr(values[0])}, {repr(values[1])})"  # noqa: RUF010
+        if len(values) == 3:
+            return f"({repr(values[0])}, {repr(values[1])}, {repr(values[2])})"  # noqa: RUF010
+        return repr(values)
     except (ValueError, RecursionError):
         return text_of(values)
 

@@ -16,35 +16,32 @@ from index.leaves import Node
 from index.skeletons import class_of, step
 from index.values import Record, Value
 
-Trail: TypeAlias = "tuple[Value, Trail | None]"
-"""A part of a value, and the trail to the part that it is in: what moves rootward look back on."""
+Trail: TypeAlias = tuple[Value, ...]
+"""A part of a value, what that is in, and so on up to the value: what moves rootward go back on."""
 
 
 def reached(top: Node, value: Value) -> list[Node]:
     """The nodes below the root whose shape a value has, given the first of them; O(moves tried)."""
     nodes = [top]
-    waiting: list[tuple[Node, Trail]] = [(top, (value, None))]
+    waiting: list[tuple[Node, Trail]] = [(top, (value,))]
     while waiting:
         node, trail = waiting.pop()
         for (up, (by,)), table in node.moves.items():
-            above = trail
-            while up:
-                above = above[1]  # type: ignore[assignment]  # a move never leads above the root
-                up -= 1
+            above = trail[up:] if up else trail
             whole = above[0]
-            if whole.__class__ is Record and by.__class__ is int:
+            if isinstance(whole, Record) and isinstance(by, int):
                 fields = whole.fields
                 if by >= len(fields):
                     continue
                 part = fields[by]
             else:
                 part = step(whole, by)  # type: ignore[assignment]  # MISSING has no class
-            if part.__class__ is Record and part.label.__class__ is str:
+            if isinstance(part, Record) and type(part.label) is str:
                 below = table.get(part.label)
             else:
                 below = table.get(class_of(part))
             if below is not None:
                 nodes.append(below)
                 if below.moves:
-                    waiting.append((below, (part, above)))
+                    waiting.append((below, (part, *above)))
     return nodes
