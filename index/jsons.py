@@ -26,7 +26,7 @@ from typing import Final, TypeAlias
 
 from index.atoms import integer, integer_text, time, time_text
 from index.errors import UsageError
-from index.values import Map, Record, Value, freeze
+from index.values import DEEPEST, Map, Record, Value, below, freeze
 
 Json: TypeAlias = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
@@ -44,7 +44,7 @@ def to_json(value: Value) -> Json:
     {'@': 'present', 'fields': ['Alice', {'@bytes': 'IQ=='}]}
     """
     try:
-        return _json(value)
+        return _json(value, DEEPEST)
     except RecursionError:
         raise UsageError("a value is nested too deeply for JSON") from None
 
@@ -58,7 +58,7 @@ def captures_json(names: Sequence[str], captures: Sequence[Value]) -> dict[str, 
     return {name: to_json(value) for name, value in zip(names, captures, strict=True)}
 
 
-def _json(value: Value) -> Json:
+def _json(value: Value, depth: int) -> Json:
     match value:
         case None | bool() | str():
             return value
@@ -67,23 +67,25 @@ def _json(value: Value) -> Json:
         case float():
             return value if math.isfinite(value) else {"@float": repr(value)}
         case Record():
-            return {"@": _json(value.label), "fields": [_json(each) for each in value.fields]}
+            depth = below(depth)
+            return {"@": _json(value.label, depth), "fields": [_json(each, depth) for each in value.fields]}
         case tuple():
-            return [_json(each) for each in value]
+            depth = below(depth)
+            return [_json(each, depth) for each in value]
         case Map():
-            return _map_json(value)
+            return _map_json(value, below(depth))
         case bytes():
             return {"@bytes": b64encode(value).decode()}
         case datetime():
             return {"@time": time_text(value)}
 
 
-def _map_json(value: Map) -> Json:
+def _map_json(value: Map, depth: int) -> Json:
     pairs = value.pairs()
-    plain = {at: _json(each) for at, each in pairs if isinstance(at, str) and not at.startswith("@")}
+    plain = {at: _json(each, depth) for at, each in pairs if isinstance(at, str) and not at.startswith("@")}
     if len(plain) == len(pairs):
         return plain
-    return {"@map": [[_json(at), _json(each)] for at, each in pairs]}
+    return {"@map": [[_json(at, depth), _json(each, depth)] for at, each in pairs]}
 
 
 # -- reading ------------------------------------------------------------------------------------------
@@ -99,7 +101,7 @@ def from_json(said: object, *, depth: int = MAX_DEPTH) -> Value:
     value's JSON, and for more than ``depth`` levels.
     """
     try:
-        return _value(said, (), depth)
+        return _value(said, (), min(depth, DEEPEST))
     except RecursionError:
         raise UsageError("JSON that is nested too deeply for this interpreter") from None
 

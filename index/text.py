@@ -27,7 +27,7 @@ from index.atoms import (
 from index.errors import UsageError
 from index.patterns import ATOM_CLASSES, DISCARD, skeleton
 from index.scanner import WORD, ParseError, Scanner
-from index.values import Map, Record, Value, key
+from index.values import DEEPEST, Map, Record, Value, below, key
 
 MAX_DEPTH: Final = 64
 """Levels of nesting that are read unless the caller says otherwise; as many as the wire carries."""
@@ -77,7 +77,7 @@ class Reader(Scanner):
 
     def __init__(self, text: str, *, depth: int = MAX_DEPTH) -> None:
         super().__init__(text)
-        self._depth = depth
+        self._depth = min(depth, DEEPEST)
         self._special: list[tuple[int, Value]] = []
 
     def value(self, level: int = 0) -> Value:
@@ -256,7 +256,7 @@ def unparse(value: Value) -> str:
     'Observe(says($who, _))'
     """
     try:
-        return _text(value)
+        return _text(value, DEEPEST)
     except RecursionError:
         raise UsageError("a value is nested too deeply to be written down") from None
 
@@ -266,7 +266,7 @@ def unparse_pattern(pattern: Value) -> str:
     return unparse(pattern)
 
 
-def _text(value: Value) -> str:
+def _text(value: Value, depth: int) -> str:
     match value:
         case None:
             return "null"
@@ -277,31 +277,34 @@ def _text(value: Value) -> str:
         case int():
             return integer_text(value)
         case Record():
-            return _record_text(value)
+            return _record_text(value, below(depth))
         case float():
             return repr(value)
         case tuple():
-            return f"[{', '.join([_text(each) for each in value])}]"
+            depth = below(depth)
+            return f"[{', '.join([_text(each, depth) for each in value])}]"
         case Map():
-            return f"{{{', '.join([f'{_text(at)}: {_text(each)}' for at, each in value.pairs()])}}}"
+            depth = below(depth)
+            pairs = [f"{_text(at, depth)}: {_text(each, depth)}" for at, each in value.pairs()]
+            return f"{{{', '.join(pairs)}}}"
         case bytes():
             return bytes_text(value)
         case _:
             return f"@{time_text(value)}"
 
 
-def _record_text(record: Record) -> str:
+def _record_text(record: Record, depth: int) -> str:
     label = record.label
     if label == "_" or label == "$":
-        short = _discard_text(record.fields) if label == "_" else _capture_text(record.fields)
+        short = _discard_text(record.fields) if label == "_" else _capture_text(record.fields, depth)
         if short:
             return short
-    return f"{_label_text(label)}({', '.join([_text(each) for each in record.fields])})"
+    return f"{_label_text(label, depth)}({', '.join([_text(each, depth) for each in record.fields])})"
 
 
-def _label_text(label: Value) -> str:
+def _label_text(label: Value, depth: int) -> str:
     if not isinstance(label, str):
-        return f"<{_text(label)}>"
+        return f"<{_text(label, depth)}>"
     bare = WORD.fullmatch(label) and label not in KEYWORDS and label != "_"
     return label if bare else string_text(label)
 
@@ -317,18 +320,17 @@ def _discard_text(fields: tuple[Value, ...]) -> str | None:
             return None
 
 
-def _capture_text(fields: tuple[Value, ...]) -> str | None:
+def _capture_text(fields: tuple[Value, ...], depth: int) -> str | None:
     """The short form of a record labelled ``$``, if it is one that patterns have."""
-    match fields:
-        case (None | str() as name, None | str() as named, sub):
-            if (name is not None and not WORD.fullmatch(name)) or (
-                named is not None and named not in ATOM_CLASSES
-            ):
-                return None
-            inner = "" if sub == DISCARD else f"({_text(sub)})"
-            return f"${name or ''}{f':{named}' if named else ''}{inner}"
-        case _:
-            return None
+    if len(fields) != 3:
+        return None
+    name, named, sub = fields
+    if name is not None and not (isinstance(name, str) and WORD.fullmatch(name)):
+        return None
+    if named is not None and not (isinstance(named, str) and named in ATOM_CLASSES):
+        return None
+    inner = "" if sub == DISCARD else f"({_text(sub, depth)})"
+    return f"${name or ''}{f':{named}' if named else ''}{inner}"
 
 
 __all__ = [

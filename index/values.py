@@ -31,6 +31,9 @@ K = TypeVar("K")
 MAX_DEPTH: Final = 100
 """How deep ``freeze`` lets things nest unless its caller says otherwise."""
 
+DEEPEST: Final = 250
+"""How deep whatever is read, written down or put in order may nest at most, whatever its caller allows."""
+
 _SMALL: Final = 1 << 60
 """Integers below this are keyed by a product: any two of those have different hashes."""
 
@@ -259,7 +262,7 @@ class Map(_MapParts):
         try:
             return f"Map({tuple(self._entries.values())!r})"
         except ValueError:  # as in text_of; kept, since whatever holds this map fails and asks again
-            _keep_key(self, (_long_text(self),))
+            _keep_key(self, (_long_text(self, DEEPEST),))
             return self.key[0]
 
     def __eq__(self, other: object) -> bool:
@@ -384,28 +387,37 @@ def text_of(value: Value) -> str:
         try:
             return repr(value)
         except ValueError:  # an integer beyond the digits that Python agrees to write
-            return _long_text(value)
+            return _long_text(value, DEEPEST)
     except RecursionError:
         raise UsageError("a value is nested too deeply to be written down") from None
 
 
-def _long_text(value: Value) -> str:
+def _long_text(value: Value, depth: int) -> str:
     """What ``repr`` would write if it wrote huge integers, which are in base sixteen here.
 
     It asks ``repr`` about no compound, which could fail again at each level and double the time there.
     """
     match value:
+        case bool():
+            return repr(value)
         case int():
             return _whole_text(value)
         case Record(_text=None, label=label, fields=fields):
-            return f"Record({_long_text(label)}, {_long_text(fields)[1:]}"
+            return f"Record({_long_text(label, below(depth))}, {_long_text(fields, depth)[1:]}"
         case tuple():
-            inner = ", ".join([_long_text(each) for each in value])
+            inner = ", ".join([_long_text(each, below(depth)) for each in value])
             return f"({inner},)" if len(value) == 1 else f"({inner})"
         case Map(_key=None):
-            return f"Map({_long_text(tuple(value.pairs()))})"
+            return f"Map({_long_text(tuple(value.pairs()), depth)})"
         case _:
             return repr(value)
+
+
+def below(depth: int) -> int:
+    """One level less to go; machine code would not notice by itself where its stack ends."""
+    if depth <= 0:
+        raise RecursionError
+    return depth - 1
 
 
 def _whole_text(number: int) -> str:
@@ -429,7 +441,7 @@ def freeze(thing: object, *, depth: int = MAX_DEPTH) -> Value:
     >>> freeze({"k": [1, 2]})
     Map((('k', (1, 2)),))
     """
-    return _freeze(thing, (), depth)
+    return _freeze(thing, (), min(depth, DEEPEST))
 
 
 _PLAIN: Final = frozenset([type(None), bool, int, float, bytes, Record, Map])
@@ -495,12 +507,12 @@ def order_key(value: Value) -> tuple[object, ...]:
     [None, 1, 1.0, 2, 'a']
     """
     try:
-        return _order(value)
+        return _order(value, DEEPEST)
     except RecursionError:
         raise UsageError("a value is nested too deeply to be put in order") from None
 
 
-def _order(value: Value) -> tuple[object, ...]:
+def _order(value: Value, depth: int) -> tuple[object, ...]:
     match value:
         case None:
             return (0,)
@@ -517,11 +529,14 @@ def _order(value: Value) -> tuple[object, ...]:
         case datetime():
             return (6, value)
         case tuple():
-            return (7, tuple([_order(each) for each in value]))
+            depth = below(depth)
+            return (7, tuple([_order(each, depth) for each in value]))
         case Record():
-            return (8, _order(value.label), tuple([_order(each) for each in value.fields]))
+            depth = below(depth)
+            return (8, _order(value.label, depth), tuple([_order(each, depth) for each in value.fields]))
         case Map():
-            return (9, tuple([(_order(k), _order(v)) for k, v in value.pairs()]))
+            depth = below(depth)
+            return (9, tuple([(_order(k, depth), _order(v, depth)) for k, v in value.pairs()]))
 
 
 def _order_of_key(pair: tuple[Value, Value]) -> tuple[object, ...]:

@@ -18,7 +18,7 @@ from index.errors import UsageError
 from index.jsons import from_json, to_json
 from index.patterns import capture, discard, exact, lit, observe
 from index.text import MAX_DEPTH, ParseError, Reader, parse, parse_pattern, unparse, unparse_pattern
-from index.values import Map, Record, Value, freeze, same, text_of
+from index.values import DEEPEST, Map, Record, Value, freeze, same, text_of
 from tests.index.strategies import anything, patterns
 
 # -- round trips --------------------------------------------------------------------------------------
@@ -439,7 +439,7 @@ def test_nesting_is_bounded_in_levels_of_the_value(nested, levels) -> None:  # t
 def test_no_text_exhausts_the_stack(opening: str) -> None:
     with pytest.raises(ParseError, match="nested deeper"):
         parse(opening * 100_000)
-    with pytest.raises(ParseError, match="nested too deeply"):
+    with pytest.raises(ParseError, match=f"nested deeper than {DEEPEST} levels"):
         parse(opening * 100_000, depth=1_000_000)
 
 
