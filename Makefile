@@ -51,9 +51,9 @@ bench: venv ## every benchmark in bench/, one after the other (ARGS=--json for f
 torture: check-java venv ## the kill tests with ROUNDS further seeds each
 	@TORTURE_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -m torture $(ARGS)
 
-wheel: venv ## dist/*.whl
+wheel: venv ## dist/*.whl; COMPILED=1 for one whose index is machine code (needs a C compiler)
 	@rm -rf build dist
-	@$(BIN)/python -m pip wheel -q --no-deps --no-build-isolation -w dist .
+	@$(if $(COMPILED),DATASPACE_COMPILE=1) $(BIN)/python -m pip wheel -q --no-deps --no-build-isolation -w dist .
 
 lock: ## resolve requirements.lock anew (needs uv)
 	$(UV) pip compile -q --universal --all-extras --generate-hashes --no-emit-index-url --no-emit-find-links \

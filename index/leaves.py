@@ -159,22 +159,25 @@ class Leaf:
 
     def gain(self, value: Value, news: News) -> None:
         """Counts one more value for each handler."""
+        if COMPILED and self.sole is not None:
+            self.sole.walk_in(value, news)
+            return
         for handler in self.handlers:
-            if COMPILED:
-                handler.walk_in(value, news)
-            else:
-                handler.gain(handler, value, news)
+            handler.gain(handler, value, news)
 
     def lose(self, value: Value, news: News) -> None:
         """Counts one value less for each handler."""
+        if COMPILED and self.sole is not None:
+            self.sole.walk_out(value, news)
+            return
         for handler in self.handlers:
-            if COMPILED:
-                handler.walk_out(value, news)
-            else:
-                handler.lose(handler, value, news)
+            handler.lose(handler, value, news)
 
     def tell(self, value: Value) -> None:
         """Tells each handler of a message."""
+        if self.sole is not None:
+            self.sole.tell(value)
+            return
         for handler in self.handlers:
             handler.tell(value)
 

@@ -51,8 +51,8 @@ from index.values import COMPILED, Map, Record, Value, key, keys, row_text
 RowReader: TypeAlias = Callable[[Value], Captures | None]
 PlaceReader: TypeAlias = Callable[[Value], Hashable]
 
-WRITTEN: Final = 0 if COMPILED else 64
-"""Up to how many positions a reader is written out; where walking is machine code, it is quicker."""
+WRITTEN: Final = 64
+"""Up to how many positions code is written out and kept; none where walking is machine code, and quicker."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,13 +94,19 @@ class GroupCode:
 def handler_code(shape: Shape, captures: tuple[Path, ...]) -> HandlerCode:
     """The code of a handler that captures at these paths of values of this shape."""
     if len(shape) + len(captures) > WRITTEN:
-        rows = Rows(captures)
-        return HandlerCode(captures, frozenset(captures), rows, rows.read)
+        return _walking_handler_code(captures)
     return _handler_code(shape, captures)
+
+
+def _walking_handler_code(captures: tuple[Path, ...]) -> HandlerCode:
+    rows = Rows(captures)
+    return HandlerCode(captures, frozenset(captures), rows, rows.read)
 
 
 @lru_cache(maxsize=1024)
 def _handler_code(shape: Shape, captures: tuple[Path, ...]) -> HandlerCode:
+    if COMPILED:
+        return _walking_handler_code(captures)
     text = _Text(shape, captures, "return None")
     row = text.row(captures)
     read = text.function("read", "value", [f"return {row}"])
@@ -128,7 +134,7 @@ def group_code(
     shape: Shape, paths: tuple[Path, ...], checks: tuple[Check, ...], usual: HandlerCode
 ) -> GroupCode:
     """The code of a group that compares these paths of values of this shape, and makes these checks."""
-    if len(shape) + len(paths) + len(checks) + len(usual.captures) > WRITTEN:
+    if COMPILED or len(shape) + len(paths) + len(checks) + len(usual.captures) > WRITTEN:
         places = Places(paths, checks)
         return GroupCode(usual, places, places.place)
     return _group_code(shape, paths, checks, usual)
@@ -196,7 +202,7 @@ _TOLD: Final = [
 
 def match_reader(form: Skeleton) -> RowReader:
     """A function from any value to its captures, or to None if it does not match."""
-    if form.size > WRITTEN:
+    if COMPILED or form.size > WRITTEN:
         return walking_matches(form)
     constants = [path for path, _ in form.constants]
     structure = [path for path, _ in form.shape]

@@ -18,8 +18,9 @@ from datetime import datetime
 from typing import Final, TypeAlias
 
 from index.errors import UsageError
+from index.moves import Move, visit
 from index.scanner import WORD
-from index.values import Map, Record, Value, key, same
+from index.values import Map, Record, Value, key, keys, same
 
 Pattern: TypeAlias = Value
 
@@ -154,7 +155,11 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Skeleton:
-    """A pattern, analysed; ``captures`` and ``names`` correspond, an unnamed capture has the name None."""
+    """A pattern, analysed; ``captures`` and ``names`` correspond, an unnamed capture has the name None.
+
+    The last three tell where it belongs in a trie: the way to its node, the positions that its group
+    compares (its checks are the group's, too), and the key of what it wants there.
+    """
 
     pattern: Pattern
     shape: Shape
@@ -162,6 +167,9 @@ class Skeleton:
     checks: tuple[Check, ...]
     captures: tuple[Path, ...]
     names: tuple[str | None, ...]
+    way: tuple[tuple[Move, Class], ...]
+    group: tuple[tuple[Path, ...], tuple[Check, ...]]
+    place: Hashable
 
     @property
     def size(self) -> int:
@@ -208,13 +216,17 @@ class _Analysis:
 
     def skeleton(self, pattern: Pattern) -> Skeleton:
         self._visit(pattern, (), 0)
+        shape, checks = tuple(self.shape), tuple(self.checks)
         return Skeleton(
             pattern,
-            tuple(self.shape),
+            shape,
             tuple(self.constants),
-            tuple(self.checks),
+            checks,
             tuple(self.captures),
             tuple(self.names),
+            tuple(visit(shape)),
+            (tuple([path for path, _ in self.constants]), checks),
+            keys(tuple([constant for _, constant in self.constants])),
         )
 
     def _visit(self, pattern: Pattern, path: Path, depth: int, *, is_exact: bool = False) -> None:

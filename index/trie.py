@@ -20,8 +20,8 @@ from typing import NamedTuple
 from index.errors import UsageError
 from index.events import ADDED, MESSAGE, REMOVED, Callback, Captures, Cleanup, Event, Visible
 from index.invariants import nodes_below, verify
-from index.leaves import At, GroupKey, Handler, News, Node, Values
-from index.moves import TO_THE_ROOT, visit
+from index.leaves import At, Handler, News, Node, Values
+from index.moves import TO_THE_ROOT
 from index.projections import handler_code, match_reader
 from index.skeletons import MISSING, Skeleton, class_of, project
 from index.values import COMPILED, Record, Value, key, keys
@@ -106,8 +106,15 @@ class Index:
             return False
         news: News = []
         self._appear(at, value, visible, news)
-        if news:
-            self._tell(ADDED, news)
+        self._telling = True
+        try:
+            for handler, row in news:
+                if handler.sole is not None:
+                    handler.sole(ADDED, row)
+                else:
+                    handler.call(ADDED, row)
+        finally:
+            self._telling = False
         return True
 
     def remove(self, value: Value, *, visible: Visible | None = None) -> bool:
@@ -126,8 +133,15 @@ class Index:
             return False
         news: News = []
         self._vanish(at, visible, news)
-        if news:
-            self._tell(REMOVED, news)
+        self._telling = True
+        try:
+            for handler, row in news:
+                if handler.sole is not None:
+                    handler.sole(REMOVED, row)
+                else:
+                    handler.call(REMOVED, row)
+        finally:
+            self._telling = False
         return True
 
     def send(self, value: Value, *, visible: Visible | None = None) -> None:
@@ -271,7 +285,7 @@ class Index:
     def _way(self, skeleton: Skeleton) -> list[Node]:
         """The nodes on the way to a skeleton, the root first, as far as they are there."""
         way = [self._root]
-        for move, of_class in visit(skeleton.shape):
+        for move, of_class in skeleton.way:
             below = way[-1].moves.get(move, {}).get(of_class)
             if below is None:
                 break
@@ -281,21 +295,21 @@ class Index:
     def _find(self, skeleton: Skeleton) -> Handler | None:
         """The handler of a skeleton, if it is there; O(path)."""
         way = self._way(skeleton)
-        group = way[-1].groups.get(_group_key(skeleton)) if len(way) > len(skeleton.shape) else None
-        leaf = group.leaves.get(_place(skeleton)) if group is not None else None
+        group = way[-1].groups.get(skeleton.group) if len(way) > len(skeleton.shape) else None
+        leaf = group.leaves.get(skeleton.place) if group is not None else None
         return leaf.handler(skeleton.captures) if leaf is not None else None
 
     def _candidates(self, skeleton: Skeleton) -> Values:
         """The fewest values among which are all that match a skeleton."""
         way = self._way(skeleton)
-        group = way[-1].groups.get(_group_key(skeleton)) if len(way) > len(skeleton.shape) else None
-        return way[-1].values if group is None else group.held(_place(skeleton), way[-1].values)
+        group = way[-1].groups.get(skeleton.group) if len(way) > len(skeleton.shape) else None
+        return way[-1].values if group is None else group.held(skeleton.place, way[-1].values)
 
     def _install(self, skeleton: Skeleton) -> Handler:
         """A new handler, with all that leads to it (HOWITWORKS, "addHandler")."""
         node = self._extend(skeleton)
         code = handler_code(node.shape, skeleton.captures)
-        leaf = node.group(_group_key(skeleton), code).open(_place(skeleton), node.values)
+        leaf = node.group(skeleton.group, code).open(skeleton.place, node.values)
         handler = Handler(code)
         leaf.serve((*leaf.handlers, handler))
         for at, value in leaf.values.items():
@@ -308,7 +322,7 @@ class Index:
         """The node of a shape, with those that lead to it (HOWITWORKS, "extend"); O(values) for a new one."""
         way = self._way(skeleton)
         node, done = way[-1], len(way) - 1
-        for move, of_class in visit(skeleton.shape)[done:]:
+        for move, of_class in skeleton.way[done:]:
             path = skeleton.shape[done][0]
             values = {at: v for at, v in node.values.items() if class_of(project(v, path)) == of_class}
             done += 1
@@ -319,7 +333,7 @@ class Index:
 
     def _prune(self, skeleton: Skeleton) -> None:
         """Takes out a handler without callbacks, and whatever serves nobody any more; O(path)."""
-        way, of, place = self._way(skeleton), _group_key(skeleton), _place(skeleton)
+        way, of, place = self._way(skeleton), skeleton.group, skeleton.place
         group = way[-1].groups[of]
         leaf = group.leaves[place]
         leaf.serve(tuple([each for each in leaf.handlers if each.code.captures != skeleton.captures]))
@@ -329,7 +343,7 @@ class Index:
         if group.leaves:
             return
         way[-1].ungroup(of)
-        for move, of_class in reversed(visit(skeleton.shape)):
+        for move, of_class in reversed(skeleton.way):
             if not way.pop().is_idle:
                 return
             moves = way[-1].moves
@@ -441,11 +455,7 @@ class Index:
         self._telling = True
         try:
             for handler, row in news:
-                if handler.sole is not None:  # as handler.call, which costs a call
-                    handler.sole(event, row)
-                    continue
-                for callback in handler.callbacks:
-                    callback(event, row)
+                handler.call(event, row)
         finally:
             self._telling = False
 
@@ -502,11 +512,3 @@ def _at(value: Value, visible: Visible | None) -> At:
     else:
         at = (value, None) if type(value) is str else key(value)
     return at if visible is None else (at, visible)
-
-
-def _group_key(skeleton: Skeleton) -> GroupKey:
-    return tuple([path for path, _ in skeleton.constants]), skeleton.checks
-
-
-def _place(skeleton: Skeleton) -> At:
-    return keys(tuple([constant for _, constant in skeleton.constants]))

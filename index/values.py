@@ -31,7 +31,7 @@ K = TypeVar("K")
 MAX_DEPTH: Final = 100
 """How deep ``freeze`` lets things nest unless its caller says otherwise."""
 
-DEEPEST: Final = 250
+DEEPEST: Final = 200
 """How deep whatever is read, written down or put in order may nest at most, whatever its caller allows."""
 
 _SMALL: Final = 1 << 60
@@ -119,7 +119,7 @@ class Record(_RecordParts):
         known = self._text
         if known is None:
             try:
-                return _written(self.label, repr(self.fields))
+                return f"Record({repr(self.label)}, {repr(self.fields)[1:]}"  # noqa: RUF010  # as in row_text
             except ValueError:  # as in text_of; kept, since whatever holds this record fails and asks again
                 known = self.text
         label = self.label

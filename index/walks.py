@@ -29,14 +29,14 @@ def reached(top: Node, value: Value) -> list[Node]:
         for (up, (by,)), table in node.moves.items():
             above = trail[up:] if up else trail
             whole = above[0]
-            if isinstance(whole, Record) and isinstance(by, int):
+            if type(whole) is Record and type(by) is int:
                 fields = whole.fields
                 if by >= len(fields):
                     continue
                 part = fields[by]
             else:
                 part = step(whole, by)  # type: ignore[assignment]  # MISSING has no class
-            if isinstance(part, Record) and type(part.label) is str:
+            if type(part) is Record and type(part.label) is str:
                 below = table.get(part.label)
             else:
                 below = table.get(class_of(part))
