@@ -280,7 +280,9 @@ class _Analysis:
     def _capture(self, pattern: Record, path: Path, depth: int) -> None:
         fields = pattern.fields
         if len(fields) != 3 or not (_is_name(fields[0]) and _is_name(fields[1])):
-            raise UsageError(f"a capture has a name, a class and a pattern: {pattern!r:.80}{self._place(path)}")
+            raise UsageError(
+                f"a capture has a name, a class and a pattern: {pattern!r:.80}{self._place(path)}"
+            )
         name: str | None = fields[0]  # type: ignore[assignment]  # as has been seen
         of_class: str | None = fields[1]  # type: ignore[assignment]  # as has been seen
         sub = fields[2]
