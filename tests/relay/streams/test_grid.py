@@ -1,4 +1,4 @@
-"""However sources, transformers, requests, ends and overtaking are combined, every interface keeps the protocol.
+"""However sources, transformers, requests, ends and overtaking are combined, the protocol is kept everywhere.
 
 The grid of the pull-stream papers (sources × ends × transformers × request schedules × overtaking), with
 indications, requests after the end, reads of some and peeks beside it.
