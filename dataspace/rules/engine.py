@@ -355,7 +355,7 @@ class Engine:
     def _settle(self) -> None:
         for unit in self._units:
             if unit.__class__ is list:
-                if any([relation.pending for relation in unit]):
+                if any(relation.pending for relation in unit):
                     self._stamp = settle(unit, self._stamp, self._spend)
             elif unit.pending:  # type: ignore[union-attr]  # a relation, or groups
                 if unit.__class__ is not Grouping:
