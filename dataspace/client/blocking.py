@@ -152,6 +152,7 @@ class BlockingSpace:
         quiet: bool = False,
         durable: bool = False,
         policy: str = "conflate",
+        window: int | None = None,
     ) -> BlockingObservation:
         """The changes of a pattern; iterate over it.  Arguments as for ``RemoteSpace.observe``."""
 
@@ -164,6 +165,7 @@ class BlockingSpace:
                 quiet=quiet,
                 durable=durable,
                 policy=policy,
+                window=window,
             )
             observation.open()
             return observation

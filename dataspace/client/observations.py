@@ -20,6 +20,7 @@ import trio
 
 from dataspace.client.assembling import Assembler
 from dataspace.client.changes import Change, EpochChanges
+from dataspace.client.windows import Window
 from dataspace.errors import DataspaceError, Refused
 from dataspace.wire import packets as p
 from index.patterns import capture_names
@@ -27,12 +28,6 @@ from index.values import Map, Value, keys
 
 if TYPE_CHECKING:
     from dataspace.client.space import RemoteSpace
-
-WINDOW: Final = 4096
-"""Stream values asked for ahead."""
-
-WINDOW_BYTES: Final = 1 << 20
-"""Bytes asked for ahead."""
 
 RESTARTS: Final = frozenset(["epoch-gone", "epoch-lost", "epoch-ahead"])
 """Errors of an opening that mean: not from that epoch, but the state can be had."""
@@ -56,6 +51,7 @@ class Observation:
         quiet: bool,
         durable: bool,
         policy: str,
+        window: int | None,
     ) -> None:
         self.pattern = pattern
         self.names = capture_names(pattern)
@@ -71,8 +67,7 @@ class Observation:
         self._inbox: deque[tuple[EpochChanges, int, int]] = deque()
         self._pending_items = 0
         self._pending_bytes = 0
-        self._asked_items = self._taken_items = 0
-        self._asked_bytes = self._taken_bytes = 0
+        self._window = Window(space.budget, window)
         self._known: dict[Hashable, tuple[Value, ...]] = {}
         self._catching_up = False
         self._since = 0
@@ -127,6 +122,21 @@ class Observation:
         if self._stream is None and not self._ended:
             self._open()
 
+    async def peek(self) -> bool:
+        """Waits until it is known whether there is another epoch, and takes nothing; false at the end.
+
+        Never raises: what the observation has failed with is for who reads.
+        """
+        self.open()
+        while not self._inbox and not self._ended:
+            await self._wait_arrival()
+        return bool(self._inbox)
+
+    async def _wait_arrival(self) -> None:
+        if self._arrival.is_set():  # several tasks may read
+            self._arrival = trio.Event()
+        await self._arrival.wait()
+
     async def _next(self) -> EpochChanges | None:
         self.open()
         while not self._inbox:
@@ -134,12 +144,9 @@ class Observation:
                 raise type(self._error)(*self._error.args)
             if self._ended:
                 return None
-            if self._arrival.is_set():  # several tasks may read
-                self._arrival = trio.Event()
-            await self._arrival.wait()
+            await self._wait_arrival()
         epoch, items, size = self._inbox.popleft()
-        self._taken_items += items
-        self._taken_bytes += size
+        self._window.take(items, size)
         self._ask_if_low()
         return epoch
 
@@ -163,15 +170,10 @@ class Observation:
 
     def _open(self, number: int | None = None, *, net: bool = False) -> None:
         self._assembler = Assembler(self.names)
-        self._taken_items = self._taken_bytes = 0
-        for _, items, size in self._inbox:  # what waits counts against the new stream's window
-            self._taken_items -= items
-            self._taken_bytes -= size
-        self._asked_items = max(1, WINDOW + self._taken_items)
-        self._asked_bytes = max(1, WINDOW_BYTES + self._taken_bytes)
-        self._stream = self._space.open_stream(
-            self, self._spec(net=net), self._asked_items, self._asked_bytes, number
-        )
+        held = sum([items for _, items, _ in self._inbox]), sum([size for _, _, size in self._inbox])
+        if self._stream is None:
+            self._space.budget.join()
+        self._stream = self._space.open_stream(self, self._spec(net=net), *self._window.open(held), number)
 
     def reopen(self, number: int, *, resumed: bool, moved: bool) -> None:
         """The connection is new: goes on from the last epoch that came, unless it was another space's.
@@ -198,6 +200,7 @@ class Observation:
     def arrive(self, values: tuple[Value, ...], size: int) -> None:
         """A frame of values has come, which cost ``size`` bytes of credit; O(their rows)."""
         self._pending_bytes += size
+        self._window.arrive(len(values), size)
         for value in values:
             self._pending_items += 1
             epoch = self._assembler.feed(value)
@@ -231,7 +234,13 @@ class Observation:
 
     def finish(self) -> None:
         """The daemon has said that this was all."""
-        self._ended = True
+        self._end()
+
+    def _end(self) -> None:
+        if not self._ended:
+            self._ended = True
+            if self._stream is not None:
+                self._space.budget.leave()
         self._arrival.set()
 
     def fail(self, error: DataspaceError) -> None:
@@ -240,25 +249,19 @@ class Observation:
             self._catch_up()
             self._open()
             return
-        self._ended = True
         self._error = error
-        self._arrival.set()
+        self._end()
 
     def _ask_if_low(self) -> None:
         """Asks for more when half the window is used up, beside the epoch that is coming in parts."""
-        items = self._taken_items + self._pending_items
-        size = self._taken_bytes + self._pending_bytes
-        if self._asked_items - items < WINDOW // 2 or self._asked_bytes - size < WINDOW_BYTES // 2:
-            self._asked_items = max(self._asked_items, items + WINDOW)
-            self._asked_bytes = max(self._asked_bytes, size + WINDOW_BYTES)
-            if self._stream is not None:
-                self._space.say_on_stream(p.Ask(self._stream, self._asked_items, self._asked_bytes))
+        totals = self._window.ask((self._pending_items, self._pending_bytes))
+        if totals is not None and self._stream is not None:
+            self._space.say_on_stream(p.Ask(self._stream, *totals))
 
     def _abort(self) -> None:
         if self._stream is not None and not self._ended:
             self._space.drop_stream(self._stream)
-        self._ended = True
-        self._arrival.set()
+        self._end()
 
 
 class Epochs:

@@ -26,6 +26,7 @@ from dataspace.client.questions import Question
 from dataspace.client.topics import Publication, Subscription, publishing
 from dataspace.client.turns import Claim, Claims, Draft, Handles, Ticket
 from dataspace.client.uplink import Uplink
+from dataspace.client.windows import Budget
 from dataspace.errors import Broken, Closed, DataspaceError, ProtocolError, Refused
 from dataspace.topics.times import Time
 from dataspace.wire import packets as p
@@ -78,6 +79,7 @@ class RemoteSpace:
         self._grace = grace
         self._ticket: tuple[int, bytes] | None = None
         self._dropped: list[int] = []
+        self.budget: Final = Budget()
         self.on_connection: Callable[[str], None] = lambda _what: None
         self._lease = lease
         self._lease_question = 0
@@ -181,6 +183,7 @@ class RemoteSpace:
         quiet: bool = False,
         durable: bool = False,
         policy: str = "conflate",
+        window: int | None = None,
     ) -> Observation:
         """The changes of a pattern, given as text or as a pattern.
 
@@ -190,11 +193,20 @@ class RemoteSpace:
 
         ``policy`` says what becomes of changes that are not read in time: ``conflate`` (the net difference is
         kept), ``wait`` (the log keeps them), ``fail`` (the observation ends) or ``drop`` (the oldest go, and
-        a mark says how many).
+        a mark says how many).  ``window`` fixes how many epochs are asked for ahead; without, that follows
+        from how fast they are read, and from the memory that this connection's observations share.
         """
         form = parse_pattern(pattern) if isinstance(pattern, str) else pattern
         return Observation(
-            self, form, snapshot=snapshot, after=after, upto=upto, quiet=quiet, durable=durable, policy=policy
+            self,
+            form,
+            snapshot=snapshot,
+            after=after,
+            upto=upto,
+            quiet=quiet,
+            durable=durable,
+            policy=policy,
+            window=window,
         )
 
     def publish(
