@@ -27,7 +27,7 @@ from typing import Final
 
 from dataspace.changes import Changes, Lost
 from dataspace.errors import Refused
-from dataspace.wire.packets import MORE
+from dataspace.wire.packets import MORE, SNAPSHOT
 from relay.differences import Difference
 from relay.policies import Policy, SlowCounts
 
@@ -191,17 +191,16 @@ class Observation:
 
     def _count(self, changes: Changes, sign: int) -> None:
         """Counts one value that begins or ceases to wait; a state is not packed before it leaves."""
-        self._size += sign * len(changes)
-        if changes.snapshot:
-            self._state += sign * len(changes)
-        else:
-            self._bytes += sign * len(changes.packed)
+        count = sign * len(changes)
+        self._size += count
+        if changes.flags & SNAPSHOT:
+            self._state += count
+            return
+        size = sign * len(changes.packed)
+        self._bytes += size
         if changes.messages:
-            self._count_messages(changes, sign)
-
-    def _count_messages(self, changes: Changes, sign: int) -> None:
-        self._messages += sign * len(changes.messages)
-        self._message_bytes += sign * len(changes.packed)
+            self._messages += sign * len(changes.messages)
+            self._message_bytes += size
 
     def take(self, count: int, size: int) -> list[Changes]:
         """Up to ``count`` values of about ``size`` bytes in all, at least one if there is one and count > 0.
@@ -217,11 +216,12 @@ class Observation:
                 self._wait_anew(self._difference.changes().parts())
                 self._difference = None
             changes = waiting.popleft()
-            if len(changes.packed) > PART_BYTES and len(changes) > 1:
+            cost = len(changes.packed)
+            if cost > PART_BYTES and len(changes) > 1:
                 self._split(changes)
                 continue
             self._count(changes, -1)
-            size -= len(changes.packed)
+            size -= cost
             taken.append(changes)
             self._begun = bool(changes.flags & MORE)
         self._taken += len(taken)
@@ -260,7 +260,8 @@ class Observation:
         self._conflated += 1
         self._counts.conflated += 1
         if changes.messages:
-            self._count_messages(changes, +1)
+            self._messages += len(changes.messages)
+            self._message_bytes += len(changes.packed)
 
     def _drop_for(self, changes: Changes) -> None:
         """Lets the oldest epochs go until these have room, and half of it is free; O(1) over many calls."""

@@ -39,12 +39,12 @@ class Assembler:
         if value.__class__ is not tuple or len(value) != 7:
             raise ProtocolError("malformed", f"no epoch of changes: {value!r:.80}")
         number, micros, flags, added, messages, removed, first = value
-        if not all(part.__class__ is int for part in (number, micros, flags, first)):
+        if not number.__class__ is micros.__class__ is flags.__class__ is first.__class__ is int:
             raise ProtocolError("malformed", f"no epoch of changes: {value!r:.80}")
         snapshot = bool(flags & SNAPSHOT)  # type: ignore[operator]  # a number, as just checked
-        epoch = EpochChanges(number, micros, first, self.names, snapshot=snapshot)  # type: ignore[arg-type]  # as above
+        epoch = EpochChanges(number, micros, first, self.names, snapshot=snapshot)
         epoch.added, epoch.messages, epoch.removed = _rows(added), _rows(messages), _rows(removed)
-        return epoch, bool(flags & MORE)  # type: ignore[operator]  # as above
+        return epoch, bool(flags & MORE)
 
     def _mark(self, value: Record) -> EpochChanges:
         """A mark among the epochs: what was dropped there."""

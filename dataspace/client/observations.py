@@ -146,8 +146,8 @@ class Observation:
                 return None
             await self._wait_arrival()
         epoch, items, size = self._inbox.popleft()
-        self._window.take(items, size)
-        self._ask_if_low()
+        if self._window.take(items, size):
+            self._ask_if_low()
         return epoch
 
     # -- the wire's side ------------------------------------------------------------------------------

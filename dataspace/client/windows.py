@@ -50,16 +50,34 @@ class Budget:
 
 
 class Window:
-    """The credit of one stream; ``items`` fixes how many values it is, instead of letting it grow."""
+    """The credit of one stream; ``items`` fixes how many values it is, instead of letting it grow.
 
-    __slots__ = ("_asked", "_before", "_budget", "_came", "_fixed", "_taken", "size")
+    Counts are totals since the stream was opened, of values and of bytes.  ``take`` is called for each value,
+    so that it does no more than add and compare.
+    """
+
+    __slots__ = (
+        "_asked",
+        "_asked_size",
+        "_before",
+        "_before_size",
+        "_budget",
+        "_came",
+        "_came_size",
+        "_due",
+        "_due_size",
+        "_fixed",
+        "_taken",
+        "_taken_size",
+        "size",
+    )
 
     def __init__(self, budget: Budget, items: int | None = None) -> None:
         self._budget = budget
         self._fixed = items
         self.size = START if items is None else MOST
         """What the window would be in bytes if it had not to share."""
-        self._asked = self._before = self._came = self._taken = (0, 0)
+        self.open()
 
     @property
     def limits(self) -> tuple[int, int]:
@@ -69,44 +87,49 @@ class Window:
 
     def open(self, held: tuple[int, int] = (0, 0)) -> tuple[int, int]:
         """The first credit of a new stream; what is ``held`` of the one before counts against it."""
-        self._asked = self._came = (0, 0)
-        self._taken = (-held[0], -held[1])
-        self._asked = self._before = self._totals((0, 0))
-        return self._asked
+        self._asked = self._asked_size = self._came = self._came_size = 0
+        self._taken, self._taken_size = -held[0], -held[1]
+        self._raise(self._taken, self._taken_size)
+        self._before, self._before_size = self._asked, self._asked_size
+        return self._asked, self._asked_size
 
     def arrive(self, items: int, size: int) -> None:
         """Values have come."""
-        self._came = (self._came[0] + items, self._came[1] + size)
+        self._came += items
+        self._came_size += size
 
-    def take(self, items: int, size: int) -> None:
-        """The application has taken what these were."""
-        self._taken = (self._taken[0] + items, self._taken[1] + size)
+    def take(self, items: int, size: int) -> bool:
+        """The application has taken what these were; whether there may be something to ask for."""
+        self._taken += items
+        self._taken_size += size
+        return self._taken >= self._due or self._taken_size >= self._due_size or self._taken >= self._came
 
     def ask(self, parts: tuple[int, int] = (0, 0)) -> tuple[int, int] | None:
         """The totals to ask for now, or None while half the window is left.
 
         ``parts`` is what has come of an epoch that is not whole, and that nobody can take.
         """
-        taken = (self._taken[0] + parts[0], self._taken[1] + parts[1])
-        if self._fixed is None and self._is_dry(taken):
+        taken, size = self._taken + parts[0], self._taken_size + parts[1]
+        grows = self._fixed is None and self._is_dry(taken)
+        if grows:
             self.size = min(2 * min(self.size, self._budget.share), MOST)
-        items, size = self.limits
-        if 2 * (self._asked[0] - taken[0]) > items and 2 * (self._asked[1] - taken[1]) > size:
+        elif taken < self._due and size < self._due_size:
             return None
-        totals = self._totals(parts)
-        if totals == self._asked:
+        before = self._asked, self._asked_size
+        self._raise(taken, size)
+        if (self._asked, self._asked_size) == before:
             return None
-        self._before, self._asked = self._asked, totals
-        return totals
+        self._before, self._before_size = before
+        return self._asked, self._asked_size
 
-    def _is_dry(self, taken: tuple[int, int]) -> bool:
+    def _is_dry(self, taken: int) -> bool:
         """Whether all that came is taken, and the sender had used up all that it knew to be asked for."""
-        came, before = self._came, self._before
-        return came[0] <= taken[0] and (came[0] >= before[0] or came[1] >= before[1])
+        return self._came <= taken and (self._came >= self._before or self._came_size >= self._before_size)
 
-    def _totals(self, parts: tuple[int, int]) -> tuple[int, int]:
+    def _raise(self, taken: int, taken_size: int) -> None:
+        """Asks for a whole window beyond what is taken, and sets when to ask again."""
         items, size = self.limits
-        return (
-            max(1, self._asked[0], self._taken[0] + parts[0] + items),
-            max(1, self._asked[1], self._taken[1] + parts[1] + size),
-        )
+        self._asked = max(1, self._asked, taken + items)
+        self._asked_size = max(1, self._asked_size, taken_size + size)
+        self._due = self._asked - items // 2
+        self._due_size = self._asked_size - size // 2
