@@ -85,6 +85,15 @@ def _serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         metavar="TIME",
         help="the longest that a session may outlive a lost connection (default 5m); 0s allows none",
     )
+    serve.add_argument(
+        "--keep-for", metavar="TIME", help="drop epochs older than this, such as 7d (default: keep)"
+    )
+    serve.add_argument("--keep-bytes", metavar="SIZE", help="drop the oldest beyond this size, such as 10GiB")
+    serve.add_argument(
+        "--keep-unread",
+        action="store_true",
+        help="drop what every named reader has acknowledged; readers are always waited for, up to 8GiB",
+    )
     serve.add_argument("--verbose", action="store_true", help="log every session")
 
 

@@ -10,6 +10,7 @@ from typing import Final
 from dataspace.space import SpaceLimits
 from dataspace.wire.codec import MAX_ELEMENTS
 from dataspace.wire.frames import MAX_FRAME
+from relay.log.retention import Retention
 
 DEFAULT_LISTEN: Final = "tcp:127.0.0.1:7377"
 DEFAULT_URL: Final = "tcp://127.0.0.1:7377"
@@ -53,4 +54,5 @@ class Config:
     data: Path = field(default_factory=default_data)
     limits: Limits = field(default_factory=Limits)
     space_limits: SpaceLimits = field(default_factory=SpaceLimits)
+    retention: Retention = field(default_factory=Retention)
     accept_damage: bool = False

@@ -28,6 +28,7 @@ from dataspace.wire.packets import Action
 from index.values import Map
 from relay.log import Log, LogFailed
 from relay.log.commits import GroupCommit
+from relay.log.retaining import retain
 from relay.log.staging import Staging
 from relay.policies import SlowCounts
 from server.clients import Client, Clients
@@ -216,6 +217,7 @@ class Daemon:
                 "slow_fallen_behind": self.slow.fallen_behind,
                 "durable_epoch": self.commits.durable,
                 "oldest_epoch": self.log.oldest,
+                "readers": Map({each.name: each.epoch for each in self.log.readers}),
                 "memory_bytes": resident_bytes(),
                 "memory_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
                 "disk_bytes": disk_bytes(self.config),
@@ -272,6 +274,7 @@ async def _run(daemon: Daemon, task_status: trio.TaskStatus[list[str]]) -> None:
                 for listener in listeners:
                     peers.start_soon(accept, daemon, listener, peers)
                 peers.start_soon(daemon.sessions.run)
+                peers.start_soon(retain, daemon.log, daemon.commits, daemon.config.retention)
                 peers.start_soon(daemon.leases.run)
                 peers.start_soon(daemon.advance)
                 task_status.started(daemon.addresses)

@@ -58,10 +58,7 @@ def live_base(daemon: Daemon) -> Live | None:
 
 def time_of(daemon: Daemon, number: int) -> int:
     """When an epoch was made; 0 for the emptiness before the first."""
-    if number >= daemon.log.oldest:
-        for epoch in daemon.log.read(number - 1, number):
-            return epoch.time
-    return 0
+    return daemon.log.time_of(number)
 
 
 async def pump_columns(

@@ -1,14 +1,14 @@
 """Requests: questions with one answer, each a verb with a map of arguments.
 
-``sync``, ``status``, ``frontier``, ``within``, the staging verbs and those of leases (WIRE.md says what each
-takes and gives).  They are apart from the connection because they have nothing in common with streams but the
-socket.
+``VERBS``, at the end, has them all, and WIRE.md says what each takes and gives.  They are apart from the
+connection because they have nothing in common with streams but the socket.
 
 Always: each request gets exactly one answer, or a denial that says why and means that nothing happened.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
@@ -177,11 +177,31 @@ async def _end_topic(connection: Connection, arguments: Map) -> Value:
     return None
 
 
+async def _acknowledge(connection: Connection, arguments: Map) -> Value:
+    """Notes on disk that a named reader is done with all up to an epoch, or forgets the reader."""
+    daemon, reader = connection.daemon, text(arguments, "reader")
+    daemon.check_space(text(arguments, "space", "main"))
+    if not reader:
+        raise Refused("bad-request", "reader must not be empty")
+    if arguments.get("forget") is True:
+        await trio.to_thread.run_sync(daemon.log.forget, reader)
+        return Map({"epoch": 0, "oldest": daemon.log.oldest})
+    epoch = max(number(arguments, "epoch"), 0)
+    if epoch > daemon.commits.durable:
+        raise Refused(
+            "epoch-ahead", f"epoch {epoch} is still to come, the newest is {daemon.commits.durable}"
+        )
+    await trio.to_thread.run_sync(daemon.log.acknowledge, reader, epoch, time.time_ns() // 1000)
+    known = daemon.log.readers.get(reader)
+    return Map({"epoch": known.epoch if known else 0, "oldest": daemon.log.oldest})
+
+
 VERBS: Final[dict[str, Verb]] = {
     "sync": _sync,
     "status": _status,
     "frontier": _frontier,
     "within": _within,
+    "acknowledge": _acknowledge,
     "stage": _stage,
     "discard": _discard,
     "publish": _publish,

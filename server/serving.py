@@ -11,9 +11,10 @@ from dataclasses import replace
 
 import trio
 
+from relay.log import Retention
 from server.config import DEFAULT_LISTEN, Config, Limits, default_data
 from server.daemon import serve
-from server.printing import duration
+from server.printing import duration, size
 
 
 def serve_command(args: argparse.Namespace) -> int:
@@ -23,6 +24,7 @@ def serve_command(args: argparse.Namespace) -> int:
         listen=tuple(args.listen or [DEFAULT_LISTEN]),
         data=args.data or default_data(),
         limits=_limits(args),
+        retention=_retention(args),
         accept_damage=args.accept_damage,
     )
     trio.run(_serve, config)
@@ -37,6 +39,14 @@ def _limits(args: argparse.Namespace) -> Limits:
     if args.grace is not None:
         limits = replace(limits, grace_seconds=duration(args.grace))
     return limits
+
+
+def _retention(args: argparse.Namespace) -> Retention:
+    return Retention(
+        age=None if args.keep_for is None else duration(args.keep_for),
+        size=None if args.keep_bytes is None else size(args.keep_bytes),
+        acknowledged=args.keep_unread,
+    )
 
 
 async def _serve(config: Config) -> None:

@@ -113,6 +113,24 @@ class Link:
         told = self._ask("within", {"after": after, "upto": upto, "changes": changes})
         return int(told)  # type: ignore[arg-type]  # a number, by WIRE.md
 
+    def acknowledge(self, reader: str, epoch: int) -> int:
+        """Says that a named reader is done with all up to an epoch, so that the log need not keep it.
+
+        What a named reader is not done with is kept for it, within the daemon's bounds.  Answers with the
+        oldest epoch that is held.  Costs one write to the disk; raises ``Refused("epoch-ahead")``.
+        """
+        return self._oldest({"reader": reader, "epoch": epoch})
+
+    def forget(self, reader: str) -> int:
+        """Ends a named reader, for whom nothing is kept any more; the oldest epoch that is held."""
+        return self._oldest({"reader": reader, "forget": True})
+
+    def _oldest(self, arguments: dict[str, Value]) -> int:
+        answer = self._ask("acknowledge", arguments)
+        if answer.__class__ is not Map or answer.get("oldest").__class__ is not int:
+            raise ProtocolError("malformed", f"no answer to acknowledge: {answer!r:.80}")
+        return answer["oldest"]  # type: ignore[return-value]  # as just checked
+
     def changes(
         self, pattern: Value, *, after: int | None = None, upto: int, as_of: int | None = None
     ) -> Iterator[EpochChanges]:

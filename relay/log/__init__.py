@@ -4,8 +4,10 @@ LOG.md, in the folder above, describes it byte by byte.  This package is apart f
 because a log can be opened, read and verified without a daemon, an event loop or a socket.
 """
 
-from relay.log.log import Log, LogStatistics
+from relay.log.log import Log
+from relay.log.reader import LogReader, LogStatistics
+from relay.log.retention import Retention
 from relay.log.snapshots import RecoveredState
 from relay.log.storage import LogDamaged, LogFailed
 
-__all__ = ["Log", "LogDamaged", "LogFailed", "LogStatistics", "RecoveredState"]
+__all__ = ["Log", "LogDamaged", "LogFailed", "LogReader", "LogStatistics", "RecoveredState", "Retention"]

@@ -48,8 +48,19 @@ class AcknowledgedFile:
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         self._synced = 0.0
-        found = [slot for slot in map(self._read, (0, 1)) if slot]
-        self._turn, self.mark = max(found, default=(0, Mark()), key=lambda slot: slot[0])
+        self._turn, self.mark = _newest(self._descriptor)
+
+    @staticmethod
+    def read(path: Path) -> Mark:
+        """The mark in a file that is left alone; an empty one if there is no file."""
+        try:
+            descriptor = os.open(path, os.O_RDONLY)
+        except FileNotFoundError:
+            return Mark()
+        try:
+            return _newest(descriptor)[1]
+        finally:
+            os.close(descriptor)
 
     def write(self, mark: Mark, *, sync: bool = False) -> None:
         """Keeps a new mark; flushes it to the disk if asked to, or if that is a second ago."""
@@ -65,13 +76,19 @@ class AcknowledgedFile:
         """Lets go of the file."""
         os.close(self._descriptor)
 
-    def _read(self, slot: int) -> tuple[int, Mark] | None:
-        written = os.pread(self._descriptor, _FORM.size + 16, slot * _SLOT)
-        body, seal = written[: _FORM.size], written[_FORM.size :]
-        if len(body) < _FORM.size or seal != _seal(body):
-            return None
-        _, turn, epoch, segment, reserved, checksum = _FORM.unpack(body)
-        return turn, Mark(epoch, segment, reserved, checksum)
+
+def _newest(descriptor: int) -> tuple[int, Mark]:
+    found = [slot for slot in (_slot(descriptor, at) for at in (0, 1)) if slot]
+    return max(found, default=(0, Mark()), key=lambda slot: slot[0])
+
+
+def _slot(descriptor: int, at: int) -> tuple[int, Mark] | None:
+    written = os.pread(descriptor, _FORM.size + 16, at * _SLOT)
+    body, seal = written[: _FORM.size], written[_FORM.size :]
+    if len(body) < _FORM.size or seal != _seal(body):
+        return None
+    _, turn, epoch, segment, reserved, checksum = _FORM.unpack(body)
+    return turn, Mark(epoch, segment, reserved, checksum)
 
 
 def _seal(body: bytes) -> bytes:

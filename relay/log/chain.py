@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from dataspace.errors import Refused
 from relay.log.segments import CHECKSUM_BYTES, Segment
 from relay.log.storage import LogDamaged, Storage
 
@@ -29,6 +31,14 @@ CREATE TABLE IF NOT EXISTS segments (
     since INTEGER NOT NULL, until INTEGER NOT NULL, checksum BLOB NOT NULL, body BLOB NOT NULL
 );
 """
+
+
+class Head(NamedTuple):
+    """The newest epoch of a segment, its time in microseconds, and the segment's checksum."""
+
+    last: int
+    until: int
+    checksum: bytes
 
 
 def refuse(damage: str) -> None:
@@ -46,7 +56,7 @@ class Chain:
 
     def __init__(self, storage: Storage, anchor: bytes = bytes(CHECKSUM_BYTES)) -> None:
         self._storage = storage
-        self._anchor = anchor
+        self.anchor = anchor
         self.first, self.last, self.epoch, self.checksum = 1, 0, 0, anchor
         for self.first in _column(storage.rows("SELECT segment FROM segments ORDER BY segment LIMIT 1")):
             self.last, self.epoch, self.checksum = storage.rows(
@@ -63,6 +73,21 @@ class Chain:
     def extended(self, newest: Segment) -> None:
         """Notes that the transaction is on disk."""
         self.last, self.epoch, self.checksum = newest.ordinal, newest.last, newest.checksum
+
+    @contextmanager
+    def dropping(self, ordinal: int) -> Iterator[None]:
+        """Lets readers know that segments before this ordinal are about to go; takes it back on an error."""
+        before = self.first, self.anchor
+        self.first, self.anchor = ordinal, self.checksum_of(ordinal - 1)
+        try:
+            yield
+        except BaseException:
+            self.first, self.anchor = before
+            raise
+
+    def delete(self, connection: sqlite3.Connection, ordinal: int) -> None:
+        """Deletes the segments before an ordinal, within a transaction of the caller's."""
+        connection.execute("DELETE FROM segments WHERE segment < ?", (ordinal,))
 
     # -- reading --------------------------------------------------------------------------------------
 
@@ -82,6 +107,8 @@ class Chain:
         previous = self.checksum_of(ordinal - 1)
         while fetched := self._fetch(ordinal, upto, limit):
             for segment in fetched:
+                if ordinal < self.first:
+                    raise Refused("epoch-gone", f"segment {ordinal} went while it was read: it is too old")
                 if segment.ordinal != ordinal:
                     found(f"{self._storage.path}: segment {ordinal}, before epoch {segment.first}, is gone")
                 elif segment.sealed_by(previous):
@@ -98,11 +125,15 @@ class Chain:
 
     def beyond(self, epoch: int) -> int:
         """The ordinal of the first segment with an epoch later than this; O(log segments)."""
+        return self._first_where(_LAST, epoch + 1)
+
+    def _first_where(self, question: str, least: int) -> int:
+        """The first ordinal where a number that ascends with it is at least so much."""
         low, high = self.first, self.last + 1
         while low < high:
             middle = (low + high) // 2
-            found = _column(self._storage.rows(_LAST, middle))
-            if not found or found[0] > epoch:
+            found = _column(self._storage.rows(question, middle))
+            if not found or found[0] >= least:
                 high = middle
             else:
                 low = middle + 1
@@ -112,7 +143,38 @@ class Chain:
         """The checksum of a segment; the anchor for one that is not there."""
         question = "SELECT checksum FROM segments WHERE segment = ?"
         found: list[bytes] = _column(self._storage.rows(question, ordinal))
-        return found[0] if found else self._anchor
+        return found[0] if found else self.anchor
+
+    def head_of(self, ordinal: int) -> Head:
+        """The newest epoch of a segment, its time, and the checksum."""
+        question = "SELECT last, until, checksum FROM segments WHERE segment = ?"
+        return Head(*self._storage.rows(question, ordinal)[0])
+
+    def since(self, time: int) -> int:
+        """The ordinal of the first segment with an epoch as late as this; O(log segments)."""
+        return self._first_where(_UNTIL, time)
+
+    def used(self) -> int:
+        """Bytes of the file that are in use, snapshots included; O(1)."""
+        return self._storage.used()
+
+    def bytes_between(self, first: int, beyond: int) -> int:
+        """Bytes of the segments from one ordinal up to before another; O(those)."""
+        question = "SELECT ifnull(sum(length(body)), 0) FROM segments WHERE segment >= ? AND segment < ?"
+        return int(self._storage.rows(question, first, beyond)[0][0])
+
+    def portion(self, beyond: int, limit: int) -> tuple[int, int]:
+        """Of the segments before an ordinal, the oldest of about so many bytes: where they end, their bytes.
+
+        O(those).
+        """
+        size, ordinal = 0, self.first
+        with self._storage.reading() as connection:
+            for ordinal, each in connection.execute(_SIZES, (beyond,)):
+                if size and size + each > limit:
+                    return ordinal, size
+                size += each
+        return max(self.first, beyond), size
 
     def counts(self) -> tuple[int, int]:
         """How many segments and changes there are; O(segments)."""
@@ -141,6 +203,8 @@ class Chain:
 
 
 _LAST: Final = "SELECT last FROM segments WHERE segment >= ? ORDER BY segment LIMIT 1"
+_UNTIL: Final = "SELECT until FROM segments WHERE segment >= ? ORDER BY segment LIMIT 1"
+_SIZES: Final = "SELECT segment, length(body) FROM segments WHERE segment < ? ORDER BY segment"
 
 
 def _column(rows: list[tuple[Any, ...]]) -> list[Any]:

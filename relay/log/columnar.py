@@ -22,7 +22,7 @@ from index.patterns import matcher
 from index.skeletons import ATOM_CLASSES, Check, CheckKind, Path, Skeleton, skeleton
 from index.values import Value
 from relay.log.cursors import Captures
-from relay.log.log import Log
+from relay.log.reader import LogReader
 from relay.log.replay import Live, Replay
 from relay.log.segments import table
 
@@ -52,7 +52,7 @@ class Block:
 class ColumnReplay(Replay):
     """A replay that answers with blocks.  For one thread at a time; all calls block."""
 
-    def __init__(self, log: Log, pattern: Value, after: int, *, live: Live | None = None) -> None:
+    def __init__(self, log: LogReader, pattern: Value, after: int, *, live: Live | None = None) -> None:
         super().__init__(log, pattern, after, live=live)
         form = skeleton(pattern)
         self._width = len(form.captures)

@@ -95,6 +95,7 @@ class GroupCommit:
         self._running = self._closing = False
         self._number = self._time = 0
         self._unsaved = 0
+        self._wanted = False
         self._snapshot: SnapshotWriter | None = None
         self._groups = self._epochs = self._bytes = self._snapshots = 0
 
@@ -196,7 +197,7 @@ class GroupCommit:
         """One group, or one chunk of a snapshot, or waiting for either."""
         if self._waiting:
             await self._write_group()
-        elif self._snapshot is None and self._closing:
+        elif self._snapshot is None and (self._closing or self._snapshot_due()):
             await self._begin_snapshot(self._current())
         elif self._snapshot is None:
             self._arrived = trio.Event()
@@ -249,15 +250,22 @@ class GroupCommit:
 
     # -- snapshots ------------------------------------------------------------------------------------
 
+    def snapshot_soon(self) -> None:
+        """Has a snapshot written, however little has changed since the one before."""
+        self._wanted = True
+        self._arrived.set()
+
     def _snapshot_due(self) -> bool:
-        wanted = self._state is not None and self._snapshot is None
-        return wanted and self._unsaved >= self._snapshot_changes
+        if self._state is None or self._snapshot is not None:
+            return False
+        return self._unsaved >= (1 if self._wanted else self._snapshot_changes)
 
     def _current(self) -> RecoveredState:
         """The state after all that was submitted, copied before anything changes it."""
         assert self._state is not None  # else no snapshot is due
         owners = {owner: dict(claims) for owner, claims in self._state().items()}
         self._unsaved = 0
+        self._wanted = False
         return RecoveredState(owners, dict(self._log.clients), self._number, self._time)
 
     async def _begin_snapshot(self, state: RecoveredState) -> None:

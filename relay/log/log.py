@@ -16,25 +16,22 @@ import os
 import sqlite3
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
-from dataspace.epochs import Epoch
-from dataspace.errors import Refused
-from dataspace.wire.codec import pack
-from index.values import Value
 from relay.log.acknowledged import AcknowledgedFile, Mark
 from relay.log.chain import SCHEMA as CHAIN_SCHEMA
-from relay.log.chain import Chain
-from relay.log.cursors import Cursors
-from relay.log.segments import CHECKSUM_BYTES, FORMAT, Encoded, Segment, cut
+from relay.log.reader import LogReader
+from relay.log.readers import SCHEMA as READERS_SCHEMA
+from relay.log.readers import Readers
+from relay.log.retention import Retention, Trimmed
+from relay.log.segments import FORMAT, Encoded, cut
 from relay.log.snapshots import SCHEMA as SNAPSHOT_SCHEMA
-from relay.log.snapshots import RecoveredState, SnapshotWriter, drop_incomplete, newest, newest_epoch
+from relay.log.snapshots import RecoveredState, SnapshotWriter, drop_incomplete, newest, newest_segment
 from relay.log.storage import LogDamaged, LogFailed, Storage
 
-__all__ = ["Log", "LogStatistics"]
+__all__ = ["Log"]
 
 logger = logging.getLogger("dataspace")
 
@@ -49,23 +46,14 @@ CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS starts (first INTEGER PRIMARY KEY, before INTEGER NOT NULL);
 {CHAIN_SCHEMA}
 {SNAPSHOT_SCHEMA}
+{READERS_SCHEMA}
 """
 
-
-@dataclass(frozen=True, slots=True)
-class LogStatistics:
-    """What a log holds: epoch numbers, counts of segments and of changes, bytes on disk."""
-
-    oldest: int
-    last: int
-    reserved: int
-    segments: int
-    changes: int
-    snapshot_epoch: int
-    bytes: int
+TRIM_BYTES: Final = 16 << 20
+"""What is dropped in one transaction, so that turns do not wait for it."""
 
 
-class Log:
+class Log(LogReader):
     """The log of one space.  One thread at a time appends; any number of threads read meanwhile."""
 
     def __init__(self, directory: Path, *, accept_damage: bool = False) -> None:
@@ -74,17 +62,16 @@ class Log:
         self._accept_damage = accept_damage
         self._mark = AcknowledgedFile(directory / "acknowledged")
         self._writing = threading.Lock()
-        missing = not path.exists()
-        self._storage = Storage(path, SCHEMA)
+        self._missing = not path.exists()
+        super().__init__(Storage(path, SCHEMA), self._mark.mark)
         _sync_directory(directory)
         self.clients: dict[str, tuple[int, int]] = {}
-        self.cursors: Final = Cursors()
-        self._load()
-        self._check_mark(missing)
+        self.readers: Final = Readers(self._storage)
+        self._check_mark()
         self._begin()
 
     @classmethod
-    def open(cls, directory: Path, *, accept_damage: bool = False) -> Log:
+    def open(cls, directory: Path, *, accept_damage: bool = False) -> Self:
         """Opens the log in a directory, or makes a new one.
 
         Raises ``LogDamaged`` if it holds less than was acknowledged; with ``accept_damage`` it goes on
@@ -94,31 +81,13 @@ class Log:
 
     # -- opening --------------------------------------------------------------------------------------
 
-    def _load(self) -> None:
-        meta = dict(self._storage.rows("SELECT name, value FROM meta"))
-        if meta and meta.get("format") != FORMAT:
-            raise LogDamaged(
-                f"{self._storage.path} has format {meta.get('format')}, this program reads {FORMAT}"
-            )
-        self.identity: str = meta.get("identity") or uuid.uuid4().hex
-        self.oldest: int = meta.get("oldest", 1)
-        self._anchor: bytes = meta.get("anchor", bytes(CHECKSUM_BYTES))
-        self.reserved: int = meta.get("reserved", 0)
-        self.clean: bool = bool(meta.get("clean", 1))
-        self._chain: Chain = Chain(self._storage, self._anchor)
-
-    def _check_mark(self, missing: bool) -> None:
+    def _check_mark(self) -> None:
         """Compares the log with what was acknowledged."""
-        mark = self._mark.mark
-        shortfall = ""
-        if mark.segment > self._chain.last:
-            held = "the file log.sqlite is gone" if missing else f"its last is {self.last}"
-            shortfall = f"epochs up to {mark.epoch} were acknowledged, but {held}"
-        elif mark.segment >= self._chain.first and self._chain.checksum_of(mark.segment) != mark.checksum:
-            shortfall = f"the segment of the acknowledged epoch {mark.epoch} is not the one that was written"
+        shortfall = self.shortfall()
         if shortfall:
-            self._face(f"{self._storage.path}: {shortfall}")
-            self.oldest = max(self.reserved, mark.reserved, self.last) + 1
+            gone = " (the file log.sqlite is gone)" if self._missing else ""
+            self._face(f"{self._storage.path}: {shortfall}{gone}")
+            self.oldest = max(self.reserved, self._mark.mark.reserved, self.last) + 1
 
     def _face(self, damage: str) -> None:
         """Stops at a damage, unless the operator has said that it is known."""
@@ -130,18 +99,19 @@ class Log:
         """Numbers go on above everything that may have been given out; the first block is reserved."""
         self.next_epoch: int = max(self.reserved, self._mark.mark.reserved, self.last) + 1
         self.issued = self.next_epoch - 1
+        self.identity = self.identity or uuid.uuid4().hex
         drop_incomplete(self._storage)
         reserved = self.issued + BLOCK
         with self._storage.transaction() as connection:
-            for name, value in (
-                ("format", FORMAT),
-                ("identity", self.identity),
-                ("oldest", self.oldest),
-                ("anchor", self._anchor),
-                ("reserved", reserved),
-                ("clean", 0),
-            ):
-                _put(connection, name, value)
+            _put(
+                connection,
+                format=FORMAT,
+                identity=self.identity,
+                oldest=self.oldest,
+                anchor=self._chain.anchor,
+                reserved=reserved,
+                clean=0,
+            )
             connection.execute("INSERT OR REPLACE INTO starts VALUES (?, ?)", (self.next_epoch, self.last))
         self._noted(reserved, sync=True)
 
@@ -167,7 +137,7 @@ class Log:
             with self._storage.transaction() as connection:
                 self._chain.insert(connection, segments)
                 if renewed:
-                    _put(connection, "reserved", reserved)
+                    _put(connection, reserved=reserved)
             self._chain.extended(segments[-1])
             self._noted(reserved)
 
@@ -182,7 +152,7 @@ class Log:
         with self._writing:
             reserved = self.issued + BLOCK
             with self._storage.transaction() as connection:
-                _put(connection, "reserved", reserved)
+                _put(connection, reserved=reserved)
             self._noted(reserved, sync=True)
 
     def close(self) -> None:
@@ -190,8 +160,7 @@ class Log:
         issued = max(self.issued, self.last)
         try:
             with self._storage.transaction() as connection:
-                _put(connection, "reserved", issued)
-                _put(connection, "clean", 1)
+                _put(connection, reserved=issued, clean=1)
             self._noted(issued, sync=True)
             self._storage.close()
         except LogFailed as failure:
@@ -236,123 +205,63 @@ class Log:
         self._face(damage)
         self.oldest = self.next_epoch
         with self._storage.transaction() as connection:
-            _put(connection, "oldest", self.oldest)
+            _put(connection, oldest=self.oldest)
+
+    # -- retention ------------------------------------------------------------------------------------
+
+    def acknowledge(self, reader: str, epoch: int, now: int) -> None:
+        """Notes on disk that a named reader needs no epoch up to this one any more."""
+        with self._writing:
+            self.readers.acknowledge(reader, epoch, now)
+
+    def forget(self, reader: str) -> bool:
+        """Forgets a named reader, who holds back nothing from now on; whether there was one."""
+        with self._writing:
+            return self.readers.forget(reader)
+
+    def trim(self, retention: Retention, now: int) -> Trimmed:
+        """Drops some of the oldest segments that need not be kept, about 16 MiB at most; O(those).
+
+        Every epoch that stays can still be rebuilt: nothing later than the newest snapshot goes, nor the
+        newest segment.  ``now`` is in microseconds.  Raises ``LogFailed``, and then nothing was dropped.
+        """
+        chain = self._chain
+        wanted = retention.first_kept(chain, self.readers, now)
+        snapshot = newest_segment(self._storage)
+        allowed = min(wanted, chain.last, snapshot + 1)
+        first, size = chain.portion(allowed, TRIM_BYTES)
+        if first > chain.first:
+            self._drop_before(first)
+        held_back = chain.bytes_between(snapshot + 1, min(wanted, chain.last)) if wanted > snapshot + 1 else 0
+        return Trimmed(self.oldest, size, more=first < allowed, held_back=held_back)
+
+    def _drop_before(self, ordinal: int) -> None:
+        newest_dropped = self._chain.head_of(ordinal - 1)
+        oldest = max(self.oldest, newest_dropped.last + 1)
+        before = (self.oldest, self._before)
+        with self._writing, self._chain.dropping(ordinal):
+            try:
+                with self._storage.transaction() as connection:
+                    # Who reads meanwhile must find the numbers ahead of the rows, so that it is told
+                    # ``epoch-gone`` and not that something was altered.
+                    self.oldest, self._before = oldest, newest_dropped.until
+                    self._chain.delete(connection, ordinal)
+                    connection.execute("DELETE FROM starts WHERE first < ?", (oldest,))
+                    _put(
+                        connection, oldest=oldest, anchor=newest_dropped.checksum, before=newest_dropped.until
+                    )
+            except LogFailed:
+                self.oldest, self._before = before
+                raise
 
     def snapshot(self, state: RecoveredState) -> SnapshotWriter:
         """Begins a snapshot of a state, which must be that after its ``segment``."""
         return SnapshotWriter(self._storage, state)
 
-    @property
-    def last(self) -> int:
-        """The newest epoch on disk."""
-        return self._chain.epoch
 
-    @property
-    def last_segment(self) -> int:
-        """The ordinal of the newest segment."""
-        return self._chain.last
-
-    def snapshot_epoch(self) -> int | None:
-        """The epoch of the newest complete snapshot, or None."""
-        return newest_epoch(self._storage)
-
-    def snapshot_facts(self) -> tuple[int, list[Value]]:
-        """The epoch of the newest snapshot and the facts that held after it; O(state)."""
-        state = newest(self._storage) or RecoveredState()
-        return state.epoch, state.facts()
-
-    def lost(self, epoch: int) -> bool:
-        """Whether an epoch of this number may have been observed before a crash and never came to disk."""
-        return bool(self._storage.rows("SELECT 1 FROM starts WHERE before < ? AND ? < first", epoch, epoch))
-
-    def gaps(self, after: int) -> list[tuple[int, int]]:
-        """Where numbers beyond ``after`` were skipped by a crash: pairs of the epochs before and behind."""
-        query = "SELECT before, first FROM starts WHERE first > ? AND first > before + 1 ORDER BY first"
-        return [(before, first) for before, first in self._storage.rows(query, after)]
-
-    # -- reading --------------------------------------------------------------------------------------
-
-    def read(self, after: int, upto: int | None = None) -> Iterator[Epoch]:
-        """The entries in (after, upto], silent ones included, in order; holds about a mebibyte at a time.
-
-        Raises ``Refused("epoch-gone")`` if they are not all retained, ``LogDamaged`` at an altered one.
-        """
-        end = self.last if upto is None else upto
-        for segment in self.segments(after, end):
-            for epoch in segment.epochs():
-                if after < epoch.number <= end:
-                    yield epoch
-
-    def segments(self, after: int, upto: int) -> Iterator[Segment]:
-        """The segments that hold the epochs in (after, upto], and more at both ends.  Raises as ``read``."""
-        self.check_retained(after)
-        return self._chain.walk(self._chain.beyond(after), upto)
-
-    def within(self, after: int, upto: int, changes: int) -> int:
-        """The last epoch of (after, upto] that ends no later than so many changes after ``after``.
-
-        At least one epoch that changes something, however large it is.  O(changes).  Raises as ``read``.
-        """
-        last, seen = after, 0
-        for segment in self.segments(after, upto):
-            for number, _, counts, _, _ in segment.rows_after(after, upto):
-                if seen and seen + sum(counts) > changes:
-                    return last
-                last, seen = number, seen + sum(counts)
-        return upto
-
-    def check_retained(self, after: int) -> None:
-        """Refuses to read from an epoch whose successors are not all there."""
-        if after < self.oldest - 1:
-            raise Refused("epoch-gone", f"epochs after {after} are wanted, the oldest held is {self.oldest}")
-
-    def find_turn(self, client: str, sequence: int) -> int | None:
-        """The epoch of a client's turn, or None; newest segments first, most of them unread.  O(log)."""
-        needle = pack(client)
-        for segment in self._chain.backwards():
-            for epoch in segment.epochs() if needle in segment.body else ():
-                if epoch.client == client and epoch.sequence == sequence:
-                    return epoch.number
-        return None
-
-    def time_of(self, epoch: int) -> int:
-        """The time of an epoch, or of the newest before it; 0 before all.  O(log segments)."""
-        self.check_retained(epoch)
-        time = 0
-        for segment in self._chain.walk(
-            max(self._chain.beyond(epoch) - 1, self._chain.first), epoch, limit=2
-        ):
-            for entry in segment.epochs():
-                if entry.number <= epoch:
-                    time = entry.time
-        return time
-
-    def distance(self, one: int, other: int) -> int:
-        """How many segments lie between two epochs."""
-        return abs(self._chain.beyond(one) - self._chain.beyond(other))
-
-    def verify(self) -> LogStatistics:
-        """Reads all that is retained and checks every checksum; ``LogDamaged`` at the first that fails."""
-        for segment in self.segments(self.oldest - 1, self.last):
-            for _ in segment.epochs():
-                pass
-        newest(self._storage)
-        return self.statistics()
-
-    def statistics(self) -> LogStatistics:
-        """Counts, in O(segments)."""
-        return LogStatistics(
-            self.oldest,
-            self.last,
-            self.reserved,
-            *self._chain.counts(),
-            self.snapshot_epoch() or 0,
-            self._storage.size(),
-        )
-
-
-def _put(connection: sqlite3.Connection, name: str, value: object) -> None:
-    connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
+def _put(connection: sqlite3.Connection, **numbers: object) -> None:
+    """Keeps some of what the log knows of itself, by name."""
+    connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", numbers.items())
 
 
 def _sync_directory(directory: Path) -> None:

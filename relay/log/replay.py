@@ -20,7 +20,7 @@ from dataspace.epochs import Epoch
 from index.patterns import capture, matcher
 from index.values import Value, key, keys
 from relay.log.cursors import Bag, Captures
-from relay.log.log import Log
+from relay.log.reader import LogReader
 from relay.log.segments import Change
 from relay.log.storage import LogDamaged
 
@@ -40,7 +40,7 @@ class Live:
 class Replay:
     """One reader of one pattern, at an epoch.  For one thread at a time; all calls but ``tail`` block."""
 
-    def __init__(self, log: Log, pattern: Value, after: int, *, live: Live | None = None) -> None:
+    def __init__(self, log: LogReader, pattern: Value, after: int, *, live: Live | None = None) -> None:
         """Raises ``UsageError`` for no pattern, ``Refused("epoch-gone")`` for a beginning not retained."""
         log.check_retained(after)
         self.at = after
@@ -188,6 +188,6 @@ def _undo(bag: Bag, difference: Mapping[Hashable, tuple[int, Captures]]) -> None
         bag.change([row] * -by, [row] * by)
 
 
-def state_at(log: Log, epoch: int) -> list[Value]:
+def state_at(log: LogReader, epoch: int) -> list[Value]:
     """The facts that held after an epoch, in no certain order; O(distance to the nearest known state)."""
     return [row[0] for row in Replay(log, capture(), epoch).bag()]

@@ -137,6 +137,12 @@ def newest(storage: Storage) -> RecoveredState | None:
             connection.execute("COMMIT")
 
 
+def newest_segment(storage: Storage) -> int:
+    """The segment after which the newest complete snapshot was made; 0 if there is none."""
+    rows = storage.rows(_NEWEST)
+    return int(rows[0][1]) if rows else 0
+
+
 def newest_epoch(storage: Storage) -> int | None:
     """The epoch of the newest complete snapshot, or None."""
     rows = storage.rows(_NEWEST)

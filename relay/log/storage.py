@@ -44,15 +44,18 @@ class LogDamaged(DataspaceError):
 class Storage:
     """One SQLite file with one writing connection and as many reading ones as there are readers at once."""
 
-    def __init__(self, path: Path, schema: str) -> None:
-        """Opens the file, makes the tables of ``schema`` if they are missing.
+    def __init__(self, path: Path, schema: str | None = None) -> None:
+        """Opens the file, makes the tables of ``schema`` if they are missing; without one, only to read.
 
         Raises ``LogFailed`` if the disk refuses and ``LogDamaged`` if the file is no database.
         """
         self.path = path
         self._lock = threading.Lock()
         self._idle: list[sqlite3.Connection] = []
+        self._mode = "ro" if schema is None else "rwc"
         self._writer: Final = self._connect()
+        if schema is None:
+            return
         with self._translated("open"):
             for pragma in _PRAGMAS:
                 self._writer.execute(f"PRAGMA {pragma}")
@@ -91,6 +94,13 @@ class Storage:
         files = [self.path, self.path.with_name(self.path.name + "-wal")]
         return sum(file.stat().st_size for file in files if file.exists())
 
+    def used(self) -> int:
+        """Bytes of the file that are in use: what was deleted is used again before the file grows."""
+        pages, free, size = (
+            self.rows(f"PRAGMA {each}")[0][0] for each in ("page_count", "freelist_count", "page_size")
+        )
+        return int((pages - free) * size)
+
     def close(self) -> None:
         """Closes all connections; the write-ahead log is copied into the file and goes."""
         with self._lock, self._translated("close"):
@@ -101,7 +111,11 @@ class Storage:
     def _connect(self) -> sqlite3.Connection:
         with self._translated("open"):
             return sqlite3.connect(
-                self.path, isolation_level=None, check_same_thread=False, cached_statements=32
+                f"{self.path.absolute().as_uri()}?mode={self._mode}",
+                uri=True,
+                isolation_level=None,
+                check_same_thread=False,
+                cached_statements=32,
             )
 
     def _undo(self) -> None:

@@ -1,0 +1,195 @@
+"""Reading a log: what is retained, in order, each segment checked on the way.
+
+The half of the log that changes nothing.  It is apart from the writing half so that a log can be verified,
+exported and replayed while a daemon writes it, from a copy, or from a disk that is read-only.
+
+Always: what is handed out is what was written, in order and whole, or ``LogDamaged`` is raised; what is not
+retained any more is refused with the oldest epoch held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+from dataspace.epochs import Epoch
+from dataspace.errors import Refused
+from dataspace.wire.codec import pack
+from index.values import Value
+from relay.log.acknowledged import AcknowledgedFile, Mark
+from relay.log.chain import Chain
+from relay.log.cursors import Cursors
+from relay.log.segments import CHECKSUM_BYTES, FORMAT, Segment
+from relay.log.snapshots import RecoveredState, newest, newest_epoch
+from relay.log.storage import LogDamaged, Storage
+
+__all__ = ["LogReader", "LogStatistics"]
+
+
+@dataclass(frozen=True, slots=True)
+class LogStatistics:
+    """What a log holds: epoch numbers, counts of segments and of changes, bytes on disk."""
+
+    oldest: int
+    last: int
+    reserved: int
+    segments: int
+    changes: int
+    snapshot_epoch: int
+    bytes: int
+
+
+class LogReader:
+    """A log to read from.  Any number of threads may; all calls block."""
+
+    def __init__(self, storage: Storage, mark: Mark) -> None:
+        self._storage = storage
+        self.cursors: Final = Cursors()
+        meta = dict(storage.rows("SELECT name, value FROM meta"))
+        if meta and meta.get("format") != FORMAT:
+            raise LogDamaged(f"{storage.path} has format {meta.get('format')}, this program reads {FORMAT}")
+        self.identity: str = meta.get("identity", "")
+        self.oldest: int = meta.get("oldest", 1)
+        self._before: int = meta.get("before", 0)  # the time of the newest epoch that is not held any more
+        self.reserved: int = meta.get("reserved", 0)
+        self.clean: bool = bool(meta.get("clean", 1))
+        self._chain = Chain(storage, meta.get("anchor", bytes(CHECKSUM_BYTES)))
+        self._acknowledged = mark
+
+    @classmethod
+    def open(cls, directory: Path) -> Self:
+        """Opens the log in a directory to read it, changing nothing; a daemon may be writing it meanwhile.
+
+        Raises ``LogFailed`` if there is none.
+        """
+        mark = AcknowledgedFile.read(directory / "acknowledged")  # before the log, which is ahead of it
+        return cls(Storage(directory / "log.sqlite"), mark)
+
+    def shortfall(self) -> str:
+        """What was acknowledged and is not there, or nothing."""
+        mark, chain = self._acknowledged, self._chain
+        if mark.segment > chain.last:
+            return f"epochs up to {mark.epoch} were acknowledged, but its last is {self.last}"
+        if mark.segment >= chain.first and chain.checksum_of(mark.segment) != mark.checksum:
+            return f"the segment of the acknowledged epoch {mark.epoch} is not the one that was written"
+        return ""
+
+    def used(self) -> int:
+        """Bytes of the file that are in use; O(1)."""
+        return self._storage.used()
+
+    def close(self) -> None:
+        """Lets go of the file."""
+        self._storage.close()
+
+    # -- where it is ----------------------------------------------------------------------------------
+
+    @property
+    def last(self) -> int:
+        """The newest epoch on disk."""
+        return self._chain.epoch
+
+    @property
+    def last_segment(self) -> int:
+        """The ordinal of the newest segment."""
+        return self._chain.last
+
+    def snapshot_epoch(self) -> int | None:
+        """The epoch of the newest complete snapshot, or None."""
+        return newest_epoch(self._storage)
+
+    def snapshot_facts(self) -> tuple[int, list[Value]]:
+        """The epoch of the newest snapshot and the facts that held after it; O(state)."""
+        state = newest(self._storage) or RecoveredState()
+        return state.epoch, state.facts()
+
+    def lost(self, epoch: int) -> bool:
+        """Whether an epoch of this number may have been observed before a crash and never came to disk."""
+        return bool(self._storage.rows("SELECT 1 FROM starts WHERE before < ? AND ? < first", epoch, epoch))
+
+    def gaps(self, after: int) -> list[tuple[int, int]]:
+        """Where numbers beyond ``after`` were skipped by a crash: pairs of the epochs before and behind."""
+        query = "SELECT before, first FROM starts WHERE first > ? AND first > before + 1 ORDER BY first"
+        return [(before, first) for before, first in self._storage.rows(query, after)]
+
+    # -- reading --------------------------------------------------------------------------------------
+
+    def read(self, after: int, upto: int | None = None) -> Iterator[Epoch]:
+        """The entries in (after, upto], silent ones included, in order; holds about a mebibyte at a time.
+
+        Raises ``Refused("epoch-gone")`` if they are not all retained, ``LogDamaged`` at an altered one.
+        """
+        end = self.last if upto is None else upto
+        for segment in self.segments(after, end):
+            for epoch in segment.epochs():
+                if after < epoch.number <= end:
+                    yield epoch
+
+    def segments(self, after: int, upto: int) -> Iterator[Segment]:
+        """The segments that hold the epochs in (after, upto], and more at both ends.  Raises as ``read``."""
+        self.check_retained(after)
+        return self._chain.walk(self._chain.beyond(after), upto)
+
+    def within(self, after: int, upto: int, changes: int) -> int:
+        """The last epoch of (after, upto] that ends no later than so many changes after ``after``.
+
+        At least one epoch that changes something, however large it is.  O(changes).  Raises as ``read``.
+        """
+        last, seen = after, 0
+        for segment in self.segments(after, upto):
+            for number, _, counts, _, _ in segment.rows_after(after, upto):
+                if seen and seen + sum(counts) > changes:
+                    return last
+                last, seen = number, seen + sum(counts)
+        return upto
+
+    def check_retained(self, after: int) -> None:
+        """Refuses to read from an epoch whose successors are not all there."""
+        if after < self.oldest - 1:
+            raise Refused("epoch-gone", f"epochs after {after} are wanted, the oldest held is {self.oldest}")
+
+    def find_turn(self, client: str, sequence: int) -> int | None:
+        """The epoch of a client's turn, or None; newest segments first, most of them unread.  O(log)."""
+        needle = pack(client)
+        for segment in self._chain.backwards():
+            for epoch in segment.epochs() if needle in segment.body else ():
+                if epoch.client == client and epoch.sequence == sequence:
+                    return epoch.number
+        return None
+
+    def time_of(self, epoch: int) -> int:
+        """The time of an epoch, or of the newest before it; 0 before all.  O(log segments)."""
+        self.check_retained(epoch)
+        time = self._before
+        for segment in self._chain.walk(
+            max(self._chain.beyond(epoch) - 1, self._chain.first), epoch, limit=2
+        ):
+            for entry in segment.epochs():
+                if entry.number <= epoch:
+                    time = entry.time
+        return time
+
+    def distance(self, one: int, other: int) -> int:
+        """How many segments lie between two epochs."""
+        return abs(self._chain.beyond(one) - self._chain.beyond(other))
+
+    def verify(self) -> LogStatistics:
+        """Reads all that is retained and checks every checksum; ``LogDamaged`` at the first that fails."""
+        for segment in self.segments(self.oldest - 1, self.last):
+            for _ in segment.epochs():
+                pass
+        newest(self._storage)
+        return self.statistics()
+
+    def statistics(self) -> LogStatistics:
+        """Counts, in O(segments)."""
+        return LogStatistics(
+            self.oldest,
+            self.last,
+            self.reserved,
+            *self._chain.counts(),
+            self.snapshot_epoch() or 0,
+            self._storage.size(),
+        )
