@@ -209,6 +209,8 @@ def _status_lines(told: dict[Value, Value]) -> list[tuple[str, str]]:
         value = told[name]
         return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
+    waiting = number("waiting_epochs")
+    full = f", FULL: {waiting} {_plural('epoch', waiting)} wait for room" if told["disk_full"] else ""
     up = (number("now") - number("started")) / 1e6
     since = time_text(time_of(number("started")))
     return [
@@ -225,7 +227,7 @@ def _status_lines(told: dict[Value, Value]) -> list[tuple[str, str]]:
         ("observers", f"{number('observers')} of {number('patterns')} patterns"),
         ("slow", _slow(told)),
         ("memory", f"{size_text(number('memory_bytes'))} (peak {size_text(number('memory_peak_bytes'))})"),
-        ("disk", f"{size_text(number('disk_bytes'))} in {text('data')}"),
+        ("disk", f"{size_text(number('disk_bytes'))} in {text('data')}{full}"),
     ]
 
 

@@ -24,7 +24,7 @@ import trio
 from dataspace.epochs import Epoch
 from dataspace.errors import Closed, Refused
 from dataspace.space import Space
-from dataspace.wire.packets import Action
+from dataspace.wire.packets import RETRACT, Action
 from index.values import Map
 from relay.log import Log, LogFailed
 from relay.log.commits import GroupCommit
@@ -112,6 +112,8 @@ class Daemon:
 
         Raises ``Refused`` or ``ProtocolError``, and nothing has happened.
         """
+        if self.commits.full is not None:
+            self._check_room(actions, internal=client is None and not publication)
         name = client.name if client else None
         epoch = self.space.commit(
             owner, actions, now(), client=name, sequence=sequence, publication=publication
@@ -135,6 +137,13 @@ class Daemon:
                 await self.commits.wait_room()
                 await trio.lowlevel.checkpoint()
             await self.rules_due.wait()
+
+    def _check_room(self, actions: Sequence[Action], *, internal: bool) -> None:
+        """Refuses a turn while the disk is full, unless it only retracts or is the daemon's own."""
+        if internal and not self.commits.is_behind:
+            return
+        if any(action[0] != RETRACT for action in actions):
+            raise Refused("disk-full", f"nothing is taken on that has to be kept: {self.commits.full}")
 
     def check_space(self, name: str) -> None:
         """Refuses a space that this daemon does not have."""
@@ -217,6 +226,8 @@ class Daemon:
                 "slow_fallen_behind": self.slow.fallen_behind,
                 "durable_epoch": self.commits.durable,
                 "oldest_epoch": self.log.oldest,
+                "disk_full": self.commits.full is not None,
+                "waiting_epochs": self.commits.statistics().backlog_epochs,
                 "readers": Map({each.name: each.epoch for each in self.log.readers}),
                 "memory_bytes": resident_bytes(),
                 "memory_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,

@@ -17,6 +17,7 @@ import trio
 from dataspace.errors import ProtocolError, Refused, UsageError
 from dataspace.wire import packets as p
 from index.values import Map, Value
+from relay.log import LogFailed
 from server.publishing import publish, stage
 
 if TYPE_CHECKING:
@@ -49,6 +50,10 @@ async def _carry_out(connection: Connection, request: p.Request, verb: Verb) -> 
         value = await verb(connection, request.arguments)
     except (Refused, ProtocolError) as refusal:
         connection.say(p.Denied(request.number, refusal.code, refusal.text[:4000]))
+    except LogFailed as failure:
+        if not failure.full:
+            raise
+        connection.say(p.Denied(request.number, "disk-full", str(failure)))
     except UsageError as error:
         connection.say(p.Denied(request.number, "bad-request", str(error)[:4000]))
     else:
@@ -65,6 +70,8 @@ async def _sync(connection: Connection, _arguments: Map) -> Value:
     """Everything that this connection sent before is on disk: the newest epoch."""
     daemon = connection.daemon
     epoch = daemon.space.epoch
+    if daemon.commits.full is not None and daemon.commits.durable < epoch:
+        raise Refused("disk-full", f"what was sent waits for room on the disk: {daemon.commits.full}")
     await daemon.commits.wait_durable(epoch)
     return epoch
 

@@ -5,13 +5,16 @@ their epochs are encoded at once and queued, and one task writes whatever has ga
 before was under way.  The fewer turns there are, the sooner each is on disk; the more, the less each costs.
 
 Always: an epoch's callback runs after its transaction was on disk, in the order of the epochs, in the task
-that runs ``run``; after a failure of the disk nothing more is accepted.
+that runs ``run``; while the disk is full what was submitted waits for room, and after any other failure of
+the disk nothing more is accepted.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,12 +29,17 @@ from relay.log.segments import Encoded, encode
 from relay.log.snapshots import RecoveredState, SnapshotWriter
 from relay.log.storage import LogFailed
 
+logger = logging.getLogger("dataspace")
+
 BACKLOG_BYTES: Final = 64 << 20
 BACKLOG_EPOCHS: Final = 32_768
 """What may wait for the disk before ``wait_room`` waits."""
 
 GROUP_BYTES: Final = 8 << 20
 """What one transaction takes of the queue, so that acceptances come in a steady stream."""
+
+RETRY_SECONDS: Final = 0.5
+"""How often a full disk is tried again."""
 
 OnDurable = Callable[[Epoch], None]
 StateSource = Callable[[], Mapping[str, Mapping[int, Value]]]
@@ -88,10 +96,14 @@ class GroupCommit:
         self.durable = max(log.last, log.next_epoch - 1)
         self.backlog_bytes = 0
         self.failure: LogFailed | None = None
+        self.full: LogFailed | None = None
+        """Why what was submitted has to wait for room, while it has to."""
         self._waiting: deque[_Entry] = deque()
         self._arrived = trio.Event()
         self._settled = trio.lowlevel.ParkingLot()
         self._over = trio.Event()
+        self._closed = trio.Event()
+        self._group_bytes = GROUP_BYTES
         self._running = self._closing = False
         self._number = self._time = 0
         self._unsaved = 0
@@ -139,12 +151,17 @@ class GroupCommit:
             await self._wait_group()
 
     async def wait_room(self) -> None:
-        """Waits while the backlog is beyond its limits.  Raises as ``wait_durable``.
+        """Waits while the backlog is beyond its limits and shrinks.  Raises as ``wait_durable``.
 
         The stated exception to trio's rule: with room it does not checkpoint, it is called for every read.
         """
-        while self.backlog_bytes > self._limit_bytes or len(self._waiting) > self._limit_epochs:
+        while self.is_behind and self.full is None:
             await self._wait_group()
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether more is waiting for the disk than should."""
+        return self.backlog_bytes > self._limit_bytes or len(self._waiting) > self._limit_epochs
 
     async def _wait_group(self) -> None:
         if self.failure is not None:
@@ -183,6 +200,7 @@ class GroupCommit:
     async def close(self) -> None:
         """Has ``run`` write what is waiting and a last snapshot, and end; returns when it has."""
         self._closing = True
+        self._closed.set()
         self._arrived.set()
         if self._running:
             await self._over.wait()
@@ -190,6 +208,11 @@ class GroupCommit:
             await self.run()
 
     def _finished(self) -> bool:
+        if self._closing and self.full is not None:
+            logger.warning(
+                "%d epochs that nobody was promised are given up: %s", len(self._waiting), self.full
+            )
+            return True
         idle = not self._waiting and self._snapshot is None
         return self._closing and idle and not (self._unsaved and self._state)
 
@@ -202,20 +225,44 @@ class GroupCommit:
         elif self._snapshot is None:
             self._arrived = trio.Event()
             await self._arrived.wait()
-        if self._snapshot is not None and not await trio.to_thread.run_sync(self._snapshot.step):
-            self._snapshot = None
-            self._snapshots += 1
+        if self._snapshot is not None:
+            await self._go_on_with_snapshot()
 
     async def _write_group(self) -> None:
-        due = self._snapshot_due()
-        group = self._next_group(self._limit_bytes * 2 if due else GROUP_BYTES)
+        due = self._snapshot_due() and self.full is None
+        group = self._next_group(self._limit_bytes * 2 if due else self._group_bytes)
         bodies = [entry.encoded for entry in group]
-        self._unsaved += len(group) + sum([encoded.changes for encoded in bodies])
+        changes = len(group) + sum([encoded.changes for encoded in bodies])
+        unsaved, wanted = self._unsaved, self._wanted
         state = self._current() if due and len(group) == len(self._waiting) else None
-        await trio.to_thread.run_sync(self._append, bodies)
+        try:
+            await trio.to_thread.run_sync(self._append, bodies)
+        except LogFailed as failure:
+            if not failure.full:
+                raise
+            self._unsaved, self._wanted = unsaved, wanted
+            await self._wait_for_room(failure)
+            return
+        self._unsaved += changes if state is None else 0
+        self._has_room()
         self._accept(group)
         if state is not None:
             await self._begin_snapshot(state)
+
+    async def _wait_for_room(self, failure: LogFailed) -> None:
+        """The disk is full: who waits for room in the backlog is let go, and after a while less is tried."""
+        if self.full is None:
+            logger.error("%s; nothing durable is taken on until there is room", failure)
+        self.full = failure
+        self._group_bytes = max(1, self._group_bytes // 2)
+        self._settled.unpark_all()
+        with trio.move_on_after(RETRY_SECONDS):
+            await self._closed.wait()
+
+    def _has_room(self) -> None:
+        if self.full is not None:
+            logger.warning("there is room on the disk again, going on")
+        self.full, self._group_bytes = None, GROUP_BYTES
 
     def _next_group(self, limit: int) -> list[_Entry]:
         group: list[_Entry] = []
@@ -271,4 +318,24 @@ class GroupCommit:
     async def _begin_snapshot(self, state: RecoveredState) -> None:
         """Begins to write a state, which is that after the newest segment."""
         state.segment = self._log.last_segment
-        self._snapshot = await trio.to_thread.run_sync(self._log.snapshot, state)
+        with self._passing_over():
+            self._snapshot = await trio.to_thread.run_sync(self._log.snapshot, state)
+
+    async def _go_on_with_snapshot(self) -> None:
+        assert self._snapshot is not None  # else there is nothing to go on with
+        snapshot, self._snapshot = self._snapshot, None
+        with self._passing_over():
+            if await trio.to_thread.run_sync(snapshot.step):
+                self._snapshot = snapshot
+            else:
+                self._snapshots += 1
+
+    @contextmanager
+    def _passing_over(self) -> Iterator[None]:
+        """Gives up a snapshot for which there is no room: the log is whole without, another one will come."""
+        try:
+            yield
+        except LogFailed as failure:
+            if not failure.full:
+                raise
+            logger.warning("no snapshot could be written: %s", failure)

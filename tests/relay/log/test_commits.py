@@ -157,8 +157,7 @@ async def test_closing_writes_what_waits(log: Log) -> None:
 
 
 async def test_a_disk_that_fails_fails_everybody_and_accepts_nothing_more(log: Log) -> None:
-    (pages,) = log._storage.rows("PRAGMA page_count")[0]
-    log._storage._writer.execute(f"PRAGMA max_page_count = {pages + 1}")
+    log._storage._writer.execute("PRAGMA query_only = 1")
     commits = GroupCommit(log)
     accepted: list[Epoch] = []
     commits.submit(epoch(1, Record("blob", b"x" * 100_000)), accepted.append)
@@ -173,6 +172,39 @@ async def test_a_disk_that_fails_fails_everybody_and_accepts_nothing_more(log: L
         commits.submit(epoch(2, 2))
     with pytest.raises(LogFailed):
         await commits.wait_beyond(0)
+
+
+async def test_a_full_disk_is_waited_for(log: Log) -> None:
+    (pages,) = log._storage.rows("PRAGMA page_count")[0]
+    log._storage._writer.execute(f"PRAGMA max_page_count = {pages + 60}")
+    commits = GroupCommit(log, backlog_bytes=250_000)
+    accepted: list[int] = []
+    with trio.fail_after(20):
+        async with running(commits):
+            for number in range(1, 5):
+                commits.submit(epoch(number, "x" * 100_000), lambda each: accepted.append(each.number))
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(commits.wait_durable, 2)
+                await commits.wait_room()
+            assert commits.is_behind or len(accepted) == 2, "it is the full disk that lets go"
+            while len(accepted) < 2:  # noqa: ASYNC110  # a half of the group fits
+                await trio.sleep(0.01)
+            assert accepted == [1, 2] and log.last == 2
+            await commits.wait_room()  # nobody is held up by it who only looks
+            log._storage._writer.execute(f"PRAGMA max_page_count = {pages + 6000}")
+            await commits.wait_durable(4)
+            assert accepted == [1, 2, 3, 4]
+    assert [each.number for each in log.read(0)] == [1, 2, 3, 4]
+
+
+async def test_closing_does_not_wait_for_room(log: Log, caplog: pytest.LogCaptureFixture) -> None:
+    (pages,) = log._storage.rows("PRAGMA page_count")[0]
+    log._storage._writer.execute(f"PRAGMA max_page_count = {pages}")
+    commits = GroupCommit(log, state=dict)
+    with trio.fail_after(20):
+        async with running(commits):
+            commits.submit(epoch(1, "x" * 100_000))
+    assert "1 epochs that nobody was promised are given up" in caplog.text
 
 
 # -- snapshots ----------------------------------------------------------------------------------------
