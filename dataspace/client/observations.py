@@ -110,8 +110,12 @@ class Observation:
 
     async def aclose(self) -> None:
         """Ends the observation; its interest goes with it."""
-        self._abort()
+        self.close()
         await trio.lowlevel.checkpoint()
+
+    def close(self) -> None:
+        """The same without letting others run, for where nothing can be awaited."""
+        self._abort()
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):  # the loop may be gone already: then so is the stream

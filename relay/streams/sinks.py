@@ -63,6 +63,7 @@ class Sink(Base, Generic[T, R]):
     async def _run(self, source: Upstream[T]) -> R:
         try:
             await self._drive(source)
+            self._check_going()
             await self._conclude()
             result = self._result()
         except Exception as error:  # noqa: BLE001  # raised below, when upstream has been told
@@ -70,6 +71,11 @@ class Sink(Base, Generic[T, R]):
         self._finish(End(None))
         self._close_once()
         return result
+
+    def _check_going(self) -> None:
+        """Raises the end, if somebody has ended this sink while it was at work."""
+        if self._end is not None:
+            raise self._end.next()
 
     async def _drive(self, source: Upstream[T]) -> None:
         """Reads until the end of the stream or of the sink's wishes."""

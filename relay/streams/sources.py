@@ -32,9 +32,11 @@ class Source(Base, Generic[T]):
     def __init__(self, description: str) -> None:
         super().__init__(description)
         self._held: Final[deque[T]] = deque()
+        self._given = 0
         self._reserved = 0
         self._waiting: trio.CancelScope | None = None
-        self._fetching = Turnstile()
+        self._fetching = False
+        self._fetched: Final = trio.lowlevel.ParkingLot()
         self._pace: Final = Pace()
 
     @abstractmethod
@@ -44,6 +46,11 @@ class Source(Base, Generic[T]):
         It must be cancel-safe: left by cancellation, it has taken nothing that is not in ``_held``.
         """
 
+    def _give(self, value: T) -> None:
+        """Puts a value into ``_held`` and counts it, for those who wait for one more than there are."""
+        self._held.append(value)
+        self._given += 1
+
     # -- the protocol ---------------------------------------------------------------------------------
 
     async def read(self, source: object = None) -> T:
@@ -52,7 +59,7 @@ class Source(Base, Generic[T]):
         if self._line.left != ticket:
             await self._line.wait_turn(ticket)
         try:
-            await self._fill(1)
+            await self._fill()
             return self._held.popleft()
         finally:
             self._line.leave(ticket)
@@ -63,7 +70,7 @@ class Source(Base, Generic[T]):
         if self._line.left != ticket:
             await self._line.wait_turn(ticket)
         try:
-            await self._fill(1)
+            await self._fill()
             held = self._held
             taken = [held.popleft() for _ in range(min(limit, len(held)))]
             self._count(len(taken) - 1)
@@ -75,7 +82,7 @@ class Source(Base, Generic[T]):
         while len(self._held) <= self._reserved + len(self._line):
             if self._end is not None:
                 return False
-            await self._fetch_once(self._reserved + len(self._line) + 1)
+            await self._fetch_once()
         if self._end is not None and self._end.dropped:
             return False
         self._reserved += 1
@@ -89,37 +96,40 @@ class Source(Base, Generic[T]):
 
     # -- how values come ------------------------------------------------------------------------------
 
-    async def _fill(self, count: int) -> None:
-        """Returns when so many values are held; raises the end."""
+    async def _fill(self) -> None:
+        """Returns when a value is held; raises the end."""
         pace = self._pace
         pace.passed += 1
         if pace.passed >= pace.run:
             await pace.rest()
-        while len(self._held) < count:
+        while not self._held:
             if self._end is not None:
                 raise self._end.next()
-            await self._fetch_once(count)
+            await self._fetch_once()
 
     def _count(self, further: int) -> None:
         """Notes that one request took more than one value."""
         self._reserved = max(0, self._reserved - further)
         self._pace.passed += further
 
-    async def _fetch_once(self, count: int) -> None:
+    async def _fetch_once(self) -> None:
         """Fetches unless somebody does already: a reader and a peeker may both be waiting."""
-        async with self._fetching:
-            if len(self._held) >= count or self._end is not None:
-                return
-            try:
-                with trio.CancelScope() as self._waiting:
-                    await self._fetch()
-            except Mark as mark:
-                self._finish(End.met(mark))
-            except Exception as error:  # noqa: BLE001  # it is what the source has to say, and a read will raise it
-                self._finish(End(error, owed=True))
-            finally:
-                self._waiting = None
-                self._settle()
+        if self._fetching:
+            await self._fetched.park()
+            return
+        self._fetching = True
+        try:
+            with trio.CancelScope() as self._waiting:
+                await self._fetch()
+        except Mark as mark:
+            self._finish(End.met(mark))
+        except Exception as error:  # noqa: BLE001  # what the source has to say; a read will raise it
+            self._finish(End(error, owed=True))
+        finally:
+            self._waiting = None
+            self._fetching = False
+            self._fetched.unpark_all()
+            self._settle()
 
     def _settle(self) -> None:
         """After an end: what came too late is dropped, what the source holds is given back."""
@@ -132,28 +142,6 @@ class Source(Base, Generic[T]):
         self._held.clear()
         if self._waiting is not None:
             self._waiting.cancel()
-
-
-class Turnstile:
-    """One at a time, in order; free of charge while nobody else is there."""
-
-    __slots__ = ("_busy", "_lot")
-
-    def __init__(self) -> None:
-        self._busy = False
-        self._lot: trio.lowlevel.ParkingLot | None = None
-
-    async def __aenter__(self) -> None:
-        while self._busy:
-            if self._lot is None:
-                self._lot = trio.lowlevel.ParkingLot()
-            await self._lot.park()
-        self._busy = True
-
-    async def __aexit__(self, *_exc: object) -> None:
-        self._busy = False
-        if self._lot is not None:
-            self._lot.unpark()
 
 
 class Iterated(Source[T]):

@@ -58,6 +58,9 @@ class Base:
     async def _teardown(self, reason: Reason) -> None:
         """What an abort is to wait for beside that; not called for an indication."""
 
+    def _indicate(self, reason: Reason) -> None:
+        """The same for an indication, without waiting."""
+
     def _drop(self) -> None:
         """Forgets what is buffered and wakes who waits, because downstream wants no more."""
 
@@ -145,6 +148,7 @@ class Base:
                     source.abort_nowait(reason)
             finally:
                 self._close_once()
+                self._indicate(reason)
 
     async def _fail(self, error: Exception, source: Upstream[Any] | None) -> None:
         """Something in this stage raised: ends it, fails upstream first, and owes the error to a read."""

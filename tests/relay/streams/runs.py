@@ -80,6 +80,16 @@ class Run:
 
     async def play(self, schedule: str, *, overtakes: bool) -> None:
         async with trio.open_nursery() as nursery:
+            for checker in self.checkers:
+                if getattr(checker, "needs_tasks", False):
+                    checker.stage.enter(nursery)  # type: ignore[attr-defined]  # those have it
+            await self._requests(schedule, overtakes)
+            nursery.cancel_scope.cancel()
+        for checker in self.checkers:
+            checker.check_over()
+
+    async def _requests(self, schedule: str, overtakes: bool) -> None:
+        async with trio.open_nursery() as nursery:
             for number, verb in enumerate(schedule):
                 if overtakes:
                     started = trio.Event()
@@ -87,8 +97,6 @@ class Run:
                     await started.wait()
                 else:
                     await self._request(number, verb, trio.Event())
-        for checker in self.checkers:
-            checker.check_over()
 
     async def _request(self, number: int, verb: str, started: trio.Event) -> None:
         started.set()
