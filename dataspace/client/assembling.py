@@ -41,7 +41,7 @@ class Assembler:
         number, micros, flags, added, messages, removed, first = value
         if not number.__class__ is micros.__class__ is flags.__class__ is first.__class__ is int:
             raise ProtocolError("malformed", f"no epoch of changes: {value!r:.80}")
-        snapshot = bool(flags & SNAPSHOT)  # type: ignore[operator]  # a number, as just checked
+        snapshot = bool(flags & SNAPSHOT)
         epoch = EpochChanges(number, micros, first, self.names, snapshot=snapshot)
         epoch.added, epoch.messages, epoch.removed = _rows(added), _rows(messages), _rows(removed)
         return epoch, bool(flags & MORE)
