@@ -93,7 +93,8 @@ class Space:
     ) -> Epoch:
         """Applies one turn of one owner, or raises ``Refused`` and leaves everything as it was.
 
-        ``now`` is in microseconds since 1970 UTC.  Raises ``ProtocolError`` for actions that are none.
+        ``now`` is in microseconds since 1970 UTC.  Raises ``ProtocolError`` for actions that are none, and
+        ``UsageError`` for values that are too deep to be written down.
         A turn without net effect gives a silent epoch with the number of the one before.
         O(actions × matching patterns).
         """
@@ -106,7 +107,7 @@ class Space:
             for action in actions:
                 self._apply(claims, action, draft)
             self._check_room(owner, claims, draft)
-        except (Refused, ProtocolError):
+        except (Refused, ProtocolError, UsageError):  # the last for values that are too deep to have a key
             self._take_back(claims, draft)
             raise
         if claims:
@@ -232,6 +233,7 @@ class Space:
         elif verb == RETRACT and size == 2:
             self._release(claims, _handle(action[1]), draft)
         elif verb == SEND and size == 2:
+            key(action[1])
             draft.messages.append(action[1])
         elif verb == REPLACE and size == 4:
             self._claim(claims, _handle(action[2]), action[3], draft)
@@ -243,6 +245,9 @@ class Space:
         if handle in claims:
             fact = unparse(claims[handle])
             raise Refused("handle-in-use", f"handle {handle} stands for {fact:.80} already")
+        key(
+            value
+        )  # which fails for what no index can hold, while nothing is changed; it is kept for the index
         claims[handle] = value
         draft.added.append(value)
         draft.asserted.append((handle, value))

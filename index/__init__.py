@@ -20,13 +20,14 @@ from index.patterns import (
 )
 from index.text import ParseError, parse, parse_pattern, unparse, unparse_pattern
 from index.trie import Event, Index, IndexStatistics, Net
-from index.values import Map, Record, Value, freeze, key, keys, order_key, same
+from index.values import Map, Record, Value, bounded, freeze, key, keys, order_key, same
 
 __all__ = [
     "Value",
     "Record",
     "Map",
     "freeze",
+    "bounded",
     "key",
     "keys",
     "same",

@@ -26,7 +26,7 @@ from typing import Final, TypeAlias
 
 from index.atoms import integer, integer_text, time, time_text
 from index.errors import UsageError
-from index.values import DEEPEST, Map, Record, Value, below, freeze
+from index.values import DEEPEST, Map, Record, Value, below, bounded, freeze, no_value
 
 Json: TypeAlias = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
@@ -78,6 +78,8 @@ def _json(value: Value, depth: int) -> Json:
             return {"@bytes": b64encode(value).decode()}
         case datetime():
             return {"@time": time_text(value)}
+        case _:  # whatever the types say
+            raise no_value(value)
 
 
 def _map_json(value: Map, depth: int) -> Json:
@@ -93,21 +95,23 @@ def _map_json(value: Map, depth: int) -> Json:
 _Path: TypeAlias = tuple[object, ...]
 
 
-def from_json(said: object, *, depth: int = MAX_DEPTH) -> Value:
+def from_json(said: object, *, depth: int = MAX_DEPTH, elements: int | None = None) -> Value:
     """The value that was said in JSON, as ``json.loads`` gives it.
 
     More is understood than ``to_json`` writes: ``{"@int": "5"}``, ``{"@float": "1.5"}`` and ``{"@map": []}``
     are for writers whose language has no such thing.  Raises ``UsageError`` with the path to what is no
-    value's JSON, and for more than ``depth`` levels.
+    value's JSON, and for more than ``depth`` levels or ``elements``, counted as by ``bounded``.
     """
     try:
-        return _value(said, (), min(depth, DEEPEST))
+        return bounded(_value(said, (), min(depth, DEEPEST)), depth=depth, elements=elements)
     except RecursionError:
         raise UsageError("JSON that is nested too deeply for this interpreter") from None
 
 
 def _value(said: object, path: _Path, depth: int) -> Value:
     if isinstance(said, (list, dict)):
+        if isinstance(said, dict) and len(said) == 1 and not _TAGGED.keys().isdisjoint(said):
+            return _tagged(said, path)
         if depth <= 0:
             raise UsageError(f"nested too deeply{_at(path[:8])}…")
         return _sequence(said, path, depth - 1) if isinstance(said, list) else _object(said, path, depth - 1)
@@ -142,8 +146,6 @@ def _object(said: dict[object, object], path: _Path, depth: int) -> Value:
         )
     if tag == "@map" and len(said) == 1:
         return _map(said["@map"], (*path, "@map"), depth)
-    if tag in _TAGGED and len(said) == 1:
-        return _tagged(tag, said[tag], path)
     raise _wrong(f"an object with keys {sorted(map(str, said))} is none of the tagged forms", path)
 
 
@@ -163,10 +165,12 @@ def _map(said: object, path: _Path, depth: int) -> Map:
         raise _wrong(str(error), path) from None
 
 
-def _tagged(tag: str, said: object, path: _Path) -> Value:
-    value = _TAGGED[tag](said) if isinstance(said, str) else None
+def _tagged(said: dict[str, object], path: _Path) -> Value:
+    """An atom that JSON has no form for; it is no level of nesting."""
+    ((tag, text),) = said.items()
+    value = _TAGGED[tag](text) if isinstance(text, str) else None
     if value is None:
-        raise _wrong(f"{said!r:.80} is no {tag[1:]}", (*path, tag))
+        raise _wrong(f"{text!r:.80} is no {tag[1:]}", (*path, tag))
     return value
 
 

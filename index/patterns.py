@@ -18,7 +18,17 @@ from collections.abc import Callable
 
 from index.events import Captures
 from index.projections import match_reader
-from index.skeletons import ATOM_CLASSES, DISCARD, Pattern, Skeleton, known_class, known_name, skeleton
+from index.skeletons import (
+    ATOM_CLASSES,
+    DISCARD,
+    MAX_DEPTH,
+    MAX_POSITIONS,
+    Pattern,
+    Skeleton,
+    known_class,
+    known_name,
+    skeleton,
+)
 from index.values import Record, Value
 
 __all__ = [
@@ -73,15 +83,18 @@ def observe(pattern: Pattern) -> Record:
     return Record("Observe", pattern)
 
 
-def matcher(pattern: Pattern) -> Callable[[Value], Captures | None]:
+def matcher(
+    pattern: Pattern, *, depth: int = MAX_DEPTH, positions: int = MAX_POSITIONS
+) -> Callable[[Value], Captures | None]:
     """A function that gives a value's captures, or None if the pattern does not match it.
 
     >>> matcher(Record("says", capture("who"), DISCARD))(Record("says", "Alice", 1))
     ('Alice',)
 
-    Raises ``UsageError`` for no pattern.  Each call is O(positions of the pattern).
+    Raises ``UsageError`` for no pattern, and beyond the limits of ``skeleton``.  Each call is O(positions of
+    the pattern).
     """
-    return match_reader(skeleton(pattern))
+    return match_reader(skeleton(pattern, depth=depth, positions=positions))
 
 
 def capture_names(pattern: Pattern) -> tuple[str, ...]:

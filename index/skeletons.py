@@ -20,7 +20,7 @@ from typing import Final, TypeAlias
 from index.errors import UsageError
 from index.moves import Move, visit
 from index.scanner import WORD
-from index.values import Map, Record, Value, key, keys, same
+from index.values import DEEPEST, Map, Record, Value, key, keys, same, text_of
 
 Pattern: TypeAlias = Value
 
@@ -179,22 +179,29 @@ class Skeleton:
 
 CACHED: Final = 4096
 CACHED_SIZE: Final = 64
-"""How many skeletons are remembered, and up to which size; larger ones would let strangers fill memory."""
+CACHED_TEXT: Final = 4096
+"""How many skeletons are remembered, and up to how many positions and characters of the pattern.
+
+Larger ones would let strangers fill memory: one constant can be as long as a frame.
+"""
 
 _cache: OrderedDict[Hashable, Skeleton] = OrderedDict()
 
 
-def skeleton(pattern: Pattern) -> Skeleton:
+def skeleton(pattern: Pattern, *, depth: int = MAX_DEPTH, positions: int = MAX_POSITIONS) -> Skeleton:
     """The skeleton of a pattern; O(pattern) the first time.
 
-    Raises ``UsageError`` for what is no pattern, with its place, and beyond the limits.
+    Raises ``UsageError`` for what is no pattern, with its place, and for one that nests deeper than
+    ``depth`` (``DEEPEST`` at most) or speaks of more than ``positions``.
     """
+    if (depth, positions) != (MAX_DEPTH, MAX_POSITIONS):
+        return _Analysis(min(depth, DEEPEST), positions).skeleton(pattern)
     at = key(pattern)
     known = _cache.get(at)
     if known is not None:
         return known
-    made = _Analysis().skeleton(pattern)
-    if made.size <= CACHED_SIZE:
+    made = _Analysis(depth, positions).skeleton(pattern)
+    if made.size <= CACHED_SIZE and len(text_of(pattern)) <= CACHED_TEXT:
         _cache[at] = made
         if len(_cache) > CACHED:
             _cache.popitem(last=False)
@@ -204,7 +211,9 @@ def skeleton(pattern: Pattern) -> Skeleton:
 class _Analysis:
     """One walk over a pattern, collecting what a skeleton is made of."""
 
-    def __init__(self) -> None:
+    def __init__(self, depth: int, positions: int) -> None:
+        self.depth = depth
+        self.most = positions
         self.shape: list[tuple[Path, Class]] = []
         self.constants: list[tuple[Path, Value]] = []
         self.checks: list[Check] = []
@@ -231,10 +240,10 @@ class _Analysis:
 
     def _visit(self, pattern: Pattern, path: Path, depth: int, *, is_exact: bool = False) -> None:
         self.positions += 1
-        if depth > MAX_DEPTH:
-            raise UsageError(f"pattern nested deeper than {MAX_DEPTH} levels")
-        if self.positions > MAX_POSITIONS:
-            raise UsageError(f"pattern of more than {MAX_POSITIONS} positions")
+        if depth > self.depth:
+            raise UsageError(f"pattern nested deeper than {self.depth} levels")
+        if self.positions > self.most:
+            raise UsageError(f"pattern of more than {self.most} positions")
         if pattern.__class__ is Record:
             self._record(pattern, path, depth, is_exact)
         elif pattern.__class__ is tuple:

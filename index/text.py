@@ -11,6 +11,7 @@ Always: ``parse(unparse(v))`` is the same value as ``v``, for every value; a tex
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from datetime import datetime
 from typing import Final
 
 from index.atoms import (
@@ -27,32 +28,33 @@ from index.atoms import (
 from index.errors import UsageError
 from index.patterns import ATOM_CLASSES, DISCARD, skeleton
 from index.scanner import WORD, ParseError, Scanner
-from index.values import DEEPEST, Map, Record, Value, below, key
+from index.values import DEEPEST, Map, Record, Value, below, key, no_value
 
 MAX_DEPTH: Final = 64
 """Levels of nesting that are read unless the caller says otherwise; as many as the wire carries."""
 
 
-def parse(text: str, *, depth: int = MAX_DEPTH) -> Value:
+def parse(text: str, *, depth: int = MAX_DEPTH, elements: int | None = None) -> Value:
     """The value that a text says.
 
-    Raises ``ParseError``, which shows the place, for any other text and for more than ``depth`` levels.
+    Raises ``ParseError``, which shows the place, for any other text, for more than ``depth`` levels and for
+    more than ``elements`` values in all, those inside others included.
 
     >>> parse('reading("d1", 21.5, [1, 2])')
     Record('reading', 'd1', 21.5, (1, 2))
     """
-    return _whole(Reader(text, depth=depth))
+    return _whole(Reader(text, depth=depth, elements=elements))
 
 
-def parse_pattern(text: str, *, depth: int = MAX_DEPTH) -> Value:
-    """The pattern that a text says, which ``index.patterns.skeleton`` is known to accept.
+def parse_pattern(text: str, *, depth: int = MAX_DEPTH, elements: int | None = None) -> Value:
+    """The pattern that a text says, which ``index.patterns.skeleton`` is known to accept within its limits.
 
     Raises ``ParseError`` as ``parse`` does, and for what is a value but no pattern, such as ``lit()``.
 
     >>> parse_pattern("speak($who, _)")
     Record('speak', Record('$', 'who', None, Record('_', )), Record('_', ))
     """
-    reader = Reader(text, depth=depth)
+    reader = Reader(text, depth=depth, elements=elements)
     pattern = _whole(reader)
     try:
         skeleton(pattern)
@@ -73,11 +75,13 @@ def _whole(reader: Reader) -> Value:
 class Reader(Scanner):
     """Reads values one after the other, for grammars in which they stand among other things."""
 
-    __slots__ = ("_depth", "_special")
+    __slots__ = ("_depth", "_elements", "_special", "_values")
 
-    def __init__(self, text: str, *, depth: int = MAX_DEPTH) -> None:
+    def __init__(self, text: str, *, depth: int = MAX_DEPTH, elements: int | None = None) -> None:
         super().__init__(text)
         self._depth = min(depth, DEEPEST)
+        self._elements = len(text) if elements is None else elements
+        self._values = 0
         self._special: list[tuple[int, Value]] = []
 
     def value(self, level: int = 0) -> Value:
@@ -86,6 +90,9 @@ class Reader(Scanner):
         read = _READERS.get(self.ahead())
         if read is None:
             raise self.error(f"expected a value, found {self.found()}")
+        self._values += 1
+        if self._values > self._elements:
+            raise self.error(f"more than {self._elements} values")
         return read(self, level)
 
     def blame(self, error: UsageError) -> ParseError:
@@ -289,8 +296,10 @@ def _text(value: Value, depth: int) -> str:
             return f"{{{', '.join(pairs)}}}"
         case bytes():
             return bytes_text(value)
-        case _:
+        case datetime():
             return f"@{time_text(value)}"
+        case _:  # whatever the types say
+            raise no_value(value)
 
 
 def _record_text(record: Record, depth: int) -> str:

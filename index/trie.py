@@ -189,14 +189,14 @@ class Index:
         if len(added) + len(removed) == 1 and not messages:
             return self._patch_one(added, removed, visible)
         values, after = self._balance(added, removed, visible)
+        said: News = []
+        for message in messages:  # first, as reading one may fail, and nothing has changed yet
+            self._pass(message, visible, said)
         appeared, vanished = self._recount(after)
         grown: News = []
-        said: News = []
         gone: News = []
         for at in appeared:
             self._appear(at, values[at], visible, grown)
-        for message in messages:
-            self._pass(message, visible, said)
         for at in vanished:
             self._vanish(at, visible, gone)
         for event, news in (ADDED, grown), (MESSAGE, said), (REMOVED, gone):

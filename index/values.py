@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Hashable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
+from collections.abc import Hashable, ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
 from datetime import UTC, datetime
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar, Union
 
@@ -81,8 +81,8 @@ class Record(_RecordParts):
         if label is _KNOWN:
             _fill_record(record, *fields)  # type: ignore[arg-type]  # as ``of`` gave them
         else:
-            frozen = [_freeze(field, (at,), MAX_DEPTH) for at, field in enumerate(fields)]
-            _fill_record(record, freeze(label), tuple(frozen))
+            frozen = [_freeze(field, ((), at), MAX_DEPTH) for at, field in enumerate(fields)]
+            _fill_record(record, _freeze(label, (), MAX_DEPTH), tuple(frozen))
         return record
 
     @staticmethod
@@ -120,6 +120,10 @@ class Record(_RecordParts):
         if known is None:
             try:
                 return f"Record({repr(self.label)}, {repr(self.fields)[1:]}"  # noqa: RUF010  # as in row_text
+            except UsageError:  # which is a ValueError as well
+                raise
+            except RecursionError:
+                raise _too_deep() from None
             except ValueError:  # as in text_of; kept, since whatever holds this record fails and asks again
                 known = self.text
         label = self.label
@@ -143,6 +147,12 @@ class Record(_RecordParts):
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
         return Record.of, (self.label, self.fields)
+
+    def __copy__(self) -> Record:
+        return self
+
+    def __deepcopy__(self, _memo: object) -> Record:
+        return self
 
 
 def _written(label: Value, fields: str) -> str:
@@ -201,7 +211,7 @@ class Map(_MapParts):
             _fill_map(made, entries.pairs)
         else:
             pairs = entries.items() if isinstance(entries, Mapping) else entries
-            _fill_map(made, [(freeze(k), _freeze(v, (k,), MAX_DEPTH)) for k, v in pairs])
+            _fill_map(made, [(_freeze(k, (), MAX_DEPTH), _freeze(v, ((), k), MAX_DEPTH)) for k, v in pairs])
         return made
 
     @staticmethod
@@ -261,6 +271,10 @@ class Map(_MapParts):
             return known[0]
         try:
             return f"Map({tuple(self._entries.values())!r})"
+        except UsageError:
+            raise
+        except RecursionError:
+            raise _too_deep() from None
         except ValueError:  # as in text_of; kept, since whatever holds this map fails and asks again
             _keep_key(self, (_long_text(self, DEEPEST),))
             return self.key[0]
@@ -281,6 +295,12 @@ class Map(_MapParts):
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
         return Map.of, (self.pairs(),)
+
+    def __copy__(self) -> Map:
+        return self
+
+    def __deepcopy__(self, _memo: object) -> Map:
+        return self
 
 
 Mapping.register(Map)
@@ -377,6 +397,8 @@ def row_text(values: tuple[Value, ...]) -> str:
         if len(values) == 3:
             return f"({repr(values[0])}, {repr(values[1])}, {repr(values[2])})"  # noqa: RUF010
         return repr(values)
+    except UsageError:
+        raise
     except (ValueError, RecursionError):
         return text_of(values)
 
@@ -386,10 +408,16 @@ def text_of(value: Value) -> str:
     try:
         try:
             return repr(value)
+        except UsageError:
+            raise
         except ValueError:  # an integer beyond the digits that Python agrees to write
             return _long_text(value, DEEPEST)
     except RecursionError:
-        raise UsageError("a value is nested too deeply to be written down") from None
+        raise _too_deep() from None
+
+
+def _too_deep() -> UsageError:
+    return UsageError("a value is nested too deeply to be written down")
 
 
 def _long_text(value: Value, depth: int) -> str:
@@ -432,40 +460,84 @@ def same(one: Value, other: Value) -> bool:
     return one is other or key(one) == key(other)
 
 
-def freeze(thing: object, *, depth: int = MAX_DEPTH) -> Value:
+def freeze(thing: object, *, depth: int = MAX_DEPTH, elements: int | None = None) -> Value:
     """The immutable value of a thing: lists become sequences, dicts maps, aware times go to UTC.
 
-    Raises ``UsageError`` for anything that is no value, with the path to it, and for nesting deeper
-    than ``depth``.  O(size).
+    Raises ``UsageError`` for anything that is no value, with the path to it, and beyond the limits as
+    ``bounded`` does.  O(size).
 
     >>> freeze({"k": [1, 2]})
     Map((('k', (1, 2)),))
     """
-    return _freeze(thing, (), min(depth, DEEPEST))
+    return bounded(_freeze(thing, (), min(depth, DEEPEST)), depth=depth, elements=elements)
+
+
+def bounded(value: Value, *, depth: int = MAX_DEPTH, elements: int | None = None) -> Value:
+    """The value itself if it keeps to the limits, else ``UsageError``; O(size).
+
+    A record, a sequence and a map are one level each; every atom and every compound is one element, a
+    record's label included.  It loops, so that no value is too deep to be refused.
+
+    >>> bounded((1, (2, 3)), depth=2, elements=5)
+    (1, (2, 3))
+    """
+    level = [value] if value.__class__ in _COMPOUND else []
+    levels, seen = 0, 1
+    while level:
+        levels += 1
+        if levels > depth:
+            raise UsageError(f"nested too deeply: more than {depth} levels")
+        rows = list(map(_parts, level))
+        seen += sum(map(len, rows))
+        if elements is not None and seen > elements:
+            raise UsageError(f"a value of more than {elements} elements")
+        level = [part for row in rows for part in row if part.__class__ in _COMPOUND]
+    return value
+
+
+_COMPOUND: Final = frozenset([Record, Map, tuple])
+
+
+def _parts(value: Value) -> Sequence[Value]:
+    """What a compound consists of."""
+    if isinstance(value, Record):
+        return (value.label, *value.fields)
+    if isinstance(value, Map):
+        return [half for pair in value.pairs() for half in pair]
+    return value if isinstance(value, tuple) else ()
 
 
 _PLAIN: Final = frozenset([type(None), bool, int, float, bytes, Record, Map])
 
+_Trail: TypeAlias = "tuple[()] | tuple[_Trail, object]"
+"""The steps to a place, the last one outermost; it is put in order only if something is wrong there."""
 
-def _freeze(thing: object, path: tuple[object, ...], depth: int) -> Value:
+
+def _freeze(thing: object, trail: _Trail, depth: int) -> Value:
     kind = thing.__class__
     if kind is str:
-        return _checked_text(thing, path)  # type: ignore[arg-type]  # narrowed by class
+        return _checked_text(thing, trail)  # type: ignore[arg-type]  # narrowed by class
     if kind in _PLAIN:
         return thing  # type: ignore[return-value]  # one of the classes above
+    if kind is datetime:
+        return _checked_time(thing, trail)  # type: ignore[arg-type]  # narrowed by class
     if depth <= 0:
-        raise UsageError(f"nested too deeply{_at(path[:8])}…")
+        raise UsageError(f"nested too deeply{_at(trail)}")
     if kind is list or kind is tuple:
         parts: Iterable[object] = thing  # type: ignore[assignment]  # narrowed by class
-        return tuple([_freeze(each, (*path, at), depth - 1) for at, each in enumerate(parts)])
+        return tuple([_freeze(each, (trail, at), depth - 1) for at, each in enumerate(parts)])
     if kind is dict:
         return Map.of(
-            (_freeze(k, (*path, k), depth - 1), _freeze(v, (*path, k), depth - 1))
+            (_freeze(k, (trail, k), depth - 1), _freeze(v, (trail, k), depth - 1))
             for k, v in thing.items()  # type: ignore[attr-defined]  # narrowed by class
         )
-    if kind is datetime:
-        return _checked_time(thing, path)  # type: ignore[arg-type]  # narrowed by class
-    raise UsageError(f"{kind.__module__}.{kind.__qualname__} is no value{_at(path)}: {ALLOWED}")
+    raise no_value(thing, _at(trail))
+
+
+def no_value(thing: object, place: str = "") -> UsageError:
+    """What to raise about a thing of a class that values do not have."""
+    kind = thing.__class__
+    return UsageError(f"{kind.__module__}.{kind.__qualname__} is no value{place}: {ALLOWED}")
 
 
 ALLOWED: Final = (
@@ -473,28 +545,46 @@ ALLOWED: Final = (
 )
 
 
-def _checked_text(text: str, path: tuple[object, ...]) -> str:
+def _checked_text(text: str, trail: _Trail) -> str:
     if not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError as error:
             raise UsageError(
-                f"text with a lone surrogate at position {error.start} is no value{_at(path)}"
+                f"text with a lone surrogate at position {error.start} is no value{_at(trail)}"
             ) from None
     return text
 
 
-def _checked_time(time: datetime, path: tuple[object, ...]) -> datetime:
+def _checked_time(time: datetime, trail: _Trail) -> datetime:
     if time.utcoffset() is None:
-        raise UsageError(f"a time without a zone is no value{_at(path)}: {time!r}")
+        raise UsageError(f"a time without a zone is no value{_at(trail)}: {time!r}")
     try:
         return time.astimezone(UTC).replace(fold=0)
     except OverflowError:
-        raise UsageError(f"a time that UTC puts outside the years 1 to 9999{_at(path)}: {time!r}") from None
+        raise UsageError(f"a time that UTC puts outside the years 1 to 9999{_at(trail)}: {time!r}") from None
 
 
-def _at(path: tuple[object, ...]) -> str:
-    return " at " + "".join([f"[{step!r}]" for step in path]) if path else ""
+_SHOWN: Final = 8
+"""Steps of a path that an error shows, from the outside."""
+
+
+def _at(trail: _Trail) -> str:
+    """Where a trail leads, for people."""
+    steps: list[str] = []
+    while trail:
+        trail, step = trail
+        steps.append(f"[{_shown(step)}]")
+    more = "…" if len(steps) > _SHOWN else ""
+    return f" at {''.join(steps[: -_SHOWN - 1 : -1])}{more}" if steps else ""
+
+
+def _shown(step: object) -> str:
+    """A step as an error shows it: keys are whatever somebody put into a dict."""
+    try:
+        return f"{step!r:.80}"
+    except (RecursionError, UsageError):
+        return "…"
 
 
 def order_key(value: Value) -> tuple[object, ...]:
@@ -537,6 +627,8 @@ def _order(value: Value, depth: int) -> tuple[object, ...]:
         case Map():
             depth = below(depth)
             return (9, tuple([(_order(k, depth), _order(v, depth)) for k, v in value.pairs()]))
+        case _:  # whatever the types say
+            raise no_value(value)
 
 
 def _order_of_key(pair: tuple[Value, Value]) -> tuple[object, ...]:
