@@ -1,0 +1,36 @@
+"""Actors: conversations in a dataspace, as facets that come and go with facts (ACTORS.md).
+
+The kernel is pure; ``dataspace.actors.shell`` runs it on trio.
+"""
+
+from dataspace.actors.actor import Actor
+from dataspace.actors.engine import Engine, EngineStatistics
+from dataspace.actors.facets import Facet
+from dataspace.actors.fields import Derived, Field
+from dataspace.actors.homes import Home
+from dataspace.actors.records import RecordOf, pattern_of, record
+from dataspace.actors.tracing import Trace, TurnRecord, mermaid, readable
+from dataspace.actors.turn import Turn
+from index.patterns import DISCARD, capture, lit, observe
+
+__all__ = [
+    "DISCARD",
+    "Actor",
+    "Derived",
+    "Engine",
+    "EngineStatistics",
+    "Facet",
+    "Field",
+    "Home",
+    "RecordOf",
+    "Trace",
+    "Turn",
+    "TurnRecord",
+    "capture",
+    "lit",
+    "mermaid",
+    "observe",
+    "pattern_of",
+    "readable",
+    "record",
+]

@@ -1,0 +1,207 @@
+"""The shell: runs actors on trio, with linked tasks, timers, and entry from other tasks and threads.
+
+    trio.run(run, boot)            # until only daemon actors are left
+
+It is apart from the engine because it alone waits.
+
+Always: the engine is stepped from one task; other tasks run after ``SLICE`` turns at the latest; a linked
+task ends with its facet.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+import trio
+
+from dataspace.actors.actor import Actor, Call
+from dataspace.actors.engine import Engine
+from dataspace.actors.facets import AsyncFunction, Facet, Handler, Keeper
+from dataspace.actors.turn import Turn
+from dataspace.errors import ActorCrashed
+
+logger = logging.getLogger("dataspace.actors")
+
+SLICE: Final = 64
+"""Turns before other tasks run."""
+
+
+def wall() -> int:
+    """The time in microseconds since 1970 UTC."""
+    return time.time_ns() // 1000
+
+
+class Outside:
+    """A facet as seen from outside of its turns: from tasks, and from threads."""
+
+    def __init__(self, shell: Shell, facet: Facet) -> None:
+        self._shell = shell
+        self._facet = facet
+
+    @property
+    def ended(self) -> bool:
+        """Whether the facet is no more, and entering it does nothing."""
+        return self._facet.ended
+
+    def external(self, function: Handler, *args: object) -> None:
+        """Has a function called in a turn of the facet, if it still lives then; from the loop's thread."""
+        self._facet.actor.engine.enqueue(Call(self._facet, "external", function, *args))
+
+    def external_from_thread(self, function: Handler, *args: object) -> None:
+        """The same from any other thread; does not wait."""
+        self._shell.token.run_sync_soon(self.external, function, *args)
+
+
+class LinkedTask(Keeper):
+    """An async function that runs for a facet."""
+
+    __slots__ = ("facet", "scope")
+
+    def __init__(self, facet: Facet) -> None:
+        self.facet = facet
+        self.scope = trio.CancelScope()
+        facet.keep(self)
+
+    def close(self) -> None:
+        """Cancels it."""
+        self.scope.cancel()
+
+
+class Shell:
+    """Runs one engine in the current trio run; ``run`` does it."""
+
+    def __init__(self, engine: Engine | None = None, *, after: Callable[[], None] | None = None) -> None:
+        self.engine = engine or Engine(clock=trio.current_time, wall=wall)
+        self.engine.tasks = self
+        self.engine.on_ready = self._wake
+        self.token = trio.lowlevel.current_trio_token()
+        self.after = after
+        """Called after each slice of turns: a daemon flushes its connections then."""
+        self._ready = trio.Event()
+        self._nursery: trio.Nursery | None = None
+
+    def outside(self, actor: Actor) -> Outside:
+        """An actor's root facet, to be entered from outside."""
+        return Outside(self, actor.root)
+
+    def start(self, turn: Turn, function: AsyncFunction, args: tuple[object, ...], *, keep: bool) -> Keeper:
+        """Starts a linked task when the running turn has committed."""
+        task = LinkedTask(turn.facet)
+
+        def begin() -> None:
+            assert self._nursery is not None
+            self._nursery.start_soon(self._run_task, task, function, args, keep)
+
+        self.engine.draft.starts.append(begin)
+        return task
+
+    async def run(self, *, forever: bool = False) -> None:
+        """Runs until only daemon actors are left, or until cancelled.
+
+        ``trio`` schedules others at least every ``SLICE`` turns.
+        """
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            while forever or self.engine.inhabitants or not self.engine.is_idle:
+                self.engine.fire()
+                self.engine.run(SLICE)
+                if self.after is not None:
+                    self.after()
+                if self.engine.is_idle and (forever or self.engine.inhabitants):
+                    await self._wait()
+                else:
+                    await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+
+    async def _wait(self) -> None:
+        """Until an event waits or a timer is due."""
+        due = self.engine.timers.next
+        self._ready = trio.Event()
+        seconds = math.inf if due is None else max(0.0, due - self.engine.clock())
+        with trio.move_on_after(seconds):
+            await self._ready.wait()
+
+    def _wake(self) -> None:
+        self._ready.set()
+
+    async def _run_task(
+        self, task: LinkedTask, function: AsyncFunction, args: tuple[object, ...], keep: bool
+    ) -> None:
+        facet = task.facet
+        actor, outside = facet.actor, Outside(self, facet)
+        if actor.ended or facet.ended:
+            return
+        try:
+            with task.scope:
+                await function(outside, *args)
+        except Exception as error:  # noqa: BLE001  # a task's fence: its error ends its actor and no other
+            crash = ActorCrashed(f"actor {actor.name}, facet {facet}, linked task: {error!r}")
+            crash.__cause__ = error
+            self.engine.fell(actor, crash)
+            self._wake()
+            return
+        if not facet.ended:
+            outside.external(_finish, task, keep)
+
+
+def _finish(turn: Turn, task: LinkedTask, keep: bool) -> None:
+    task.facet.let_go(task)
+    if not keep:
+        turn.stop(task.facet)
+
+
+async def run(boot: Handler, *args: object, space: str = "main") -> None:
+    """Runs a program: one first actor, until only daemon actors are left.
+
+    The first crash of an actor is logged and the others go on.
+    """
+    shell = Shell()
+    shell.engine.on_crash = log_crash
+    shell.engine.spawn(boot, *args, home=shell.engine.home(space))
+    await shell.run()
+
+
+def log_crash(crash: ActorCrashed) -> None:
+    """Writes a crash to the log, with its cause."""
+    logger.error("%s", crash, exc_info=crash.__cause__)
+
+
+class Watchdog:
+    """A thread that names an actor whose turn does not end within ``limit`` seconds.
+
+    It only looks: the engine's thread is the one that is stuck.
+    """
+
+    def __init__(
+        self, engine: Engine, *, limit: float = 0.8, tell: Callable[[str], None] | None = None
+    ) -> None:
+        self.engine = engine
+        self.limit = limit
+        self.tell = tell or logger.error
+        self.stuck: str | None = None
+        """The actor that does not yield, while it does not."""
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+
+    def __enter__(self) -> Watchdog:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        seen, since, told = 0, time.monotonic(), 0
+        while not self._ended.wait(self.limit / 8):
+            turn, actor = self.engine.turn, self.engine.running
+            if turn != seen or actor is None:
+                seen, since, self.stuck = turn, time.monotonic(), None
+            elif time.monotonic() - since >= self.limit and told != turn:
+                told, self.stuck = turn, actor.name
+                self.tell(f"actor {actor.name} does not yield: its turn {turn} lasts {self.limit} s and more")

@@ -1,0 +1,107 @@
+"""Testing: a room for actors that a test steps by hand, with a clock that jumps and a transcript.
+
+    room = Room()
+    room.watch("present($who)")
+    room.spawn(boot)
+    room.run()
+    assert room.transcript() == "+ present($who) 'Alice'"
+
+It is part of what users get, so that their tests need neither a daemon nor an event loop.
+
+Always: nothing happens but within ``run`` and ``advance``; time stands still but within ``advance``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dataspace.actors.actor import Actor, Call
+from dataspace.actors.engine import Engine
+from dataspace.actors.facets import Handler
+from dataspace.actors.records import pattern_of
+from dataspace.actors.tracing import Trace
+from dataspace.actors.turn import Turn
+from dataspace.changes import Changes
+from index.text import unparse, unparse_pattern
+from index.values import Value
+
+__all__ = ["Room"]
+
+
+class _Ear:
+    """An observer that takes down what it hears."""
+
+    def __init__(self, name: str, lines: list[str]) -> None:
+        self.name = name
+        self.lines = lines
+
+    def offer(self, changes: Changes) -> None:
+        for sign, rows in ("+", changes.added), ("!", changes.messages), ("-", changes.removed):
+            for row in rows:
+                self.lines.append(f"{sign} {self.name} {' '.join(map(unparse, row))}".rstrip())
+
+
+class Room:
+    """One space and its actors.  ``lines`` is the transcript: what was watched, and what was noted."""
+
+    def __init__(self, name: str = "main") -> None:
+        self.time = 0.0
+        self.lines: list[str] = []
+        self.engine = Engine(clock=lambda: self.time, wall=lambda: int(self.time * 1e6))
+        self.home = self.engine.home(name)
+        self.trace = Trace()
+        self.engine.tracer = self.trace
+
+    def spawn(self, boot: Handler, *args: object, name: str = "", daemon: bool = False) -> Actor:
+        """Starts an actor; it boots in the next ``run``."""
+        return self.engine.spawn(boot, *args, home=self.home, name=name, daemon=daemon)
+
+    def play(self, script: Callable[[Turn], object]) -> None:
+        """Runs one script as an actor of its own, and all that comes of it."""
+        self.spawn(script)
+        self.run()
+
+    def enter(self, actor: Actor, function: Handler, *args: object) -> None:
+        """Calls a function in a turn of an actor, and all that comes of it."""
+        self.engine.enqueue(Call(actor.root, "entry", function, *args))
+        self.run()
+
+    def run(self, limit: int = 100_000) -> int:
+        """Runs until all is quiet: how many turns; ``AssertionError`` if it does not become quiet."""
+        done = self.engine.run(limit)
+        assert self.engine.is_idle, f"not quiet after {limit} turns"
+        return done
+
+    def advance(self, seconds: float) -> None:
+        """Lets time pass, from one timer to the next."""
+        end = self.time + seconds
+        self.run()
+        while (due := self.engine.timers.next) is not None and due <= end:
+            self.time = max(self.time, due)
+            self.engine.fire()
+            self.run()
+        self.time = end
+
+    def watch(self, pattern: object) -> None:
+        """Takes down from now on what happens to a pattern; quietly, no actor sees this interest."""
+        asked = pattern_of(pattern)
+        self.home.space.observe(asked, _Ear(unparse_pattern(asked), self.lines))
+
+    def note(self, line: str) -> None:
+        """Adds a line to the transcript."""
+        self.lines.append(line)
+
+    def matches(self, pattern: object) -> list[tuple[Value, ...]]:
+        """What matches now."""
+        return self.home.space.matches(pattern_of(pattern))
+
+    def facts(self) -> list[str]:
+        """All facts but interests, as sorted text."""
+        values = self.home.space.index.values()
+        return sorted([unparse(value) for value in values if getattr(value, "label", None) != "Observe"])
+
+    def transcript(self) -> str:
+        """The lines until now, and begins a new one."""
+        lines = "\n".join(self.lines)
+        self.lines.clear()
+        return lines
