@@ -21,6 +21,7 @@ import trio
 from dataspace import __version__
 from dataspace.errors import DataspaceError, Unreachable, UsageError
 from dataspace.groups import alone
+from server import topic_options
 
 EXAMPLES = """\
 examples:
@@ -29,6 +30,7 @@ examples:
   dataspace observe 'present($who)' --json
   dataspace send 'say("Alice", "hi")'
   dataspace log 'present($who)' --from 1
+  dataspace topic subscribe readings --wait 30s
   dataspace status
 
 Facts, messages and patterns are text: present("Alice"), reading("d1", 21.5, [1, 2], {"k": null});
@@ -56,6 +58,7 @@ def parser() -> argparse.ArgumentParser:
     _send(commands, client)
     _log(commands, client)
     _status(commands, client)
+    topic_options.add_parser(commands, client)
     return top
 
 
@@ -138,6 +141,17 @@ def _observe(
     seen.add_argument("pattern", metavar="PATTERN", help="such as 'present($who)'")
     seen.add_argument("--json", action="store_true", help="one JSON object a line")
     seen.add_argument("--count", type=_count, metavar="N", help="end after N changes")
+    seen.add_argument(
+        "--from", dest="since", type=_epoch, metavar="EPOCH", help="begin with this epoch, from the log"
+    )
+    seen.add_argument("--until", type=_epoch, metavar="EPOCH", help="end with this epoch")
+    seen.add_argument(
+        "--progress", action="store_true", help="say, too, through which epoch all has been printed"
+    )
+    seen.add_argument(
+        "--conflate", action="store_true", help="with --from: only the net difference of what has happened"
+    )
+    seen.add_argument("--space", default="main", help="'system' has what there is: topics and who uses them")
     seen.add_argument("--changes-only", action="store_true", help="leave out what matches already")
     seen.add_argument("--quiet", action="store_true", help="assert no interest")
     seen.add_argument(
@@ -208,6 +222,10 @@ def _mistake(args: argparse.Namespace) -> str:
             return f"{args.command} takes no program after --"
         if not args.program:
             return "a program is needed after --"
+    if args.command == "observe" and args.conflate and args.since is None:
+        return "--conflate goes with --from"
+    if args.command == "observe" and args.since and args.until and args.until < args.since:
+        return f"--until {args.until} is before --from {args.since}"
     if args.command == "assert":
         ways = {"--durable": args.durable, "--for": args.hold, "a program": args.program}
         given = [name for name, value in ways.items() if value]
@@ -227,12 +245,19 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _epoch(text: str) -> int:
+    """The number of an epoch: at least one."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no epoch, give 1 or more")
+    return int(text)
+
+
 def _run(args: argparse.Namespace) -> int:
     if args.command == "serve":
         from server.serving import serve_command  # clients need not load the daemon
 
         return serve_command(args)
-    from server import commands  # the daemon need not load these
+    from server import commands, topic_commands  # the daemon need not load these
 
     verbs: dict[str, Callable[[argparse.Namespace], Awaitable[int]]] = {
         "assert": commands.assert_,
@@ -241,6 +266,7 @@ def _run(args: argparse.Namespace) -> int:
         "send": commands.send,
         "log": commands.log,
         "status": commands.status,
+        "topic": topic_commands.topic,
     }
     return trio.run(_until_terminated, partial(verbs[args.command], args))
 

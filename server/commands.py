@@ -21,7 +21,7 @@ from dataspace.client.changes import time_of
 from dataspace.client.observations import Observation
 from dataspace.client.space import RemoteSpace
 from dataspace.client.turns import Draft
-from dataspace.errors import Refused
+from dataspace.errors import Refused, UsageError
 from index.jsons import to_json
 from index.text import parse, parse_pattern, unparse
 from index.values import Map, Value
@@ -29,10 +29,15 @@ from server.printing import duration, json_line, print_epoch, size_text, time_te
 
 
 def _connect(
-    args: argparse.Namespace, *, owner: str = "", grace: float = 0.0, lease: float = 0.0
+    args: argparse.Namespace,
+    *,
+    owner: str = "",
+    grace: float = 0.0,
+    lease: float = 0.0,
+    space: str = "main",
 ) -> AbstractAsyncContextManager[RemoteSpace]:
     name = f"dataspace {args.command}"
-    return dataspace.connect(args.url, name=name, owner=owner, grace=grace, lease=lease)
+    return dataspace.connect(args.url, name=name, owner=owner, grace=grace, lease=lease, space=space)
 
 
 def _say(text: str) -> None:
@@ -120,13 +125,33 @@ async def retract(args: argparse.Namespace) -> int:
 async def observe(args: argparse.Namespace) -> int:
     """Prints what matches now, then changes as they come."""
     pattern = parse_pattern(args.pattern)
-    async with _connect(args) as space:
+    async with _connect(args, space=args.space) as space:
         _follow_connection(space)
+        since_now = args.until is not None and args.since is None and not args.changes_only
         async with space.observe(
-            pattern, snapshot=not args.changes_only, quiet=args.quiet, policy=args.policy
+            pattern,
+            snapshot=not args.changes_only,
+            as_of=await _newest(space, args.until) if since_now else None,
+            after=None if args.since is None else args.since - 1,
+            upto=args.until,
+            quiet=args.quiet,
+            policy=args.policy,
+            net=args.conflate,
+            progress=args.progress,
         ) as observation:
             await _print_all(observation, as_json=args.json, count=args.count)
     return 0
+
+
+async def _newest(space: RemoteSpace, until: int) -> int:
+    """The newest epoch on disk, which must not be beyond the one to end with."""
+    frontier = await space.request("frontier", Map())
+    assert isinstance(frontier, Map) and isinstance(frontier["epoch"], int)  # by WIRE.md
+    if frontier["epoch"] > until:
+        raise UsageError(
+            f"epoch {until} is past, the newest is {frontier['epoch']}: say --from where to begin"
+        )
+    return frontier["epoch"]
 
 
 async def log(args: argparse.Namespace) -> int:

@@ -10,6 +10,7 @@ no more than a few hundred epochs in memory; an interest that is not quiet is a 
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -34,13 +35,35 @@ if TYPE_CHECKING:
     from server.connection import Connection
 
 _OPTIONS: Final = frozenset(
-    ["kind", "space", "pattern", "snapshot", "after", "as_of", "upto", "durable", "quiet", "net", "policy"]
+    [
+        "kind",
+        "space",
+        "pattern",
+        "snapshot",
+        "after",
+        "as_of",
+        "upto",
+        "durable",
+        "quiet",
+        "net",
+        "policy",
+        "progress",
+    ]
 )
 YIELD_SECONDS: Final = 0.5
 """How soon a replay that is not read makes room for one that waits to begin."""
 
 SLICE: Final = 512
 """Changes that a replay offers before it lets others run."""
+
+
+PROGRESS_SECONDS: Final = 0.1
+"""Seconds between two marks of progress of one stream."""
+
+
+def progress_mark(number: int) -> Changes:
+    """All epochs to this one have been told; its time is when that is said."""
+    return Changes(number, time.time_ns() // 1000, flags=p.PROGRESS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +79,7 @@ class Request:
     quiet: bool
     net: bool
     policy: Policy
+    progress: bool
     columns: bool
 
     @property
@@ -84,6 +108,7 @@ def read_request(spec: Map) -> Request:
         quiet=_flag(spec, "quiet", default=False),
         net=_flag(spec, "net", default=False),
         policy=_policy(spec),
+        progress=_flag(spec, "progress", default=False),
         columns=kind == "columns",
     )
 
@@ -95,6 +120,7 @@ class Observing:
         self._connection = connection
         self._live: dict[OutStream, tuple[Space, Interest, Observation]] = {}
         self._replays: dict[OutStream, trio.CancelScope] = {}
+        self._marks: dict[OutStream, trio.CancelScope] = {}
         self.slots: Final = trio.Semaphore(connection.daemon.config.limits.replays)
         """Replays that may hold a part of the log in memory at once; the others wait for their turn."""
 
@@ -115,6 +141,9 @@ class Observing:
         else:
             self._replays[stream] = trio.CancelScope()
             connection.start(self._replay, stream, request)
+        if request.progress and request.upto is None and not request.durable:
+            self._marks[stream] = trio.CancelScope()
+            connection.start(self._tell_progress, stream)
         if not request.quiet:
             self._announce(stream, request.pattern)
 
@@ -124,9 +153,9 @@ class Observing:
         if live is not None:
             space, interest, observation = live
             space.ignore(interest, observation)
-        scope = self._replays.get(stream)
-        if scope is not None:
-            scope.cancel()
+        for scope in (self._replays.get(stream), self._marks.pop(stream, None)):
+            if scope is not None:
+                scope.cancel()
         self.forget(stream.number)
 
     def forget(self, number: int) -> None:
@@ -145,7 +174,7 @@ class Observing:
 
     def _open_system(self, stream: OutStream, request: Request) -> None:
         """What the daemon says of itself: facts of now, of which no log is kept, nor who is interested."""
-        if not request.live or request.policy is Policy.WAIT:
+        if not request.live or request.policy is Policy.WAIT or request.progress:
             raise Refused("epoch-gone", f"space {SYSTEM!r} keeps no log, there is only its state")
         self._open_live(stream, request, self._connection.daemon.topics.space)
 
@@ -190,6 +219,20 @@ class Observing:
             space.ignore(interest, observation)
         after = self.observation(stream, request).newest
         await self._replay(stream, replace(request, after=after, as_of=None, snapshot=False, net=False))
+
+    async def _tell_progress(self, stream: OutStream) -> None:
+        """Says through which epoch all has been told, while nothing waits that would say it by itself."""
+        daemon, told = self._connection.daemon, -1
+        with self._marks[stream]:
+            while True:
+                await daemon.commits.wait_beyond(told)
+                live = self._live.get(stream)
+                if live is not None and not len(live[2]):
+                    told = daemon.space.epoch
+                    live[2].extend(progress_mark(told))
+                    self._connection.wake(stream)
+                    daemon.flush()
+                await trio.sleep(PROGRESS_SECONDS)
 
     def _attach(self, stream: OutStream, pattern: Value, observation: Observation, space: Space) -> None:
         interest = space.observe(pattern, observation)
@@ -249,14 +292,17 @@ class _Pump:
         async with self.observing.slots:
             await trio.to_thread.run_sync(replay.prepare)
         if request.as_of is not None:
-            time = await trio.to_thread.run_sync(time_of, self.daemon, start)
-            self.observation.extend(Changes(start, time, replay.bag(), flags=p.SNAPSHOT))
+            since = await trio.to_thread.run_sync(time_of, self.daemon, start)
+            self.observation.extend(Changes(start, since, replay.bag(), flags=p.SNAPSHOT))
         at = await self._feed_net(replay) if request.net else start
         while request.upto is None or at < request.upto:
             goal = commits.durable if request.upto is None else min(commits.durable, request.upto)
             if goal > at:
                 await self._feed(replay, goal)
                 at = goal
+                if request.progress:
+                    self.observation.extend(progress_mark(at))
+                    self._wake()
             elif request.durable or request.upto is not None:
                 await commits.wait_beyond(at)
             else:
@@ -274,8 +320,8 @@ class _Pump:
         await self.daemon.commits.wait_durable(now)
         difference, size = Difference(replay.at + 1), 0
         async with self.observing.slots:
-            for number, time, added, messages, removed in replay.epochs(now):
-                changes = Changes(number, time, added, messages, removed)
+            for number, micros, added, messages, removed in replay.epochs(now):
+                changes = Changes(number, micros, added, messages, removed)
                 difference.fold(changes)
                 size += len(changes.packed) if messages else 0
                 if difference.epochs % SLICE == 0:
@@ -300,8 +346,8 @@ class _Pump:
     async def _feed_some(self, replay: Replay, goal: int) -> None:
         """Feeds the stream until it is done, or is not read while others wait to begin."""
         offered = 0
-        for number, time, added, messages, removed in replay.epochs(goal):
-            changes = Changes(number, time, added, messages, removed)
+        for number, micros, added, messages, removed in replay.epochs(goal):
+            changes = Changes(number, micros, added, messages, removed)
             self.observation.extend(changes)
             offered += len(changes) + 1
             if offered >= SLICE:
@@ -328,8 +374,8 @@ class _Pump:
 
     def _go_live(self, replay: Replay) -> None:
         """All that is on disk was told: what is committed but not yet written follows, then the live feed."""
-        for number, time, added, messages, removed in replay.tail(self.daemon.commits.tail(replay.at)):
-            self.observation.extend(Changes(number, time, added, messages, removed))
+        for number, micros, added, messages, removed in replay.tail(self.daemon.commits.tail(replay.at)):
+            self.observation.extend(Changes(number, micros, added, messages, removed))
         self.observation.catch_up()
         self.observing._attach(  # as above
             self.stream, self.request.pattern, self.observation, self.daemon.space

@@ -81,6 +81,8 @@ def print_epoch(epoch: EpochChanges, *, as_json: bool, most: int | None = None) 
     count = len(lines)
     if epoch.conflated and lines and not as_json:
         lines.insert(0, f"# epochs {epoch.first} to {epoch.number} at once: the net difference")
+    if epoch.progress:
+        lines.append(_progress_line(epoch, as_json=as_json))
     if lines:
         sys.stdout.write("\n".join(lines) + "\n")
         sys.stdout.flush()
@@ -114,6 +116,12 @@ def _json_line(change: Change, epoch: EpochChanges) -> str:
     if epoch.conflated:
         line["first_epoch"] = epoch.first
     return json_line(line)
+
+
+def _progress_line(epoch: EpochChanges, *, as_json: bool) -> str:
+    if as_json:
+        return json_line({"progress": epoch.number, "time": time_text(epoch.time)})
+    return f"# all to epoch {epoch.number}"
 
 
 def _text_line(change: Change) -> str:

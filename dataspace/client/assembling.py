@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataspace.client.changes import EpochChanges
 from dataspace.errors import ProtocolError
-from dataspace.wire.packets import MORE, SNAPSHOT
+from dataspace.wire.packets import MORE, PROGRESS, SNAPSHOT
 from index.values import Record, Value
 
 
@@ -44,6 +44,7 @@ class Assembler:
         snapshot = bool(flags & SNAPSHOT)
         epoch = EpochChanges(number, micros, first, self.names, snapshot=snapshot)
         epoch.added, epoch.messages, epoch.removed = _rows(added), _rows(messages), _rows(removed)
+        epoch.progress = bool(flags & PROGRESS)
         return epoch, bool(flags & MORE)
 
     def _mark(self, value: Record) -> EpochChanges:

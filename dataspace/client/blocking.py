@@ -153,6 +153,9 @@ class BlockingSpace:
         durable: bool = False,
         policy: str = "conflate",
         window: int | None = None,
+        as_of: int | None = None,
+        net: bool = False,
+        progress: bool = False,
     ) -> BlockingObservation:
         """The changes of a pattern; iterate over it.  Arguments as for ``RemoteSpace.observe``."""
 
@@ -166,6 +169,9 @@ class BlockingSpace:
                 durable=durable,
                 policy=policy,
                 window=window,
+                as_of=as_of,
+                net=net,
+                progress=progress,
             )
             observation.open()
             return observation

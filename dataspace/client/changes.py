@@ -78,7 +78,18 @@ class EpochChanges:
     ``lost`` is not 0, this is a mark: so many changes of those epochs were dropped, and there are no rows.
     """
 
-    __slots__ = ("added", "first", "lost", "messages", "micros", "names", "number", "removed", "snapshot")
+    __slots__ = (
+        "added",
+        "first",
+        "lost",
+        "messages",
+        "micros",
+        "names",
+        "number",
+        "progress",
+        "removed",
+        "snapshot",
+    )
 
     def __init__(
         self, number: int, micros: int, first: int, names: tuple[str, ...], *, snapshot: bool
@@ -89,6 +100,7 @@ class EpochChanges:
         self.names = names
         self.snapshot = snapshot
         self.lost = 0
+        self.progress = False
         self.added: list[tuple[Value, ...]] = []
         self.messages: list[tuple[Value, ...]] = []
         self.removed: list[tuple[Value, ...]] = []

@@ -52,6 +52,9 @@ class Observation:
         durable: bool,
         policy: str,
         window: int | None,
+        as_of: int | None = None,
+        net: bool = False,
+        progress: bool = False,
     ) -> None:
         self.pattern = pattern
         self.names = capture_names(pattern)
@@ -62,6 +65,9 @@ class Observation:
         self._quiet = quiet
         self._durable = durable
         self._policy = policy
+        self._as_of = as_of
+        self._net = net
+        self._progress = progress
         self._stream: int | None = None
         self._assembler = Assembler(self.names)
         self._inbox: deque[tuple[EpochChanges, int, int]] = deque()
@@ -160,14 +166,18 @@ class Observation:
         spec: dict[str, Value] = {"kind": "observe", "pattern": self.pattern, "quiet": self._quiet}
         if self._newest is not None:
             spec["after"] = self._newest
-            if net:
+            if net or (self._net and self._newest == self._after):
                 spec["net"] = True
+        elif self._as_of is not None:
+            spec["as_of"] = self._as_of
         elif not self._snapshot:
             spec["snapshot"] = False
         if self._upto is not None:
             spec["upto"] = self._upto
         if self._durable:
             spec["durable"] = True
+        if self._progress:
+            spec["progress"] = True
         if self._policy != "conflate":
             spec["policy"] = self._policy
         return Map(spec)
@@ -194,11 +204,13 @@ class Observation:
     @property
     def _follows_state(self) -> bool:
         """Whether this began with the state, and is not a reading of the past."""
-        return self._snapshot and self._after is None and self._upto is None and not self._durable
+        past = self._after is not None or self._as_of is not None
+        return self._snapshot and not past and self._upto is None and not self._durable
 
     def _catch_up(self) -> None:
         """Begins with the state, of which only the difference to what is known will be shown."""
         self._since, self._newest = self._newest or 0, None
+        self._as_of = None
         self._catching_up = self._snapshot = True
 
     def arrive(self, values: tuple[Value, ...], size: int) -> None:

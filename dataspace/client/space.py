@@ -184,11 +184,17 @@ class RemoteSpace:
         durable: bool = False,
         policy: str = "conflate",
         window: int | None = None,
+        as_of: int | None = None,
+        net: bool = False,
+        progress: bool = False,
     ) -> Observation:
         """The changes of a pattern, given as text or as a pattern.
 
         First the state (``snapshot=False``: only what happens from now on), then every change.  With
-        ``after`` it begins with what followed that epoch, from the log; ``upto`` ends it after an epoch.
+        ``after`` it begins with what followed that epoch, from the log, with ``as_of`` with the state at that
+        epoch; ``upto`` ends it after an epoch.  ``net``, with ``after``, tells what has happened until now as
+        its net difference.  ``progress`` has ``epochs()`` give some without rows, too, whose ``progress`` is
+        true, a few times a second as long as epochs are made: all up to their ``number`` have been told.
         ``quiet`` asserts no interest; ``durable`` shows an epoch only when it is on disk.
 
         ``policy`` says what becomes of changes that are not read in time: ``conflate`` (the net difference is
@@ -207,6 +213,9 @@ class RemoteSpace:
             durable=durable,
             policy=policy,
             window=window,
+            as_of=as_of,
+            net=net,
+            progress=progress,
         )
 
     def publish(

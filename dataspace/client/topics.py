@@ -290,12 +290,9 @@ class Subscription:
         """The next epoch that is complete; those that complete at once come in the order of their times."""
         while not self._complete:
             event = await self.next_event()
-            if event is None:
-                self._finish_epochs()
-                if not self._complete:
-                    raise StopAsyncIteration
-            else:
-                self._collect(event)
+            self._complete += self.rest() if event is None else self.collect(event)
+            if event is None and not self._complete:
+                raise StopAsyncIteration
         return self._complete.popleft()
 
     def events(self) -> Events:
@@ -307,22 +304,26 @@ class Subscription:
         """What may still come lies at or after one of these."""
         return tuple(self._subscriber.frontier)
 
-    def _collect(self, event: TopicEvent) -> None:
+    def collect(self, event: TopicEvent) -> list[TopicEpoch]:
+        """The epochs that an event completes, in the order of their times; for who reads ``events()``."""
         match event:
             case Batch():
                 self._open.setdefault(event.time, []).append(event)
             case Crash():
                 self._crashed.update(dict.fromkeys(event.epochs, event.reason))
             case Frontier(times):
-                self._finish_epochs(times)
+                return self.rest(times)
+        return []
 
-    def _finish_epochs(self, frontier: tuple[Time, ...] = ()) -> None:
-        """Gives out the epochs that the frontier has passed, or all of them at the end."""
+    def rest(self, frontier: tuple[Time, ...] = ()) -> list[TopicEpoch]:
+        """The epochs that a frontier has passed, or all of them at the end."""
+        epochs = []
         passed = [time for time in self._open if not any(less_equal(each, time) for each in frontier)]
         for time in sorted(passed):
             batches = sorted(self._open.pop(time), key=lambda batch: batch.partition)
             items = tuple(item for batch in batches for item in batch.items)  # type: ignore[attr-defined]  # a tuple, see _decoded
-            self._complete.append(TopicEpoch(time, items, self._crashed.pop(time, "")))
+            epochs.append(TopicEpoch(time, items, self._crashed.pop(time, "")))
+        return epochs
 
     async def next_event(self) -> TopicEvent | None:
         """The next of ``events()``, or None at the end."""

@@ -27,6 +27,7 @@ REPLACE: Final = 3
 MORE: Final = 1
 SNAPSHOT: Final = 2
 CONFLATED: Final = 4
+PROGRESS: Final = 8
 
 Action: TypeAlias = tuple[Value, ...]
 """``(ASSERT, handle, value)``, ``(RETRACT, handle)``, ``(SEND, value)`` or ``(REPLACE, old, new, value)``."""
