@@ -63,7 +63,7 @@ def map_query(
     rows: dict[object, tuple[Value, ...]] = {}
 
     def update() -> None:
-        field.value = Map([(row[0], row[1]) for row in rows.values()])
+        field.value = Map({key(row[0]): (row[0], row[1]) for row in rows.values()}.values())
 
     _query(turn, pattern, rows, update, added, removed)
     return field

@@ -45,7 +45,7 @@ def record(label: str, *fields: str) -> RecordOf:
     """Declares the records of a label.
 
     >>> record("present", "who")("Alice")
-    Record('present', 'Alice')
+    Record('present', 'Alice',)
     """
     return RecordOf(label, fields)
 
