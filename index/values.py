@@ -509,8 +509,8 @@ def _parts(value: Value) -> Sequence[Value]:
 
 _PLAIN: Final = frozenset([type(None), bool, int, float, bytes, Record, Map])
 
-_Trail: TypeAlias = "tuple[()] | tuple[_Trail, object]"
-"""The steps to a place, the last one outermost; it is put in order only if something is wrong there."""
+_Trail: TypeAlias = tuple[Any, ...]
+"""The steps to a place: nothing, or those before and the last; put in order only where something is wrong."""
 
 
 def _freeze(thing: object, trail: _Trail, depth: int) -> Value:
@@ -573,7 +573,7 @@ def _at(trail: _Trail) -> str:
     """Where a trail leads, for people."""
     steps: list[str] = []
     while trail:
-        trail, step = trail
+        trail, step = trail[0], trail[1]
         steps.append(f"[{_shown(step)}]")
     more = "…" if len(steps) > _SHOWN else ""
     return f" at {''.join(steps[: -_SHOWN - 1 : -1])}{more}" if steps else ""
