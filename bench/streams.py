@@ -200,11 +200,11 @@ def main() -> None:
             continue
         figures |= question(number, rounds)
     for name, value in figures.items():
-        shown = "not measured: aiostream is not installed" if value is None else f"{value:14,.1f}"
+        shown = "not measured: aiostream is not installed" if value is None else f"{value:14,.3f}"
         print(f"{name:32}{shown}")
     if options.json:
         print(
-            json.dumps({name: value if value is None else round(value, 1) for name, value in figures.items()})
+            json.dumps({name: value if value is None else round(value, 4) for name, value in figures.items()})
         )
 
 

@@ -10,6 +10,7 @@ and tested without one:
   one value that cannot outgrow what the observer has been told plus what holds now; *fail* ends it; *drop*
   lets the oldest epochs go, and leaves a mark; *wait* takes nothing more, until somebody has read the rest
   from the log;
+- where too much waits for all observers together, an equal share of the room is the bound (``rooms``);
 - messages never conflate: up to ``message_limit`` of them, and about ``byte_limit`` bytes, wait beside a
   difference, and more end the observation with the error ``slow-observer``, which says how many were waiting.
 
@@ -30,6 +31,7 @@ from dataspace.errors import Refused
 from dataspace.wire.packets import MORE, SNAPSHOT
 from relay.differences import Difference
 from relay.policies import Policy, SlowCounts
+from relay.rooms import OVERHEAD, Room
 
 LIMIT: Final = 16_384
 """Changes that wait unconflated for one observer."""
@@ -72,14 +74,17 @@ class Observation:
         "_difference",
         "_dropped",
         "_fell",
+        "_left",
         "_limit",
         "_message_bytes",
         "_message_limit",
         "_messages",
         "_policy",
+        "_room",
         "_size",
         "_state",
         "_taken",
+        "_used",
         "_waiting",
         "_wake",
         "failure",
@@ -96,13 +101,17 @@ class Observation:
         policy: Policy = Policy.CONFLATE,
         counts: SlowCounts | None = None,
         behind: Callable[[], None] | None = None,
+        room: Room | None = None,
     ) -> None:
+        self._room = room or Room()
+        self._room.observers += 1
+        self._used = 0
         self.newest = 0
         """The newest epoch that was taken in."""
         self._policy = policy
         self._counts = counts or SlowCounts()
         self._behind = behind
-        self._fell = False
+        self._fell = self._left = False
         self._dropped = 0
         self._state = 0
         self.failure: Refused | None = None
@@ -132,7 +141,8 @@ class Observation:
     @property
     def full(self) -> bool:
         """Whether enough waits that a source which can wait had better do so."""
-        return self._size > self._limit // 2 or self._bytes > self._byte_limit // 2
+        half = self._size > self._limit // 2 or self._bytes > self._byte_limit // 2
+        return half or self._room.denies(2 * self._used)
 
     @property
     def _is_half_full(self) -> bool:
@@ -157,6 +167,7 @@ class Observation:
         return (
             self._size - self._state + len(changes) > self._limit
             or self._bytes + len(changes.packed) > self._byte_limit
+            or self._room.denies(self._used)
             or (bool(changes.messages) and self._messages + len(changes.messages) > self._message_limit)
         )
 
@@ -193,11 +204,13 @@ class Observation:
         """Counts one value that begins or ceases to wait; a state is not packed before it leaves."""
         count = sign * len(changes)
         self._size += count
+        self._use(count * OVERHEAD)
         if changes.flags & SNAPSHOT:
             self._state += count
             return
         size = sign * len(changes.packed)
         self._bytes += size
+        self._use(size)
         if changes.messages:
             self._messages += sign * len(changes.messages)
             self._message_bytes += size
@@ -226,6 +239,18 @@ class Observation:
             self._begun = bool(changes.flags & MORE)
         self._taken += len(taken)
         return taken
+
+    def close(self) -> None:
+        """The observer has left, and with it what waited; may be called again."""
+        if not self._left:
+            self._left = self._fell = True  # nothing more is taken in
+            self._difference = None
+            self._wait_anew(())
+            self._room.observers -= 1
+
+    def _use(self, size: int) -> None:
+        self._used += size
+        self._room.used += size
 
     def statistics(self) -> ObservationStatistics:
         """Counts, in O(1)."""
@@ -300,6 +325,7 @@ class Observation:
 
     def _wait_anew(self, values: Sequence[Changes]) -> None:
         """Lets these values wait and nothing else."""
+        self._use(-self._used)
         self._waiting.clear()
         self._size = self._bytes = self._messages = self._message_bytes = self._state = 0
         for each in values:

@@ -11,6 +11,7 @@ from dataspace.space import SpaceLimits
 from dataspace.wire.codec import MAX_ELEMENTS
 from dataspace.wire.frames import MAX_FRAME
 from relay.log.retention import Retention
+from relay.rooms import WAITING_BYTES
 
 DEFAULT_LISTEN: Final = "tcp:127.0.0.1:7377"
 DEFAULT_URL: Final = "tcp://127.0.0.1:7377"
@@ -33,6 +34,7 @@ class Limits:
     heartbeat_least: float = 0.05
     grace_seconds: float = 300.0
     waiting_sessions: int = 4096
+    waiting_bytes: int = WAITING_BYTES
     leases: int = 65_536
     lease_seconds: float = 86_400.0
     frame_seconds: float = 30.0

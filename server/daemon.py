@@ -31,6 +31,7 @@ from relay.log.commits import GroupCommit
 from relay.log.retaining import retain
 from relay.log.staging import Staging
 from relay.policies import SlowCounts
+from relay.rooms import Room
 from server.clients import Client, Clients
 from server.config import Config
 from server.leases import Leases
@@ -66,6 +67,7 @@ class Daemon:
         self.publishing = trio.Lock()
         self.rules_due = trio.Event()
         self.slow = SlowCounts()
+        self.room = Room(config.limits.waiting_bytes)
         self.sessions = Sessions(self)
         self.leases = Leases(self)
         self.topics = Topics(now)
@@ -220,6 +222,7 @@ class Daemon:
                 "sessions_resumed": self.sessions.resumed,
                 "leases": len(self.leases),
                 "streams": sum(len(each.streams) for each in self.connections.values()),
+                "waiting_bytes": self.room.used,
                 "slow_conflated_epochs": self.slow.conflated,
                 "slow_dropped_changes": self.slow.dropped,
                 "slow_failed_streams": self.slow.failed,

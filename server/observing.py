@@ -156,6 +156,8 @@ class Observing:
         for scope in (self._replays.get(stream), self._marks.pop(stream, None)):
             if scope is not None:
                 scope.cancel()
+        if isinstance(stream.observation, Observation):
+            stream.observation.close()
         self.forget(stream.number)
 
     def forget(self, number: int) -> None:
@@ -169,6 +171,9 @@ class Observing:
         for space, interest, observation in self._live.values():
             space.ignore(interest, observation)
         self._live.clear()
+        for stream in self._connection.streams.values():
+            if isinstance(stream.observation, Observation):
+                stream.observation.close()
 
     # -- live -----------------------------------------------------------------------------------------
 
@@ -203,6 +208,7 @@ class Observing:
             policy=request.policy,
             counts=self._connection.daemon.slow,
             behind=lambda: self._fall_behind(stream, request),
+            room=self._connection.daemon.room,
         )
         return made
 
