@@ -57,6 +57,7 @@ def parser() -> argparse.ArgumentParser:
     _observe(commands, client)
     _send(commands, client)
     _log(commands, client)
+    _rule(commands, client)
     _status(commands, client)
     topic_options.add_parser(commands, client)
     return top
@@ -96,6 +97,14 @@ def _serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "--keep-unread",
         action="store_true",
         help="drop what every named reader has acknowledged; readers are always waited for, up to 8GiB",
+    )
+    serve.add_argument(
+        "--rules",
+        metavar="FILE",
+        type=Path,
+        action="append",
+        default=[],
+        help="hold the rules of a file; may be given several times",
     )
     serve.add_argument("--verbose", action="store_true", help="log every session")
 
@@ -185,6 +194,25 @@ def _log(
     past.add_argument("--count", type=_count, metavar="N", help="end after N changes")
 
 
+def _rule(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], client: argparse.ArgumentParser
+) -> None:
+    ruled = commands.add_parser("rule", help="add rules, and ask about them")
+    verbs = ruled.add_subparsers(dest="verb", metavar="VERB", required=True)
+    add = verbs.add_parser("add", parents=[client], help="hold a rule until Ctrl-C, or durably")
+    add.add_argument("name", metavar="NAME")
+    add.add_argument("text", metavar="TEXT", help="such as 'near($x) <- at($x, _).', or @FILE")
+    add.add_argument("--durable", metavar="OWNER", help="let it stay, owned by this name")
+    verbs.add_parser("list", parents=[client], help="the rules, and what is wrong with them")
+    verbs.add_parser("explain", parents=[client], help="how they are carried out")
+    why = verbs.add_parser("why", parents=[client], help="a proof of a fact")
+    why.add_argument("about", metavar="FACT")
+    why_not = verbs.add_parser("why-not", parents=[client], help="what lacks for a fact to follow")
+    why_not.add_argument("about", metavar="PATTERN")
+    verbs.add_parser("graph", parents=[client], help="strata and handoffs, as a mermaid flowchart")
+    verbs.add_parser("monotone", parents=[client], help="which rules need no coordination")
+
+
 def _status(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], client: argparse.ArgumentParser
 ) -> None:
@@ -258,6 +286,7 @@ def _run(args: argparse.Namespace) -> int:
 
         return serve_command(args)
     from server import commands, topic_commands  # the daemon need not load these
+    from server.rule_command import rule
 
     verbs: dict[str, Callable[[argparse.Namespace], Awaitable[int]]] = {
         "assert": commands.assert_,
@@ -267,6 +296,7 @@ def _run(args: argparse.Namespace) -> int:
         "log": commands.log,
         "status": commands.status,
         "topic": topic_commands.topic,
+        "rule": rule,
     }
     return trio.run(_until_terminated, partial(verbs[args.command], args))
 

@@ -58,3 +58,4 @@ class Config:
     space_limits: SpaceLimits = field(default_factory=SpaceLimits)
     retention: Retention = field(default_factory=Retention)
     accept_damage: bool = False
+    rules: tuple[Path, ...] = ()

@@ -37,6 +37,7 @@ from server.config import Config
 from server.leases import Leases
 from server.listeners import accept, open_listeners
 from server.locking import locked
+from server.ruling import OWNER, actions_to_hold, rules_of_files
 from server.sessions import Sessions
 from server.topics import SYSTEM, Topics
 
@@ -88,9 +89,10 @@ class Daemon:
         if ended is not None:
             self.commits.submit(ended)
         self.leases.recover()
-        derived = self.space.advance(now())
-        if derived is not None:
-            self.commits.submit(derived)
+        rules = actions_to_hold(self.space, rules_of_files(self.config.rules))
+        held = self.space.commit(OWNER, rules, now()) if rules else self.space.advance(now())
+        if held is not None:
+            self.commits.submit(held)
         logger.info(
             "recovered %d facts at epoch %d, %d owners did not survive",
             len(self.space.index),

@@ -19,6 +19,7 @@ from dataspace.wire import packets as p
 from index.values import Map, Value
 from relay.log import LogFailed
 from server.publishing import publish, stage
+from server.ruling import ask_rules
 
 if TYPE_CHECKING:
     from server.connection import Connection
@@ -203,6 +204,12 @@ async def _acknowledge(connection: Connection, arguments: Map) -> Value:
     return Map({"epoch": known.epoch if known else 0, "oldest": daemon.log.oldest})
 
 
+async def _rules(connection: Connection, arguments: Map) -> Value:
+    """What is asked of the rules, as text: how they are carried out, or why a fact is there or not."""
+    await trio.lowlevel.checkpoint()
+    return ask_rules(connection.daemon.space.rules, text(arguments, "ask"), arguments.get("about"))
+
+
 VERBS: Final[dict[str, Verb]] = {
     "sync": _sync,
     "status": _status,
@@ -212,6 +219,7 @@ VERBS: Final[dict[str, Verb]] = {
     "stage": _stage,
     "discard": _discard,
     "publish": _publish,
+    "rules": _rules,
     "join": _join,
     "lookup": _lookup,
     "end-topic": _end_topic,

@@ -26,6 +26,7 @@ def serve_command(args: argparse.Namespace) -> int:
         limits=_limits(args),
         retention=_retention(args),
         accept_damage=args.accept_damage,
+        rules=tuple(args.rules),
     )
     trio.run(_serve, config)
     return 0

@@ -72,12 +72,12 @@ class Compiler:
         self.terms = terms
         self.group = group
 
-    def install(self) -> None:
+    def install(self, around: Callable[[Trigger], Trigger]) -> None:
         """Adds this rule's functions to the relations of its body, and makes the indexes they need."""
         for atom in self.atoms:
             on_insert, on_delete = self.triggers(atom)
-            atom.relation.on_insert.append(on_insert)
-            atom.relation.on_delete.append(on_delete)
+            atom.relation.on_insert.append(around(on_insert))
+            atom.relation.on_delete.append(around(on_delete))
 
     def triggers(self, atom: BoundAtom) -> tuple[Trigger, Trigger]:
         """What to do when a row of an atom comes, and when one goes; a negated atom works the other way."""

@@ -10,7 +10,7 @@ whichever way they came to be; the relations of a stratum change only when all b
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,13 +18,13 @@ from dataspace.rules.compiling import Compiler, RuleFailed
 from dataspace.rules.graphs import BlockingCycle, Edge, Graph, Strata
 from dataspace.rules.grouping import Grouping
 from dataspace.rules.plans import BoundAtom
-from dataspace.rules.relations import Relation, State, settle
+from dataspace.rules.relations import Relation, State, Trigger, settle
 from dataspace.rules.syntax import Rule, Verb
 from dataspace.rules.tables import write
 from dataspace.rules.terms import Row, Terms
 from dataspace.rules.views import View, form_of
 from index.errors import UsageError
-from index.skeletons import Class, class_of
+from index.skeletons import Class, class_of, label_class
 from index.text import unparse
 from index.values import Record, Value, key
 
@@ -44,16 +44,25 @@ class Derived:
         return bool(self.added or self.messages or self.removed)
 
 
+@dataclass(slots=True)
+class Spent:
+    """What a rule has cost: rows that set it off, and the time from there on in nanoseconds."""
+
+    calls: int = 0
+    nanoseconds: int = 0
+
+
 class HeadRelation(Relation):
     """The rows that rules derive under one label, with one number of fields."""
 
-    __slots__ = ("held", "of", "verb")
+    __slots__ = ("held", "is_shown", "of", "verb")
 
     def __init__(self, label: Value, arity: int, verb: Verb) -> None:
         name = unparse(Record.of(label, ())).removesuffix("()")
         super().__init__(name if verb is Verb.ASSERT else f"{verb}({name})", arity)
         self.of = label
         self.verb = verb
+        self.is_shown = False  # True where a view of all its fields is this relation itself
         self.changed = {}
         self.held: dict[Row, None] = {}  # of ``next``: what holds in this tick because of the one before
 
@@ -80,7 +89,10 @@ class Engine:
         *,
         max_inserted: int = MAX_INSERTED,
         apart: frozenset[Hashable] = frozenset(),
+        clock: Callable[[], int] | None = None,
     ) -> None:
+        self._clock = clock
+        self._spent: dict[int, Spent] = {}
         self.rules = tuple(rules)
         self.terms = Terms()
         self.heads: dict[tuple[Hashable, int, Verb], HeadRelation] = {}
@@ -98,7 +110,7 @@ class Engine:
         self._units: list[Unit] = []
         self._routes: dict[Class, list[View]] = {}
         self._wild: list[View] = []
-        self._aliased: dict[Hashable, list[tuple[int, HeadRelation, View]]] = {}
+        self._claimable: dict[Class, list[HeadRelation]] = {}
         self._schedule: list[tuple[HeadRelation, Row, int]] = []
         self._facts: list[HeadRelation] = []
         self._delayed: list[HeadRelation] = []
@@ -122,6 +134,8 @@ class Engine:
             self._feed(view, cycles)
         for number, rule in enumerate(self.rules):
             self._compile(number, rule, cycles)
+        for head in self._facts:
+            self._claimable.setdefault(label_class(head.of), []).append(head)
         for relation in self.relations():
             write(relation)
         for number, rule in enumerate(self.rules):
@@ -183,12 +197,13 @@ class Engine:
                 nodes[self.names[id(relation)]] = None
         for view in self.views.values():
             if self._alias(view) is None:
-                for head in self._matching(view):
+                for head in self.matching(view):
                     edges.append(Edge(self.names[id(head)], self.names[id(view)]))
         for number, rule in enumerate(self.rules):
             self._draw_rule(number, rule)
 
-    def _matching(self, view: View) -> Iterator[HeadRelation]:
+    def matching(self, view: View) -> Iterator[HeadRelation]:
+        """The heads of facts that a view could show."""
         for head in self.heads.values():
             if head.verb is Verb.ASSERT and view.may_match(head.of, head.width):
                 yield head
@@ -231,7 +246,7 @@ class Engine:
             if len(relations) > 1 or members[0] in looped:
                 self._units.append(relations)
                 cycles.update({id(each): relations for each in relations})
-            elif isinstance(alone := relations[0], View) and not any(self._matching(alone)):
+            elif isinstance(alone := relations[0], View) and not any(self.matching(alone)):
                 alone.is_plain = True
             else:
                 self._units.append(alone)
@@ -248,10 +263,10 @@ class Engine:
         """Leads claimed and derived facts into a view."""
         alias = self._alias(view)
         if alias is not None:
-            self._aliased.setdefault(view.root, []).append((alias.width, alias, view))
+            alias.is_shown = True
             return
         self._route(view)
-        for head in self._matching(view):
+        for head in self.matching(view):
             within = id(head) in cycles and view in cycles[id(head)]
             _lead(head, view, self.terms, within=within)
 
@@ -269,7 +284,8 @@ class Engine:
         grouping = self.groupings.get(number)
         cycle = [] if grouping is not None else cycles.get(id(head), [])
         change = None if grouping is None else grouping.change
-        Compiler(number, rule, self.atoms[number], head, cycle, self.terms, change).install()
+        compiler = Compiler(number, rule, self.atoms[number], head, cycle, self.terms, change)
+        compiler.install(self._timed(number))
 
     def _hold(self, number: int, rule: Rule) -> None:
         """What follows from nothing, or from what is not there, holds from the start."""
@@ -330,8 +346,8 @@ class Engine:
     def _claim(self, value: Value, by: int) -> None:
         """Routes a claimed fact to the relations that it is a row of."""
         root = class_of(value)
-        if root in self._aliased:
-            self._claim_aliased(value, root, by)
+        if root in self._claimable:
+            self._claim_derivable(value, root, by)  # type: ignore[arg-type]  # a record, by its class
         for view in self._routes.get(root, self._wild):
             captures = view.read(value)
             if captures is not None:
@@ -340,16 +356,16 @@ class Engine:
                 else:
                     view.support(self.terms.row(captures), by)
 
-    def _claim_aliased(self, value: Value, root: Class, by: int) -> None:
-        assert isinstance(value, Record)  # by its class
-        done: set[int] = set()
-        for width, head, _ in self._aliased[root]:
-            if id(head) in done:
-                continue
-            done.add(id(head))
-            if len(value.fields) == width:
-                head.claim(self.terms.row(value.fields), by)
-            elif len(value.fields) > width:
+    def _claim_derivable(self, value: Record, root: Class, by: int) -> None:
+        """Takes the claim on a fact as one that rules could derive: then they need not."""
+        for head in self._claimable[root]:
+            if len(value.fields) == head.width:
+                row = self.terms.row(value.fields)
+                if head.is_shown:
+                    head.claim(row, by)
+                else:
+                    head.note(row, by)
+            elif len(value.fields) > head.width and head.is_shown:
                 raise Unalias(key(head.of))
 
     def _settle(self) -> None:
@@ -474,6 +490,27 @@ class Engine:
             if id(self.heads[key(head.of), head.width, Verb.ASSERT]) in due
             or any(head.has(row) != (row in head.held) for row in head.changed or ())
         ]
+
+    def spent(self, number: int) -> Spent:
+        """What a rule has cost, if the engine was given a clock."""
+        return self._spent.get(number, Spent())
+
+    def _timed(self, number: int) -> Callable[[Trigger], Trigger]:
+        clock = self._clock
+        if clock is None:
+            return lambda trigger: trigger
+        spent = self._spent.setdefault(number, Spent())
+
+        def timed(trigger: Trigger) -> Trigger:
+            def run(row: Row, state: State) -> None:
+                begun = clock()
+                trigger(row, state)
+                spent.nanoseconds += clock() - begun
+                spent.calls += 1
+
+            return run
+
+        return timed
 
     def relations(self) -> list[Relation]:
         """All relations, each once."""

@@ -7,8 +7,8 @@ goes in the epoch of the turn that took its cause away.  What is wrong with a ru
 
 The space asks before it changes its index: what is claimed is seen as it will be after the turn.
 
-Always: a derived fact has exactly one claim by ``RULES``; a fact that somebody else claims has none, unless
-its label is derived in several widths.
+Always: a fact that follows and that nobody else claims has exactly one claim by ``RULES``; all others have
+none.
 """
 
 from __future__ import annotations

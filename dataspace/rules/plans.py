@@ -50,9 +50,17 @@ class Bind:
 Step = Look | Bind | Comparison
 
 
-def plan(rule: Rule, atoms: Sequence[BoundAtom], trigger: BoundAtom | None) -> list[Step]:
-    """The steps that find all solutions in which ``trigger`` takes part, or all that there are."""
-    bound = set(trigger.names) if trigger else set()
+def plan(
+    rule: Rule,
+    atoms: Sequence[BoundAtom],
+    trigger: BoundAtom | None,
+    known: frozenset[str] = frozenset(),
+) -> list[Step]:
+    """The steps that find all solutions in which ``trigger`` takes part, or all that there are.
+
+    ``known`` are variables that have their values already.
+    """
+    bound = set(trigger.names) | known if trigger else set(known)
     positive = [each for each in atoms if each is not trigger and not each.atom.negated]
     asking: list[BoundAtom | Comparison] = [
         each for each in atoms if each is not trigger and each.atom.negated

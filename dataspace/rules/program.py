@@ -17,6 +17,7 @@ from typing import Final
 
 from dataspace.rules.compiling import RuleFailed
 from dataspace.rules.engine import MAX_INSERTED, Derived, Engine, Unalias
+from dataspace.rules.explaining import Explainer
 from dataspace.rules.reading import read_rules
 from dataspace.rules.syntax import Rule
 from index.errors import UsageError
@@ -58,6 +59,7 @@ class Program:
     """Named texts of rules and what follows from them.
 
     ``facts`` gives all claimed facts, for when an engine begins anew; without it the program keeps them.
+    ``clock`` gives nanoseconds, and has ``explain`` say what each rule costs.
     """
 
     def __init__(
@@ -66,12 +68,14 @@ class Program:
         *,
         max_inserted: int = MAX_INSERTED,
         max_self_ticks: int = MAX_SELF_TICKS,
+        clock: Callable[[], int] | None = None,
     ) -> None:
         self.entries: dict[Hashable, Entry] = {}
         self.engine = Engine(())
         self._own: dict[Hashable, Value] | None = {} if facts is None else None
         self._facts = facts or self._kept
         self._max_inserted = max_inserted
+        self._clock = clock
         self._max_self_ticks = max_self_ticks
         self._self_ticks = 0
         self._apart: frozenset[Hashable] = frozenset()
@@ -210,7 +214,9 @@ class Program:
         old, facts = self.engine, list(self._facts())
         while True:
             self._owners = [entry for entry in self._sound() for _ in entry.rules]
-            engine = Engine(self._rules(), max_inserted=self._max_inserted, apart=self._apart)
+            engine = Engine(
+                self._rules(), max_inserted=self._max_inserted, apart=self._apart, clock=self._clock
+            )
             self._engines += 1
             self.engine = engine
             try:
@@ -249,6 +255,10 @@ class Program:
     def derived(self) -> list[Value]:
         """All that follows and that nobody claims; O(those)."""
         return list(self.engine.derived())
+
+    def explainer(self) -> Explainer:
+        """Who answers why, why not and how."""
+        return Explainer(self.engine)
 
     def statistics(self) -> ProgramStatistics:
         """Counts, in O(rules)."""

@@ -104,6 +104,11 @@ class Relation:
 
     def claim(self, row: Row, by: int) -> None:
         """Somebody's claim on the row more, or less: support, and no longer for rules to derive."""
+        self.note(row, by)
+        self.support(row, by)
+
+    def note(self, row: Row, by: int) -> None:
+        """Somebody's claim on the fact of the row, which does not support it here."""
         before = self.base.get(row, 0)
         if before + by:
             self.base[row] = before + by
@@ -111,7 +116,6 @@ class Relation:
             del self.base[row]
         if self.changed is not None and (before == 0 or before + by == 0) and self.has(row):
             self.changed.setdefault(row, before == 0)
-        self.support(row, by)
 
     def derived(self, row: Row) -> bool:
         """Whether rules make this row hold, and nobody claims it."""

@@ -133,3 +133,139 @@ def live(name: str, seed: int, ticks: int) -> None:
 def test_derived_is_what_follows_after_every_tick(name: str) -> None:
     for seed in range(3 + 10 * LONG):
         live(name, seed, 60)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_batches_do_not_matter_and_an_undone_tick_leaves_no_trace(name: str) -> None:
+    rng, facts = random.Random(name), universe()
+    one, other, claimed = Program(), Program(), dict[object, Value]()
+    one.add(name, PROGRAMS[name])
+    other.add(name, PROGRAMS[name])
+    for _ in range(30):
+        added, removed = changes(rng, facts, claimed, 5)
+        one.tick(added, removed)
+        for fact in rng.sample(added, len(added)):
+            other.tick([fact])
+        for fact in removed:
+            other.tick((), [fact])
+        assert set(map(key, one.derived())) == set(map(key, other.derived()))
+        before, size, engine = one.derived(), one.engine.size(), one.engine
+        further = [fact for fact in rng.sample(facts, 3) if key(fact) not in claimed]
+        gone = rng.sample(list(claimed.values()), min(2, len(claimed)))
+        there, back = one.tick(further, gone), one.tick(gone, further)
+        assert {*map(key, there.added)} == {*map(key, back.removed)}
+        assert {*map(key, there.removed)} == {*map(key, back.added)}
+        assert set(map(key, one.derived())) == set(map(key, before))
+        assert one.engine.size() == size or one.engine is not engine
+
+
+@pytest.mark.slow
+def test_rules_that_come_and_go_say_what_they_would_have_said_from_the_start() -> None:
+    rng, facts = random.Random(5), universe()
+    texts = [
+        text for name, text in PROGRAMS.items() if name in ("left", "aggregates", "wildcards", "structure")
+    ]
+    program, claimed, told = Program(), dict[object, Value](), dict[object, Value]()
+    active: list[str] = []
+    for _ in range(150):
+        text = rng.choice(texts)
+        if rng.random() < 0.2:
+            derived = program.remove("r", text) if text in active else program.add("r", text)
+            (active.remove if text in active else active.append)(text)
+        else:
+            derived = program.tick(*changes(rng, facts, claimed, 2))
+        told.update((key(value), value) for value in derived.added)
+        for value in derived.removed:
+            del told[key(value)]
+        assert not any(entry.trouble for entry in program.entries.values())
+        check(program, " ".join(active), claimed, told)
+
+
+@pytest.mark.slow
+def test_a_rule_that_raises_is_suspended_with_its_row_and_no_other_result_changes() -> None:
+    text = PROGRAMS["left"]
+    bad = "ratio($x, 12 / $y) <- e($x, $y). far($x) <- ratio($x, $r), $r > 3."
+    for seed in range(30):
+        rng = random.Random(seed)
+        facts: list[Value] = [Record("e", a, b) for a in range(NODES) for b in range(NODES)]
+        program, claimed, told = Program(), dict[object, Value](), dict[object, Value]()
+        program.add("good", text)
+        program.add("bad", bad)
+        entry = program.entries["bad", bad]
+        for _ in range(40):
+            failed = bool(entry.trouble)
+            derived = program.tick(*changes(rng, facts, claimed, 2))
+            told.update((key(value), value) for value in derived.added)
+            for value in derived.removed:
+                del told[key(value)]
+            check(program, text if entry.trouble else text + bad, claimed, told)
+            if entry.trouble and not failed:
+                assert "ZeroDivisionError" in entry.trouble
+                assert entry.row["y"] == 0 and key(Record("e", entry.row["x"], 0)) in claimed
+        assert entry.trouble
+
+
+def test_a_rule_that_runs_away_is_suspended_and_the_others_go_on() -> None:
+    program = Program(max_inserted=500)
+    runaway = "n($x + 1) <- n($x). n($x) <- start($x)."
+    program.add("good", "twice($x, $x) <- start($x).")
+    program.add("runaway", runaway)
+    derived = program.tick([Record("start", 0)])
+    assert "more than 500 new facts in one tick" in program.entries["runaway", runaway].trouble
+    assert derived.added == [Record("twice", 0, 0)] and derived.removed == []
+
+
+def test_ticks_that_next_causes_without_end_suspend_the_rule() -> None:
+    program = Program(max_self_ticks=20)
+    text = "next(on()) <- not on()."
+    program.add("blink", text)
+    ticks = 0
+    while program.pending:
+        program.tick_again()
+        ticks += 1
+    assert ticks == 21 and "20 ticks in a row" in program.entries["blink", text].trouble
+    assert program.derived() == []
+
+
+def waits(program: Program) -> bool:
+    """Whether a tick is asked for, asked anew each time."""
+    return program.pending
+
+
+def test_what_is_said_only_counts_in_its_tick() -> None:
+    program = Program()
+    program.add(
+        "log",
+        "next(seen($x)) <- said($x). next(seen($x)) <- seen($x), not forget($x). send(ack($x)) <- said($x).",
+    )
+    derived = program.tick((), (), [Record("said", 1)])
+    assert (derived.added, derived.messages, derived.removed) == ([], [Record("ack", 1)], [])
+    assert waits(program) and program.tick_again().added == [Record("seen", 1)]
+    assert not waits(program)
+    assert program.tick((), (), [Record("said", 1)]).messages == [Record("ack", 1)], "said again"
+    assert not waits(program)
+    assert not program.tick((), (), [Record("forget", 1)])
+    assert program.tick_again().removed == [Record("seen", 1)]
+    assert not waits(program) and program.engine.size() == 0
+
+
+def test_a_message_is_sent_again_only_when_its_cause_is_new() -> None:
+    program = Program()
+    program.add("alarm", "send(alarm($x)) <- hot($x).")
+    assert program.tick([Record("hot", 1)]).messages == [Record("alarm", 1)]
+    assert not program.add("other", "a($x) <- b($x).").messages, "nor when rules change"
+    assert not program.tick([Record("b", 1)]).messages
+    program.tick((), [Record("hot", 1)])
+    assert program.tick([Record("hot", 1)]).messages == [Record("alarm", 1)]
+
+
+def test_a_huge_retraction_is_computed_anew_and_says_the_same() -> None:
+    program = Program()
+    program.add("twice", "twice($x, $y) <- a($x), b($x, $y).")
+    facts: list[Value] = [Record("a", n) for n in range(2000)]
+    facts += [Record("b", n, n) for n in range(2000)]
+    assert len(program.tick(facts).added) == 2000
+    engines = program.statistics().engines
+    derived = program.tick((), facts[:1500])
+    assert len(derived.removed) == 1500 and program.statistics().engines == engines + 1

@@ -1,0 +1,300 @@
+"""Explaining: how are rules carried out, why is a fact there, and why is another one not?
+
+A proof is a tree of facts, each with the rule that derives it and the premises it has.  It always ends:
+within a cycle of rules only premises older than the fact are taken, of which there is always a way, since
+that is what keeps the fact there; and other premises are of lower strata.
+
+Always: explaining changes nothing, and costs nothing unless asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from dataspace.rules.drawing import mermaid
+from dataspace.rules.engine import Engine, HeadRelation
+from dataspace.rules.plans import Bind, BoundAtom, Look, Step, plan
+from dataspace.rules.relations import Relation, State
+from dataspace.rules.solving import Known, Solution, Solver, gives, unify
+from dataspace.rules.syntax import Atom, Rule, Structure, Verb
+from dataspace.rules.views import View
+from index.patterns import matcher
+from index.text import unparse
+from index.values import Record, Value, key
+
+SHOWN = 5
+"""Solutions of an aggregate that a proof shows."""
+
+DEEPEST = 40
+"""Levels of a proof that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """Why a fact is there: by a rule and its premises, or because it is claimed (``rule`` is then empty)."""
+
+    fact: Value
+    rule: str = ""
+    premises: tuple[Proof, ...] = ()
+    absent: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def lines(self, depth: int = 0) -> Iterator[str]:
+        """The proof as indented text."""
+        because = f"by {self.rule}" if self.rule else "claimed"
+        yield f"{'    ' * depth}{unparse(self.fact)}    {because}"
+        for premise in self.premises:
+            yield from premise.lines(depth + 1)
+        for text in self.absent:
+            yield f"{'    ' * (depth + 1)}{text}"
+
+
+class Explainer:
+    """What can be asked of an engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._shown: set[Hashable] = set()
+        self._component = {
+            name: at for at, members in enumerate(engine.strata.components) for name in members
+        }
+
+    # -- why ------------------------------------------------------------------------------------------
+
+    def why(self, fact: Value) -> Proof | None:
+        """A proof of a fact that rules derive; None if none does now.  O(search for its premises)."""
+        if not isinstance(fact, Record):
+            return None
+        head = self._engine.heads.get((key(fact.label), len(fact.fields), Verb.ASSERT))
+        row = self._engine.terms.row(fact.fields)
+        if head is None or not head.has(row):
+            return None
+        self._shown = set()
+        return self._proof(head, fact, head.states[row], 0)
+
+    def _proof(self, head: HeadRelation, fact: Value, state: State, depth: int) -> Proof:
+        if row_claimed(head, fact, self._engine):
+            return Proof(fact)
+        if key(fact) in self._shown:
+            return Proof(fact, "what is shown above")
+        if depth > DEEPEST:
+            return Proof(fact, "rules, further down than is shown")
+        self._shown.add(key(fact))
+        for number, rule in enumerate(self._engine.rules):
+            if self._engine.heads[key(rule.head.label), len(rule.head.arguments), rule.head.verb] is head:
+                for solution in self._solutions(number, fact, head, state):
+                    return self._derived(number, rule, fact, solution, depth)
+        return Proof(fact, "next, from the tick before")
+
+    def _solutions(self, number: int, fact: Value, head: Relation, state: State) -> Iterator[list[Solution]]:
+        """The ways in which a rule derives a fact; all solutions of an aggregate are one way."""
+        rule = self._engine.rules[number]
+        known = unify(rule, fact)
+        if known is None:
+            return
+        mine = self._place(head)
+
+        def admits(relation: Relation, premise: State) -> bool:
+            return self._place(relation) != mine or premise[2] < state[2]
+
+        solver = Solver(rule, self._engine.atoms[number], self._engine.terms, admits)
+        found = (each for each in solver.solutions(known) if gives(rule, each.known, fact))
+        if rule.head.aggregates:
+            some = list(islice(found, SHOWN))
+            if some:
+                yield some
+        else:
+            yield from ([each] for each in found)
+
+    def _derived(self, number: int, rule: Rule, fact: Value, solutions: list[Solution], depth: int) -> Proof:
+        premises, absent = [], []
+        for solution in solutions:
+            for atom in self._engine.atoms[number]:
+                if atom.atom.negated:
+                    absent.append(f"not {unparse(_instance(atom.atom, solution.known))}")
+                else:
+                    premises.append(self._premise(atom, solution, depth + 1))
+        return Proof(fact, str(rule), tuple(premises), tuple(dict.fromkeys(absent)))
+
+    def _premise(self, atom: BoundAtom, solution: Solution, depth: int) -> Proof:
+        relation, row = atom.relation, solution.rows[atom.at]
+        state = relation.states[row]
+        if isinstance(relation, HeadRelation):
+            return self._proof(relation, relation.fact(row), state, depth)
+        assert isinstance(relation, View)  # there are no others
+        shown = _instance(atom.atom, solution.known)
+        for head in self._engine.matching(relation):
+            project = relation.projection(head.of, head.width, self._engine.terms)
+            for each, its in head.states.items():
+                older = self._place(head) != self._place(relation) or its[2] < state[2]
+                if its[2] and older and project(each) == row:
+                    return self._proof(head, head.fact(each), its, depth)
+        return Proof(shown)
+
+    def _place(self, relation: Relation) -> int:
+        return self._component.get(self._engine.names[id(relation)], -1)
+
+    # -- why not --------------------------------------------------------------------------------------
+
+    def why_not(self, fact: Value) -> str:
+        """What each rule lacks to derive a fact, or any fact that a pattern such as ``reach(1, _)`` means."""
+        lines = []
+        match = matcher(fact)
+        for head in self._engine.heads.values():
+            if head.verb is Verb.ASSERT:
+                there = next((f for row in head.states if match(f := head.fact(row)) is not None), None)
+                if there is not None:
+                    return f"{unparse(there)} is there: ask why"
+        for number, rule in enumerate(self._engine.rules):
+            known = unify(rule, fact)
+            if known is not None:
+                lines.append(f"{rule}\n    {self._lacking(number, rule, known)}")
+        return "\n".join(lines) or f"no rule derives facts like {unparse(fact)}"
+
+    def _lacking(self, number: int, rule: Rule, known: Known) -> str:
+        atoms = self._engine.atoms[number]
+        solver = Solver(rule, atoms, self._engine.terms, lambda _relation, _state: True)
+        if next(solver.solutions(known), None) is not None:
+            return "its body holds, for other fields of the head"
+        furthest = solver.furthest
+        step = furthest.steps[furthest.depth]
+        given = ", ".join([f"${name} = {unparse(value)}" for name, value in furthest.known.items()])
+        return f"{_failed(step)}{f'  with {given}' if given else ''}"
+
+    # -- how ------------------------------------------------------------------------------------------
+
+    def explain(self) -> str:
+        """Strata with their relations, rows and indexes, then each rule with the orders of its look-ups."""
+        lines = []
+        for stratum in range(self._engine.strata.count):
+            lines.append(f"stratum {stratum}")
+            for members in self._engine.strata.members(stratum):
+                lines += [f"    {self._line(name)}" for name in members]
+                if len(members) > 1:
+                    lines.append(f"    ^ a cycle of {len(members)}")
+        for number, rule in enumerate(self._engine.rules):
+            lines += ["", str(rule), *self._orders(number, rule)]
+        return "\n".join(lines)
+
+    def _line(self, name: str) -> str:
+        relation = next((r for r in self._engine.relations() if self._engine.names[id(r)] == name), None)
+        if relation is None:
+            return name
+        indexes = [
+            f"by {', '.join(map(str, columns)) or 'nothing'}: {len(index)}"
+            for columns, index in relation.indexes.items()
+        ]
+        what = f"{len(relation.states)} rows"
+        return f"{name.strip():<30} {what:>12}{'  indexes ' if indexes else ''}{'; '.join(indexes)}"
+
+    def _orders(self, number: int, rule: Rule) -> Iterator[str]:
+        spent = self._engine.spent(number)
+        if spent.calls:
+            yield f"    {spent.calls} rows took {spent.nanoseconds / 1e6:.1f} ms"
+        atoms = self._engine.atoms[number]
+        for atom in atoms:
+            steps = [_step_text(step) for step in plan(rule, atoms, atom)]
+            yield f"    {atom.atom} -> {', '.join([*steps, str(rule.head)])}"
+
+    def graph(self) -> str:
+        """Strata, handoffs and inputs that block, as a mermaid flowchart."""
+        return mermaid(self._engine.graph, self._engine.strata)
+
+    def monotonicity(self) -> str:
+        """Which rules only ever add when facts are added, and which not, and at which input."""
+        lines = []
+        doubtful = self._not_monotone()
+        for number, rule in enumerate(self._engine.rules):
+            own = [f"waits for all of {atom.pattern_text}" for atom in _blocking(rule)]
+            leaning = [
+                f"leans on {self._engine.names[id(atom.relation)].strip()}"
+                for atom in self._engine.atoms[number]
+                if id(atom.relation) in doubtful
+            ]
+            reasons = list(dict.fromkeys([*own, *leaning]))
+            said = f"not monotone: {'; '.join(reasons)}" if reasons else "monotone"
+            lines.append(f"{rule}\n    {said}")
+        return "\n".join(lines)
+
+    def _not_monotone(self) -> set[int]:
+        """The relations that may shrink when facts are added."""
+        doubtful: set[int] = set()
+        grown = True
+        while grown:
+            before = len(doubtful)
+            for number, rule in enumerate(self._engine.rules):
+                leans = any(id(atom.relation) in doubtful for atom in self._engine.atoms[number])
+                if leans or next(_blocking(rule), None) is not None:
+                    head = rule.head
+                    doubtful.add(id(self._engine.heads[key(head.label), len(head.arguments), head.verb]))
+                    now = self._engine.heads.get((key(head.label), len(head.arguments), Verb.ASSERT))
+                    doubtful.update({id(now)} if now is not None else ())
+            for view in self._engine.views.values():
+                if any(id(head) in doubtful for head in self._engine.matching(view)):
+                    doubtful.add(id(view))
+            grown = len(doubtful) > before
+        return doubtful
+
+
+@dataclass(frozen=True, slots=True)
+class _Blocking:
+    pattern_text: str
+
+
+def _blocking(rule: Rule) -> Iterator[_Blocking]:
+    for atom in rule.atoms:
+        if atom.negated or rule.head.aggregates:
+            yield _Blocking(str(atom))
+
+
+def row_claimed(head: HeadRelation, fact: Value, engine: Engine) -> bool:
+    """Whether somebody claims the fact of a row."""
+    assert isinstance(fact, Record)  # heads derive nothing else
+    return engine.terms.row(fact.fields) in head.base
+
+
+def _instance(atom: Atom, known: Known) -> Value:
+    """An atom with what is known filled in."""
+    return _filled(atom.pattern, known)
+
+
+def _filled(pattern: Value, known: Known) -> Value:
+    match pattern:
+        case Record(label="$", fields=(str(name), _, _)) if name in known:
+            return known[name]
+        case Record(label="$", fields=(_, _, sub)):
+            return _filled(sub, known)
+        case Record(label="lit", fields=(value,)):
+            return value
+        case Record(label=label, fields=fields) if label != "_":
+            return Record.of(label, tuple([_filled(each, known) for each in fields]))
+        case tuple():
+            return tuple([_filled(each, known) for each in pattern])
+        case _:
+            return pattern
+
+
+def _step_text(step: Step) -> str:
+    match step:
+        case Look(atom, bound):
+            columns = ", ".join(map(str, bound)) or "nothing"
+            how = "check" if len(bound) == len(atom.names) else f"by {columns}"
+            return f"{atom.atom} ({how})"
+        case Bind(name, to):
+            return f"${name} = {to}"
+        case _:
+            return str(step)
+
+
+def _failed(step: Step) -> str:
+    match step:
+        case Look(atom, _) if atom.atom.negated:
+            return f"there is a match of {Structure(atom.atom.pattern)}"
+        case Look(atom, _):
+            return f"no match of {atom.atom}"
+        case _:
+            return f"{_step_text(step)} does not hold"

@@ -1,0 +1,69 @@
+"""The command ``dataspace rule``: adds rules, lists them, and asks the daemon about them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import trio
+
+import dataspace
+from dataspace.errors import Refused, UsageError
+from dataspace.rules.reading import read_rules
+from index.text import parse, parse_pattern
+from index.values import Map, Record, Value
+
+
+async def rule(args: argparse.Namespace) -> int:
+    """Carries out one of the verbs."""
+    if args.verb == "add":
+        return await _add(args)
+    async with dataspace.connect(args.url, name="dataspace rule") as space:
+        if args.verb == "list":
+            return await _list(space)
+        about: Value = None
+        if args.verb in ("why", "why-not"):
+            about = parse(args.about) if args.verb == "why" else parse_pattern(args.about)
+        answer = await space.request("rules", Map({"ask": args.verb, "about": about}))
+    print(answer if isinstance(answer, str) else repr(answer))
+    return 0
+
+
+async def _add(args: argparse.Namespace) -> int:
+    text = _text(args.text)
+    read_rules(text)
+    async with dataspace.connect(args.url, name="dataspace rule", owner=args.durable or "") as space:
+        await space.assert_(Record("rule", args.name, text))
+        refused = [row for row in await _errors(space) if row[:2] == (args.name, text)]
+        if refused:
+            raise Refused("rule-error", str(refused[0][3]))
+        print(f"added rule {args.name}", file=sys.stderr, flush=True)
+        if not args.durable:
+            await trio.sleep_forever()
+    return 0
+
+
+def _text(given: str) -> str:
+    """The text itself, or what is in the file behind ``@``."""
+    if not given.startswith("@"):
+        return given
+    try:
+        return Path(given[1:]).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"rules of {given[1:]}: {error}") from None
+
+
+async def _errors(space: dataspace.RemoteSpace) -> list[tuple[Value, ...]]:
+    return await space.matches("rule-error($name, $text, $row, $why)")
+
+
+async def _list(space: dataspace.RemoteSpace) -> int:
+    troubles = {row[:2]: row[3] for row in await _errors(space)}
+    for name, text in sorted(await space.matches("rule($name:str, $text:str)")):
+        print(name, end=":\n")
+        for line in str(text).strip().splitlines():
+            print(f"    {line.strip()}")
+        if (name, text) in troubles:
+            print("    suspended:", troubles[name, text])
+    return 0
