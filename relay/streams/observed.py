@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import trio
 
 from dataspace.changes import Changes
 from dataspace.client.changes import EpochChanges
 from dataspace.client.observations import Observation as RemoteObservation
+from dataspace.errors import UsageError
 from dataspace.interests import Interest
 from dataspace.space import Space
 from dataspace.wire.packets import MORE, SNAPSHOT
@@ -40,16 +41,7 @@ TAKEN: Final = 1 << 20
 class Observable(Protocol):
     """A space at the other end of a connection."""
 
-    def observe(
-        self,
-        pattern: Value | str,
-        *,
-        snapshot: bool = True,
-        after: int | None = None,
-        upto: int | None = None,
-        quiet: bool = False,
-        durable: bool = False,
-    ) -> RemoteObservation: ...
+    def observe(self, pattern: Value | str, **options: Any) -> RemoteObservation: ...
 
 
 class Remote(Source[EpochChanges]):
@@ -121,23 +113,18 @@ class Local(Source[EpochChanges]):
 
 
 def observation(
-    space: Observable | Space,
-    pattern: Value | str,
-    *,
-    snapshot: bool = True,
-    after: int | None = None,
-    upto: int | None = None,
-    quiet: bool = False,
-    durable: bool = False,
+    space: Observable | Space, pattern: Value | str, *, snapshot: bool = True, **options: Any
 ) -> Source[EpochChanges]:
-    """What a pattern sees, whole epochs: of a connected space, with the options of its ``observe``, or of
-    a ``Space`` in this process, from now on (``snapshot``: the state first)."""
-    if isinstance(space, Space):
-        form = parse_pattern(pattern) if isinstance(pattern, str) else pattern
-        return Local(space, form, snapshot)
-    return Remote(
-        space.observe(pattern, snapshot=snapshot, after=after, upto=upto, quiet=quiet, durable=durable)
-    )
+    """What a pattern sees, whole epochs, the state first unless told otherwise.
+
+    Of a connected space, with all options of its ``observe`` (``after``, ``upto``, ``policy`` …); or of a
+    ``Space`` in this process, from now on, without options.
+    """
+    if not isinstance(space, Space):
+        return Remote(space.observe(pattern, snapshot=snapshot, **options))
+    if options:
+        raise UsageError(f"an observation in this process has no option {min(options)!r}")
+    return Local(space, parse_pattern(pattern) if isinstance(pattern, str) else pattern, snapshot)
 
 
 class Logged(Source[EpochChanges]):
