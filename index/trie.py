@@ -17,6 +17,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from index.drawings import draw
 from index.errors import UsageError
 from index.events import ADDED, MESSAGE, REMOVED, Callback, Captures, Cleanup, Event, Visible
 from index.invariants import nodes_below, verify
@@ -275,6 +276,10 @@ class Index:
             leaves=len(leaves),
             handlers=sum(len(handler.callbacks) for leaf in leaves for handler in leaf.handlers),
         )
+
+    def draw(self, form: str = "text", *, most: int = 20) -> str:
+        """What the trie looks like, as ``text``, ``mermaid`` or ``dot``; see ``drawings``."""
+        return draw(self._root, form, most=most)
 
     def check(self) -> None:
         """Verifies every invariant; ``InternalError`` names the first that is broken.  O(nodes × values)."""

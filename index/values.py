@@ -379,6 +379,19 @@ def key(value: Value) -> Hashable:
     return (text_of(value),)
 
 
+def key_text(at: Hashable) -> str:
+    """What a key stands for, for people; a record is shown as its fields and then its label.
+
+    >>> key_text(key("a")), key_text(key(5)), key_text(key(True)), key_text(key((1, 2)))
+    ("'a'", '5', 'True', '(1, 2)')
+    """
+    if isinstance(at, int):
+        return _whole_text(at // _SECRET)
+    if isinstance(at, _Truth):
+        return str(at is _TRUE)
+    return str(at[-1]) if isinstance(at, tuple) and at else repr(at)
+
+
 def keys(values: tuple[Value, ...]) -> Hashable:
     """What stands for a row of values in a table whose rows all have the same length.
 

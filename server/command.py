@@ -32,6 +32,7 @@ examples:
   dataspace log 'present($who)' --from 1
   dataspace topic subscribe readings --wait 30s
   dataspace status
+  dataspace index
 
 Facts, messages and patterns are text: present("Alice"), reading("d1", 21.5, [1, 2], {"k": null});
 in patterns, _ stands for anything and $name captures it. The address of the daemon is --url, else
@@ -59,6 +60,7 @@ def parser() -> argparse.ArgumentParser:
     _log(commands, client)
     _rule(commands, client)
     _status(commands, client)
+    _index(commands, client)
     topic_options.add_parser(commands, client)
     return top
 
@@ -220,6 +222,26 @@ def _status(
     told.add_argument("--json", action="store_true", help="as one JSON object")
 
 
+def _index(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], client: argparse.ArgumentParser
+) -> None:
+    drawn = commands.add_parser(
+        "index",
+        parents=[client],
+        help="draw who is interested in what, as the daemon's index has it",
+        epilog="dataspace index --form dot | dot -Tsvg > index.svg",
+    )
+    drawn.add_argument(
+        "--form",
+        default="text",
+        choices=["text", "mermaid", "dot"],
+        help="text (the default), mermaid or dot",
+    )
+    drawn.add_argument(
+        "--most", type=int, default=20, metavar="N", help="how many of a kind to draw (default 20)"
+    )
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
@@ -295,6 +317,7 @@ def _run(args: argparse.Namespace) -> int:
         "send": commands.send,
         "log": commands.log,
         "status": commands.status,
+        "index": commands.index,
         "topic": topic_commands.topic,
         "rule": rule,
     }

@@ -224,6 +224,16 @@ async def status(args: argparse.Namespace) -> int:
     return 0
 
 
+async def index(args: argparse.Namespace) -> int:
+    """Draws who is interested in what, as the daemon's index has it."""
+    async with _connect(args) as space:
+        drawn = await space.request("index", Map({"form": args.form, "most": args.most}))
+    assert isinstance(drawn, str)  # by WIRE.md
+    sys.stdout.write(drawn)
+    sys.stdout.flush()
+    return 0
+
+
 def _status_lines(told: dict[Value, Value]) -> list[tuple[str, str]]:
     def number(name: str) -> int:
         value = told[name]

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 MAX_WAIT: Final = 60_000
 """Milliseconds that a frontier request may wait."""
 
+MAX_DRAWN: Final = 1_000
+"""Boxes that may hang from one in a drawing of the index, which has about so many in all."""
+
 
 async def answer(connection: Connection, request: p.Request) -> None:
     """Acts on a request: at once if what comes after it may depend on it, else in a task of its own."""
@@ -80,6 +83,17 @@ async def _sync(connection: Connection, _arguments: Map) -> Value:
 async def _status(connection: Connection, _arguments: Map) -> Value:
     await trio.lowlevel.checkpoint()
     return connection.daemon.status()
+
+
+async def _index(connection: Connection, arguments: Map) -> Value:
+    """The trie of the space, drawn."""
+    await trio.lowlevel.checkpoint()
+    daemon = connection.daemon
+    daemon.check_space(text(arguments, "space", "main"))
+    most = number(arguments, "most", 20)
+    if not 1 <= most <= MAX_DRAWN:
+        raise Refused("bad-request", f"most must be a number from 1 to {MAX_DRAWN}, got {most}")
+    return daemon.space.index.draw(text(arguments, "form", "text"), most=most)
 
 
 async def _frontier(connection: Connection, arguments: Map) -> Value:
@@ -213,6 +227,7 @@ async def _rules(connection: Connection, arguments: Map) -> Value:
 VERBS: Final[dict[str, Verb]] = {
     "sync": _sync,
     "status": _status,
+    "index": _index,
     "frontier": _frontier,
     "within": _within,
     "acknowledge": _acknowledge,

@@ -22,7 +22,7 @@ from tests.server.processes import DaemonProcess
 
 pytestmark = pytest.mark.slow
 
-COMMANDS = ("serve", "assert", "retract", "observe", "send", "log", "status", "topic")
+COMMANDS = ("serve", "assert", "retract", "observe", "send", "log", "status", "index", "topic")
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 
 
@@ -346,6 +346,21 @@ def test_status_tells_how_the_daemon_is(daemon: DaemonProcess, space: BlockingSp
     assert figures["addresses"] == [f"tcp:127.0.0.1:{daemon.port}"]
     assert figures["sessions"] >= 2 and figures["facts"] >= 1
     assert figures["memory_bytes"] > 1 << 20 and figures["disk_bytes"] > 0
+
+
+def test_index_draws_who_is_interested_in_what(daemon: DaemonProcess, space: BlockingSpace) -> None:
+    space.assert_(Record("drawn", "here", 1))
+    with space.observe('drawn("here", $n)', quiet=True):
+        done = run(daemon.url, "index")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "(0, []) drawn: 1 value\n" in done.stdout
+        assert '"here": 1 value, captures [1] (1 row) → 1 callback\n' in done.stdout
+        assert run(daemon.url, "index", "--form", "dot").stdout.startswith("digraph index {\n")
+        assert run(daemon.url, "index", "--form", "mermaid", "--most", "1").stdout.startswith(
+            "flowchart LR\n"
+        )
+    refused = run(daemon.url, "index", "--most", "0")
+    assert refused.returncode == 1 and "most must be a number from 1 to 1000, got 0" in refused.stderr
 
 
 # -- what is wrong ------------------------------------------------------------------------------------

@@ -584,8 +584,10 @@ async def test_names_are_written_to_the_log_without_control_characters(
 # -- anything at all ----------------------------------------------------------------------------------
 
 numbers = st.one_of(st.integers(0, 5), st.integers(0, (1 << 63) - 1))
-verbs = st.sampled_from(["sync", "status", "frontier", "stage", "discard", "publish", "x"])
-names = st.sampled_from(["key", "keys", "operations", "owner", "client", "sequence", "replace", "after"])
+verbs = st.sampled_from(["sync", "status", "frontier", "stage", "discard", "publish", "index", "x"])
+names = st.sampled_from(
+    ["key", "keys", "operations", "owner", "client", "sequence", "replace", "after", "form", "most"]
+)
 options = st.sampled_from(
     ["kind", "space", "pattern", "snapshot", "after", "as_of", "upto", "durable", "quiet"]
 )
