@@ -91,15 +91,7 @@ def _serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         metavar="TIME",
         help="the longest that a session may outlive a lost connection (default 5m); 0s allows none",
     )
-    serve.add_argument(
-        "--keep-for", metavar="TIME", help="drop epochs older than this, such as 7d (default: keep)"
-    )
-    serve.add_argument("--keep-bytes", metavar="SIZE", help="drop the oldest beyond this size, such as 10GiB")
-    serve.add_argument(
-        "--keep-unread",
-        action="store_true",
-        help="drop what every named reader has acknowledged; readers are always waited for, up to 8GiB",
-    )
+    _keep(serve)
     serve.add_argument(
         "--rules",
         metavar="FILE",
@@ -180,20 +172,69 @@ def _send(
     sent.add_argument("message", nargs="+", metavar="MESSAGE", help='such as \'say("Alice", "hi")\'')
 
 
+def _keep(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--keep-for", metavar="TIME", help="drop epochs older than this, such as 7d (default: keep)"
+    )
+    command.add_argument(
+        "--keep-bytes", metavar="SIZE", help="drop the oldest beyond this size, such as 10GiB"
+    )
+    command.add_argument(
+        "--keep-unread",
+        action="store_true",
+        help="drop what every named reader has acknowledged; readers are always waited for, up to 8GiB",
+    )
+
+
+LOG_VERBS = ("read", "verify", "compact", "export")
+
+
 def _log(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], client: argparse.ArgumentParser
 ) -> None:
-    past = commands.add_parser("log", parents=[client], help="print the changes of past epochs")
-    past.add_argument(
-        "pattern", metavar="PATTERN", nargs="?", default="$", help="default: every fact and message"
+    log = commands.add_parser(
+        "log",
+        help="print the changes of past epochs; check, compact or export a log",
+        epilog="dataspace log PATTERN is short for dataspace log read PATTERN.",
     )
-    past.add_argument(
-        "--from", dest="since", type=int, metavar="EPOCH", help="the first epoch (default: the oldest)"
-    )
-    past.add_argument("--until", type=int, metavar="EPOCH", help="the last epoch (default: the newest)")
+    verbs = log.add_subparsers(dest="verb", metavar="VERB", required=True)
+    past = verbs.add_parser("read", parents=[client], help="print the changes of past epochs, of a daemon")
+    _epochs(past)
     past.add_argument("--follow", action="store_true", help="go on with new epochs as they come")
     past.add_argument("--json", action="store_true", help="one JSON object a line")
     past.add_argument("--count", type=_count, metavar="N", help="end after N changes")
+    files = argparse.ArgumentParser(add_help=False)
+    files.add_argument(
+        "--data", metavar="DIR", type=Path, help="where the log is (default ~/.local/state/dataspace)"
+    )
+    verify = verbs.add_parser("verify", parents=[files], help="check that nothing is missing or altered")
+    verify.add_argument("--json", action="store_true", help="as one JSON object")
+    compact = verbs.add_parser(
+        "compact", parents=[files], help="give back room; the daemon must not be running"
+    )
+    _keep(compact)
+    export = verbs.add_parser("export", parents=[files], help="write changes to a file")
+    _epochs(export)
+    export.add_argument("--format", choices=["jsonl", "msgpack", "parquet"], default="jsonl")
+    export.add_argument("--output", metavar="FILE", type=Path, help="default: standard output")
+    export.add_argument("--state", action="store_true", help="first, what held before, as additions")
+
+
+def _epochs(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "pattern", metavar="PATTERN", nargs="?", default="$", help="default: every fact and message"
+    )
+    command.add_argument(
+        "--from", dest="since", type=int, metavar="EPOCH", help="the first epoch (default: the oldest)"
+    )
+    command.add_argument("--until", type=int, metavar="EPOCH", help="the last epoch (default: the newest)")
+
+
+def _log_words(words: list[str]) -> list[str]:
+    """``log PATTERN`` as ``log read PATTERN``: no pattern is written like one of the verbs."""
+    if words[:1] == ["log"] and not {*words[1:2]} & {*LOG_VERBS, "-h", "--help"}:
+        return ["log", "read", *words[1:]]
+    return words
 
 
 def _rule(
@@ -250,7 +291,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         at = words.index("--")
         words, program = words[:at], words[at + 1 :]
     top = parser()
-    args = top.parse_args(words)
+    args = top.parse_args(_log_words(words))
     args.program = program
     mistake = _mistake(args)
     if mistake:
@@ -307,6 +348,10 @@ def _run(args: argparse.Namespace) -> int:
         from server.serving import serve_command  # clients need not load the daemon
 
         return serve_command(args)
+    if args.command == "log" and args.verb != "read":
+        from server.logs import log_command  # as above
+
+        return log_command(args)
     from server import commands, topic_commands  # the daemon need not load these
     from server.rule_command import rule
 

@@ -24,7 +24,7 @@ def serve_command(args: argparse.Namespace) -> int:
         listen=tuple(args.listen or [DEFAULT_LISTEN]),
         data=args.data or default_data(),
         limits=_limits(args),
-        retention=_retention(args),
+        retention=retention_of(args),
         accept_damage=args.accept_damage,
         rules=tuple(args.rules),
     )
@@ -42,7 +42,13 @@ def _limits(args: argparse.Namespace) -> Limits:
     return limits
 
 
-def _retention(args: argparse.Namespace) -> Retention:
+def now() -> int:
+    """The time in microseconds since 1970 UTC."""
+    return time.time_ns() // 1000
+
+
+def retention_of(args: argparse.Namespace) -> Retention:
+    """What the command line says of what is kept."""
     return Retention(
         age=None if args.keep_for is None else duration(args.keep_for),
         size=None if args.keep_bytes is None else size(args.keep_bytes),

@@ -15,7 +15,7 @@ LAYERS = ("index", "dataspace", "relay", "server")
 ADMITTED = {
     "msgpack": ("dataspace/wire/",),
     "pyspark": ("relay/spark/",),
-    "pyarrow": ("relay/spark/",),
+    "pyarrow": ("relay/spark/", "relay/log/exporting.py"),
     "py4j": ("relay/spark/",),
     "sqlite3": ("relay/", "server/"),
     "pandas": (),

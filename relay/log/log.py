@@ -64,7 +64,7 @@ class Log(LogReader):
         self._writing = threading.Lock()
         self._missing = not path.exists()
         super().__init__(Storage(path, SCHEMA), self._mark.mark)
-        _sync_directory(directory)
+        sync_directory(directory)
         self.clients: dict[str, tuple[int, int]] = {}
         self.readers: Final = Readers(self._storage)
         self._check_mark()
@@ -170,16 +170,17 @@ class Log(LogReader):
 
     # -- state ----------------------------------------------------------------------------------------
 
-    def recover(self) -> RecoveredState:
+    def recover(self, *, snapshot: bool = False) -> RecoveredState:
         """The state after the last epoch: the newest snapshot and what came later; O(state + later changes).
 
-        Writes a new snapshot if much came later.  Raises ``LogDamaged`` unless damage is accepted.
+        Writes a new snapshot if much came later or if told to.  Raises ``LogDamaged`` unless damage is
+        accepted.
         """
         state, rolled = self._roll_forward()
         state.oldest = self.oldest
         state.epoch = max(state.epoch, self.oldest - 1)
         self.clients = dict(state.clients)
-        if rolled >= SNAPSHOT_CHANGES or self._accept_damage:
+        if snapshot or rolled >= SNAPSHOT_CHANGES or self._accept_damage:
             writer = self.snapshot(state)
             while writer.step():
                 pass
@@ -264,7 +265,7 @@ def _put(connection: sqlite3.Connection, **numbers: object) -> None:
     connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", numbers.items())
 
 
-def _sync_directory(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
     """Makes sure that the names of new files survive a power failure."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:

@@ -175,12 +175,25 @@ class LogReader:
         """How many segments lie between two epochs."""
         return abs(self._chain.beyond(one) - self._chain.beyond(other))
 
-    def verify(self) -> LogStatistics:
-        """Reads all that is retained and checks every checksum; ``LogDamaged`` at the first that fails."""
-        for segment in self.segments(self.oldest - 1, self.last):
+    def damages(self) -> Iterator[str]:
+        """Everything that is wrong with what is retained, in words; O(log)."""
+        shortfall = self.shortfall()
+        if shortfall:
+            yield shortfall
+        found: list[str] = []
+        for segment in self._chain.walk(self._chain.beyond(self.oldest - 1), found=found.append):
             for _ in segment.epochs():
                 pass
-        newest(self._storage)
+        yield from found
+        try:
+            newest(self._storage)
+        except LogDamaged as damage:
+            yield str(damage)
+
+    def verify(self) -> LogStatistics:
+        """Reads all that is retained and checks every checksum; ``LogDamaged`` at the first that fails."""
+        for damage in self.damages():
+            raise LogDamaged(damage)
         return self.statistics()
 
     def statistics(self) -> LogStatistics:

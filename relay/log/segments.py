@@ -231,6 +231,15 @@ def cut(entries: Sequence[Encoded], ordinal: int, previous: bytes) -> Iterator[S
         yield _seal(group, ordinal, previous)
 
 
+def joined(group: Sequence[Segment], ordinal: int, previous: bytes) -> Segment:
+    """One segment of the epochs of several that follow each other."""
+    first, last = group[0], group[-1]
+    entries, changes = sum([each.entries for each in group]), sum([each.changes for each in group])
+    body = b"".join([each.body for each in group])
+    head = (ordinal, first.first, last.last, entries, changes, first.since, last.until)
+    return Segment(*head, checksum(previous, head, body), body)
+
+
 def _seal(group: Sequence[Encoded], ordinal: int, previous: bytes) -> Segment:
     first, last = group[0], group[-1]
     changes = sum([entry.changes for entry in group])

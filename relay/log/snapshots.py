@@ -137,6 +137,16 @@ def newest(storage: Storage) -> RecoveredState | None:
             connection.execute("COMMIT")
 
 
+def rechained(old: Storage, connection: sqlite3.Connection, segment: int) -> None:
+    """Copies the newest complete snapshot to another log, where it was made after another segment."""
+    for snapshot, _, epoch, time, chunks in old.rows(_NEWEST):
+        row = (snapshot, segment, epoch, time, chunks)
+        connection.execute("INSERT INTO snapshots VALUES (?, ?, ?, ?, ?)", row)
+        with old.reading() as source:
+            rows = source.execute("SELECT * FROM chunks WHERE snapshot = ?", (snapshot,))
+            connection.executemany("INSERT INTO chunks VALUES (?, ?, ?, ?)", rows)
+
+
 def newest_segment(storage: Storage) -> int:
     """The segment after which the newest complete snapshot was made; 0 if there is none."""
     rows = storage.rows(_NEWEST)

@@ -1,0 +1,113 @@
+"""The commands that look at a log's own files: verify, compact, export.
+
+They need no daemon.  Verifying and exporting change nothing and may run beside one; compacting takes the
+directory's lock, as a daemon does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from dataspace.errors import UsageError
+from index.text import parse_pattern
+from relay.log import Log
+from relay.log.compacting import compact
+from relay.log.exporting import export
+from relay.log.verifying import Verdict, verify
+from server.config import default_data
+from server.locking import locked
+from server.printing import json_line, size_text
+from server.serving import now, retention_of
+
+
+def log_command(args: argparse.Namespace) -> int:
+    """Runs one of the commands; its exit code."""
+    directory = args.data or default_data()
+    if not (directory / "log.sqlite").exists():
+        raise UsageError(f"there is no log in {directory}; give the daemon's directory with --data")
+    return COMMANDS[args.verb](args, directory)
+
+
+def _verify(args: argparse.Namespace, directory: Path) -> int:
+    """Checks everything; 1 if something is wrong."""
+    found = verify(directory)
+    if args.json:
+        counts = asdict(found.statistics)
+        print(json_line({"identity": found.identity, **counts, "damages": list(found.damages)}))
+    else:
+        _print_verdict(found)
+    return 1 if found.damages else 0
+
+
+def _print_verdict(found: Verdict) -> None:
+    held = found.statistics
+    print(
+        f"epochs {held.oldest} to {held.last}: {held.changes} changes in {held.segments} segments,"
+        f" {size_text(held.bytes)}, state at epoch {held.snapshot_epoch}"
+    )
+    for damage in found.damages:
+        print(f"DAMAGED: {damage}")
+    if not found.damages:
+        print("every checksum holds, and nothing that was acknowledged is missing")
+
+
+def _compact(args: argparse.Namespace, directory: Path) -> int:
+    """Trims as told, then writes the log anew without the holes."""
+    retention = retention_of(args)
+    with locked(directory):
+        if not retention.endless:
+            log = Log.open(directory)
+            try:
+                log.recover(snapshot=True)
+                while log.trim(retention, now()).more:
+                    pass
+            finally:
+                log.close()
+        done = compact(directory)
+    print(
+        f"{done.segments_before} segments in {size_text(done.bytes_before)}"
+        f" are now {done.segments} in {size_text(done.bytes)}"
+    )
+    return 0
+
+
+def _export(args: argparse.Namespace, directory: Path) -> int:
+    """Writes the changes of a pattern to a file, or to where the shell says."""
+    with _target(args) as file:
+        count = export(
+            directory,
+            parse_pattern(args.pattern),
+            file,
+            args.format,
+            since=args.since,
+            until=args.until,
+            state=args.state,
+        )
+    print(f"exported {count} changes", file=sys.stderr)
+    return 0
+
+
+@contextlib.contextmanager
+def _target(args: argparse.Namespace) -> Iterator[BinaryIO]:
+    if args.output is None:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    try:
+        with args.output.open("wb") as file:
+            yield file
+    except OSError as error:
+        raise UsageError(f"cannot write {args.output}: {error.strerror}") from error
+
+
+COMMANDS: Final[dict[str, Callable[[argparse.Namespace, Path], int]]] = {
+    "verify": _verify,
+    "compact": _compact,
+    "export": _export,
+}
