@@ -34,6 +34,7 @@ class Limits:
     heartbeat_least: float = 0.05
     grace_seconds: float = 300.0
     waiting_sessions: int = 4096
+    offered_bytes: int = 8 << 20
     waiting_bytes: int = WAITING_BYTES
     leases: int = 65_536
     lease_seconds: float = 86_400.0

@@ -27,6 +27,7 @@ from relay.faults import reach
 from relay.outbox import Outbox, OutStream
 from server.leases import PREFIX as LEASE
 from server.observing import Observing
+from server.offering import Offering
 from server.requests import answer
 from server.sessions import Standing
 from server.topics import Following
@@ -75,6 +76,7 @@ class Connection:
         self.outbox: Final = Outbox(self.session.send, self._over)
         self.observing: Final = Observing(self)
         self.following: Final = Following(self, daemon.topics)
+        self.offering: Final = Offering(self)
         self.asked = 0
         self._beat = Heartbeat()
         self._nursery: trio.Nursery
@@ -264,6 +266,14 @@ class Connection:
                 self._open(packet)
             case p.Abort(stream, _reason, wants_answer):
                 self._abort(stream, wants_answer=wants_answer)
+            case p.Values():
+                self.offering.arrive(packet, self.session.size)
+            case p.Offer():
+                self.offering.open(packet)
+            case p.Done(stream):
+                self.offering.finish(stream)
+            case p.Error(stream):
+                self.offering.drop(stream)
             case p.Request():
                 await answer(self, packet)
             case p.Produce():

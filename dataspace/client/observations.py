@@ -20,9 +20,9 @@ import trio
 
 from dataspace.client.assembling import Assembler
 from dataspace.client.changes import Change, EpochChanges
-from dataspace.client.windows import Window
 from dataspace.errors import DataspaceError, Refused
 from dataspace.wire import packets as p
+from dataspace.wire.windows import Window
 from index.patterns import capture_names
 from index.values import Map, Value, keys
 

@@ -21,16 +21,17 @@ import trio
 from dataspace.addresses import Address
 from dataspace.client.in_flight import InFlight
 from dataspace.client.observations import Observation
+from dataspace.client.offers import Offer
 from dataspace.client.portions import TurnLimits
 from dataspace.client.questions import Question
 from dataspace.client.topics import Publication, Subscription, publishing
 from dataspace.client.turns import Claim, Claims, Draft, Handles, Ticket
 from dataspace.client.uplink import Uplink
-from dataspace.client.windows import Budget
 from dataspace.errors import Broken, Closed, DataspaceError, ProtocolError, Refused
 from dataspace.topics.times import Time
 from dataspace.wire import packets as p
 from dataspace.wire.features import Granted, Wanted
+from dataspace.wire.windows import Budget
 from index.patterns import Pattern
 from index.text import parse_pattern
 from index.values import Map, Value, freeze
@@ -90,6 +91,7 @@ class RemoteSpace:
         self._next_request = 1
         self._streams: dict[int, Stream] = {}
         self._requests: dict[int, Question] = {}
+        self._offers: dict[int, Offer] = {}
         self._room = trio.Event()
         self._closed: DataspaceError | None = None
         self._uplink = Uplink(address, self)
@@ -300,10 +302,7 @@ class RemoteSpace:
 
     async def request(self, verb: str, arguments: Map) -> Value:
         """Asks one of the requests of WIRE.md; raises ``Refused`` where it is denied."""
-        self._check_open()
-        while not self._uplink.up:  # it may be lost again before this task runs
-            await self._uplink.wait_up()
-            self._check_open()
+        await self._wait_up()
         question = Question()
         number = self._take_number()
         self._requests[number] = question
@@ -321,6 +320,39 @@ class RemoteSpace:
         question, number = Question(), self._take_number()
         self._requests[number] = question
         return question, self._uplink.send(p.Produce(number, producer, steps), at_once=False)
+
+    async def stage(self, key: Sequence[str], operations: Iterable[tuple[str, object]]) -> int:
+        """Keeps operations on the daemon's disk under a key, sent as it asks for them; how many there were.
+
+        Each is ``("assert" | "retract" | "send", value)``; the request ``publish`` makes one turn of them.
+        Raises ``Broken`` if the connection is lost: what is under the key then is not known, discard it.
+        """
+        offer = await self._offer({"kind": "stage", "key": tuple(key)})
+        try:
+            for verb, value in operations:
+                await offer.send((verb, freeze(value)))
+            return await offer.finish()
+        finally:
+            if self._offers.pop(offer.number, None) is not None:
+                offer.give_up()
+
+    async def _offer(self, spec: dict[str, Value]) -> Offer:
+        await self._wait_up()
+        number, self._next_stream = self._next_stream, self._next_stream + 1
+        offer = self._offers[number] = Offer(number, lambda framed: self._write(framed, False))
+        self._uplink.send(p.Offer(number, Map(spec)))
+        return offer
+
+    def _end_offers(self, error: DataspaceError) -> None:
+        for offer in self._offers.values():
+            offer.fail(error)
+        self._offers.clear()
+
+    async def _wait_up(self) -> None:
+        self._check_open()
+        while not self._uplink.up:  # it may be lost again before this task runs
+            await self._uplink.wait_up()
+            self._check_open()
 
     async def drain(self, timeout: float = 10.0) -> None:
         """Waits until every turn has its answer, or for so many seconds."""
@@ -416,6 +448,12 @@ class RemoteSpace:
                 self._room.set()
             case p.Refusal(sequence, code, text):
                 self._refused(sequence, Refused(code, text))
+            case p.Ask(stream, items, size) if stream in self._offers:
+                self._offers[stream].ask(items, size)
+            case p.Done(stream) if stream in self._offers:
+                self._offers.pop(stream).done()
+            case p.Error(stream, code, text) if stream in self._offers:
+                self._offers.pop(stream).fail(Refused(code, text))
             case p.Done(stream):
                 observation = self._streams.pop(stream, None)
                 if observation is not None:
@@ -447,8 +485,10 @@ class RemoteSpace:
 
     def lost(self, reason: Broken) -> None:
         """The connection is gone: everything waits for the next one, but questions fail."""
+        waiting = Broken(f"{reason}, before the answer")
         for question in self._requests.values():
-            question.fail(Broken(f"{reason}, before the answer"))
+            question.fail(waiting)
+        self._end_offers(waiting)
 
     def ended(self, error: DataspaceError) -> None:
         """There will be no connection any more: whoever waits for something is told."""
@@ -462,6 +502,7 @@ class RemoteSpace:
             observation.fail(error)
         for question in self._requests.values():
             question.fail(error)
+        self._end_offers(error)
         self._room.set()
 
     def _check_open(self) -> None:

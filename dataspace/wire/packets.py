@@ -111,6 +111,13 @@ class Bye(NamedTuple):
     text: str
 
 
+class Offer(NamedTuple):
+    """Offers a stream of values to the daemon, which asks for them as ``Ask`` says."""
+
+    stream: int
+    spec: Map
+
+
 class Welcome(NamedTuple):
     """The server's first packet: ``epoch`` is the space's newest, ``sequence`` the client's last turn.
 
@@ -190,6 +197,7 @@ Packet: TypeAlias = (
     | Ping
     | Pong
     | Bye
+    | Offer
     | Welcome
     | Accepted
     | Refusal
@@ -253,6 +261,7 @@ TABLE: Final[dict[int, tuple[type[Packet], tuple[_Check, ...]]]] = {
     8: (Pong, (_number,)),
     9: (Bye, (_text, _text)),
     10: (Produce, (_number, _number, _sequence)),
+    11: (Offer, (_number, _map)),
     33: (Welcome, (_number, _number, _text, _number, _number, _map, _map)),
     34: (Accepted, (_number, _numbers)),
     35: (Refusal, (_number, _text, _text)),

@@ -44,10 +44,9 @@ class State(enum.Enum):
     ENDED = "ended"
 
 
-_ASKED = dict.fromkeys((p.Turn, p.Open, p.Ask, p.Abort, p.Request, p.Produce, p.Ping, p.Pong), State.TALKING)
-_TOLD = dict.fromkeys(
-    (p.Accepted, p.Refusal, p.Values, p.Done, p.Error, p.Answer, p.Denied, p.Ping, p.Pong), State.TALKING
-)
+_BOTH = (p.Ask, p.Values, p.Done, p.Error, p.Ping, p.Pong)
+_ASKED = dict.fromkeys((p.Turn, p.Open, p.Offer, p.Abort, p.Request, p.Produce, *_BOTH), State.TALKING)
+_TOLD = dict.fromkeys((p.Accepted, p.Refusal, p.Answer, p.Denied, *_BOTH), State.TALKING)
 
 # What each role may receive: state -> packet -> next state.
 TRANSITIONS: Final[dict[Role, dict[State, dict[type, State]]]] = {
@@ -62,7 +61,7 @@ TRANSITIONS: Final[dict[Role, dict[State, dict[type, State]]]] = {
         State.ENDED: {},
     },
 }
-_STREAMED: Final = frozenset([p.Open, p.Ask, p.Abort])
+_STREAMED: Final = frozenset([p.Open, p.Offer, p.Ask, p.Abort, p.Values, p.Done, p.Error])
 _FIRST: Final = {Role.SERVER: State.FRESH, Role.CLIENT: State.GREETING}
 
 
@@ -121,7 +120,7 @@ class Session:
                         "unexpected", f"{type(packet).__name__} while {self._heard.value}, {self._allowed()}"
                     )
                 self._heard = after
-                if packet.__class__ in _STREAMED:
+                if packet.__class__ in _STREAMED and self.role is Role.SERVER:
                     self._check_stream(packet)  # type: ignore[arg-type]  # narrowed by class
                 self.size = len(body)
                 yield packet
@@ -143,8 +142,9 @@ class Session:
         names = sorted(kind.__name__ for kind in TRANSITIONS[self.role][self._heard])
         return f"allowed are {', '.join(names)}" if names else "nothing is allowed any more"
 
-    def _check_stream(self, packet: p.Open | p.Ask | p.Abort) -> None:
-        if packet.__class__ is p.Open:
+    def _check_stream(self, packet: p.Open | p.Offer | p.Ask | p.Abort | p.Values | p.Done | p.Error) -> None:
+        """A client numbers all streams, whoever sends on them."""
+        if packet.__class__ is p.Open or packet.__class__ is p.Offer:
             if packet.stream <= self._opened:
                 raise ProtocolError(
                     "unexpected", f"stream {packet.stream} opened after stream {self._opened}"

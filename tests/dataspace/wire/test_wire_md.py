@@ -45,6 +45,11 @@ SAID: list[tuple[str, p.Packet]] = [
     ("<", p.Answer(1, Map({"epoch": 3, "oldest": 1, "space": "9f86d081"}))),
     (">", p.Abort(1, "", True)),
     ("<", p.Done(1)),
+    (">", p.Offer(2, Map({"kind": "stage", "key": ("nightly", "0")}))),
+    ("<", p.Ask(2, 4096, 262_144)),
+    (">", p.Values(2, 0, (("assert", ALICE), ("send", Record("say", "Alice", "hi"))), 0)),
+    (">", p.Done(2)),
+    ("<", p.Done(2)),
     (">", p.Bye("", "")),
 ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dataspace.client.windows import ITEM, LEAST, MOST, START, Budget, Window
+from dataspace.wire.windows import ITEM, LEAST, MOST, START, Budget, Window
 
 
 def _opened(budget: Budget, items: int | None = None) -> tuple[Window, tuple[int, int]]:
