@@ -61,6 +61,7 @@ def parser() -> argparse.ArgumentParser:
     _rule(commands, client)
     _status(commands, client)
     _index(commands, client)
+    _actors(commands, client)
     topic_options.add_parser(commands, client)
     return top
 
@@ -99,6 +100,15 @@ def _serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         action="append",
         default=[],
         help="hold the rules of a file; may be given several times",
+    )
+    serve.add_argument(
+        "--actor",
+        metavar="MODULE:FUNCTION",
+        action="append",
+        help="host an actor; may be given several times",
+    )
+    serve.add_argument(
+        "--trace", metavar="FILE", type=Path, help="write every turn of hosted actors to a file"
     )
     serve.add_argument("--verbose", action="store_true", help="log every session")
 
@@ -283,6 +293,13 @@ def _index(
     )
 
 
+def _actors(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], client: argparse.ArgumentParser
+) -> None:
+    told = commands.add_parser("actors", parents=[client], help="tell how the hosted actors fare")
+    told.add_argument("--json", action="store_true", help="one JSON object a line")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
@@ -363,6 +380,7 @@ def _run(args: argparse.Namespace) -> int:
         "log": commands.log,
         "status": commands.status,
         "index": commands.index,
+        "actors": commands.actors,
         "topic": topic_commands.topic,
         "rule": rule,
     }

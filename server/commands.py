@@ -234,6 +234,24 @@ async def index(args: argparse.Namespace) -> int:
     return 0
 
 
+async def actors(args: argparse.Namespace) -> int:
+    """Tells how each hosted actor fares, and what it raised last."""
+    async with _connect(args) as space:
+        told = await space.request("actors", Map())
+    assert isinstance(told, tuple)  # by WIRE.md
+    for each in told:
+        assert isinstance(each, Map)  # as above
+        if args.json:
+            print(json_line({str(name): to_json(value) for name, value in each.pairs()}))
+            continue
+        told_of = {str(name): str(value) for name, value in each.pairs()}
+        figures = ", ".join([f"{told_of[name]} {name}" for name in ("turns", "facets", "crashes", "stalls")])
+        print(f"{told_of['name']} {told_of['state']}: {figures}")
+        if each["last"] is not None:
+            print(f"    {told_of['last']}")
+    return 0
+
+
 def _status_lines(told: dict[Value, Value]) -> list[tuple[str, str]]:
     def number(name: str) -> int:
         value = told[name]

@@ -60,3 +60,7 @@ class Config:
     retention: Retention = field(default_factory=Retention)
     accept_damage: bool = False
     rules: tuple[Path, ...] = ()
+    actors: tuple[str, ...] = ()
+    """Actors to host, each ``module:function``."""
+    trace: Path | None = None
+    """Where every turn of theirs is written, as text."""

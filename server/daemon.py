@@ -34,6 +34,7 @@ from relay.policies import SlowCounts
 from relay.rooms import Room
 from server.clients import Client, Clients
 from server.config import Config
+from server.hosting import Hosting
 from server.leases import Leases
 from server.listeners import accept, open_listeners
 from server.locking import locked
@@ -76,6 +77,7 @@ class Daemon:
         self.commits = GroupCommit(log, after_group=self.flush, state=self.space.all_claims)
         self.staging = Staging(config.data, limit=config.limits.staged_bytes)
         self._recover()
+        self.hosting = Hosting(self, config.actors, config.trace)
 
     def _recover(self) -> None:
         """Puts back what the log holds; whoever did not survive is seen to go, in one epoch."""
@@ -84,7 +86,7 @@ class Daemon:
         self.space.restore(state.owners, state.epoch, state.time)
         self.space.epoch = max(self.space.epoch, self.log.next_epoch - 1)
         self.incarnation = self.space.epoch
-        gone = [owner for owner in self.space.owners() if owner.startswith("session:")]
+        gone = [owner for owner in self.space.owners() if owner.startswith(("session:", "actor:"))]
         ended = self.space.end(gone, now())
         if ended is not None:
             self.commits.submit(ended)
@@ -293,6 +295,8 @@ async def _run(daemon: Daemon, task_status: trio.TaskStatus[list[str]]) -> None:
                 peers.start_soon(retain, daemon.log, daemon.commits, daemon.config.retention)
                 peers.start_soon(daemon.leases.run)
                 peers.start_soon(daemon.advance)
+                if daemon.config.actors:
+                    peers.start_soon(daemon.hosting.run)
                 task_status.started(daemon.addresses)
                 await trio.sleep_forever()
         finally:

@@ -96,6 +96,12 @@ async def _index(connection: Connection, arguments: Map) -> Value:
     return daemon.space.index.draw(text(arguments, "form", "text"), most=most)
 
 
+async def _actors(connection: Connection, _arguments: Map) -> Value:
+    """The actors that the daemon hosts, and how each has fared."""
+    await trio.lowlevel.checkpoint()
+    return connection.daemon.hosting.status()
+
+
 async def _frontier(connection: Connection, arguments: Map) -> Value:
     """The highest epoch on disk, waiting up to ``wait`` milliseconds for one beyond ``after``."""
     daemon = connection.daemon
@@ -228,6 +234,7 @@ VERBS: Final[dict[str, Verb]] = {
     "sync": _sync,
     "status": _status,
     "index": _index,
+    "actors": _actors,
     "frontier": _frontier,
     "within": _within,
     "acknowledge": _acknowledge,

@@ -14,12 +14,15 @@ import trio
 from relay.log import Retention
 from server.config import DEFAULT_LISTEN, Config, Limits, default_data
 from server.daemon import serve
+from server.hosting import boot_function
 from server.printing import duration, size
 
 
 def serve_command(args: argparse.Namespace) -> int:
     """Runs until SIGINT or SIGTERM; 0 for an orderly end."""
     _log_to_stderr(verbose=args.verbose)
+    for name in args.actor or ():
+        boot_function(name)  # a name that is none is told of before anything starts
     config = Config(
         listen=tuple(args.listen or [DEFAULT_LISTEN]),
         data=args.data or default_data(),
@@ -27,6 +30,8 @@ def serve_command(args: argparse.Namespace) -> int:
         retention=retention_of(args),
         accept_damage=args.accept_damage,
         rules=tuple(args.rules),
+        actors=tuple(args.actor or ()),
+        trace=args.trace,
     )
     trio.run(_serve, config)
     return 0

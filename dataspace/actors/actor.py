@@ -120,26 +120,25 @@ class Delivery(Event):
         """Runs all handlers that match, whatever the first ones decide."""
         if self.actor.delivery is self:
             self.actor.delivery = None
-        engine = self.actor.engine
         parts = [part for part in self.parts if part[0].live]
         for watch, changes in parts:
             added = watch.observation.added
             if changes.added and added is not None and watch is watch.observation.watch:
                 watch.observation.hearing = watch
-                turn = engine.enter(watch.observation.facet)
+                turn = watch.observation.context()
                 for row in changes.added:
                     added(turn, *row)
         for watch, changes in parts:
             messaged = watch.observation.messaged
             if changes.messages and messaged is not None and watch is watch.observation.watch:
-                turn = engine.enter(watch.observation.facet)
+                turn = watch.observation.context()
                 for row in changes.messages:
                     messaged(turn, *row)
         for watch, changes in parts:
             removed = watch.observation.removed
             if changes.removed and removed is not None:
                 watch.observation.hearing = watch
-                turn = engine.enter(watch.observation.facet)
+                turn = watch.observation.context()
                 for row in changes.removed:
                     removed(turn, *row)
 

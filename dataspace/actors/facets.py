@@ -215,6 +215,11 @@ class Observation(Endpoint):
             self.facet.actor.engine.draft.closed.append(watch)
         super().close()
 
+    def context(self) -> Turn:
+        """What its handlers get: they speak to the space in which they hear."""
+        turn = self.facet.actor.engine.enter(self.facet)
+        return turn if turn.home is self.home else turn.at(self.home)
+
     def watches(self) -> list[Watch]:
         """All that are to be told."""
         return [*self.old, *(() if self.watch is None else (self.watch,))]

@@ -14,7 +14,8 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import trio
@@ -75,13 +76,15 @@ class LinkedTask(Keeper):
 class Shell:
     """Runs one engine in the current trio run; ``run`` does it."""
 
-    def __init__(self, engine: Engine | None = None, *, after: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, engine: Engine | None = None, *, after: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
         self.engine = engine or Engine(clock=trio.current_time, wall=wall)
         self.engine.tasks = self
         self.engine.on_ready = self._wake
         self.token = trio.lowlevel.current_trio_token()
         self.after = after
-        """Called after each slice of turns: a daemon flushes its connections then."""
+        """Awaited after each slice of turns: a daemon flushes its connections then, and waits for its log."""
         self._ready = trio.Event()
         self._nursery: trio.Nursery | None = None
 
@@ -111,7 +114,7 @@ class Shell:
                 self.engine.fire()
                 self.engine.run(SLICE)
                 if self.after is not None:
-                    self.after()
+                    await self.after()
                 if self.engine.is_idle and (forever or self.engine.inhabitants):
                     await self._wait()
                 else:
@@ -183,6 +186,8 @@ class Watchdog:
         self.engine = engine
         self.limit = limit
         self.tell = tell or logger.error
+        self.stalls: Counter[str] = Counter()
+        """How often each actor did not yield in time."""
         self.stuck: str | None = None
         """The actor that does not yield, while it does not."""
         self._ended = threading.Event()
@@ -204,4 +209,5 @@ class Watchdog:
                 seen, since, self.stuck = turn, time.monotonic(), None
             elif time.monotonic() - since >= self.limit and told != turn:
                 told, self.stuck = turn, actor.name
+                self.stalls[actor.name] += 1
                 self.tell(f"actor {actor.name} does not yield: its turn {turn} lasts {self.limit} s and more")

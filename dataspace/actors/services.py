@@ -1,0 +1,67 @@
+"""Services: actors that run while somebody requires them and what they depend on is ready.
+
+All of it is facts, so that anybody may require, add a dependency, or watch: ``require(service)``,
+``depends-on(service, on)`` and ``state(service, state)`` with the states ``waiting``, ``started`` and
+``ready``.
+
+Always: a service that is not required has no state and does not run; what it depends on is required with it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dataspace.actors.facets import Facet, Handler
+from dataspace.actors.records import record
+from dataspace.actors.supervision import Restart, supervise
+from index.patterns import capture
+from index.values import Value
+
+if TYPE_CHECKING:
+    from dataspace.actors.turn import Turn
+
+Require = record("require", "service")
+DependsOn = record("depends-on", "service", "on")
+State = record("state", "service", "state")
+
+
+def service(
+    turn: Turn, name: Value, boot: Handler, *args: object, on: tuple[Value, ...] = (),
+    ready: bool = True, restart: Restart | None = None,
+) -> None:  # fmt: skip
+    """Offers a service; ``boot`` is run, supervised, while it is required and its dependencies are ready.
+
+    With ``ready`` it counts as ready once it runs; otherwise it asserts ``State(name, "ready")`` itself.
+    """
+    for other in on:
+        turn.assert_(DependsOn(name, other))
+
+    @turn.during(Require(name))
+    def required(turn: Turn) -> None:
+        needed = turn.query_set("needed", DependsOn(name, capture()))
+        there = turn.query_set("ready", State(capture(), "ready"))
+        waiting = turn.derived("waiting", lambda: any(each not in there.value for each in needed.value))
+        settled = turn.field("settled", False)
+        turn.during(DependsOn(name, capture()))(lambda turn, other: turn.assert_(Require(other)))
+
+        @turn.sync
+        def known(turn: Turn) -> None:  # the dependencies that are there have been told by now
+            settled.value = True
+
+        running: list[Facet] = []
+        stage = "ready" if ready else "started"
+
+        def run(turn: Turn) -> None:
+            turn.assert_(State(name, stage))
+            supervise(turn, boot, *args, name=str(name), restart=restart)
+
+        def idle(turn: Turn) -> None:
+            turn.assert_(State(name, "waiting"))
+
+        def choose(turn: Turn) -> None:
+            for facet in running:
+                turn.stop(facet)
+            running[:] = [turn.react(idle if waiting.value or not settled.value else run)]
+
+        turn.when_true(lambda: settled.value and not waiting.value, choose)
+        turn.when_true(lambda: not settled.value or waiting.value, choose)
