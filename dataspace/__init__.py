@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from dataspace.client.changes import Change, EpochChanges
     from dataspace.client.connecting import connect
     from dataspace.client.observations import Observation
+    from dataspace.client.publications import Capability, Publication
     from dataspace.client.space import RemoteSpace
-    from dataspace.client.topics import Capability, Publication, Subscription, TopicEpoch
+    from dataspace.client.subscriptions import Subscription, TopicEpoch
     from dataspace.client.turns import Claim, Draft, Ticket
     from dataspace.errors import (
         Broken,
@@ -44,7 +45,8 @@ _HOMES = {
     "dataspace.client.observations": ("Observation",),
     "dataspace.client.connecting": ("connect",),
     "dataspace.client.space": ("RemoteSpace",),
-    "dataspace.client.topics": ("Capability", "Publication", "Subscription", "TopicEpoch"),
+    "dataspace.client.publications": ("Capability", "Publication"),
+    "dataspace.client.subscriptions": ("Subscription", "TopicEpoch"),
     "dataspace.client.turns": ("Claim", "Draft", "Ticket"),
     "dataspace.errors": (
         "Broken",

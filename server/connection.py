@@ -112,6 +112,7 @@ class Connection:
                         except Exception:  # noqa: BLE001  # a fence around a session: a defect in it ends nothing else
                             self.defect()
                     self.observing.end()
+                    self.following.end(reason)
                     self.gone = True
                     self.daemon.sessions.leave(self)
                     await self._linger()

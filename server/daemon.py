@@ -225,6 +225,7 @@ class Daemon:
                 "sessions_waiting": self.sessions.waiting,
                 "sessions_resumed": self.sessions.resumed,
                 "leases": len(self.leases),
+                "topics": len(self.topics),
                 "streams": sum(len(each.streams) for each in self.connections.values()),
                 "waiting_bytes": self.room.used,
                 "slow_conflated_epochs": self.slow.conflated,

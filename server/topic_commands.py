@@ -14,7 +14,8 @@ import sys
 import trio
 
 import dataspace
-from dataspace.client.topics import Publication, TopicEpoch
+from dataspace.client.publications import Publication
+from dataspace.client.subscriptions import TopicEpoch
 from dataspace.errors import UsageError
 from dataspace.topics.messages import Batch, Crash, Frontier
 from dataspace.topics.times import Time

@@ -85,6 +85,17 @@ class Producer:
     unanswered: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class TopicsStatistics:
+    """What there is now; bytes are what subscribers have yet to take, and what topics retain."""
+
+    topics: int
+    producers: int
+    subscriptions: int
+    waiting_bytes: int
+    retained_bytes: int
+
+
 class Topics:
     """The topics of a daemon, by name; ``now`` gives microseconds since 1970 UTC."""
 
@@ -157,6 +168,17 @@ class Topics:
     def is_listed(self, entry: Entry) -> bool:
         """Whether this topic has not ended."""
         return self._entries.get(entry.topic.name) is entry
+
+    def statistics(self) -> TopicsStatistics:
+        """Counts, in O(topics, partitions and subscriptions)."""
+        entries = self._entries.values()
+        return TopicsStatistics(
+            len(entries),
+            sum(each.producers for entry in entries for each in entry.topic.statistics()),
+            sum(len(entry.feeds) for entry in entries),
+            sum(feed.statistics().bytes for entry in entries for feed in entry.feeds.values()),
+            sum(entry.topic.history.size for entry in entries),
+        )
 
     def state(self, appeared: list[Record], vanished: list[Record]) -> None:
         """Says in the catalogue what there is now, and what no longer, in one turn."""

@@ -9,19 +9,23 @@ Always: what it does is what ``RemoteSpace`` does; closing it ends the thread.
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Literal, Self, TypeVar
 
 import trio
 
 from dataspace.client.changes import Change, EpochChanges
 from dataspace.client.connecting import HEARTBEAT, connect
 from dataspace.client.observations import Observation
+from dataspace.client.publications import Publication
 from dataspace.client.space import RemoteSpace
+from dataspace.client.subscriptions import TopicEpoch
 from dataspace.client.turns import Claim, Draft
 from dataspace.errors import Closed
+from dataspace.topics.times import Time
 from index.patterns import Pattern
 from index.values import Map, Value
 
@@ -178,6 +182,71 @@ class BlockingSpace:
 
         return BlockingObservation(self._run, self._run(opened))
 
+    @contextmanager
+    def publish(
+        self,
+        topic: str,
+        *,
+        partition: int = 0,
+        partitions: int = 1,
+        dimensions: int = 0,
+        time: Time | None = None,
+        retain: int = 0,
+    ) -> Iterator[BlockingPublication]:
+        """Publishes to a topic for as long as the block runs; see ``RemoteSpace.publish``."""
+        made = self._remote.publish(
+            topic,
+            partition=partition,
+            partitions=partitions,
+            dimensions=dimensions,
+            time=time,
+            retain=retain,
+        )
+        publication = self._run(made.__aenter__)
+        try:
+            yield BlockingPublication(self._run, publication)
+        except BaseException as error:
+            if not self._closed:
+                publication_ended = partial(made.__aexit__, type(error), error, error.__traceback__)
+                with suppress(type(error)):
+                    self._run(publication_ended)
+            raise
+        self._run(made.__aexit__, None, None, None)
+
+    @contextmanager
+    def subscribe(
+        self,
+        topic: str,
+        *,
+        partitions: Iterable[int] | None = None,
+        atomic: bool = True,
+        as_of: list[Time] | Time | None = None,
+        up_to: Time | None = None,
+        slow: Literal["fail", "wait"] = "fail",
+        timeout: float = 0.0,
+    ) -> Iterator[Iterator[TopicEpoch]]:
+        """The epochs of a topic, each whole, for as long as the block runs; see ``RemoteSpace.subscribe``."""
+        subscription = self._remote.subscribe(
+            topic,
+            partitions=partitions,
+            atomic=atomic,
+            as_of=as_of,
+            up_to=up_to,
+            slow=slow,
+            timeout=timeout,
+        )
+        self._run(subscription.open)
+
+        def epochs() -> Iterator[TopicEpoch]:
+            while (epoch := self._run(subscription.next_epoch)) is not None:
+                yield epoch
+
+        try:
+            yield epochs()
+        finally:
+            if not self._closed:
+                self._run(subscription.aclose)
+
     def _run(self, function: Callable[..., Awaitable[T]], *args: object) -> T:
         if self._closed:
             raise Closed("the connection is closed")
@@ -185,6 +254,31 @@ class BlockingSpace:
             return trio.from_thread.run(function, *args, trio_token=self._token)
         except trio.RunFinishedError:
             raise Closed("the connection has ended") from self._failure
+
+
+class BlockingPublication:
+    """One producer of a topic; see ``Publication``."""
+
+    def __init__(self, run: Callable[..., T], publication: Publication) -> None:
+        self._run = run
+        self._publication = publication
+
+    @property
+    def time(self) -> Time | None:
+        """Where the first capability stands."""
+        return self._publication.time
+
+    def send(self, *items: object, at: Time | None = None) -> None:
+        """Sends items at a time."""
+        self._run(partial(self._publication.send, *items, at=at))
+
+    def advance(self, time: Time) -> None:
+        """Nothing before this time comes from here any more."""
+        self._run(self._publication.advance, time)
+
+    def flush(self) -> None:
+        """Waits until the daemon has taken all that was said."""
+        self._run(self._publication.flush)
 
 
 class BlockingObservation:

@@ -23,8 +23,9 @@ from dataspace.client.in_flight import InFlight
 from dataspace.client.observations import Observation
 from dataspace.client.offers import Offer
 from dataspace.client.portions import TurnLimits
+from dataspace.client.publications import Publication, publishing
 from dataspace.client.questions import Question
-from dataspace.client.topics import Publication, Subscription, publishing
+from dataspace.client.subscriptions import Subscription
 from dataspace.client.turns import Claim, Claims, Draft, Handles, Ticket
 from dataspace.client.uplink import Uplink
 from dataspace.errors import Broken, Closed, DataspaceError, ProtocolError, Refused

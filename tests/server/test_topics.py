@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 import dataspace
-from dataspace.client.topics import TopicEpoch, TopicEvent
+from dataspace.client.subscriptions import TopicEpoch, TopicEvent
 from dataspace.errors import Broken, Refused, UsageError
 from dataspace.topics import forms
 from dataspace.topics.messages import Batch, Crash, Frontier
@@ -307,3 +307,30 @@ async def test_publishers_wait_for_a_subscriber_who_asked_for_that(url: str) -> 
             await slow.say(p.Ask(1, 1 << 30, 1 << 40))
             with trio.fail_after(10):
                 await topic.flush()
+
+
+async def test_scripts_can_do_it_without_async(url: str) -> None:
+    def script() -> list[TopicEpoch]:
+        with (
+            dataspace.connect_blocking(url) as space,
+            space.publish("t") as topic,
+            space.subscribe("t") as epochs,
+        ):
+            topic.send("a", "b")
+            topic.send("c", at=1)
+            topic.advance(2)
+            seen = [next(epochs), next(epochs)]
+            assert topic.time == 2
+            with pytest.raises(KeyError), space.publish("t", time=2) as fails:
+                fails.send("half")
+                raise KeyError("oops")
+            topic.advance(3)
+            return [*seen, next(epochs)]
+
+    with trio.fail_after(20):
+        seen = await trio.to_thread.run_sync(script)
+    assert seen == [
+        TopicEpoch(0, ("a", "b")),
+        TopicEpoch(1, ("c",)),
+        TopicEpoch(2, ("half",), "KeyError: 'oops'"),
+    ]
