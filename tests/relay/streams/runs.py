@@ -24,6 +24,8 @@ class Scripted(s.Source[int]):
 
     def __init__(self, number: int, end: Exception | None, waits: bool) -> None:
         super().__init__("scripted")
+        self.number = number
+        self.failing = end is not None
         self._values = deque(range(number))
         self._last = end
         self._waits = waits

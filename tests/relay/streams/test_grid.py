@@ -87,6 +87,29 @@ def runs(name: str) -> Iterator[tuple[Scripted, list[AnyStage], str, bool]]:
             yield Scripted(number, end, waits), TRANSFORMERS[name](), schedule, overtakes
 
 
+def values_of(run: Run, schedule: str) -> list[Any]:
+    """All values in the order of the requests."""
+    told: list[Any] = []
+    for number, kind, value in sorted(run.answers, key=lambda answer: answer[0]):
+        if kind == "value" and schedule[number] in "as":
+            told.extend(value if schedule[number] == "s" else [value])
+    return told
+
+
+_alone_known: dict[tuple[str, int, bool], list[Any]] = {}
+
+
+async def _alone(name: str, source: Scripted) -> list[Any]:
+    """What the same source gives to a reader that is alone, asks one by one and to the end."""
+    case = (name, source.number, source.failing)
+    if case not in _alone_known:
+        same = Scripted(source.number, Failure("source") if source.failing else None, False)
+        run = Run([same, *TRANSFORMERS[name]()])
+        await run.play("a" * 9, overtakes=False)
+        _alone_known[case] = values_of(run, "a" * 9)
+    return _alone_known[case]
+
+
 async def _play(name: str, step: int) -> int:
     played = 0
     for source, transformers, schedule, overtakes in list(runs(name))[::step]:
@@ -94,6 +117,9 @@ async def _play(name: str, step: int) -> int:
         with trio.fail_after(5):
             await run.play(schedule, overtakes=overtakes)
         assert len(run.answers) == len(schedule)
+        if name != "batch":  # what is at hand differs
+            told = values_of(run, schedule)
+            assert told == (await _alone(name, source))[: len(told)]
         assert len(source.closed) <= 1
         if source._end is not None:
             assert len(source.closed) == 1, "what the source holds was not given back"
