@@ -35,6 +35,7 @@ async def connect(
     heartbeat: float = HEARTBEAT,
     grace: float = 0.0,
     lease: float = 0.0,
+    reconnect: bool = True,
 ) -> AsyncIterator[RemoteSpace]:
     """A connection to a daemon, for as long as the block runs.
 
@@ -46,6 +47,8 @@ async def connect(
     all that it asserted still there, and nobody has seen it go.  Without, facts go with the connection.
     With ``lease`` the facts belong to a lease of so many seconds, which is renewed as long as the block runs:
     they outlast lost connections and restarts of the daemon, and go in time when nobody renews them.
+    With ``reconnect=False`` a lost connection is not made again: what has come can still be read, and then
+    everything raises ``Broken`` with the reason.
     Raises ``Unreachable`` if nobody answers, ``ProtocolError`` if the daemon will not talk.
     """
     identity = client or (f"owner:{owner}" if owner and not lease else f"~{uuid.uuid4().hex}")
@@ -60,6 +63,7 @@ async def connect(
         heartbeat=heartbeat,
         grace=grace,
         lease=lease,
+        reconnect=reconnect,
     )
     try:
         async with trio.open_nursery() as nursery:

@@ -71,6 +71,7 @@ class RemoteSpace:
         heartbeat: float,
         grace: float,
         lease: float,
+        reconnect: bool,
     ) -> None:
         self.name = name
         self.client = client
@@ -95,7 +96,7 @@ class RemoteSpace:
         self._offers: dict[int, Offer] = {}
         self._room = trio.Event()
         self._closed: DataspaceError | None = None
-        self._uplink = Uplink(address, self)
+        self._uplink = Uplink(address, self, reconnect=reconnect)
         claims = Claims(owner if lease else "")
         self._in_flight = InFlight(space, claims, self._write)
 

@@ -61,8 +61,9 @@ class User(Protocol):
 class Uplink:
     """The connection of one user; ``run`` keeps it up."""
 
-    def __init__(self, address: Address, user: User) -> None:
+    def __init__(self, address: Address, user: User, *, reconnect: bool = True) -> None:
         self.address = address
+        self._reconnect = reconnect
         self.reconnects = 0
         self._user = user
         self._link: SocketLink | None = None
@@ -134,7 +135,10 @@ class Uplink:
     # -- life -----------------------------------------------------------------------------------------
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Keeps the connection up until cancelled; the first one must succeed."""
+        """Keeps the connection up until cancelled; the first one must succeed.
+
+        Where it is not to be made again, returns when it is lost, and the user has been told why.
+        """
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._write_rest)
@@ -142,6 +146,7 @@ class Uplink:
                 self._user.on_connection("connected")
                 task_status.started()
                 await self._stay()
+                nursery.cancel_scope.cancel()
         except ProtocolError as error:
             self._shut(error)
             raise
@@ -150,6 +155,9 @@ class Uplink:
 
     async def _stay(self) -> None:
         """Reads from one connection after another; raises ``ProtocolError`` when we are not wanted."""
+        if not self._reconnect:
+            self._shut(await self._read())
+            return
         attempt = 0
         while True:
             since = trio.current_time()
@@ -198,7 +206,8 @@ class Uplink:
         self._connected.set()
         self._user.welcomed(first)
 
-    async def _read(self) -> None:
+    async def _read(self) -> Broken:
+        """Reads until the connection is lost, and says why it was."""
         link, session = self._link, self._session
         assert link is not None  # connected
         reason = "the daemon closed it"
@@ -210,9 +219,10 @@ class Uplink:
         except ProtocolError as error:
             reason = f"the daemon broke the protocol: {error}"
             self._user.on_connection(reason)
-        self._lose(reason)
+        broken = self._lose(reason)
         if self._dismissal is not None:
             raise self._dismissal
+        return broken
 
     async def _receive(self, link: SocketLink) -> bytes:
         """Some bytes, or none at the end; ``TimeoutError`` when the daemon has been silent for too long."""
@@ -237,14 +247,16 @@ class Uplink:
                 case _:
                     self._user.heard(packet, size)
 
-    def _lose(self, reason: str) -> None:
+    def _lose(self, reason: str) -> Broken:
         """The connection is gone; everything waits for the next one."""
         if self._link is not None:
             self._link.close()
             self._link = None
         self._connected = trio.Event()
-        self._user.lost(Broken(f"the connection to {self.address.url} was lost: {reason}"))
+        broken = Broken(f"the connection to {self.address.url} was lost: {reason}")
+        self._user.lost(broken)
         self._user.on_connection("lost")
+        return broken
 
     def _shut(self, error: DataspaceError) -> None:
         if not self._over:

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 import dataspace
-from dataspace import Record, RemoteSpace
+from dataspace import Broken, Record, RemoteSpace
 from dataspace.client.observations import Observation
 from dataspace.wire import packets as p
 from dataspace.wire.features import Wanted
@@ -298,3 +298,39 @@ async def test_features_of_the_wrong_kind_are_refused(url: str) -> None:
         await peer.say(hello()._replace(features=Map({"resume": "please"})))
         bye = await peer.farewell()
         assert "features.resume must be a session's number and its secret" in bye.text
+
+
+# -- without coming back --------------------------------------------------------------------------------
+
+
+async def test_a_lost_connection_is_drained_and_then_raises_the_reason(
+    proxy: Proxy, witness: RemoteSpace
+) -> None:
+    async with dataspace.connect(proxy.url, reconnect=False) as space, space.observe("n($n)") as seen:
+        await seen.next_epoch()
+        for n in range(20):
+            await witness.send(Record("n", n))
+        await space.sync()  # all of it has come, and none was read
+        lost = trio.Event()
+        space.on_connection = lambda what: lost.set() if what == "lost" else None
+        proxy.cut()
+        await lost.wait()
+        assert await _take(seen, 20) == [("!", n) for n in range(20)]
+        for _ in range(2):
+            with pytest.raises(Broken, match=r"connection to tcp://.* was lost: the daemon closed it"):
+                await anext(seen)
+        assert await seen.peek() is False
+        with pytest.raises(Broken, match="was lost"):
+            await space.send("too late")
+
+
+async def test_peeking_takes_nothing(url: str, witness: RemoteSpace) -> None:
+    async with witness.observe("n($n)", snapshot=False) as seen:
+        seen.open()
+        await witness.sync()
+        await witness.send(Record("n", 1))
+        assert await seen.peek() and await seen.peek()
+        assert await _take(seen, 1) == [("!", 1)]
+        with trio.move_on_after(0.05) as patience:
+            await seen.peek()
+        assert patience.cancelled_caught, "whether there is another is not known yet"
