@@ -9,7 +9,7 @@ from pathlib import Path
 import trio
 
 import dataspace
-from dataspace.errors import Refused, UsageError
+from dataspace.errors import UsageError
 from dataspace.rules.reading import read_rules
 from index.text import parse, parse_pattern
 from index.values import Map, Record, Value
@@ -37,7 +37,7 @@ async def _add(args: argparse.Namespace) -> int:
         await space.assert_(Record("rule", args.name, text))
         refused = [row for row in await _errors(space) if row[:2] == (args.name, text)]
         if refused:
-            raise Refused("rule-error", str(refused[0][3]))
+            raise UsageError(f"{args.name} is not carried out: {refused[0][3]!s}")
         print(f"added rule {args.name}", file=sys.stderr, flush=True)
         if not args.durable:
             await trio.sleep_forever()
