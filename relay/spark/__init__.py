@@ -57,7 +57,7 @@ def configure(builder: SparkSession.Builder, *, local_checkpoints: bool = True) 
     are not reused, since every task then takes a second.
     """
     given = dict(getattr(builder, "_options", {}))
-    wanted = {**_QUICK, **(_LOCAL if local_checkpoints else {})}
+    wanted = {**_QUICK, **(_LOCAL if local_checkpoints else {}), **_executors_path()}
     for name, value in wanted.items():
         if name not in given:
             builder = builder.config(name, value)
@@ -76,6 +76,7 @@ def session(builder: SparkSession.Builder | None = None) -> SparkSession:
     return register(configure(SparkSession.builder if builder is None else builder).getOrCreate())
 
 
+_TOP: Final = str(Path(__file__).resolve().parents[2])
 _QUICK: Final = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.ui.enabled": "false",
@@ -90,10 +91,14 @@ _LOCAL: Final = {
 
 def _let_workers_import_us() -> None:
     """Puts a checkout that is not installed on the path that a local Spark's workers inherit."""
-    top = str(Path(__file__).resolve().parents[2])
     known = os.environ.get("PYTHONPATH", "")
-    if "site-packages" not in top and top not in known.split(os.pathsep):
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [known, top]))
+    if "site-packages" not in _TOP and _TOP not in known.split(os.pathsep):
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [known, _TOP]))
+
+
+def _executors_path() -> dict[str, str]:
+    """Where executors find a checkout that is not installed; those of other machines need it installed."""
+    return {} if "site-packages" in _TOP else {"spark.executorEnv.PYTHONPATH": _TOP}
 
 
 def _register_in_active_session() -> None:

@@ -7,6 +7,7 @@ how many facts there are of each ``k``.  It ends when it has caught up with what
 
 from __future__ import annotations
 
+import os
 import sys
 
 from pyspark.sql import DataFrame, SparkSession
@@ -17,8 +18,11 @@ import relay.spark
 
 def main(url: str, checkpoints: str) -> None:
     # A task that fails is tried again, as on a cluster: see the traps in SPARK.md.
-    builder = SparkSession.builder.master("local[2, 4]").config(
-        "spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    master = os.environ.get("FLOW_MASTER", "local[2, 4]")
+    builder = (
+        SparkSession.builder.master(master)
+        .config("spark.executor.memory", "512m")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     )
     spark = relay.spark.session(builder)
     spark.sparkContext.setLogLevel("OFF")

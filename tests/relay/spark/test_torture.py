@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -16,6 +17,7 @@ from typing import Self
 
 import pytest
 
+from tests.relay.spark.cluster import Cluster
 from tests.relay.spark.daemons import Daemon
 from tests.relay.spark.queries import PATIENCE
 
@@ -58,8 +60,10 @@ TRIES = 3
 class Flow:
     """One run of ``flow.py``, which dies whole when a named point is reached, or when it is told to."""
 
-    def __init__(self, daemon: Daemon, checkpoints: Path, *, fault: str | None = None) -> None:
-        environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+    def __init__(
+        self, daemon: Daemon, checkpoints: Path, *, fault: str | None = None, master: str = "local[2, 4]"
+    ) -> None:
+        environment = os.environ | {"PYTHONUNBUFFERED": "1", "FLOW_MASTER": master}
         if fault is not None:
             environment["DATASPACE_FAULT"] = fault
         self.process = subprocess.Popen(
@@ -108,10 +112,10 @@ class Flow:
         return f"fault reached: {point}\n" in self.said
 
 
-def finish(daemon: Daemon, checkpoints: Path) -> None:
+def finish(daemon: Daemon, checkpoints: Path, *, master: str = "local[2, 4]") -> None:
     """Lets the flow catch up undisturbed."""
     for _ in range(TRIES):
-        with Flow(daemon, checkpoints) as last:
+        with Flow(daemon, checkpoints, master=master) as last:
             code = last.end()
         if code == 0:
             break
@@ -150,3 +154,38 @@ def test_query_and_daemon_killed_at_any_moment(own_daemon: Daemon, tmp_path: Pat
             flow.end()
     finish(own_daemon, checkpoints)
     world.check()
+
+
+@pytest.mark.parametrize("seed", range(1 + ROUNDS // 2))
+def test_on_a_cluster_whatever_is_killed_at_any_moment(own_daemon: Daemon, tmp_path: Path, seed: int) -> None:
+    """A Python worker of an executor, the query or the daemon; seed 0 is always a worker."""
+    world, checkpoints = World(own_daemon, seed), tmp_path / "checkpoints"
+    tmp_path.joinpath("cluster").mkdir()
+    with Cluster(tmp_path / "cluster") as cluster:
+        world.turns(12)
+        victim = world.random.choice(["worker", "query", "daemon"]) if seed else "worker"
+        with Flow(own_daemon, checkpoints, master=cluster.master) as flow:
+            if victim == "worker":
+                kill_a_worker(cluster, flow, world.random)
+            else:
+                time.sleep(world.random.uniform(6, 16))
+            if victim == "daemon":
+                own_daemon.kill()
+                own_daemon.start()
+            elif victim == "query":
+                flow.kill()
+            flow.end()
+        world.turns(4)
+        finish(own_daemon, checkpoints, master=cluster.master)
+    world.check()
+
+
+def kill_a_worker(cluster: Cluster, flow: Flow, chance: random.Random) -> None:
+    """Kills one of the processes in which executors run Python, as soon as there are some."""
+    while not (workers := cluster.python_workers()):
+        assert flow.process.poll() is None, flow.last_words()
+        time.sleep(0.05)
+    time.sleep(chance.uniform(0, 1))
+    for worker in cluster.python_workers()[-1:] or workers[-1:]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGKILL)
