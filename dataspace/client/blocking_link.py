@@ -32,6 +32,9 @@ from index.values import Map, Value
 MAX_FRAME: Final = 64 << 20
 WINDOW: Final = 8192
 WINDOW_BYTES: Final = 4 << 20
+PUBLISH_SECONDS: Final = 600.0
+"""How much longer than other answers a publication may take: a million facts are one turn."""
+
 STAGE_OPERATIONS: Final = 2048
 """Operations that one request stages."""
 
@@ -220,6 +223,7 @@ class Link:
                 "replace": replace,
                 "by": by,
             },
+            extra=PUBLISH_SECONDS,
         )
         return int(epoch)  # type: ignore[arg-type]  # a number, by WIRE.md
 

@@ -1,0 +1,85 @@
+"""Alerts: Spark finds what is out of range, writes it back as facts, and an observer sees them come and go.
+
+Devices assert ``reading(device, degrees)``; a query keeps the newest reading of each, and its ``complete``
+result, those above the limit, is the whole set of one writer.  So an alert goes as soon as the reading is
+back in range, and an observer is told ``-`` without anybody having sent it.
+
+    python -m relay.spark.examples.alerts
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import relay.spark
+from dataspace import Record, connect_blocking
+from dataspace.errors import Closed
+from relay.spark.examples.common import daemons, session, show
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LIMIT: Final = 80.0
+
+
+class Watcher(threading.Thread):
+    """Observes the alerts, as a display would, and keeps what it was told."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(daemon=True)
+        self._space = connect_blocking(url, name="watcher")
+        self._alerts = self._space.observe("alert($device:str, $degrees:float)")
+        self.told: list[tuple[object, ...]] = []
+        self._news = threading.Condition()
+
+    def run(self) -> None:
+        with contextlib.suppress(Closed):  # that is how it ends
+            for change in self._alerts:
+                with self._news:
+                    self.told.append((change.kind, *change.captures))
+                    self._news.notify_all()
+
+    def wait(self, count: int) -> None:
+        """Returns once it was told so many changes; ``TimeoutError`` after a minute."""
+        with self._news:
+            if not self._news.wait_for(lambda: len(self.told) >= count, 60):
+                raise TimeoutError(f"{count} changes expected, told were {self.told}")
+
+    def end(self) -> None:
+        self._space.close()
+        self.join()
+
+
+def run(spark: SparkSession, folder: Path, url: str) -> list[tuple[object, ...]]:
+    """What the observer was told while one device got hot and cooled down again."""
+    readings = relay.spark.frame(spark, "reading($device:str, $degrees:float)", url=url, stream=True)
+    hot = relay.spark.current_state(readings, ["device"]).where(f"degrees > {LIMIT}")
+    writer = hot.select("device", "degrees").writeStream.format("dataspace").outputMode("complete")
+    writer = writer.option("url", url).option("template", "alert($device, $degrees)")
+    query = writer.option("writer", "alerts").option("checkpointLocation", str(folder / "alerts")).start()
+    watcher = Watcher(url)
+    watcher.start()
+    try:
+        with connect_blocking(url, name="devices") as space:
+            boiler = space.assert_(Record("reading", "boiler", 60.0))
+            space.assert_(Record("reading", "oven", 75.0))
+            boiler = space.replace(boiler, Record("reading", "boiler", 90.5))
+            watcher.wait(1)
+            space.replace(boiler, Record("reading", "boiler", 70.0))
+            watcher.wait(2)
+    finally:
+        query.stop()
+        watcher.end()
+    return watcher.told
+
+
+def main() -> None:
+    with daemons(1) as (folder, (url,)), session("alerts") as spark:
+        show("alerts, as they came and went:", run(spark, folder, url))
+
+
+if __name__ == "__main__":
+    main()
