@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Final
 
 from dataspace.errors import Refused
 from dataspace.space import Space
-from dataspace.wire.codec import pack, unpack_own
+from dataspace.wire.codec import pack, unpack, unpack_own
 from dataspace.wire.packets import ASSERT, RETRACT, SEND, Action
 from index.patterns import matcher
 from index.values import Value, key, keys, same
 from relay.faults import reach
+from relay.log.segments import table
 from server.leases import PREFIX as LEASE
 
 if TYPE_CHECKING:
@@ -32,6 +33,29 @@ async def stage(daemon: Daemon, at: tuple[str, ...], operations: tuple[Value, ..
     for operation in operations:
         _check(operation)
     await daemon.staging.stage(at, pack(operations))
+
+
+async def stage_rows(daemon: Daemon, at: tuple[str, ...], body: bytes) -> int:
+    """The same for operations in the plain form, kept as they came once they are known to mean something."""
+    count = len(_operations(unpack(body, elements=daemon.config.limits.frame_elements)))
+    await daemon.staging.stage(at, body)
+    return count
+
+
+def _operations(staged: Value) -> Sequence[tuple[str, Value]]:
+    """The operations that are staged, in either form: pairs, or verbs, rows and which are no records."""
+    match staged:
+        case (str() | tuple() as verbs, tuple() as rows, tuple() as plain):
+            bare = set(plain)
+            arrays = all(
+                row.__class__ is tuple and row for at, row in enumerate(rows) if at not in bare
+            ) and all(at.__class__ is int for at in plain)
+            each = [verbs] * len(rows) if isinstance(verbs, str) else verbs
+            if arrays and len(each) == len(rows) and set(each) <= set(VERBS):
+                return list(zip(each, table(rows, plain, len(rows)), strict=True))
+        case tuple():
+            return [_check(operation) for operation in staged]
+    raise Refused("bad-request", f"no operations: {staged!r:.80}, verbs are {', '.join(VERBS)}")
 
 
 async def publish(
@@ -53,7 +77,7 @@ async def publish(
         if epoch is None:
             operations: list[Value] = []
             for blob in await daemon.staging.staged(keys):
-                operations.extend(unpack_own(blob))  # type: ignore[arg-type]  # a tuple, by stage
+                operations.extend(_operations(unpack_own(blob)))
             name = _granted(daemon, owner)
             if by is None or replace:
                 actions = actions_for(daemon.space, name, operations, replace=replace)

@@ -18,7 +18,7 @@ from dataspace.errors import ProtocolError, Refused, UsageError
 from dataspace.wire import packets as p
 from index.values import Map, Value
 from relay.log import LogFailed
-from server.publishing import publish, stage
+from server.publishing import publish, stage, stage_rows
 from server.ruling import ask_rules
 
 if TYPE_CHECKING:
@@ -131,6 +131,9 @@ async def _within(connection: Connection, arguments: Map) -> Value:
 
 async def _stage(connection: Connection, arguments: Map) -> Value:
     """Keeps operations on disk under a key until they are published or discarded."""
+    rows = arguments.get("rows")
+    if isinstance(rows, bytes):
+        return await stage_rows(connection.daemon, texts(arguments, "key"), rows)
     operations = arguments.get("operations")
     if not isinstance(operations, tuple):
         raise Refused("bad-request", "operations must be an array")

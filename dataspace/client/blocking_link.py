@@ -21,13 +21,13 @@ from dataspace.addresses import parse_url
 from dataspace.client.assembling import Assembler
 from dataspace.client.blocks import Block, block
 from dataspace.client.changes import EpochChanges
-from dataspace.client.portions import TurnLimits, portions
+from dataspace.client.portions import TurnLimits
 from dataspace.errors import Broken, Closed, ProtocolError, Refused, Unreachable
 from dataspace.wire import packets as p
 from dataspace.wire.codec import pack
 from dataspace.wire.session import Role, Session
 from index.patterns import capture_names
-from index.values import Map, Value
+from index.values import Map, Record, Value
 
 MAX_FRAME: Final = 64 << 20
 WINDOW: Final = 8192
@@ -35,7 +35,7 @@ WINDOW_BYTES: Final = 4 << 20
 PUBLISH_SECONDS: Final = 600.0
 """How much longer than other answers a publication may take: a million facts are one turn."""
 
-STAGE_OPERATIONS: Final = 2048
+STAGE_OPERATIONS: Final = 8192
 """Operations that one request stages."""
 
 
@@ -189,9 +189,19 @@ class Link:
 
     def stage(self, key: tuple[str, ...], operations: Sequence[tuple[str, Value]]) -> None:
         """Keeps operations on the daemon's disk under a key: ``("assert" | "retract" | "send", value)``."""
-        size = TurnLimits.told(self.welcome.limits).portion_bytes - len(pack(key))
-        for portion in portions(operations, most=STAGE_OPERATIONS, size=size):
-            self._ask("stage", {"key": key, "operations": tuple(portion)})
+        for start in range(0, len(operations), STAGE_OPERATIONS):
+            self._stage(key, operations[start : start + STAGE_OPERATIONS])
+
+    def _stage(self, key: tuple[str, ...], operations: Sequence[tuple[str, Value]]) -> None:
+        """Stages some operations in one request, or in several where they are too large for one."""
+        limit = TurnLimits.told(self.welcome.limits).portion_bytes - len(pack(key))
+        body = staged_form(operations)
+        if len(body) > limit and len(operations) > 1:
+            half = len(operations) // 2
+            self._stage(key, operations[:half])
+            self._stage(key, operations[half:])
+        else:
+            self._ask("stage", {"key": key, "rows": body})
 
     def discard(self, key_prefix: tuple[str, ...]) -> None:
         """Drops what is staged under keys that begin like this."""
@@ -299,6 +309,23 @@ class Link:
         if isinstance(packet, p.Bye):
             return ProtocolError(packet.code, packet.text)
         return ProtocolError("unexpected", f"{type(packet).__name__} instead of a welcome")
+
+
+def staged_form(operations: Sequence[tuple[str, Value]]) -> bytes:
+    """Operations as one piece of bytes: verbs (one for all alike), plain rows, and which are no records.
+
+    A record as an extension costs a call for each; as the array of its label and fields it costs nothing.
+    """
+    verbs = [verb for verb, _ in operations]
+    rows: list[Value] = []
+    plain: list[int] = []
+    for _, value in operations:
+        if value.__class__ is Record:
+            rows.append((value.label, *value.fields))
+        else:
+            plain.append(len(rows))
+            rows.append(value)
+    return pack((verbs[0] if len(set(verbs)) == 1 else verbs, rows, plain))
 
 
 def _replay(kind: str, pattern: Value, after: int | None, upto: int, as_of: int | None) -> Map:

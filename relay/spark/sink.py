@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
 Key: TypeAlias = tuple[str, ...]
 
-CHUNK_ROWS: Final = 2_000
-CHUNK_BYTES: Final = 512 * 1024
+CHUNK_ROWS: Final = 8_000
+CHUNK_BYTES: Final = 192 * 1024
 """How much is staged at once: a frame is limited in bytes and in elements."""
 
 

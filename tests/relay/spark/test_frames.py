@@ -78,7 +78,7 @@ def test_facts_of_a_query_go_with_it(spark: SparkSession, own_daemon: Daemon, ch
     finally:
         query.stop()
     kept.join(PATIENCE)
-    assert own_daemon.facts("q($)") == []
+    until(lambda: own_daemon.facts("q($)") == [])  # it is told when it is done, and on disk a moment later
 
 
 def test_facts_of_a_query_that_nobody_keeps_go_when_the_lease_ends(
