@@ -12,8 +12,8 @@ The rules, after the checker of the pull-stream papers, with ours for peeking an
     4  no value after an end, that of an abort that was sent included
     5  the end stays what it was: of the stream, or for one reason; a bare error comes once
     6  a read of some gives at least one value and at most as many as asked for
-    7  there are as many values as were promised by peeking, if they are read before an end
-    8  nothing but a mark ends a stream twice; no end is forwarded twice                (``calm``)
+    7  peeking does not raise, and promises nothing once an end was answered
+    8  upstream is not aborted twice                                                   (``calm``)
 
 Always: what it wraps sees the same calls in the same order as without it.
 """
@@ -60,7 +60,6 @@ class Checker:
         self._answered_end: str | None = None
         self._asked_end = False
         self._bare: BaseException | None = None
-        self._promised = 0
 
     def __getattr__(self, name: str) -> Any:
         """What else the stage has: its kind, its need of tasks."""
@@ -106,7 +105,8 @@ class Checker:
         except Exception as error:
             self._breach(7, f"peek raised {error!r}")
             raise
-        self._promised += promised
+        if promised and self._answered_end is not None:
+            self._breach(7, f"peek promised a value after {self._answered_end}")
         return promised
 
     async def abort(self, reason: Reason, source: Upstream[Any]) -> None:
@@ -132,8 +132,6 @@ class Checker:
     def _ask(self, kind: str) -> int:
         if self._calm and (self._asked_end or self._answered_end):
             self._breach(1, f"{kind} after the end ({self._answered_end or 'an abort'})")
-        if self._promised:
-            self._promised -= 1
         return self._open_request(kind)
 
     def _ask_end(self) -> int:
