@@ -143,6 +143,12 @@ class Cursors:
     def __len__(self) -> int:
         return len(self._kept)
 
+    def clear(self) -> None:
+        """Forgets them all; who goes on from one has a longer way."""
+        with self._lock:
+            self._kept.clear()
+            self._rows = 0
+
     def leave(self, pattern: Hashable, epoch: int, bag: Bag) -> None:
         """Keeps a bag, which must not be changed any more, for who goes on from this epoch."""
         with self._lock:

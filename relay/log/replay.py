@@ -87,10 +87,9 @@ class Replay:
 
     def _told(self, bag: Bag, change: Change) -> Rows | None:
         number, time, added, messages, removed = change
-        match = self._match
-        came = [row for value in added if (row := match(value)) is not None and bag.add(row)]
-        said = [row for value in messages if (row := match(value)) is not None]
-        went = [row for value in removed if (row := match(value)) is not None and bag.remove(row)]
+        came, said, went = self._rows(added), self._rows(messages), self._rows(removed)
+        came = bag.add_all(came) if came else came
+        went = bag.remove_all(went) if went else went
         self.at = number
         return (number, time, came, said, went) if came or said or went else None
 
@@ -170,8 +169,8 @@ class Replay:
         for segment in self._log.segments(after, upto):
             yield from segment.changes_after(after, upto)
 
-    def _rows(self, values: Iterable[Value]) -> Iterator[Captures]:
-        return (row for row in map(self._match, values) if row is not None)
+    def _rows(self, values: Iterable[Value]) -> list[Captures]:
+        return [row for row in map(self._match, values) if row is not None]
 
 
 @dataclass(frozen=True, slots=True)
