@@ -55,7 +55,7 @@ class Spent:
 class HeadRelation(Relation):
     """The rows that rules derive under one label, with one number of fields."""
 
-    __slots__ = ("held", "is_shown", "of", "verb")
+    __slots__ = ("held", "is_shown", "of", "published", "verb")
 
     def __init__(self, label: Value, arity: int, verb: Verb) -> None:
         name = unparse(Record.of(label, ())).removesuffix("()")
@@ -64,11 +64,28 @@ class HeadRelation(Relation):
         self.verb = verb
         self.is_shown = False  # True where a view of all its fields is this relation itself
         self.changed = {}
+        self.published: dict[Row, Value] = {}  # what follows, as facts
         self.held: dict[Row, None] = {}  # of ``next``: what holds in this tick because of the one before
 
     def fact(self, row: Row) -> Value:
         """The fact that a row stands for."""
         return Record.of(self.of, tuple([term.value for term in row]))
+
+    def publish(self, derived: Derived) -> None:
+        """Says what has changed since it was last said, and makes the facts of it."""
+        changed, states, base, published = self.changed, self.states, self.base, self.published
+        assert changed is not None  # of heads it is kept
+        of, label = Record.of, self.of
+        added, removed = derived.added, derived.removed
+        for row, before in changed.items():
+            state = states.get(row)
+            if state is not None and state[2] and row not in base:
+                if not before:
+                    fact = published[row] = of(label, tuple([term.value for term in row]))
+                    added.append(fact)
+            elif before:
+                removed.append(published.pop(row))
+        changed.clear()  # in place: the table of the relation has it as well
 
     def pending_check(self, row: Row) -> None:
         """Has the next tick look whether a row still holds."""
@@ -301,7 +318,7 @@ class Engine:
     ) -> Derived:
         """Takes the claimed facts that appeared and vanished, and messages; what follows from that.
 
-        Raises ``RuleFailed``, after which this engine is good for nothing but ``derived_before``.
+        Raises ``RuleFailed``, after which this engine is good for nothing but ``derived``.
         O(derivations touched).
         """
         self._inserted = {}
@@ -430,13 +447,7 @@ class Engine:
     def _conclude(self, derived: Derived) -> None:
         for head in self._facts:
             if head.changed:
-                for row, before in head.changed.items():
-                    now = head.derived(row)
-                    if now and not before:
-                        derived.added.append(head.fact(row))
-                    elif before and not now:
-                        derived.removed.append(head.fact(row))
-                head.changed.clear()  # in place: the table of the relation has it as well
+                head.publish(derived)
         for head in self._sending:
             assert head.changed is not None  # of heads it is kept
             head.changed.clear()
@@ -451,22 +462,9 @@ class Engine:
     # -- looking --------------------------------------------------------------------------------------
 
     def derived(self) -> Iterator[Value]:
-        """The facts that follow and that nobody claims; O(those)."""
+        """What follows and nobody claims, as of the last tick that succeeded; O(those)."""
         for head in self._facts:
-            for row in head.states:
-                if head.derived(row):
-                    yield head.fact(row)
-
-    def derived_before(self) -> Iterator[Value]:
-        """The same as it was when the last tick began, even if that tick has failed."""
-        for head in self._facts:
-            changed = head.changed or {}
-            for row in head.states:
-                if row not in changed and head.derived(row):
-                    yield head.fact(row)
-            for row, before in changed.items():
-                if before:
-                    yield head.fact(row)
+            yield from head.published.values()
 
     def held(self) -> Iterator[tuple[HeadRelation, Row]]:
         """What holds because of the tick before."""

@@ -210,7 +210,7 @@ class Program:
 
     def _begin_anew(self, messages: Sequence[Value]) -> Derived:
         """Another engine for the rules that are sound, and the difference that it makes."""
-        before = {key(value): value for value in self.engine.derived_before()}
+        before = {key(value): value for value in self.engine.derived()}
         old, facts = self.engine, list(self._facts())
         while True:
             self._owners = [entry for entry in self._sound() for _ in entry.rules]
