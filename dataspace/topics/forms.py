@@ -43,6 +43,8 @@ def value_of(message: Message) -> Value:
 
 def message_of(value: Value) -> Message:
     """The message that a value of a stream is."""
+    if value.__class__ is tuple and any(each.__class__ is bool for each in value[:2]):
+        raise ProtocolError("malformed", f"no message of a topic: {value!r:.80}")
     match value:
         case (2, int(partition), time, bytes(items)):
             return Batch(partition, _time(time), items)
@@ -61,7 +63,7 @@ def changes_of(value: Value) -> tuple[Change, ...]:
     changes: list[Change] = []
     for each in value if isinstance(value, tuple) else (None,):
         match each:
-            case (time, int(count)):
+            case (time, int(count)) if count.__class__ is int:
                 changes.append((_time(time), count))
             case _:
                 raise ProtocolError("malformed", f"no change of a frontier: {each!r:.80}")
