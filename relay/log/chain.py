@@ -20,7 +20,7 @@ from dataspace.errors import Refused
 from relay.log.segments import CHECKSUM_BYTES, Segment
 from relay.log.storage import LogDamaged, Storage
 
-READ_BYTES: Final = 1 << 20
+READ_BYTES: Final = 256 << 10
 READ_SEGMENTS: Final = 256
 """What a reader fetches at once: segments up to so many, and up to about so many bytes."""
 

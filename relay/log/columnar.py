@@ -6,7 +6,7 @@ without making the records, one comprehension for a whole epoch, and leave as on
 capture.  The order and the meaning are those of ``Replay``, whose bag this shares.
 
 Always: the changes of the blocks, in order, are those of ``Replay.epochs``; a block holds whole epochs
-unless it is flagged ``MORE``; memory is the bag, about a mebibyte of the log, and one block.
+unless it is flagged ``MORE``; memory is the bag, about 256 KiB of the log, and one block.
 """
 
 from __future__ import annotations

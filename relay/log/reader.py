@@ -117,7 +117,7 @@ class LogReader:
     # -- reading --------------------------------------------------------------------------------------
 
     def read(self, after: int, upto: int | None = None) -> Iterator[Epoch]:
-        """The entries in (after, upto], silent ones included, in order; holds about a mebibyte at a time.
+        """The entries in (after, upto], silent ones included, in order; holds about 256 KiB at a time.
 
         Raises ``Refused("epoch-gone")`` if they are not all retained, ``LogDamaged`` at an altered one.
         """

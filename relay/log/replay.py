@@ -7,7 +7,7 @@ state, the facts that hold now, or the emptiness before the first epoch; and fro
 forwards or, since net changes can be undone, backwards.
 
 Always: a replay from any epoch gives exactly the events that a live observer was told, in the same order;
-it holds the bag and about a mebibyte of the log in memory.
+it holds the bag and about 256 KiB of the log in memory.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from index.values import Record, Value
 FORMAT: Final = 1
 """The version of these bytes; it stands in the log's ``meta`` table."""
 
-SEGMENT_BYTES: Final = 256 << 10
+SEGMENT_BYTES: Final = 64 << 10
 """A segment is closed when it has this much; one epoch is never divided."""
 
 CHECKSUM_BYTES: Final = 16
