@@ -1,0 +1,146 @@
+"""Strangers come and go with patterns that nobody had before, and nothing of them stays.
+
+The source keeps shapes for ever: "This assumption will have to be revisited in future broker-like cases where
+handlers are dynamically installed."  ``make torture`` does it a million times.
+"""
+
+from __future__ import annotations
+
+import gc
+import linecache
+import os
+import tracemalloc
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from index import projections, skeletons
+from index.patterns import capture, exact, lit, skeleton
+from index.trie import Index
+from index.values import Map, Record, Value
+
+Make = Callable[[int, Random], Value]
+
+
+def fresh_constants(n: int, _chance: Random) -> Value:
+    return Record("p", f"constant {n}", capture())
+
+
+def fresh_labels(n: int, _chance: Random) -> Value:
+    return Record(f"label {n}", capture(), Record(f"inner {n}", n))
+
+
+def fresh_keys(n: int, _chance: Random) -> Value:
+    return Record("p", Map({f"key {n}": capture(), n: lit((n,))}))
+
+
+def fresh_captures(n: int, chance: Random) -> Value:
+    fields = [capture() if chance.getrandbits(1) else n for _ in range(chance.randrange(1, 30))]
+    return Record("p", *fields)
+
+
+def fresh_shapes(_n: int, chance: Random) -> Value:
+    def structure(depth: int) -> Value:
+        parts = [
+            structure(depth - 1) if depth and chance.random() < 0.4 else capture()
+            for _ in range(chance.randrange(4))
+        ]
+        return tuple(parts) if chance.getrandbits(1) else exact(Record("p", *parts))
+
+    return Record("p", structure(4), structure(3))
+
+
+def long_constants(n: int, _chance: Random) -> Value:
+    return Record("p", f"{n:0100000}", capture(f"name-{n}"))
+
+
+KINDS: list[Make] = [
+    fresh_constants,
+    fresh_labels,
+    fresh_keys,
+    fresh_captures,
+    fresh_shapes,
+    long_constants,
+]
+
+
+def _facts() -> Index:
+    index = Index()
+    for n in range(50):
+        index.add(Record("p", f"constant {n}", n))
+        index.add(Record("p", ((n,), Record("p", n)), Record("p")))
+        index.add(Record(f"label {n}", n, Record(f"inner {n}", n)))
+    return index
+
+
+def _come_and_go(index: Index, make: Make, first: int, count: int) -> None:
+    """A few hundred are here at a time."""
+    chance = Random(first)
+    here = []
+    for n in range(first, first + count):
+
+        def told(_event: object, _row: object) -> None:
+            pass
+
+        form = skeleton(make(n, chance))
+        index.add_handler(form, told)
+        here.append((form, told))
+        if len(here) > 200:
+            index.remove_handler(*here.pop(chance.randrange(len(here))))
+    for each in here:
+        index.remove_handler(*each)
+
+
+def _remembered() -> dict[str, int]:
+    """Every table of the package that outlives a pattern."""
+    return {
+        "skeletons": len(skeletons._cache),
+        "texts": len(projections._codes),
+        "handlers": projections._handler_code.cache_info().currsize,
+        "groups": projections._group_code.cache_info().currsize,
+        "functions": projections._defined.cache_info().currsize,
+        "sources": sum(1 for name in linecache.cache if name.startswith("<index text")),
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", KINDS)
+def test_tables_return_to_the_start(make: Make) -> None:
+    index = _facts()
+    start = index.statistics()
+    _come_and_go(index, make, 0, 600)
+    assert index.statistics() == start
+    index.check()
+    bounds = {
+        "skeletons": skeletons.CACHED,
+        "texts": projections.TEXTS,
+        "handlers": 1_024,
+        "groups": 1_024,
+        "functions": projections.TEXTS,
+        "sources": projections.TEXTS,
+    }
+    for name, count in _remembered().items():
+        assert count <= bounds[name], name
+
+
+@pytest.mark.slow
+@pytest.mark.torture
+def test_memory_returns_to_the_start() -> None:
+    """What may stay are the caches, which are bounded."""
+    rounds = int(os.environ.get("TORTURE_ROUNDS", "0"))
+    count = max(500, rounds * 20_000 // len(KINDS))  # a million in all with 50 rounds
+    index = _facts()
+    start = index.statistics()
+    gc.collect()
+    tracemalloc.start()
+    try:
+        held = tracemalloc.get_traced_memory()[0]
+        for at, make in enumerate(KINDS):
+            _come_and_go(index, make, at * 10_000_000, count)
+        gc.collect()
+        grown = tracemalloc.get_traced_memory()[0] - held
+    finally:
+        tracemalloc.stop()
+    assert index.statistics() == start
+    assert grown < 32 << 20, f"{grown} bytes more"
