@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib.resources import files
 
 import pytest
 from hypothesis import given
@@ -52,6 +53,14 @@ root: 3 values
 
 def test_a_drawing_as_text() -> None:
     assert example().draw() == DRAWN
+
+
+def test_the_drawing_in_our_own_document() -> None:
+    index = observed('speak("Alice", $)', "speak($, _)", "x(y(3, 4), $v, z(_, w(), _), _)")
+    for fact in ('speak("Alice", "hi")', 'speak("Alice", "bye")'):
+        index.add(parse(fact))
+    document = files("index").joinpath("HOWITWORKS.md").read_text()
+    assert "".join([f"    {line}\n" for line in index.draw().splitlines()]) in document
 
 
 def test_other_forms_have_the_same_boxes() -> None:
