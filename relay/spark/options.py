@@ -46,6 +46,7 @@ class StreamOptions:
     max_epochs: int | None
     max_changes: int | None
     partitions: int
+    reader: str | None
     include_value: bool
     malformed: Malformed
     fail_on_loss: bool
@@ -109,6 +110,7 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
         max_epochs=read.value("maxEpochsPerTrigger", _count, None),
         max_changes=read.value("maxChangesPerTrigger", _count, None),
         partitions=read.value("minPartitions", _count, 1),
+        reader=read.text("readerName"),
         include_value=read.value("includeValue", _flag, False),
         malformed=read.value("malformed", _malformed, "fail"),
         fail_on_loss=read.value("failOnDataLoss", _flag, True),
@@ -195,7 +197,7 @@ _SOURCE: Final = (
     "includeValue",
     "malformed",
 )
-_STREAM_NAMES: Final = (*_SOURCE, "maxEpochsPerTrigger", "maxChangesPerTrigger", "pollTimeout")
+_STREAM_NAMES: Final = (*_SOURCE, "maxEpochsPerTrigger", "maxChangesPerTrigger", "pollTimeout", "readerName")
 _READ_NAMES: Final = (*_SOURCE, "endingEpoch", "asOfEpoch")
 _SINK_NAMES: Final = (
     *_SHARED,

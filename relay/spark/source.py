@@ -57,7 +57,9 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         _end_on_sigterm()
         if self._beginning is None:
             pairs = zip(self._options.starts, self._frontiers(), strict=True)
-            self._beginning = self._place([offsets.beginning(start, now) for start, now in pairs])
+            begun = [offsets.beginning(start, now) for start, now in pairs]
+            self._acknowledge([each.reached for each in begun])
+            self._beginning = self._place(begun)
         return self._beginning
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -106,7 +108,14 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _rows(partition, self._options, self._columns)
 
     def commit(self, end: Json) -> None:
-        """Nothing: it lags one batch and never comes for the last, so nothing may depend on it."""
+        """Lets the log drop what a named reader has done: it lags one batch, so that is always too little."""
+        self._acknowledge([each.epoch for each in self._offsets(end)])
+
+    def _acknowledge(self, epochs: Sequence[int]) -> None:
+        reader = self._options.reader
+        if reader is not None:
+            for url, epoch in zip(self._options.urls, epochs, strict=True):
+                asked(url, self._options.connect_timeout, partial(_done, reader=reader, epoch=epoch))
 
     def stop(self) -> None:
         close_all()
@@ -217,6 +226,10 @@ def _now(link: Link) -> Frontier:
 
 def _beyond(link: Link, epoch: int, timeout: float) -> Frontier:
     return link.frontier(epoch, timeout)
+
+
+def _done(link: Link, reader: str, epoch: int) -> None:
+    link.acknowledge(reader, epoch)
 
 
 def _waits(here: offsets.Offset) -> bool:

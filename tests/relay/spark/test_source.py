@@ -10,6 +10,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from dataspace.client.blocking_link import Link
+from index.values import Map
 from tests.relay.spark.daemons import Daemon
 from tests.relay.spark.queries import Seen, read, run_now, running, stream, until
 
@@ -114,6 +115,18 @@ def test_a_batch_may_be_read_in_several_partitions(spark: SparkSession, own_daem
     assert frame.rdd.getNumPartitions() == 4
     rows = [tuple(row) for row in frame.orderBy("_epoch", "_seq").drop("_epoch_timestamp").collect()]
     assert rows == read(spark, own_daemon.url, "p($n:int)") and len(rows) == 159
+
+
+def test_a_named_reader_tells_the_daemon_how_far_it_has_come(
+    spark: SparkSession, own_daemon: Daemon, checkpoint: Checkpoint
+) -> None:
+    for at in range(4):
+        own_daemon.turn(f"+p({at})")
+    options = {"startingEpoch": "earliest", "maxEpochsPerTrigger": 1, "readerName": "nightly"}
+    run_now(stream(spark, own_daemon.url, "p($n:int)", **options), Seen(), checkpoint())
+    with Link(own_daemon.url) as link:
+        status = link._ask("status", {})  # what `dataspace status` asks
+    assert isinstance(status, Map) and status["readers"] == Map({"nightly": 3})
 
 
 def test_two_daemons_are_one_stream(
