@@ -9,6 +9,7 @@
     pipeline_ratio_channels the first ÷ channels, measured in turn in the same round
     tcp_…, stalled_ratio    the same protocol over TCP; ``_streams_tcp.py`` says what each is
 
+All run in one process and wait for nothing, so seconds are of CPU time: a busy machine shows less.
 The stages are those that the checker watches in tests/relay/streams/test_grid.py; before measuring, one
 short run is made with a checker at every interface (``checked=True``), and every variant's sum is compared.
 Each question is one function that returns figures, so that others can stand beside it.
@@ -137,11 +138,11 @@ async def aiostream(number: int) -> int:
 
 
 def rate(variant: Variant, number: int) -> float:
-    """Values per second of one run, with its result checked."""
+    """Values per second of CPU time of one run, which waits for nothing; with its result checked."""
     run: Any = asyncio.run if variant is aiostream else None
-    start = time.perf_counter()
+    start = time.process_time()
     total = run(variant(number)) if run else trio.run(variant, number)
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     expected = number * (number - 1) // 2 + STAGES * number
     if total != expected:
         raise SystemExit(f"{variant.__name__}: the sum is {total}, it should be {expected}")
