@@ -1,7 +1,7 @@
 """Whatever is killed, no acknowledged epoch is lost, none is seen by half, and no turn takes effect twice.
 
 Real processes, SIGKILL, a real disk.  A killed process does not lose the page cache, so these tests do not
-show that acceptance follows the sync: ``tests/relay/log/test_commits.py`` does, by the order of calls.
+show that acceptance follows the sync: ``tests/relay/log/test_lost_writes.py`` does.
 """
 
 from __future__ import annotations
