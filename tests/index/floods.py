@@ -10,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import islice, product
 from random import Random
+from typing import TypeAlias
 
 from index.values import Map, Record, Value
+
+Flood: TypeAlias = Callable[[int], list[Value]]
 
 PERTURB_SHIFT = 5
 """As in CPython's ``dictobject.c``, from which the order of the slots is taken as well."""
@@ -106,7 +109,7 @@ def labels(count: int) -> list[Value]:
     return [Record(at * PRIME) for at in range(count)]
 
 
-FLOODS: Sequence[Callable[[int], list[Value]]] = (
+FLOODS: Sequence[Flood] = (
     same_remainder,
     same_low_bits,
     chained,
