@@ -1,7 +1,7 @@
 """Addresses: where a daemon listens and where clients find it, as text.
 
-``tcp:HOST:PORT`` is what a daemon listens on, ``tcp://HOST:PORT`` what a client connects to; IPv6 hosts
-stand in brackets.
+``tcp:HOST:PORT`` is what a daemon listens on, ``tcp://HOST:PORT`` what a client connects to; whoever copies one
+to where the other belongs is understood.  IPv6 hosts stand in brackets.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dataspace.errors import UsageError
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 7377
 
-_LISTEN: Final = re.compile(r"tcp:(?P<host>\[[^\]]+\]|[^:/\[\]]+):(?P<port>\d{1,5})")
-_URL: Final = re.compile(r"tcp://(?P<host>\[[^\]]+\]|[^:/\[\]]+)(:(?P<port>\d{1,5}))?/?")
+_LISTEN: Final = re.compile(r"tcp:(?://)?(?P<host>\[[^\]]+\]|[^:/\[\]]+):(?P<port>\d{1,5})")
+_URL: Final = re.compile(r"tcp:(?://)?(?P<host>\[[^\]]+\]|[^:/\[\]]+)(:(?P<port>\d{1,5}))?/?")
 
 
 @dataclass(frozen=True, slots=True)
