@@ -1,7 +1,7 @@
 """Addresses: where a daemon listens and where clients find it, as text.
 
-``tcp:HOST:PORT`` is what a daemon listens on, ``tcp://HOST:PORT`` what a client connects to; whoever copies one
-to where the other belongs is understood.  IPv6 hosts stand in brackets.
+``tcp:HOST:PORT`` is what a daemon listens on, ``tcp://HOST:PORT`` what a client connects to; whoever copies
+one to where the other belongs is understood.  IPv6 hosts stand in brackets.
 """
 
 from __future__ import annotations
