@@ -10,7 +10,6 @@ no more than a few hundred epochs in memory; an interest that is not quiet is a 
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -23,12 +22,11 @@ from dataspace.space import Space
 from dataspace.wire import packets as p
 from index.patterns import observe
 from index.values import Map, Value, same
-from relay.differences import Difference
-from relay.log.replay import Replay
-from relay.observation import BYTE_LIMIT, MESSAGE_LIMIT, Observation
+from relay.observation import Observation
 from relay.outbox import OutStream
 from relay.policies import Policy
-from server.replaying import beginning, live_base, pump_columns, time_of
+from server.pumping import Pump
+from server.replaying import progress_mark, pump_columns
 from server.topics import SYSTEM
 
 if TYPE_CHECKING:
@@ -50,20 +48,9 @@ _OPTIONS: Final = frozenset(
         "progress",
     ]
 )
-YIELD_SECONDS: Final = 0.5
-"""How soon a replay that is not read makes room for one that waits to begin."""
-
-SLICE: Final = 512
-"""Changes that a replay offers before it lets others run."""
-
 
 PROGRESS_SECONDS: Final = 0.1
 """Seconds between two marks of progress of one stream."""
-
-
-def progress_mark(number: int) -> Changes:
-    """All epochs to this one have been told; its time is when that is said."""
-    return Changes(number, time.time_ns() // 1000, flags=p.PROGRESS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +172,7 @@ class Observing:
 
     def _open_live(self, stream: OutStream, request: Request, space: Space) -> None:
         observation = self.observation(stream, request)
-        self._attach(stream, request.pattern, observation, space)
+        self.attach(stream, request.pattern, observation, space)
         if request.snapshot and request.after is None:
             rows = space.matches(request.pattern)
             observation.extend(Changes(space.epoch, space.time, rows, flags=p.SNAPSHOT))
@@ -240,7 +227,8 @@ class Observing:
                     daemon.flush()
                 await trio.sleep(PROGRESS_SECONDS)
 
-    def _attach(self, stream: OutStream, pattern: Value, observation: Observation, space: Space) -> None:
+    def attach(self, stream: OutStream, pattern: Value, observation: Observation, space: Space) -> None:
+        """Has a space tell an observation from the next epoch on."""
         interest = space.observe(pattern, observation)
         self._live[stream] = (space, interest, observation)
 
@@ -267,7 +255,7 @@ class Observing:
                 if request.columns:
                     await pump_columns(connection, stream, request, self.slots)
                 else:
-                    await _Pump(connection, self, stream, request).run()
+                    await Pump(connection, self, stream, request).run()
         except (Refused, ProtocolError) as refusal:
             connection.fail(stream, refusal.code, refusal.text)
         except UsageError as error:
@@ -275,122 +263,6 @@ class Observing:
         finally:
             self._replays.pop(stream, None)
         connection.daemon.flush()
-
-
-class _Pump:
-    """One replay: from the log into a stream, as fast as it is taken."""
-
-    def __init__(
-        self, connection: Connection, observing: Observing, stream: OutStream, request: Request
-    ) -> None:
-        self.connection = connection
-        self.daemon = connection.daemon
-        self.observing = observing
-        self.stream = stream
-        self.request = request
-        self.observation = observing.observation(stream, request)
-
-    async def run(self) -> None:
-        """Feeds the stream until it is complete, or has gone over to the live feed."""
-        request, commits = self.request, self.daemon.commits
-        start = beginning(self.daemon, request)
-        replay = Replay(self.daemon.log, request.pattern, start, live=live_base(self.daemon))
-        async with self.observing.slots:
-            await trio.to_thread.run_sync(replay.prepare)
-        if request.as_of is not None:
-            since = await trio.to_thread.run_sync(time_of, self.daemon, start)
-            self.observation.extend(Changes(start, since, replay.bag(), flags=p.SNAPSHOT))
-        at = await self._feed_net(replay) if request.net else start
-        while request.upto is None or at < request.upto:
-            goal = commits.durable if request.upto is None else min(commits.durable, request.upto)
-            if goal > at:
-                await self._feed(replay, goal)
-                at = goal
-                if request.progress:
-                    self.observation.extend(progress_mark(at))
-                    self._wake()
-            elif request.durable or request.upto is not None:
-                await commits.wait_beyond(at)
-            else:
-                self._go_live(replay)
-                return
-        self.stream.complete = True
-        self._wake()
-
-    async def _feed_net(self, replay: Replay) -> int:
-        """What has happened until now, as a net difference; the epoch where it ends.
-
-        More messages than may wait for an observer are told in several differences, since none may be lost.
-        """
-        now = self.daemon.space.epoch
-        await self.daemon.commits.wait_durable(now)
-        difference, size = Difference(replay.at + 1), 0
-        async with self.observing.slots:
-            for number, micros, added, messages, removed in replay.epochs(now):
-                changes = Changes(number, micros, added, messages, removed)
-                difference.fold(changes)
-                size += len(changes.packed) if messages else 0
-                if difference.epochs % SLICE == 0:
-                    await trio.lowlevel.checkpoint()
-                if len(difference.messages) >= MESSAGE_LIMIT or size >= BYTE_LIMIT:
-                    self.observation.extend(difference.changes())
-                    difference, size = Difference(number + 1), 0
-                    self._wake()
-                    await self._wait_room()
-        if len(difference):
-            self.observation.extend(difference.changes())
-            self._wake()
-        return now
-
-    async def _feed(self, replay: Replay, goal: int) -> None:
-        """Feeds the stream up to an epoch that is on disk."""
-        while replay.at < goal:
-            async with self.observing.slots:
-                await self._feed_some(replay, goal)
-            await self._wait_room()
-
-    async def _feed_some(self, replay: Replay, goal: int) -> None:
-        """Feeds the stream until it is done, or is not read while others wait to begin."""
-        offered = 0
-        for number, micros, added, messages, removed in replay.epochs(goal):
-            changes = Changes(number, micros, added, messages, removed)
-            self.observation.extend(changes)
-            offered += len(changes) + 1
-            if offered >= SLICE:
-                offered = 0
-                self._wake()
-                await trio.lowlevel.checkpoint()
-                while self._is_full:
-                    if self.observing.slots.statistics().tasks_waiting:
-                        return  # the next time begins where this one has come to
-                    with trio.move_on_after(YIELD_SECONDS):
-                        await self.stream.wait_taken()
-        self._wake()
-
-    @property
-    def _is_full(self) -> bool:
-        """Whether the stream has more than enough to send."""
-        return self.observation.full
-
-    async def _wait_room(self) -> None:
-        """Lets others run, and waits while the stream is full."""
-        await trio.lowlevel.checkpoint()
-        while self._is_full:
-            await self.stream.wait_taken()
-
-    def _go_live(self, replay: Replay) -> None:
-        """All that is on disk was told: what is committed but not yet written follows, then the live feed."""
-        for number, micros, added, messages, removed in replay.tail(self.daemon.commits.tail(replay.at)):
-            self.observation.extend(Changes(number, micros, added, messages, removed))
-        self.observation.catch_up()
-        self.observing._attach(  # as above
-            self.stream, self.request.pattern, self.observation, self.daemon.space
-        )
-        self._wake()
-
-    def _wake(self) -> None:
-        self.connection.wake(self.stream)
-        self.daemon.flush()
 
 
 def _flag(spec: Map, name: str, *, default: bool) -> bool:

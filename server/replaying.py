@@ -9,12 +9,15 @@ thread, and only as many as the stream has room for.
 
 from __future__ import annotations
 
+import time
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import trio
 
+from dataspace.changes import Changes
 from dataspace.errors import Refused
+from dataspace.wire import packets as p
 from relay.log.columnar import Blocks, ColumnReplay
 from relay.log.replay import Live
 from relay.outbox import OutStream
@@ -90,3 +93,8 @@ async def pump_columns(
     stream.complete = True
     connection.wake(stream)
     daemon.flush()
+
+
+def progress_mark(number: int) -> Changes:
+    """All epochs to this one have been told; its time is when that is said."""
+    return Changes(number, time.time_ns() // 1000, flags=p.PROGRESS)

@@ -1,0 +1,147 @@
+"""Pumping: one replay of the log into a stream, as fast as it is taken, and on to the live feed.
+
+It is apart from the streams of a connection because it is the one thing there that waits: for the disk, for
+a turn among other replays, and for the reader.
+
+Always: a stream is told every epoch once, whether from the log, from what is not on disk yet, or live; no
+more than a few hundred changes are offered before others may run.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from dataspace.changes import Changes
+from dataspace.wire import packets as p
+from relay.differences import Difference
+from relay.log.replay import Replay
+from relay.observation import BYTE_LIMIT, MESSAGE_LIMIT
+from relay.outbox import OutStream
+from server.replaying import beginning, live_base, progress_mark, time_of
+
+if TYPE_CHECKING:
+    from server.connection import Connection
+    from server.observing import Observing, Request
+
+YIELD_SECONDS: Final = 0.5
+"""How soon a replay that is not read makes room for one that waits to begin."""
+
+
+SLICE: Final = 512
+"""Changes that a replay offers before it lets others run."""
+
+
+class Pump:
+    """One replay: from the log into a stream, as fast as it is taken."""
+
+    def __init__(
+        self, connection: Connection, observing: Observing, stream: OutStream, request: Request
+    ) -> None:
+        self.connection = connection
+        self.daemon = connection.daemon
+        self.observing = observing
+        self.stream = stream
+        self.request = request
+        self.observation = observing.observation(stream, request)
+
+    async def run(self) -> None:
+        """Feeds the stream until it is complete, or has gone over to the live feed."""
+        request, commits = self.request, self.daemon.commits
+        start = beginning(self.daemon, request)
+        replay = Replay(self.daemon.log, request.pattern, start, live=live_base(self.daemon))
+        async with self.observing.slots:
+            await trio.to_thread.run_sync(replay.prepare)
+        if request.as_of is not None:
+            since = await trio.to_thread.run_sync(time_of, self.daemon, start)
+            self.observation.extend(Changes(start, since, replay.bag(), flags=p.SNAPSHOT))
+        at = await self._feed_net(replay) if request.net else start
+        while request.upto is None or at < request.upto:
+            goal = commits.durable if request.upto is None else min(commits.durable, request.upto)
+            if goal > at:
+                await self._feed(replay, goal)
+                at = goal
+                if request.progress:
+                    self.observation.extend(progress_mark(at))
+                    self._wake()
+            elif request.durable or request.upto is not None:
+                await commits.wait_beyond(at)
+            else:
+                self._go_live(replay)
+                return
+        self.stream.complete = True
+        self._wake()
+
+    async def _feed_net(self, replay: Replay) -> int:
+        """What has happened until now, as a net difference; the epoch where it ends.
+
+        More messages than may wait for an observer are told in several differences, since none may be lost.
+        """
+        now = self.daemon.space.epoch
+        await self.daemon.commits.wait_durable(now)
+        difference, size = Difference(replay.at + 1), 0
+        async with self.observing.slots:
+            for number, micros, added, messages, removed in replay.epochs(now):
+                changes = Changes(number, micros, added, messages, removed)
+                difference.fold(changes)
+                size += len(changes.packed) if messages else 0
+                if difference.epochs % SLICE == 0:
+                    await trio.lowlevel.checkpoint()
+                if len(difference.messages) >= MESSAGE_LIMIT or size >= BYTE_LIMIT:
+                    self.observation.extend(difference.changes())
+                    difference, size = Difference(number + 1), 0
+                    self._wake()
+                    await self._wait_room()
+        if len(difference):
+            self.observation.extend(difference.changes())
+            self._wake()
+        return now
+
+    async def _feed(self, replay: Replay, goal: int) -> None:
+        """Feeds the stream up to an epoch that is on disk."""
+        while replay.at < goal:
+            async with self.observing.slots:
+                await self._feed_some(replay, goal)
+            await self._wait_room()
+
+    async def _feed_some(self, replay: Replay, goal: int) -> None:
+        """Feeds the stream until it is done, or is not read while others wait to begin."""
+        offered = 0
+        for number, micros, added, messages, removed in replay.epochs(goal):
+            changes = Changes(number, micros, added, messages, removed)
+            self.observation.extend(changes)
+            offered += len(changes) + 1
+            if offered >= SLICE:
+                offered = 0
+                self._wake()
+                await trio.lowlevel.checkpoint()
+                while self._is_full:
+                    if self.observing.slots.statistics().tasks_waiting:
+                        return  # the next time begins where this one has come to
+                    with trio.move_on_after(YIELD_SECONDS):
+                        await self.stream.wait_taken()
+        self._wake()
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether the stream has more than enough to send."""
+        return self.observation.full
+
+    async def _wait_room(self) -> None:
+        """Lets others run, and waits while the stream is full."""
+        await trio.lowlevel.checkpoint()
+        while self._is_full:
+            await self.stream.wait_taken()
+
+    def _go_live(self, replay: Replay) -> None:
+        """All that is on disk was told: what is committed but not yet written follows, then the live feed."""
+        for number, micros, added, messages, removed in replay.tail(self.daemon.commits.tail(replay.at)):
+            self.observation.extend(Changes(number, micros, added, messages, removed))
+        self.observation.catch_up()
+        self.observing.attach(self.stream, self.request.pattern, self.observation, self.daemon.space)
+        self._wake()
+
+    def _wake(self) -> None:
+        self.connection.wake(self.stream)
+        self.daemon.flush()
