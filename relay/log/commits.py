@@ -320,6 +320,7 @@ class GroupCommit:
         state.segment = self._log.last_segment
         with self._passing_over():
             self._snapshot = await trio.to_thread.run_sync(self._log.snapshot, state)
+            reach("snapshot-begun")
 
     async def _go_on_with_snapshot(self) -> None:
         assert self._snapshot is not None  # else there is nothing to go on with
@@ -327,8 +328,10 @@ class GroupCommit:
         with self._passing_over():
             if await trio.to_thread.run_sync(snapshot.step):
                 self._snapshot = snapshot
+                reach("snapshot-chunk")
             else:
                 self._snapshots += 1
+                reach("snapshot-complete")
 
     @contextmanager
     def _passing_over(self) -> Iterator[None]:

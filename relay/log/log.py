@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Self
 
+from relay.faults import reach
 from relay.log.acknowledged import AcknowledgedFile, Mark
 from relay.log.chain import SCHEMA as CHAIN_SCHEMA
 from relay.log.reader import LogReader
@@ -243,6 +244,7 @@ class Log(LogReader):
         with self._writing, self._chain.dropping(ordinal):
             try:
                 with self._storage.transaction() as connection:
+                    reach("trim-before-write")
                     # Who reads meanwhile must find the numbers ahead of the rows, so that it is told
                     # ``epoch-gone`` and not that something was altered.
                     self.oldest, self._before = oldest, newest_dropped.until
@@ -254,6 +256,7 @@ class Log(LogReader):
             except LogFailed:
                 self.oldest, self._before = before
                 raise
+        reach("trim-after-write")
 
     def snapshot(self, state: RecoveredState) -> SnapshotWriter:
         """Begins a snapshot of a state, which must be that after its ``segment``."""

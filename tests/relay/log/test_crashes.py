@@ -17,6 +17,7 @@ from index.values import Value
 from relay.log import Log
 from tests.relay.log import crashing
 from tests.relay.log.histories import plain
+from tests.relay.log.test_retention import LATE, fill
 
 ROUNDS = int(os.environ.get("TORTURE_ROUNDS", "3"))
 
@@ -71,6 +72,14 @@ def check(directory: Path, began: int, accepted: list[int], before: list[int]) -
     return held
 
 
+@pytest.mark.parametrize("point", ["snapshot-begun", "snapshot-chunk", "snapshot-complete"])
+def test_a_kill_while_a_snapshot_is_written(tmp_path: Path, point: str) -> None:
+    directory = tmp_path / "log"
+    began, accepted, complained = Writer(directory, tmp_path / "said", f"{point}:2").outcome()
+    assert complained == f"fault reached: {point}\n"
+    check(directory, began, accepted, [])
+
+
 @pytest.mark.parametrize("point", ["log-before-write", "log-after-write"])
 @pytest.mark.parametrize("count", [1, 4])
 def test_a_kill_at_a_named_point(tmp_path: Path, point: str, count: int) -> None:
@@ -93,3 +102,24 @@ def test_kills_at_any_moment_one_after_the_other(tmp_path: Path) -> None:
         held = check(copy, began, accepted, held)
         shutil.rmtree(copy)
     assert held, "nothing was ever written"
+
+
+@pytest.mark.parametrize("point", ["trim-before-write", "trim-after-write"])
+def test_a_kill_while_old_epochs_go(tmp_path: Path, point: str) -> None:
+    log = Log.open(tmp_path)
+    fill(log, 20, snapshot=15)
+    before = plain(log.read(12))
+    log.close()
+    program = f"from relay.log import *; import pathlib; log = Log.open(pathlib.Path({str(tmp_path)!r})); "
+    trim = f"log.trim(Retention(age=0.0), {LATE})"
+    environment = {**os.environ, "DATASPACE_FAULT": f"{point}:1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program + trim], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (-signal.SIGKILL, f"fault reached: {point}\n")
+    log = Log.open(tmp_path)
+    assert log.oldest == (1 if point == "trim-before-write" else 16), "wholly or not at all"
+    assert log.verify().last == 20
+    assert plain(log.read(log.oldest - 1))[-5:] == before[-5:]
+    assert len(log.recover().facts()) == 20
+    log.close()
