@@ -189,10 +189,14 @@ class Index:
             raise _busy()
         if len(added) + len(removed) == 1 and not messages:
             return self._patch_one(added, removed, visible)
-        values, after = self._balance(added, removed, visible)
         said: News = []
         for message in messages:  # first, as reading one may fail, and nothing has changed yet
             self._pass(message, visible, said)
+        if not added and not removed:
+            if said:
+                self._tell(MESSAGE, said)
+            return Net([], [])
+        values, after = self._balance(added, removed, visible)
         appeared, vanished = self._recount(after)
         grown: News = []
         gone: News = []

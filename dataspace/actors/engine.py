@@ -247,11 +247,14 @@ class Engine:
     def fell(self, actor: Actor, crash: ActorCrashed) -> None:
         """Ends an actor that has crashed, in one turn: exactly once."""
         if not actor.ended:
-            self.crashes.append(crash)
-            self.crashed += 1
             self._bury(actor, crash)
-            if self.on_crash is not None:
-                self.on_crash(crash)
+            self._take_down(crash)
+
+    def _take_down(self, crash: ActorCrashed) -> None:
+        self.crashes.append(crash)
+        self.crashed += 1
+        if self.on_crash is not None:
+            self.on_crash(crash)
 
     def _bury(self, actor: Actor, crash: ActorCrashed | None) -> None:
         """Nothing of an actor is left, and those who wait for its end are told."""
@@ -268,7 +271,12 @@ class Engine:
                 if other.home is actor.inner:
                     self.end(other, "its layer has ended")
         for notice in actor.exits:
-            notice(crash)
+            try:
+                notice(crash)
+            except Exception as error:  # noqa: BLE001  # an exit hook's fence: its actor has ended already
+                failed = ActorCrashed(f"actor {actor.name}, exit hook: {error.__class__.__name__}: {error}")
+                failed.__cause__ = error
+                self._take_down(failed)
 
 
 def _boot(turn: Turn, spawn: Spawn) -> None:

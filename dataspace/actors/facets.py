@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from dataspace.actors.fields import Block
 from dataspace.changes import Changes
 from dataspace.wire.packets import ASSERT, REPLACE, RETRACT
-from index.patterns import Pattern, observe
+from index.patterns import Pattern, observe, skeleton
 from index.values import Value, same
 
 if TYPE_CHECKING:
@@ -202,6 +202,8 @@ class Observation(Endpoint):
                 self.old[before] = None
             if self.moved is not None:
                 self.moved(self.facet.turn)
+        if pattern is not None:
+            skeleton(pattern)  # what is no pattern fails this turn, and not the engine later
         self.watch = None if pattern is None else Watch(self, pattern)
         if self.watch is not None:
             draft.opened.append(self.watch)

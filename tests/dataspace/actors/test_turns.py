@@ -241,3 +241,24 @@ def test_a_leak_of_facets_ends_the_actor_that_leaks_and_no_other() -> None:
     room.run()
     assert "limit 100000" in str(room.engine.crashes[-1])
     assert room.facts() == ['present("other")']
+
+
+def test_what_is_no_pattern_and_an_exit_hook_that_raises_harm_their_actor_only() -> None:
+    room = Room()
+
+    def bad_pattern(turn: Turn) -> None:
+        turn.on_message(record("$", "a")(1))(lambda turn: None)
+
+    def bad_hook(turn: Turn) -> None:
+        def hook(crash: object) -> None:
+            raise RuntimeError("in a hook")
+
+        turn.on_exit(hook)
+
+    room.spawn(lambda turn: turn.assert_(Present("other")))
+    room.spawn(bad_pattern)
+    room.spawn(bad_hook)
+    room.run()
+    first, second = room.engine.crashes
+    assert "a capture has" in str(first) and "exit hook: RuntimeError: in a hook" in str(second)
+    assert room.facts() == ['present("other")'] and room.engine.statistics().actors == 1
