@@ -50,6 +50,7 @@ class Pump:
         """Feeds the stream until it is complete, or has gone over to the live feed."""
         request, commits = self.request, self.daemon.commits
         start = beginning(self.daemon, request)
+        await commits.wait_durable(start)  # what held there is reckoned from the log
         replay = Replay(self.daemon.log, request.pattern, start, live=live_base(self.daemon))
         async with self.observing.slots:
             await trio.to_thread.run_sync(replay.prepare)

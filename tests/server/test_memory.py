@@ -42,7 +42,8 @@ def daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
     process = DaemonProcess(tmp_path / "data")
     process.start()
     yield process
-    process.stop()
+    assert process.stop() == 0
+    assert process.errors == "dataspace: SIGTERM, stopping\n", "no session has failed"
 
 
 async def _stall(peer: Peer, start: int) -> None:
