@@ -225,10 +225,11 @@ async def test_a_subscription_whose_line_breaks_misses_nothing_that_is_retained(
 ) -> None:
     async with dataspace.connect(url) as space, dataspace.connect(proxy.url) as far:
         async with space.publish("t", retain=1 << 20) as topic, far.subscribe("t") as epochs:
-            await topic.send("first half")
-            await topic.flush()
             with trio.fail_after(10):
                 events = epochs.events()
+                assert await anext(events) == Frontier((0,))  # it is there before the epoch has begun
+                await topic.send("first half")
+                await topic.flush()
                 while getattr(await anext(events), "items", ()) != ("first half",):
                     pass
             proxy.cut()
