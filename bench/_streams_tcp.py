@@ -7,15 +7,9 @@ encodes each frame, one value in each, and sends no more than it was asked for.
 
 from __future__ import annotations
 
-import multiprocessing
 import socket
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
@@ -23,63 +17,13 @@ import msgpack
 import trio
 
 import dataspace
+from bench._processes import daemon, running
 from index.values import Record
 
 WINDOWS: Final = (1, 64, 256, 1024)
 TURN: Final = 50
 STREAMS: Final = 1000
 HEAD: Final = 4
-
-
-# -- processes ----------------------------------------------------------------------------------------
-
-
-@dataclass
-class Side:
-    """A process that runs one coroutine, and the pipe to it."""
-
-    process: multiprocessing.Process
-    pipe: Connection
-
-    @classmethod
-    def start(cls, function: Callable[..., Any], *args: object) -> Side:
-        ours, theirs = multiprocessing.Pipe()
-        process = multiprocessing.Process(target=_run, args=(function, *args, theirs), daemon=True)
-        process.start()
-        return cls(process, ours)
-
-    def stop(self) -> None:
-        self.process.kill()
-        self.process.join()
-
-
-def _run(function: Callable[..., Any], *args: object) -> None:
-    trio.run(function, *args)
-
-
-@contextmanager
-def running(function: Callable[..., Any], *args: object) -> Iterator[Side]:
-    """A process for as long as the block runs."""
-    side = Side.start(function, *args)
-    try:
-        yield side
-    finally:
-        side.stop()
-
-
-@contextmanager
-def daemon() -> Iterator[str]:
-    """A running daemon; its URL."""
-    with tempfile.TemporaryDirectory() as data:
-        command = [sys.executable, "-m", "server", "serve", "--listen", "tcp:127.0.0.1:0", "--data", data]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        try:
-            assert process.stdout is not None  # a pipe, as asked for
-            line = process.stdout.readline()
-            yield line.split("listening on ")[1].split(",")[0].replace("tcp:", "tcp://", 1)
-        finally:
-            process.terminate()
-            process.wait()
 
 
 # -- the floor ----------------------------------------------------------------------------------------

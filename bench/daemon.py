@@ -21,13 +21,9 @@ import multiprocessing
 import os
 import socket
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
@@ -35,6 +31,7 @@ import msgpack
 import trio
 
 import dataspace
+from bench._processes import Side, daemon
 from index.values import Record
 
 TURN: Final = 50
@@ -97,21 +94,6 @@ def floor() -> Iterator[str]:
     finally:
         process.kill()
         process.join()
-
-
-@contextmanager
-def daemon() -> Iterator[str]:
-    """A running daemon; its URL."""
-    with tempfile.TemporaryDirectory() as data:
-        command = [sys.executable, "-m", "server", "serve", "--listen", "tcp:127.0.0.1:0", "--data", data]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        try:
-            assert process.stdout is not None  # a pipe, as asked for
-            line = process.stdout.readline()
-            yield line.split("listening on ")[1].split(",")[0].replace("tcp:", "tcp://", 1)
-        finally:
-            process.terminate()
-            process.wait()
 
 
 # -- the two sides of each system ---------------------------------------------------------------------
@@ -228,25 +210,11 @@ def _run(function: Callable[..., Any], *args: object) -> None:
     trio.run(function, *args)
 
 
-@dataclass
-class Side:
-    """A process and the pipe to it."""
-
-    process: multiprocessing.Process
-    pipe: Connection
-
-    @classmethod
-    def start(cls, function: Callable[..., Any], *args: object) -> Side:
-        ours, theirs = multiprocessing.Pipe()
-        process = multiprocessing.Process(target=_run, args=(function, *args, theirs), daemon=True)
-        process.start()
-        side = cls(process, ours)
-        assert side.pipe.recv() == "ready"
-        return side
-
-    def stop(self) -> None:
-        self.process.kill()
-        self.process.join()
+def _ready(function: Callable[..., Any], *args: object) -> Side:
+    """A side that has said that it can begin."""
+    side = Side.start(function, *args)
+    assert side.pipe.recv() == "ready"
+    return side
 
 
 def _transfer(
@@ -260,10 +228,10 @@ def _transfer(
 ) -> float:
     """Events per second from one writer to all its observers."""
     if connections == 1:
-        observer = Side.start(observe, url, count)
+        observer = _ready(observe, url, count)
     else:
-        observer = Side.start(_observe_connections, observe, url, connections, count)
-    writer = Side.start(write, url, count, turn)
+        observer = _ready(_observe_connections, observe, url, connections, count)
+    writer = _ready(write, url, count, turn)
     began = time.perf_counter()
     writer.pipe.send("go")
     ended = observer.pipe.recv()
@@ -313,7 +281,7 @@ async def _latency_floor(port: str, count: int, report: Connection) -> None:
 
 
 def _latency(function: Callable[..., Any], url: str, count: int) -> tuple[float, float]:
-    side = Side.start(function, url, count)
+    side = _ready(function, url, count)
     samples = sorted(side.pipe.recv()[count // 10 :])
     side.stop()
     return statistics.median(samples) * 1000, samples[int(len(samples) * 0.99)] * 1000
@@ -346,7 +314,7 @@ def measure(rounds: int, scale: float) -> dict[str, float]:
         with daemon() as url:
             keep("changes_per_s_single", _transfer(_write, _observe, url, changes // 2, 1))
         with daemon() as url:
-            others = Side.start(_observe_many, url, 10_000)
+            others = _ready(_observe_many, url, 10_000)
             keep("changes_per_s_10k_patterns", _transfer(_write, _observe, url, changes, TURN))
             others.stop()
         with daemon() as url:

@@ -21,7 +21,6 @@ import json
 import os
 import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -41,6 +40,7 @@ from _prepared import PATTERN, Prepared  # type: ignore[import-not-found]  # noq
 
 import dataspace  # noqa: E402  # after the path that Spark's workers are to inherit
 import relay.spark  # noqa: E402  # as above
+from bench._processes import daemon  # noqa: E402  # as above
 from index.values import Record  # noqa: E402  # as above
 
 if TYPE_CHECKING:
@@ -51,21 +51,6 @@ TURN: Final = 100
 """Changes in one turn: fifty facts that take the place of fifty others."""
 
 ENTITIES: Final = 10_000
-
-
-@contextmanager
-def daemon() -> Iterator[str]:
-    """A running daemon; its URL."""
-    with tempfile.TemporaryDirectory() as data:
-        command = [sys.executable, "-m", "server", "serve", "--listen", "tcp:127.0.0.1:0", "--data", data]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        try:
-            assert process.stdout is not None  # a pipe, as asked for
-            line = process.stdout.readline()
-            yield line.split("listening on ")[1].split(",")[0].replace("tcp:", "tcp://", 1)
-        finally:
-            process.terminate()
-            process.wait()
 
 
 async def fill(url: str, changes: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from dataspace.actors.facets import Handler
 from dataspace.actors.fields import Field
@@ -18,106 +18,86 @@ from index.values import Map, Value, key
 if TYPE_CHECKING:
     from dataspace.actors.turn import Turn
 
+T = TypeVar("T")
+
+Rows: TypeAlias = dict[object, tuple[Value, ...]]
+"""What matches now, by key, in the order in which it came."""
+
 
 def value_query(
     turn: Turn, name: str, pattern: object, default: Any, added: Handler | None, removed: Handler | None
 ) -> Field[Any]:
     """The field of the value that matched last; ``default`` while there is none."""
-    field: Field[Any] = turn.field(name, default)
-    rows: dict[object, tuple[Value, ...]] = {}
 
-    def update() -> None:
-        field.value = _told(next(reversed(rows.values()))) if rows else default
+    def latest(rows: Rows) -> Any:
+        return _told(next(reversed(rows.values()))) if rows else default
 
-    _query(turn, pattern, rows, update, added, removed)
-    return field
+    return _query(turn, name, pattern, latest, added, removed)
 
 
 def set_query(
-    turn: Turn,
-    name: str,
-    pattern: object,
-    added: Handler | None,
-    removed: Handler | None,
+    turn: Turn, name: str, pattern: object, added: Handler | None, removed: Handler | None
 ) -> Field[tuple[Any, ...]]:
     """The field of all that match, in the order in which they came."""
-    field: Field[tuple[Any, ...]] = turn.field(name, ())
-    rows: dict[object, tuple[Value, ...]] = {}
-
-    def update() -> None:
-        field.value = tuple(map(_told, rows.values()))
-
-    _query(turn, pattern, rows, update, added, removed)
-    return field
+    return _query(turn, name, pattern, lambda rows: tuple(map(_told, rows.values())), added, removed)
 
 
 def map_query(
-    turn: Turn,
-    name: str,
-    pattern: object,
-    added: Handler | None,
-    removed: Handler | None,
+    turn: Turn, name: str, pattern: object, added: Handler | None, removed: Handler | None
 ) -> Field[Map]:
     """The field of a map from the first capture to the second; of equal keys the last one counts."""
-    field: Field[Map] = turn.field(name, Map())
-    rows: dict[object, tuple[Value, ...]] = {}
 
-    def update() -> None:
-        field.value = Map({key(row[0]): (row[0], row[1]) for row in rows.values()}.values())
+    def mapped(rows: Rows) -> Map:
+        return Map({key(row[0]): (row[0], row[1]) for row in rows.values()}.values())
 
-    _query(turn, pattern, rows, update, added, removed)
-    return field
+    return _query(turn, name, pattern, mapped, added, removed)
 
 
 def count_query(
-    turn: Turn,
-    name: str,
-    pattern: object,
-    added: Handler | None,
-    removed: Handler | None,
+    turn: Turn, name: str, pattern: object, added: Handler | None, removed: Handler | None
 ) -> Field[Map]:
     """The field of a map from the first capture to how many matches have it."""
-    field: Field[Map] = turn.field(name, Map())
-    rows: dict[object, tuple[Value, ...]] = {}
 
-    def update() -> None:
+    def counted(rows: Rows) -> Map:
         firsts = {key(row[0]): row[0] for row in rows.values()}
         counts = Counter([key(row[0]) for row in rows.values()])
-        field.value = Map([(firsts[at], count) for at, count in counts.items()])
+        return Map([(firsts[at], count) for at, count in counts.items()])
 
-    _query(turn, pattern, rows, update, added, removed)
-    return field
+    return _query(turn, name, pattern, counted, added, removed)
 
 
 def _query(
     turn: Turn,
+    name: str,
     pattern: object,
-    rows: dict[object, tuple[Value, ...]],
-    update: Callable[[], None],
+    value_of: Callable[[Rows], T],
     added: Handler | None,
     removed: Handler | None,
-) -> None:
-    """Keeps ``rows`` in step; a pattern that moves begins anew."""
+) -> Field[T]:
+    """The field of a value of what matches, kept in step; a pattern that moves begins anew."""
+    rows: Rows = {}
+    field: Field[T] = turn.field(name, value_of(rows))
 
     def gain(within: Turn, *row: Value) -> None:
         rows[key(row)] = row
-        update()
+        field.value = value_of(rows)
         if added is not None:
             added(within, *row)
 
     def lose(within: Turn, *row: Value) -> None:
         if rows.pop(key(row), _GONE) is _GONE:
             return
-        update()
+        field.value = value_of(rows)
         if removed is not None:
             removed(within, *row)
 
     def clear(_: Turn) -> None:
         rows.clear()
-        update()
+        field.value = value_of(rows)
 
     made = turn.observe(pattern, added=gain, removed=lose)
     made.moved = clear
+    return field
 
 
 def _told(row: tuple[Value, ...]) -> Any:

@@ -14,13 +14,8 @@ from collections.abc import Iterable, Iterator
 from dataspace.topics.times import Time, less_equal
 
 
-class Antichain:
-    """Minimal times: what is still to come lies at or after one of them.
-
-    >>> lower = Antichain([(2, 1), (1, 2), (3, 3)])
-    >>> lower, lower.less_equal((2, 2)), lower.less_equal((1, 1))
-    (Antichain([(1, 2), (2, 1)]), True, False)
-    """
+class _Incomparable:
+    """What both have in common: elements of which none comes before another."""
 
     __slots__ = ("_elements",)
 
@@ -28,6 +23,35 @@ class Antichain:
         self._elements: list[Time] = []
         for each in times:
             self.insert(each)
+
+    def insert(self, time: Time) -> bool:
+        """Adds a time unless an element makes it superfluous; drops those that it does."""
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[Time]:
+        return iter(sorted(self._elements))
+
+    def __len__(self) -> int:
+        return len(self._elements)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and set(self._elements) == set(other._elements)
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({list(self)})"
+
+
+class Antichain(_Incomparable):
+    """Minimal times: what is still to come lies at or after one of them.
+
+    >>> lower = Antichain([(2, 1), (1, 2), (3, 3)])
+    >>> lower, lower.less_equal((2, 2)), lower.less_equal((1, 1))
+    (Antichain([(1, 2), (2, 1)]), True, False)
+    """
+
+    __slots__ = ()
 
     def insert(self, time: Time) -> bool:
         """Adds a time unless one at or before it is there; drops those after it.  O(elements)."""
@@ -45,25 +69,11 @@ class Antichain:
         """Whether each of these times is at or after some element."""
         return all(self.less_equal(each) for each in other)
 
-    def __iter__(self) -> Iterator[Time]:
-        return iter(sorted(self._elements))
-
-    def __len__(self) -> int:
-        return len(self._elements)
-
     def __contains__(self, time: Time) -> bool:
         return time in self._elements
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Antichain) and set(self._elements) == set(other._elements)
 
-    __hash__ = None  # type: ignore[assignment]  # it changes
-
-    def __repr__(self) -> str:
-        return f"Antichain({list(self)})"
-
-
-class Maxima:
+class Maxima(_Incomparable):
     """Maximal times: what has been seen lies at or before one of them.
 
     >>> upper = Maxima([(2, 1), (1, 2), (1, 1)])
@@ -71,12 +81,7 @@ class Maxima:
     (Maxima([(1, 2), (2, 1)]), True, False)
     """
 
-    __slots__ = ("_elements",)
-
-    def __init__(self, times: Iterable[Time] = ()) -> None:
-        self._elements: list[Time] = []
-        for each in times:
-            self.insert(each)
+    __slots__ = ()
 
     def insert(self, time: Time) -> bool:
         """Adds a time unless one at or after it is there; drops those before it.  O(elements)."""
@@ -94,17 +99,3 @@ class Maxima:
         """Leaves only these elements of it."""
         kept = set(times)
         self._elements = [each for each in self._elements if each in kept]
-
-    def __iter__(self) -> Iterator[Time]:
-        return iter(sorted(self._elements))
-
-    def __len__(self) -> int:
-        return len(self._elements)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Maxima) and set(self._elements) == set(other._elements)
-
-    __hash__ = None  # type: ignore[assignment]  # it changes
-
-    def __repr__(self) -> str:
-        return f"Maxima({list(self)})"
