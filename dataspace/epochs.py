@@ -10,13 +10,12 @@ in the order in which the turn made them; the order within an epoch is additions
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from index.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Claims:
+class Claims(NamedTuple):
     """What a turn changed of one owner's handles: claims begun, then claims ended."""
 
     owner: str
@@ -24,8 +23,7 @@ class Claims:
     retracted: Sequence[int] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Epoch:
+class Epoch(NamedTuple):
     """One committed turn.
 
     ``number`` ascends, with gaps where a crash lost unacknowledged epochs; ``time`` is in microseconds

@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from dataspace.changes import Captures, Changes
+from index.events import ADDED, REMOVED, Event
 from index.patterns import Skeleton, capture_names
-from index.trie import Event
 from index.values import Value
 
 
@@ -27,13 +27,23 @@ class Observer(Protocol):
 class Interest:
     """The handler of one pattern and the observers behind it."""
 
-    __slots__ = ("_added", "_messages", "_removed", "_touched", "observers", "pattern", "skeleton")
+    __slots__ = (
+        "_added",
+        "_messages",
+        "_removed",
+        "_touched",
+        "_waiting",
+        "observers",
+        "pattern",
+        "skeleton",
+    )
 
     def __init__(self, pattern: Value, skeleton: Skeleton, touched: list[Interest]) -> None:
         self.pattern = pattern
         self.skeleton = skeleton
         self.observers: dict[Observer, None] = {}
         self._touched = touched
+        self._waiting = False
         self._added: list[Captures] = []
         self._messages: list[Captures] = []
         self._removed: list[Captures] = []
@@ -45,17 +55,19 @@ class Interest:
 
     def notice(self, event: Event, captures: Captures) -> None:
         """The callback that the index calls; O(1)."""
-        if not (self._added or self._messages or self._removed):
+        if not self._waiting:
+            self._waiting = True
             self._touched.append(self)
-        if event is Event.ADDED:
+        if event is ADDED:
             self._added.append(captures)
-        elif event is Event.REMOVED:
+        elif event is REMOVED:
             self._removed.append(captures)
         else:
             self._messages.append(captures)
 
     def forget(self) -> None:
         """Drops what was collected."""
+        self._waiting = False
         self._added, self._messages, self._removed = [], [], []
 
     def close(self, number: int, time: int) -> None:

@@ -26,6 +26,9 @@ from index.text import unparse
 from index.trie import Index
 from index.values import Value, key
 
+_NO_HANDLE: Final = 1 << 63
+"""The first number that is no handle."""
+
 
 @dataclass(frozen=True, slots=True)
 class SpaceLimits:
@@ -51,9 +54,9 @@ class SpaceStatistics:
 
 
 class _Draft:
-    """A turn while it is being checked: what it would change, and how to take it back."""
+    """A turn while it is being checked: what it would change of the facts and of one owner's claims."""
 
-    __slots__ = ("added", "asserted", "messages", "removed", "retracted", "undo")
+    __slots__ = ("added", "asserted", "messages", "removed", "retracted")
 
     def __init__(self) -> None:
         self.added: list[Value] = []
@@ -61,7 +64,6 @@ class _Draft:
         self.removed: list[Value] = []
         self.asserted: list[tuple[int, Value]] = []
         self.retracted: list[int] = []
-        self.undo: list[tuple[int, Value, bool]] = []
 
 
 class Space:
@@ -98,18 +100,15 @@ class Space:
         A turn without net effect gives a silent epoch with the number of the one before.
         O(actions × matching patterns).
         """
-        self._check_length(actions, "publication" if publication else "turn")
+        if len(actions) > self.limits.actions_per_turn:
+            self._check_length(actions, publication)
         claims = self._claims.get(owner)
         if claims is None:
             claims = {}
         draft = _Draft()
-        try:
-            for action in actions:
-                self._apply(claims, action, draft)
-            self._check_room(owner, claims, draft)
-        except (Refused, ProtocolError, UsageError):  # the last for values that are too deep to have a key
-            self._take_back(claims, draft)
-            raise
+        _take(claims, actions, draft)
+        if draft.added:
+            self._check_room(owner, claims, actions, draft)
         if claims:
             self._claims[owner] = claims
         else:
@@ -223,67 +222,25 @@ class Space:
 
     # -- how a turn is made ---------------------------------------------------------------------------
 
-    def _apply(self, claims: dict[int, Value], action: Action, draft: _Draft) -> None:
-        """Takes one action into the draft and the claims."""
-        verb, size = action[0] if action else None, len(action)
-        if verb.__class__ is not int:
-            raise _no_action(action)
-        if verb == ASSERT and size == 3:
-            self._claim(claims, _handle(action[1]), action[2], draft)
-        elif verb == RETRACT and size == 2:
-            self._release(claims, _handle(action[1]), draft)
-        elif verb == SEND and size == 2:
-            key(action[1])
-            draft.messages.append(action[1])
-        elif verb == REPLACE and size == 4:
-            self._claim(claims, _handle(action[2]), action[3], draft)
-            self._release(claims, _handle(action[1]), draft)
-        else:
-            raise _no_action(action)
-
-    def _claim(self, claims: dict[int, Value], handle: int, value: Value, draft: _Draft) -> None:
-        if handle in claims:
-            fact = unparse(claims[handle])
-            raise Refused("handle-in-use", f"handle {handle} stands for {fact:.80} already")
-        key(
-            value
-        )  # which fails for what no index can hold, while nothing is changed; it is kept for the index
-        claims[handle] = value
-        draft.added.append(value)
-        draft.asserted.append((handle, value))
-        draft.undo.append((handle, None, False))
-
-    def _release(self, claims: dict[int, Value], handle: int, draft: _Draft) -> None:
-        if handle not in claims:
-            raise Refused("unknown-handle", f"handle {handle} stands for nothing")
-        value = claims.pop(handle)
-        draft.removed.append(value)
-        draft.retracted.append(handle)
-        draft.undo.append((handle, value, True))
-
-    def _check_length(self, actions: Sequence[Action], what: str) -> None:
-        limit = self.limits.actions_per_publication if what == "publication" else self.limits.actions_per_turn
+    def _check_length(self, actions: Sequence[Action], publication: bool) -> None:
+        what = "publication" if publication else "turn"
+        limit = self.limits.actions_per_publication if publication else self.limits.actions_per_turn
         if len(actions) > limit:
             raise Refused("limit", f"{what} of {len(actions)} actions, limit actions_per_{what}={limit}")
 
-    def _check_room(self, owner: str, claims: dict[int, Value], draft: _Draft) -> None:
-        if not draft.added:
-            return
-        if len(claims) > self.limits.facts_per_owner:
-            raise Refused(
-                "limit",
-                f"{len(claims)} facts of {owner}, limit facts_per_owner={self.limits.facts_per_owner}",
-            )
+    def _check_room(
+        self, owner: str, claims: dict[int, Value], actions: Sequence[Action], draft: _Draft
+    ) -> None:
+        """Refuses a turn that would leave too many facts, and takes it back."""
         total = self._claimed + len(draft.added) - len(draft.removed)
-        if total > self.limits.facts:
-            raise Refused("limit", f"{total} facts in the space, limit facts={self.limits.facts}")
-
-    def _take_back(self, claims: dict[int, Value], draft: _Draft) -> None:
-        for handle, value, ended in reversed(draft.undo):
-            if ended:
-                claims[handle] = value
-            else:
-                del claims[handle]
+        if len(claims) > self.limits.facts_per_owner:
+            said = f"{len(claims)} facts of {owner}, limit facts_per_owner={self.limits.facts_per_owner}"
+        elif total > self.limits.facts:
+            said = f"{total} facts in the space, limit facts={self.limits.facts}"
+        else:
+            return
+        _take_back(claims, actions, draft)
+        raise Refused("limit", said)
 
     def _conclude(
         self,
@@ -305,17 +262,10 @@ class Space:
         silent = not (net.added or net.removed or draft.messages)
         if not silent:
             self.epoch += 1
-            self.time = max(self.time, now)
+            if now > self.time:
+                self.time = now
         epoch = Epoch(
-            self.epoch,
-            self.time,
-            net.added,
-            draft.messages,
-            net.removed,
-            claims,
-            client,
-            sequence,
-            silent,
+            self.epoch, self.time, net.added, draft.messages, net.removed, claims, client, sequence, silent
         )
         if self._touched:
             self._tell()
@@ -339,10 +289,68 @@ class Space:
             interest.close(self.epoch, self.time)
 
 
-def _handle(value: Value) -> int:
-    if value.__class__ is not int or not 0 <= value < 1 << 63:
-        raise ProtocolError("malformed", f"a handle is a number from 0 to 2^63-1, got {value!r:.60}")
-    return value
+def _take(claims: dict[int, Value], actions: Sequence[Action], draft: _Draft) -> None:
+    """Takes a turn's actions into the claims of its owner and into the draft, or raises and takes none.
+
+    One function for all verbs: most turns are one or two actions, and a call for each would be most of it.
+    """
+    done = 0
+    try:
+        for action in actions:
+            verb, size = action[0] if action else None, len(action)
+            if verb.__class__ is not int:
+                raise _no_action(action)
+            if verb == SEND and size == 2:
+                key(action[1])  # fails for what no index can hold, while nothing is changed; it is kept
+                draft.messages.append(action[1])
+            elif (verb == ASSERT and size == 3) or (verb == REPLACE and size == 4):
+                handle, value = action[-2], action[-1]
+                if handle.__class__ is not int or not 0 <= handle < _NO_HANDLE:
+                    raise _no_handle(handle)
+                if handle in claims:
+                    raise _in_use(handle, claims[handle])
+                key(value)
+                if verb == REPLACE:
+                    _release(claims, action[1], draft)
+                claims[handle] = value
+                draft.added.append(value)
+                draft.asserted.append((handle, value))
+            elif verb == RETRACT and size == 2:
+                _release(claims, action[1], draft)
+            else:
+                raise _no_action(action)
+            done += 1
+    except (Refused, ProtocolError, UsageError):  # the last for values that are too deep to have a key
+        _take_back(claims, actions[:done], draft)
+        raise
+
+
+def _release(claims: dict[int, Value], handle: Value, draft: _Draft) -> None:
+    """Ends one claim."""
+    if handle.__class__ is not int or not 0 <= handle < _NO_HANDLE:
+        raise _no_handle(handle)
+    if handle not in claims:
+        raise Refused("unknown-handle", f"handle {handle} stands for nothing")
+    draft.removed.append(claims.pop(handle))
+    draft.retracted.append(handle)
+
+
+def _take_back(claims: dict[int, Value], actions: Sequence[Action], draft: _Draft) -> None:
+    """Undoes what ``_take`` did to the claims, the last action first."""
+    for action in reversed(actions):
+        verb = action[0]
+        if verb in (ASSERT, REPLACE):
+            del claims[draft.asserted.pop()[0]]
+        if verb in (RETRACT, REPLACE):
+            claims[draft.retracted.pop()] = draft.removed.pop()
+
+
+def _no_handle(value: Value) -> ProtocolError:
+    return ProtocolError("malformed", f"a handle is a number from 0 to 2^63-1, got {value!r:.60}")
+
+
+def _in_use(handle: int, value: Value) -> Refused:
+    return Refused("handle-in-use", f"handle {handle} stands for {unparse(value):.80} already")
 
 
 def _no_action(action: Action) -> ProtocolError:

@@ -128,7 +128,7 @@ class Index:
         else:
             at = _at(value, visible)
         if at not in self._values:
-            raise UsageError(f"removed what is not there: {value!r:.80}")
+            raise _not_here(value)
         if self._copies and at in self._copies:
             self._recount({at: self._copies[at]})
             return False
@@ -187,8 +187,10 @@ class Index:
         """
         if self._telling:
             raise _busy()
-        if len(added) + len(removed) == 1 and not messages:
-            return self._patch_one(added, removed, visible)
+        if len(added) + len(removed) + len(messages) == 1:
+            return self._patch_one(added, removed, messages, visible)
+        if len(added) == len(removed) == 1 and not messages:
+            return self._patch_two(added[0], removed[0], visible)
         said: News = []
         for message in messages:  # first, as reading one may fail, and nothing has changed yet
             self._pass(message, visible, said)
@@ -209,11 +211,44 @@ class Index:
                 self._tell(event, news)
         return Net([values[at] for at in appeared], [values[at] for at in vanished])
 
-    def _patch_one(self, added: Sequence[Value], removed: Sequence[Value], visible: Visible | None) -> Net:
+    def _patch_one(
+        self,
+        added: Sequence[Value],
+        removed: Sequence[Value],
+        messages: Sequence[Value],
+        visible: Visible | None,
+    ) -> Net:
         """What most patches are: one change, which has nothing to be balanced against."""
         if added:
             return Net(list(added) if self.add(added[0], visible=visible) else [], [])
-        return Net([], list(removed) if self.remove(removed[0], visible=visible) else [])
+        if removed:
+            return Net([], list(removed) if self.remove(removed[0], visible=visible) else [])
+        self.send(messages[0], visible=visible)
+        return Net([], [])
+
+    def _patch_two(self, new: Value, old: Value, visible: Visible | None) -> Net:
+        """What most others are: a value in place of another one."""
+        at, gone = _at(new, visible), _at(old, visible)
+        if at == gone:  # was never there, or never gone
+            return Net([], [])
+        if gone not in self._values:
+            raise _not_here(old)
+        grown: News = []
+        lost: News = []
+        added, removed = [], []
+        if at in self._values:
+            self._copies[at] = self._copies.get(at, 0) + 1
+        else:
+            self._appear(at, new, visible, grown)
+            added.append(new)
+        if self._copies and gone in self._copies:
+            self._recount({gone: self._copies[gone]})
+        else:
+            self._vanish(gone, visible, lost)
+            removed.append(old)
+        self._tell(ADDED, grown)
+        self._tell(REMOVED, lost)
+        return Net(added, removed)
 
     # -- handlers -------------------------------------------------------------------------------------
 
@@ -464,7 +499,10 @@ class Index:
         self._telling = True
         try:
             for handler, row in news:
-                handler.call(event, row)
+                if handler.sole is not None:
+                    handler.sole(event, row)
+                else:
+                    handler.call(event, row)
         finally:
             self._telling = False
 
@@ -512,6 +550,10 @@ class Index:
 
 def _busy() -> UsageError:
     return UsageError("a callback must not change the index that calls it")
+
+
+def _not_here(value: Value) -> UsageError:
+    return UsageError(f"removed what is not there: {value!r:.80}")
 
 
 def _at(value: Value, visible: Visible | None) -> At:

@@ -214,4 +214,7 @@ def _rule(value: Value) -> tuple[str, str] | None:
 
 def rules_in(values: Iterable[Value]) -> bool:
     """Whether any of these facts is a rule; O(values)."""
-    return any(value.__class__ is Record and value.label == "rule" for value in values)
+    for value in values:  # noqa: SIM110  any() would make a generator for each turn
+        if value.__class__ is Record and value.label == "rule":
+            return True
+    return False

@@ -48,7 +48,7 @@ def _applied(model: dict[str, dict[int, Value]], owner: str, turn: list[Action])
         verb, at = action[0], action[1]
         if verb in (ASSERT, REPLACE):
             new = action[1] if verb == ASSERT else action[2]
-            if new in claims:
+            if new in claims or (verb == REPLACE and at not in claims):
                 return False
             claims[new] = action[-1]  # type: ignore[index]  # a handle
         if verb in (RETRACT, REPLACE):
