@@ -70,10 +70,11 @@ def configure(builder: SparkSession.Builder, *, local_checkpoints: bool = True) 
 
 
 def session(builder: SparkSession.Builder | None = None) -> SparkSession:
-    """A session, configured and with the format registered; an active one is taken as it is."""
+    """A session, configured and with the format registered; without a builder, an active one as it is."""
     from pyspark.sql import SparkSession
 
-    return register(configure(SparkSession.builder if builder is None else builder).getOrCreate())
+    active = SparkSession.getActiveSession() if builder is None else None
+    return register(active or configure(builder or SparkSession.builder).getOrCreate())
 
 
 _TOP: Final = str(Path(__file__).resolve().parents[2])

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.utils import is_remote
 
 from dataspace.addresses import default_url
 from dataspace.errors import UsageError
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 Option = str | int | float | bool
 
 QUERY_ID: Final = "sql.streaming.queryId"
+_NAMELESS: Final = (
+    "Spark does not say which query a batch is of (Spark Connect never does): give updates(name=…), a name "
+    "that belongs to the query's checkpoint"
+)
 
 
 def frame(
@@ -75,9 +80,11 @@ def updates(*, url: str | None = None, name: str | None = None, **options: Optio
     """A function for ``foreachBatch`` that writes each batch as one turn, once, whatever the output mode.
 
     Options are those of a batch write, usually ``template``, ``keyColumns`` and ``writer``.  A batch is known
-    by the query's id; where Spark does not tell it, as in Spark Connect, ``name`` stands for it and must
-    change with the checkpoint.
+    by the query's id; Spark Connect does not tell it, so that there ``name`` stands for it and must change
+    with the checkpoint.
     """
+    if name is None and is_remote():
+        raise UsageError(_NAMELESS)
 
     def write(batch: DataFrame, number: int) -> None:
         application = name or _running_query(batch)
@@ -117,5 +124,5 @@ def _running_query(batch: DataFrame) -> str:
     context = getattr(batch.sparkSession, "_jsc", None) and batch.sparkSession.sparkContext
     query = context and context.getLocalProperty(QUERY_ID)
     if not query:
-        raise UsageError("Spark does not say which query this batch is of: give updates(name=…)")
+        raise UsageError(_NAMELESS)
     return str(query)

@@ -1,4 +1,4 @@
-"""A standalone cluster out of PySpark's own jars: a master and two workers, as programs of their own."""
+"""Spark's own servers out of PySpark's jars, each a program: a standalone cluster, and Spark Connect."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from types import TracebackType
@@ -13,34 +14,33 @@ from typing import Self
 
 import pyspark
 
-SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
+import relay.spark
+
+BIN = Path(pyspark.__file__).parent / "bin"
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
+CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
-class Cluster:
-    """Two workers with one core each; ``master`` is what a session connects to."""
+class Programs:
+    """Some programs, each in a session of its own, which all end with the block."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._programs: list[subprocess.Popen[bytes]] = []
-        self.master = self._start(MASTER, said=r"Starting Spark master at (spark://\S+)")
-        for number in range(2):
-            work = ["--cores", "1", "--memory", "1g", "--work-dir", str(folder / f"work {number}")]
-            self._start(WORKER, *work, self.master, said=r"(Successfully registered) with master")
 
-    def _start(self, kind: str, *arguments: str, said: str) -> str:
-        command = [str(SPARK_CLASS), kind, "--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
-        environment = os.environ | {"SPARK_NO_DAEMONIZE": "1", "SPARK_LOCAL_IP": "127.0.0.1"}
+    def _start(self, *command: str, said: str) -> str:
+        """Starts one and waits until it says something that the expression finds; its first group."""
+        environment = os.environ | {
+            "SPARK_NO_DAEMONIZE": "1",
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYSPARK_PYTHON": sys.executable,
+            "PYTHONPATH": str(Path(relay.spark.__file__).parents[2]),
+        }
         log = self._folder / f"log {len(self._programs)}"
         with log.open("w") as told:
             program = subprocess.Popen(
-                [*command, *arguments],
-                stderr=told,
-                stdout=told,
-                env=environment,
-                start_new_session=True,
-                cwd=self._folder,
+                command, stderr=told, stdout=told, env=environment, start_new_session=True, cwd=self._folder
             )
         self._programs.append(program)
         while program.poll() is None:
@@ -48,16 +48,7 @@ class Cluster:
             if found:
                 return found[1]
             time.sleep(0.05)
-        raise AssertionError(f"{kind} ended with {program.wait()}: {log.read_text()}")
-
-    def python_workers(self) -> list[int]:
-        """The processes that run Python for the executors, by their numbers."""
-        ours = {program.pid for program in self._programs}
-        found: list[int] = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit() and _session_of(entry) in ours and "pyspark.daemon" in _words(entry):
-                found.append(int(entry.name))
-        return sorted(found)
+        raise AssertionError(f"{command} ended with {program.wait()}: {log.read_text()}")
 
     def __enter__(self) -> Self:
         return self
@@ -69,6 +60,49 @@ class Cluster:
             if program.poll() is None:
                 os.killpg(program.pid, signal.SIGKILL)
             program.wait(30)
+
+
+class Cluster(Programs):
+    """A master and two workers with one core each; ``master`` is what a session connects to."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        place = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
+        run = str(BIN / "spark-class")
+        self.master = self._start(run, MASTER, *place, said=r"Starting Spark master at (spark://\S+)")
+        for number in range(2):
+            work = ["--cores", "1", "--memory", "1g", "--work-dir", str(folder / f"work {number}")]
+            self._start(
+                run, WORKER, *place, *work, self.master, said=r"(Successfully registered) with master"
+            )
+
+    def python_workers(self) -> list[int]:
+        """The processes that run Python for the executors, by their numbers."""
+        ours = {program.pid for program in self._programs}
+        found: list[int] = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and _session_of(entry) in ours and "pyspark.daemon" in _words(entry):
+                found.append(int(entry.name))
+        return sorted(found)
+
+
+class ConnectServer(Programs):
+    """A Spark Connect server with a local Spark; ``url`` is what a client connects to."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        settings = {
+            "spark.connect.grpc.binding.address": "127.0.0.1",
+            "spark.connect.grpc.binding.port": "0",
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.sql.session.timeZone": "UTC",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.ui.enabled": "false",
+        }
+        given = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+        command = [str(BIN / "spark-submit"), "--class", CONNECT, "--master", "local[2]", *given]
+        place = self._start(*command, "spark-internal", said=r"Spark Connect server started at: (\S+:\d+)\n")
+        self.url = f"sc://{place}"
 
 
 def _session_of(entry: Path) -> int:
