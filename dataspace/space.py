@@ -18,6 +18,7 @@ from typing import Final
 from dataspace.changes import Captures
 from dataspace.epochs import Claims, Epoch
 from dataspace.errors import ProtocolError, Refused, UsageError
+from dataspace.handles import ALL, NO_HANDLE, SECRET, Handles, Held
 from dataspace.interests import Interest, Observer
 from dataspace.rules.hosting import RULES, Consequence, RuleHost, rules_in
 from dataspace.wire.packets import ASSERT, REPLACE, RETRACT, SEND, Action
@@ -25,9 +26,6 @@ from index.patterns import skeleton
 from index.text import unparse
 from index.trie import Index
 from index.values import Value, key
-
-_NO_HANDLE: Final = 1 << 63
-"""The first number that is no handle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +73,7 @@ class Space:
         self.epoch = 0
         self.time = 0
         self.index: Final = Index()
-        self._claims: dict[str, dict[int, Value]] = {}
+        self._claims: dict[str, Handles] = {}
         self._claimed = 0
         self._interests: dict[object, Interest] = {}
         self._touched: list[Interest] = []
@@ -104,12 +102,12 @@ class Space:
             self._check_length(actions, publication)
         claims = self._claims.get(owner)
         if claims is None:
-            claims = {}
+            claims = Handles()
         draft = _Draft()
-        _take(claims, actions, draft)
+        _take(claims.places, actions, draft)
         if draft.added:
-            self._check_room(owner, claims, actions, draft)
-        if claims:
+            self._check_room(owner, claims.places, actions, draft)
+        if claims.places:
             self._claims[owner] = claims
         else:
             self._claims.pop(owner, None)
@@ -158,12 +156,14 @@ class Space:
         """Puts back what a log holds, into a space that is still empty; tells nobody."""
         if self._claimed or self.epoch:
             raise UsageError(f"space {self.name} is not empty")
-        self._claims = {owner: dict(claims) for owner, claims in owners.items() if claims}
-        self._claimed = sum(map(len, self._claims.values()))
-        if RULES in self._claims:
-            self.rules.adopt(self._claims[RULES])
-            self._claims[RULES] = self.rules.claims
-        self.index.patch([value for claims in self._claims.values() for value in claims.values()], ())
+        self._claims = {
+            owner: Handles(claims.items()) for owner, claims in owners.items() if claims and owner != RULES
+        }
+        if RULES in owners:
+            self.rules.adopt(owners[RULES])
+        everyone = self.all_claims().values()
+        self._claimed = sum(map(len, everyone))
+        self.index.patch([value for claims in everyone for value in claims.values()], ())
         self.epoch, self.time = epoch, time
 
     # -- observers ------------------------------------------------------------------------------------
@@ -199,15 +199,15 @@ class Space:
 
     def claims(self, owner: str) -> Mapping[int, Value]:
         """What an owner claims, by handle."""
-        return self._claims.get(owner, {})
+        return self.rules.claims if owner == RULES else self._claims.get(owner, {})
 
-    def all_claims(self) -> Mapping[str, Mapping[int, Value]]:
-        """What every owner claims, by owner and handle: not a copy."""
-        return self._claims
+    def all_claims(self) -> Mapping[str, Held]:
+        """What every owner claims, by owner and handle: not a copy.  O(owners)."""
+        return {**self._claims, RULES: self.rules.claims} if self.rules.claims else self._claims
 
     def owners(self) -> list[str]:
         """All who claim something."""
-        return list(self._claims)
+        return list(self.all_claims())
 
     def statistics(self) -> SpaceStatistics:
         """Counts, in O(patterns)."""
@@ -215,7 +215,7 @@ class Space:
             epoch=self.epoch,
             facts=len(self.index),
             claims=self._claimed,
-            owners=len(self._claims),
+            owners=len(self.all_claims()),
             patterns=len(self._interests),
             observers=sum(len(interest.observers) for interest in self._interests.values()),
         )
@@ -229,17 +229,17 @@ class Space:
             raise Refused("limit", f"{what} of {len(actions)} actions, limit actions_per_{what}={limit}")
 
     def _check_room(
-        self, owner: str, claims: dict[int, Value], actions: Sequence[Action], draft: _Draft
+        self, owner: str, places: dict[int, Value], actions: Sequence[Action], draft: _Draft
     ) -> None:
         """Refuses a turn that would leave too many facts, and takes it back."""
         total = self._claimed + len(draft.added) - len(draft.removed)
-        if len(claims) > self.limits.facts_per_owner:
-            said = f"{len(claims)} facts of {owner}, limit facts_per_owner={self.limits.facts_per_owner}"
+        if len(places) > self.limits.facts_per_owner:
+            said = f"{len(places)} facts of {owner}, limit facts_per_owner={self.limits.facts_per_owner}"
         elif total > self.limits.facts:
             said = f"{total} facts in the space, limit facts={self.limits.facts}"
         else:
             return
-        _take_back(claims, actions, draft)
+        _take_back(places, actions, draft)
         raise Refused("limit", said)
 
     def _conclude(
@@ -276,10 +276,6 @@ class Space:
         draft.added += consequence.added
         draft.messages += consequence.messages
         draft.removed += consequence.removed
-        if self.rules.claims:
-            self._claims[RULES] = self.rules.claims
-        else:
-            self._claims.pop(RULES, None)
         return (*claims, *consequence.claims) if consequence.claims else claims
 
     def _tell(self) -> None:
@@ -289,7 +285,7 @@ class Space:
             interest.close(self.epoch, self.time)
 
 
-def _take(claims: dict[int, Value], actions: Sequence[Action], draft: _Draft) -> None:
+def _take(places: dict[int, Value], actions: Sequence[Action], draft: _Draft) -> None:
     """Takes a turn's actions into the claims of its owner and into the draft, or raises and takes none.
 
     One function for all verbs: most turns are one or two actions, and a call for each would be most of it.
@@ -305,44 +301,46 @@ def _take(claims: dict[int, Value], actions: Sequence[Action], draft: _Draft) ->
                 draft.messages.append(action[1])
             elif (verb == ASSERT and size == 3) or (verb == REPLACE and size == 4):
                 handle, value = action[-2], action[-1]
-                if handle.__class__ is not int or not 0 <= handle < _NO_HANDLE:
+                if handle.__class__ is not int or not 0 <= handle < NO_HANDLE:
                     raise _no_handle(handle)
-                if handle in claims:
-                    raise _in_use(handle, claims[handle])
+                place = handle * SECRET & ALL
+                if place in places:
+                    raise _in_use(handle, places[place])
                 key(value)
                 if verb == REPLACE:
-                    _release(claims, action[1], draft)
-                claims[handle] = value
+                    _release(places, action[1], draft)
+                places[place] = value
                 draft.added.append(value)
                 draft.asserted.append((handle, value))
             elif verb == RETRACT and size == 2:
-                _release(claims, action[1], draft)
+                _release(places, action[1], draft)
             else:
                 raise _no_action(action)
             done += 1
     except (Refused, ProtocolError, UsageError):  # the last for values that are too deep to have a key
-        _take_back(claims, actions[:done], draft)
+        _take_back(places, actions[:done], draft)
         raise
 
 
-def _release(claims: dict[int, Value], handle: Value, draft: _Draft) -> None:
+def _release(places: dict[int, Value], handle: Value, draft: _Draft) -> None:
     """Ends one claim."""
-    if handle.__class__ is not int or not 0 <= handle < _NO_HANDLE:
+    if handle.__class__ is not int or not 0 <= handle < NO_HANDLE:
         raise _no_handle(handle)
-    if handle not in claims:
+    place = handle * SECRET & ALL
+    if place not in places:
         raise Refused("unknown-handle", f"handle {handle} stands for nothing")
-    draft.removed.append(claims.pop(handle))
+    draft.removed.append(places.pop(place))
     draft.retracted.append(handle)
 
 
-def _take_back(claims: dict[int, Value], actions: Sequence[Action], draft: _Draft) -> None:
+def _take_back(places: dict[int, Value], actions: Sequence[Action], draft: _Draft) -> None:
     """Undoes what ``_take`` did to the claims, the last action first."""
     for action in reversed(actions):
         verb = action[0]
         if verb in (ASSERT, REPLACE):
-            del claims[draft.asserted.pop()[0]]
+            del places[draft.asserted.pop()[0] * SECRET & ALL]
         if verb in (RETRACT, REPLACE):
-            claims[draft.retracted.pop()] = draft.removed.pop()
+            places[draft.retracted.pop() * SECRET & ALL] = draft.removed.pop()
 
 
 def _no_handle(value: Value) -> ProtocolError:

@@ -22,7 +22,7 @@ import trio
 
 from dataspace.epochs import Epoch
 from dataspace.errors import Closed
-from index.values import Value
+from dataspace.handles import Held
 from relay.faults import reach
 from relay.log.log import SNAPSHOT_CHANGES, Log
 from relay.log.segments import Encoded, encode
@@ -42,7 +42,7 @@ RETRY_SECONDS: Final = 0.5
 """How often a full disk is tried again."""
 
 OnDurable = Callable[[Epoch], None]
-StateSource = Callable[[], Mapping[str, Mapping[int, Value]]]
+StateSource = Callable[[], Mapping[str, Held]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +310,7 @@ class GroupCommit:
     def _current(self) -> RecoveredState:
         """The state after all that was submitted, copied before anything changes it."""
         assert self._state is not None  # else no snapshot is due
-        owners = {owner: dict(claims) for owner, claims in self._state().items()}
+        owners = {owner: claims.copy() for owner, claims in self._state().items()}
         self._unsaved = 0
         self._wanted = False
         return RecoveredState(owners, dict(self._log.clients), self._number, self._time)

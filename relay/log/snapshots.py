@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dataspace.epochs import Epoch
+from dataspace.handles import Handles, Held
 from dataspace.wire.codec import pack, unpack_own
 from index.values import Value, key
 from relay.log.segments import CHECKSUM_BYTES, checksum, rows_of, table
@@ -35,14 +36,14 @@ CREATE TABLE IF NOT EXISTS chunks (
 ) WITHOUT ROWID;
 """
 
-Owners = Mapping[str, Mapping[int, Value]]
+Owners = Mapping[str, Held]
 
 
 @dataclass(slots=True)
 class RecoveredState:
     """What holds after ``segment``: claims by owner and handle, the newest turn and epoch of each client."""
 
-    owners: dict[str, dict[int, Value]] = field(default_factory=dict)
+    owners: dict[str, Held] = field(default_factory=dict)
     clients: dict[str, tuple[int, int]] = field(default_factory=dict)
     epoch: int = 0
     time: int = 0
@@ -59,7 +60,7 @@ class RecoveredState:
         Raises ``LogDamaged`` if it ends a claim that nobody made; otherwise, if not ``strict``, ignores it.
         """
         for change in epoch.claims:
-            claims = self.owners.setdefault(change.owner, {})
+            claims = self.owners.setdefault(change.owner, Handles())
             claims.update(change.asserted)
             for handle in change.retracted:
                 if claims.pop(handle, self) is self and strict:
@@ -208,5 +209,5 @@ def _take_in(state: RecoveredState, body: bytes) -> None:
         state.clients.update((client, (sequence, epoch)) for client, sequence, epoch in form[1])
         return
     owner, handles, rows, plain = form
-    claims = state.owners.setdefault(owner, {})
+    claims = state.owners.setdefault(owner, Handles())
     claims.update(zip(handles, table(rows, plain, len(rows)), strict=True))

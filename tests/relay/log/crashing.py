@@ -12,6 +12,7 @@ from random import Random
 import trio
 
 from dataspace.epochs import Claims, Epoch
+from dataspace.handles import Held
 from index.values import Record, Value
 from relay.log import Log
 from relay.log.commits import GroupCommit
@@ -31,7 +32,7 @@ def content(number: int) -> tuple[Epoch, list[Value]]:
 async def main(directory: str) -> None:
     """Goes on from where the log ends, until killed."""
     log = Log.open(Path(directory))
-    owners: dict[str, dict[int, Value]] = {"durable:writer": log.recover().owners.get("durable:writer", {})}
+    owners: dict[str, Held] = {"durable:writer": log.recover().owners.get("durable:writer", {})}
     print("from", log.next_epoch, flush=True)
     commits = GroupCommit(log, state=lambda: owners, snapshot_changes=2_000)
     async with trio.open_nursery() as nursery:

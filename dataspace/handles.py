@@ -1,0 +1,88 @@
+"""Handles: what one owner claims, by the numbers that it chose.
+
+Whoever chooses the keys of a table of small integers can choose them along the table's probes, so that every
+look-up walks over all of them.  Handles are chosen by clients, and they are in the log, where they would meet
+the next start as well.  So they are kept multiplied by an odd number which nobody knows: products of chosen
+numbers are spread like any others, and an inverse gives the handle back.  Small tables of names and streams
+need none of this, their sizes are limited.
+
+Always: a handle is a number from 0 to 2^63-1, and so is its place.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import ItemsView, Iterable, Iterator, MutableMapping, ValuesView
+from typing import Final, TypeAlias
+
+from index.values import Value
+
+NO_HANDLE: Final = 1 << 63
+"""The first number that is no handle."""
+
+ALL: Final = NO_HANDLE - 1
+SECRET: Final = secrets.randbits(63) | 1
+"""``handle * SECRET & ALL`` is the place of a handle."""
+
+_INVERSE: Final = pow(SECRET, -1, NO_HANDLE)
+
+
+class Handles(MutableMapping[int, Value]):
+    """Values by handle, in the order in which they came; costs as a dict.
+
+    ``places`` is that dict, for what must not cost a call.
+    """
+
+    __slots__ = ("places",)
+
+    def __init__(self, pairs: Iterable[tuple[int, Value]] = ()) -> None:
+        self.places: dict[int, Value] = {handle * SECRET & ALL: value for handle, value in pairs}
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __iter__(self) -> Iterator[int]:
+        return (place * _INVERSE & ALL for place in self.places)
+
+    def __contains__(self, handle: object) -> bool:
+        return isinstance(handle, int) and handle * SECRET & ALL in self.places
+
+    def __getitem__(self, handle: int) -> Value:
+        return self.places[handle * SECRET & ALL]
+
+    def __setitem__(self, handle: int, value: Value) -> None:
+        self.places[handle * SECRET & ALL] = value
+
+    def __delitem__(self, handle: int) -> None:
+        del self.places[handle * SECRET & ALL]
+
+    def items(self) -> ItemsView[int, Value]:
+        """Pairs of handle and value."""
+        return _Items(self)
+
+    def values(self) -> ValuesView[Value]:
+        """The values."""
+        return self.places.values()
+
+    def copy(self) -> Handles:
+        """A copy, which costs as that of a dict."""
+        made = Handles()
+        made.places = self.places.copy()
+        return made
+
+    def __repr__(self) -> str:
+        return f"Handles({dict(self.items())!r:.80})"
+
+
+Held: TypeAlias = Handles | dict[int, Value]
+"""What one owner holds; who numbers claims alone, as rules do, needs no more than a dict."""
+
+
+class _Items(ItemsView[int, Value]):
+    """The pairs, without a look-up for each."""
+
+    __slots__ = ()
+    _mapping: Handles
+
+    def __iter__(self) -> Iterator[tuple[int, Value]]:
+        return ((place * _INVERSE & ALL, value) for place, value in self._mapping.places.items())
