@@ -19,7 +19,8 @@ from typing import Final
 from index.errors import UsageError
 from index.leaves import Group, GroupKey, Leaf, Node
 from index.moves import Move
-from index.skeletons import MAPPING, SEQUENCE, Check, CheckKind, Class, Missing, Path, project
+from index.positions import MAPPING, SEQUENCE, Class, Missing, Path, project
+from index.skeletons import Check, CheckKind
 from index.text import unparse
 from index.values import key_text
 

@@ -9,7 +9,7 @@ import enum
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from index.skeletons import Path
+from index.positions import Path
 from index.values import Value
 
 

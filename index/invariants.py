@@ -15,7 +15,7 @@ from index.errors import InternalError
 from index.events import Visible
 from index.leaves import At, Group, Handler, Leaf, Node, Values
 from index.moves import TO_THE_ROOT, to_moves, visit
-from index.skeletons import MISSING, class_of, project
+from index.positions import MISSING, class_of, project
 from index.values import keys
 
 

@@ -19,8 +19,9 @@ from typing import TypeAlias
 
 from index.events import MESSAGE, Callback, Captures, Cleanup, Event, Visible
 from index.moves import Move
+from index.positions import MISSING, Class, Path, Shape
 from index.projections import GroupCode, HandlerCode, group_code
-from index.skeletons import MISSING, Check, Class, Path, Shape
+from index.skeletons import Check
 from index.values import COMPILED, Value, keys
 
 At: TypeAlias = Hashable

@@ -12,12 +12,11 @@ leafward, because a pattern's structure leaves out no position between.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
-if TYPE_CHECKING:
-    from index.skeletons import Class, Path, Shape
+from index.positions import Class, Path, Shape
 
-Move: TypeAlias = "tuple[int, Path]"
+Move: TypeAlias = tuple[int, Path]
 """How many steps rootward, then which path leafward."""
 
 TO_THE_ROOT: Final[Move] = (0, ())

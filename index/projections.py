@@ -31,21 +31,8 @@ from types import CodeType
 from typing import Any, Final, TypeAlias
 
 from index.events import MESSAGE, Captures, Visible
-from index.skeletons import (
-    ATOM_CLASSES,
-    MAPPING,
-    MISSING,
-    SEQUENCE,
-    Check,
-    CheckKind,
-    Class,
-    Missing,
-    Path,
-    Shape,
-    Skeleton,
-    class_of,
-    project,
-)
+from index.positions import MAPPING, MISSING, SEQUENCE, Class, Missing, Path, Shape, class_of, project
+from index.skeletons import ATOM_CLASSES, Check, CheckKind, Skeleton
 from index.values import COMPILED, Map, Record, Value, key, keys, row_text
 
 RowReader: TypeAlias = Callable[[Value], Captures | None]

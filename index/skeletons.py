@@ -19,6 +19,18 @@ from typing import Final, TypeAlias
 
 from index.errors import UsageError
 from index.moves import Move, visit
+from index.positions import (
+    MAPPING,
+    MISSING,
+    SEQUENCE,
+    Class,
+    Path,
+    Shape,
+    Step,
+    label_class,
+    project,
+    size_of,
+)
 from index.scanner import WORD
 from index.values import DEEPEST, Map, Record, Value, key, keys, same, text_of
 
@@ -42,80 +54,6 @@ ATOM_CLASSES: Final[dict[str, type]] = {
     "map": Map,
     "null": type(None),
 }
-
-# -- positions ----------------------------------------------------------------------------------------
-
-Step: TypeAlias = int | tuple[Hashable]
-"""From a compound to a part: the index of a field or element, or the boxed key form of a map's key."""
-
-Path: TypeAlias = tuple[Step, ...]
-Class: TypeAlias = Hashable
-"""What a position must hold for structure below it to make sense: a record's label, sequence, or map."""
-
-Shape: TypeAlias = tuple[tuple[Path, Class], ...]
-
-SEQUENCE: Final = ("sequence",)
-MAPPING: Final = ("map",)
-
-
-class Missing:
-    """What is found where there is nothing; there is one, ``MISSING``."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "MISSING"
-
-
-MISSING: Final = Missing()
-
-
-def class_of(value: Value | Missing) -> Class | None:
-    """The class of a compound, None for atoms (HOWITWORKS, "classof")."""
-    if isinstance(value, Record):
-        return label_class(value.label)
-    if isinstance(value, tuple):
-        return SEQUENCE
-    return MAPPING if isinstance(value, Map) else None
-
-
-def label_class(label: Value) -> Class:
-    """The class of records with this label: mostly the label itself."""
-    return label if type(label) is str else ("label", key(label))
-
-
-def step(value: Value | Missing, by: Step) -> Value | Missing:
-    """The part of a value one step below, or ``MISSING``."""
-    if isinstance(by, int):
-        parts = value.fields if isinstance(value, Record) else value
-        return parts[by] if isinstance(parts, tuple) and by < len(parts) else MISSING
-    if isinstance(value, Map):
-        entry = value.find(by[0])
-        return MISSING if entry is None else entry[1]
-    return MISSING
-
-
-def project(value: Value, path: Path) -> Value | Missing:
-    """The part of a value at a path (HOWITWORKS, "project"), or ``MISSING``; O(path).
-
-    >>> project(Record("x", Record("y", 3, 4)), (0, 1))
-    4
-    """
-    part: Value | Missing = value
-    for by in path:
-        part = step(part, by)
-    return part
-
-
-def size_of(value: Value | Missing) -> int:
-    """How many parts a compound has; -1 for anything else."""
-    kind = value.__class__
-    if kind is Record:
-        return len(value.fields)  # type: ignore[union-attr]  # narrowed by class
-    return len(value) if kind is tuple or kind is Map else -1  # type: ignore[arg-type]  # as above
-
-
-# -- skeletons ----------------------------------------------------------------------------------------
 
 
 class CheckKind(enum.StrEnum):

@@ -23,8 +23,9 @@ from index.events import ADDED, MESSAGE, REMOVED, Callback, Captures, Cleanup, E
 from index.invariants import nodes_below, verify
 from index.leaves import At, Handler, News, Node, Values
 from index.moves import TO_THE_ROOT
+from index.positions import MISSING, class_of, project
 from index.projections import handler_code, match_reader
-from index.skeletons import MISSING, Skeleton, class_of, project
+from index.skeletons import Skeleton
 from index.values import COMPILED, Record, Value, key, keys
 from index.walks import reached
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from index.leaves import Node
-from index.skeletons import class_of, step
+from index.positions import class_of, step
 from index.values import Record, Value
 
 Trail: TypeAlias = tuple[Value, ...]

@@ -24,7 +24,7 @@ from dataspace.rules.tables import write
 from dataspace.rules.terms import Row, Terms
 from dataspace.rules.views import View, form_of
 from index.errors import UsageError
-from index.skeletons import Class, class_of, label_class
+from index.positions import Class, class_of, label_class
 from index.text import unparse
 from index.values import Record, Value, key
 

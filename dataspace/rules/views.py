@@ -18,8 +18,9 @@ from dataspace.rules.relations import Relation
 from dataspace.rules.syntax import Atom
 from dataspace.rules.terms import Row, Terms
 from index.patterns import matcher, skeleton
+from index.positions import Class, label_class
 from index.projections import RowReader
-from index.skeletons import CheckKind, Class, Skeleton, label_class
+from index.skeletons import CheckKind, Skeleton
 from index.text import unparse
 from index.values import Map, Record, Value, key
 

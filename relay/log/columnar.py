@@ -19,7 +19,8 @@ from dataspace.errors import Refused
 from dataspace.wire.codec import packer
 from dataspace.wire.packets import MORE, SNAPSHOT
 from index.patterns import matcher
-from index.skeletons import ATOM_CLASSES, Check, CheckKind, Path, Skeleton, skeleton
+from index.positions import Path
+from index.skeletons import ATOM_CLASSES, Check, CheckKind, Skeleton, skeleton
 from index.values import Value
 from relay.log.cursors import Captures
 from relay.log.reader import LogReader

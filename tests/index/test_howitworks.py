@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from index.errors import UsageError
 from index.moves import apply, compute, to_moves, to_paths, visit
 from index.patterns import DISCARD, capture, discard, exact, observe, skeleton
+from index.positions import MISSING, Path, class_of, project
 from index.projections import handler_code
-from index.skeletons import MISSING, Check, CheckKind, Path, class_of, project
+from index.skeletons import Check, CheckKind
 from index.text import parse, parse_pattern
 from index.trie import Event, Index
 from index.values import COMPILED, Record, Value

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from index import projections
 from index.patterns import capture, exact, matcher, skeleton
+from index.positions import MISSING, class_of, project
 from index.projections import (
     Places,
     Rows,
@@ -18,7 +19,6 @@ from index.projections import (
     match_reader,
     walking_matches,
 )
-from index.skeletons import MISSING, class_of, project
 from index.values import Map, Record, Value
 from tests.index.strategies import patterns, values_near
 

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from index.errors import UsageError
 from index.patterns import DISCARD, capture, discard, exact, lit, skeleton
-from index.skeletons import Path
+from index.positions import Path
 from index.trie import ADDED, Event, Index
 from index.values import Map, Record, Value, key, keys
 from tests.index import oracle
