@@ -122,7 +122,12 @@ def _assert(
         help="hold facts until Ctrl-C, for a while, or while a program runs",
         epilog="Give a program after --: dataspace assert 'busy(\"backup\")' -- ./backup.sh",
     )
-    held.add_argument("fact", nargs="+", metavar="FACT", help="a fact, such as 'present(\"Alice\")'")
+    held.add_argument(
+        "fact",
+        nargs="+",
+        metavar="FACT",
+        help="a fact, such as 'present(\"Alice\")'; - for one a line of the standard input",
+    )
     held.add_argument("--for", dest="hold", metavar="TIME", help="how long, such as 10s, 500ms, 2m")
     held.add_argument(
         "--grace", metavar="TIME", help="let the facts outlive a lost connection for so long, such as 10s"
@@ -141,7 +146,7 @@ def _retract(
     ended = commands.add_parser(
         "retract", parents=[client], help="end facts that were asserted with --durable"
     )
-    ended.add_argument("fact", nargs="+", metavar="FACT")
+    ended.add_argument("fact", nargs="+", metavar="FACT", help="a fact; - for one a line")
     ended.add_argument("--durable", metavar="NAME", required=True, help="the owner of the facts")
 
 
@@ -179,7 +184,12 @@ def _send(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], client: argparse.ArgumentParser
 ) -> None:
     sent = commands.add_parser("send", parents=[client], help="send messages, in one turn")
-    sent.add_argument("message", nargs="+", metavar="MESSAGE", help='such as \'say("Alice", "hi")\'')
+    sent.add_argument(
+        "message",
+        nargs="+",
+        metavar="MESSAGE",
+        help='such as \'say("Alice", "hi")\'; - for lines as they come',
+    )
 
 
 def _keep(command: argparse.ArgumentParser) -> None:

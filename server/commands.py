@@ -11,8 +11,10 @@ import math
 import os
 import stat
 import sys
+from collections import deque
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
+from typing import Final
 
 import trio
 
@@ -20,12 +22,17 @@ import dataspace
 from dataspace.client.changes import time_of
 from dataspace.client.observations import Observation
 from dataspace.client.space import RemoteSpace
-from dataspace.client.turns import Draft
+from dataspace.client.turns import Draft, Ticket
 from dataspace.errors import Refused, UsageError
+from dataspace.wire.packets import SEND
 from index.jsons import to_json
-from index.text import parse, parse_pattern, unparse
+from index.text import parse_pattern, unparse
 from index.values import Map, Value
+from server.lines import given, parsed_lines
 from server.printing import duration, json_line, print_epoch, size_text, time_text
+
+_LAST_SECONDS: Final = 5.0
+"""How long an interrupted command waits for what it has sent already."""
 
 
 def _connect(
@@ -49,7 +56,7 @@ def _say(text: str) -> None:
 
 async def assert_(args: argparse.Namespace) -> int:
     """Holds facts until interrupted, for a while, or while a program runs."""
-    facts = [parse(text) for text in args.fact]
+    facts = await given(args.fact)
     seconds = duration(args.hold) if args.hold else math.inf
     grace = duration(args.grace) if args.grace else 0.0
     lease = duration(args.lease) if args.lease else 0.0
@@ -107,7 +114,7 @@ def _follow_connection(space: RemoteSpace) -> None:
 
 async def retract(args: argparse.Namespace) -> int:
     """Ends facts of a durable owner."""
-    facts = [parse(text) for text in args.fact]
+    facts = await given(args.fact)
     async with _connect(args, owner=args.durable) as space:
         turn = space.draft()
         for fact in facts:
@@ -203,12 +210,35 @@ async def _wait_unread(scope: trio.CancelScope) -> None:
 
 
 async def send(args: argparse.Namespace) -> int:
-    """Sends messages, all in one turn."""
-    messages = [parse(text) for text in args.message]
+    """Sends messages, all in one turn; lines of the standard input as they come, a turn each."""
+    if args.message == ["-"]:
+        return await _send_lines(args)
+    messages = await given(args.message)
     async with _connect(args) as space, space.turn() as turn:
         for message in messages:
             turn.send(message)
     _say(f"sent {len(messages)} {_plural('message', len(messages))} in epoch {turn.epoch}")
+    return 0
+
+
+async def _send_lines(args: argparse.Namespace) -> int:
+    waiting: deque[Ticket] = deque()
+    sent = epoch = 0
+    async with _connect(args) as space:
+        _follow_connection(space)
+        try:
+            async for message in parsed_lines():
+                waiting.append(await space.submit([(SEND, message)]))
+                while waiting[0].done and len(waiting) > 1:
+                    epoch = await waiting[0].wait()
+                    waiting.popleft()
+                    sent += 1
+        finally:
+            with trio.move_on_after(_LAST_SECONDS, shield=True):
+                for ticket in waiting:
+                    epoch = await ticket.wait()
+                    sent += 1
+            _say(f"sent {sent} {_plural('message', sent)}" + (f", the last in epoch {epoch}" if sent else ""))
     return 0
 
 

@@ -9,9 +9,6 @@ Always: an epoch is printed when it is complete; one that a producer left open i
 from __future__ import annotations
 
 import argparse
-import sys
-
-import trio
 
 import dataspace
 from dataspace.client.publications import Publication
@@ -21,6 +18,7 @@ from dataspace.topics.messages import Batch, Crash, Frontier
 from dataspace.topics.times import Time
 from index.jsons import to_json
 from index.text import parse, unparse
+from server.lines import lines
 from server.printing import duration, json_line
 
 
@@ -68,15 +66,13 @@ async def _publish(args: argparse.Namespace) -> int:
 
 async def _publish_lines(publication: Publication, *, timed: bool) -> None:
     """Sends each line at its time; the times before it are over, as far as we are concerned."""
-    while line := await trio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True):
-        if not line.strip():
-            continue
+    async for _, line in lines():
         if timed:
             time, text = _split(line)
             await publication.advance(time)
             await publication.send(parse(text))
         else:
-            await publication.send(parse(line.strip()))
+            await publication.send(parse(line))
             assert publication.time is not None  # it was not released
             await publication.advance(publication.order.after([publication.time]))
 

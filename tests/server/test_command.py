@@ -46,11 +46,17 @@ def _words(url: str, *words: str) -> tuple[list[str], dict[str, str]]:
     return [sys.executable, "-m", "server", *words], os.environ | {"DATASPACE_URL": url}
 
 
-def run(url: str, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """A command that ends by itself."""
+def run(url: str, *words: str, said: str = "", **more: str) -> subprocess.CompletedProcess[str]:
+    """A command that ends by itself, with what it finds on its standard input."""
     command, environment = _words(url, *words)
     return subprocess.run(
-        command, env=environment | more, text=True, capture_output=True, timeout=60, encoding="utf-8"
+        command,
+        env=environment | more,
+        text=True,
+        input=said,
+        capture_output=True,
+        timeout=60,
+        encoding="utf-8",
     )
 
 
@@ -277,6 +283,43 @@ def test_send_sends_all_its_messages_in_one_turn(daemon: DaemonProcess, space: B
     assert epoch is not None and epoch.messages == [(1,), (2,)]
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == f"sent 2 messages in epoch {epoch.number}\n"
+
+
+def test_facts_may_be_lines_of_the_standard_input(daemon: DaemonProcess, space: BlockingSpace) -> None:
+    facts = '# people\npresent("Ann")\n\n  present("Ben")\n'
+    done = run(daemon.url, "assert", "--durable", "lines", 'present("Cy")', "-", said=facts)
+    assert done.stderr.startswith("asserted 3 facts in epoch ")
+    assert held(space, "present($who)") == ["Ann", "Ben", "Cy"]
+    bad = run(daemon.url, "retract", "--durable", "lines", "-", said=facts + "present(\n")
+    assert bad.returncode == 2 and "line 5 of the standard input: expected" in bad.stderr
+    assert held(space, "present($who)") == ["Ann", "Ben", "Cy"], "all or nothing"
+    run(daemon.url, "retract", "--durable", "lines", 'present("Cy")', "-", said=facts)
+    assert held(space, "present($who)") == []
+
+
+def test_messages_of_the_standard_input_are_sent_as_they_come(
+    daemon: DaemonProcess, space: BlockingSpace
+) -> None:
+    command, environment = _words(daemon.url, "send", "-")
+    with (
+        space.observe("said($n)", snapshot=False) as observation,
+        subprocess.Popen(
+            command, env=environment, text=True, stdin=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as sending,
+    ):
+        assert sending.stdin is not None and sending.stderr is not None  # pipes, as asked for
+        for n in (1, 2):
+            sending.stdin.write(f"said({n})\n")
+            sending.stdin.flush()
+            epoch = observation.next_epoch(30)
+            assert epoch is not None and epoch.messages == [(n,)]
+        sending.stdin.write("said(3)\nwhat?\nsaid(4)\n")
+        sending.stdin.close()
+        last = observation.next_epoch(30)
+        assert last is not None and last.messages == [(3,)]
+        errors = sending.stderr.read()
+    assert errors.startswith(f"sent 3 messages, the last in epoch {last.number}\n"), errors
+    assert "dataspace: line 4 of the standard input: " in errors and sending.returncode == 2
 
 
 def test_log_prints_the_past(daemon: DaemonProcess, space: BlockingSpace) -> None:
