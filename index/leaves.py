@@ -230,6 +230,16 @@ class Group:
         if leaf is not None:
             leaf.tell(value)
 
+    def settle(self, values: Values) -> None:
+        """Keeps all values of the node at their places, where there is no leaf yet; O(values)."""
+        place_of, idle = self.place, self.idle
+        for at, value in values.items():
+            place = place_of(value)
+            if place not in idle and place is not MISSING:
+                idle[place] = at  # as mostly, without a call
+            elif place is not MISSING:
+                self.rest(at, place, values)
+
     def rest(self, at: At, place: Hashable, values: Values) -> None:
         """Keeps one of the node's values at a place without a leaf; O(1)."""
         resting = self.idle.get(place, MISSING)
@@ -301,10 +311,7 @@ class Node:
         if group is None:
             group = self.groups[of] = Group(group_code(self.shape, *of, usual))
             self.each = tuple(self.groups.values())
-            for at, value in self.values.items():
-                place = group.place(value)
-                if place is not MISSING:
-                    group.rest(at, place, self.values)
+            group.settle(self.values)
         return group
 
     def ungroup(self, of: GroupKey) -> None:

@@ -23,7 +23,7 @@ from index.events import ADDED, MESSAGE, REMOVED, Callback, Captures, Cleanup, E
 from index.invariants import nodes_below, verify
 from index.leaves import At, Handler, News, Node, Values
 from index.moves import TO_THE_ROOT
-from index.positions import MISSING, class_of, project
+from index.positions import MISSING, Class, Path, class_of, project
 from index.projections import handler_code, match_reader
 from index.skeletons import Skeleton
 from index.values import COMPILED, Record, Value, key, keys
@@ -369,9 +369,8 @@ class Index:
         node, done = way[-1], len(way) - 1
         for move, of_class in skeleton.way[done:]:
             path = skeleton.shape[done][0]
-            values = {at: v for at, v in node.values.items() if class_of(project(v, path)) == of_class}
             done += 1
-            below = Node(skeleton.shape[:done], values)
+            below = Node(skeleton.shape[:done], _of_class(node.values, path, of_class))
             node.moves.setdefault(move, {})[of_class] = below
             node = below
         return node
@@ -547,6 +546,16 @@ class Index:
             elif not copies and at in self._values:
                 vanished.append(at)
         return appeared, vanished
+
+
+def _of_class(values: Values, path: Path, of_class: Class) -> Values:
+    """Those of the values that have a class at a path; O(values)."""
+    if type(of_class) is not str:
+        return {at: value for at, value in values.items() if class_of(project(value, path)) == of_class}
+    if not path:  # a label among all values, by far the most frequent and the longest search
+        return {at: v for at, v in values.items() if type(v) is Record and v.label == of_class}
+    parts = ((at, value, project(value, path)) for at, value in values.items())
+    return {at: value for at, value, part in parts if type(part) is Record and part.label == of_class}
 
 
 def _busy() -> UsageError:
