@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dataspace.client.space import RemoteSpace
     from dataspace.client.subscriptions import Subscription, TopicEpoch
     from dataspace.client.turns import Claim, Draft, Ticket
+    from dataspace.credentials import Tls
     from dataspace.errors import (
         Broken,
         Closed,
@@ -48,6 +49,7 @@ _HOMES = {
     "dataspace.client.publications": ("Capability", "Publication"),
     "dataspace.client.subscriptions": ("Subscription", "TopicEpoch"),
     "dataspace.client.turns": ("Claim", "Draft", "Ticket"),
+    "dataspace.credentials": ("Tls",),
     "dataspace.errors": (
         "Broken",
         "Closed",
@@ -83,6 +85,7 @@ __all__ = [
     "RemoteSpace",
     "Subscription",
     "Ticket",
+    "Tls",
     "TopicEpoch",
     "Unreachable",
     "UsageError",

@@ -1,7 +1,8 @@
 """Addresses: where a daemon listens and where clients find it, as text.
 
-``tcp:HOST:PORT`` is what a daemon listens on, ``tcp://HOST:PORT`` what a client connects to; whoever copies
-one to where the other belongs is understood.  IPv6 hosts stand in brackets.
+``tcp:HOST:PORT``, ``tls:HOST:PORT`` and ``unix:/PATH`` are what a daemon listens on, ``tcp://HOST:PORT``,
+``tls://HOST:PORT`` and ``unix:///PATH`` what a client connects to; whoever copies one to where the other
+belongs is understood.  IPv6 hosts stand in brackets.
 """
 
 from __future__ import annotations
@@ -16,26 +17,37 @@ from dataspace.errors import UsageError
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 7377
 
-_LISTEN: Final = re.compile(r"tcp:(?://)?(?P<host>\[[^\]]+\]|[^:/\[\]]+):(?P<port>\d{1,5})")
-_URL: Final = re.compile(r"tcp:(?://)?(?P<host>\[[^\]]+\]|[^:/\[\]]+)(:(?P<port>\d{1,5}))?/?")
+MAX_PATH: Final = 100
+"""Bytes of the path of a Unix socket: systems take 104 or 108 with what they add."""
+
+_HOST: Final = r"(?P<scheme>tcp|tls):(?://)?(?P<host>\[[^\]]+\]|[^:/\[\]]+)"
+_LISTEN: Final = re.compile(_HOST + r":(?P<port>\d{1,5})")
+_URL: Final = re.compile(_HOST + r"(:(?P<port>\d{1,5}))?/?")
+_UNIX: Final = re.compile(r"unix:(?://)?(?P<path>/[^\0]+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A host and a port; port 0 lets the system choose."""
+    """A host and a port, with TLS or without, or the path of a Unix socket; port 0 lets the system choose."""
 
-    host: str
-    port: int
+    host: str = ""
+    port: int = 0
+    tls: bool = False
+    path: str = ""
 
     @property
     def listen(self) -> str:
         """As a daemon is told it."""
-        return f"tcp:{self._host}:{self.port}"
+        return f"unix:{self.path}" if self.path else f"{self._scheme}:{self._host}:{self.port}"
 
     @property
     def url(self) -> str:
         """As a client is told it."""
-        return f"tcp://{self._host}:{self.port}"
+        return f"unix://{self.path}" if self.path else f"{self._scheme}://{self._host}:{self.port}"
+
+    @property
+    def _scheme(self) -> str:
+        return "tls" if self.tls else "tcp"
 
     @property
     def _host(self) -> str:
@@ -43,21 +55,23 @@ class Address:
 
 
 def parse_listen(text: str) -> Address:
-    """What to listen on; ``UsageError`` shows the form.
+    """What to listen on; ``UsageError`` shows the forms.
 
-    >>> parse_listen("tcp:127.0.0.1:0")
-    Address(host='127.0.0.1', port=0)
+    >>> parse_listen("tcp:127.0.0.1:0").port
+    0
+    >>> parse_listen("unix:/run/dataspace.sock").url
+    'unix:///run/dataspace.sock'
     """
-    return _parsed(_LISTEN.fullmatch(text), text, "tcp:HOST:PORT, as in tcp:127.0.0.1:7377")
+    return _parsed(_LISTEN, text, "tcp:HOST:PORT, tls:HOST:PORT or unix:/PATH, as in tcp:127.0.0.1:7377")
 
 
 def parse_url(text: str) -> Address:
-    """Where to connect to; ``UsageError`` shows the form.
+    """Where to connect to; ``UsageError`` shows the forms.
 
-    >>> parse_url("tcp://[::1]:7377").url
-    'tcp://[::1]:7377'
+    >>> parse_url("tls://[::1]:7377").url
+    'tls://[::1]:7377'
     """
-    return _parsed(_URL.fullmatch(text), text, "tcp://HOST:PORT, as in tcp://127.0.0.1:7377")
+    return _parsed(_URL, text, "tcp://HOST:PORT, tls://HOST:PORT or unix:///PATH, as in tcp://127.0.0.1:7377")
 
 
 def default_url() -> str:
@@ -65,7 +79,19 @@ def default_url() -> str:
     return os.environ.get("DATASPACE_URL") or Address(DEFAULT_HOST, DEFAULT_PORT).url
 
 
-def _parsed(found: re.Match[str] | None, text: str, form: str) -> Address:
+def _parsed(form: re.Pattern[str], text: str, forms: str) -> Address:
+    local = _UNIX.fullmatch(text)
+    if local is not None:
+        return _unix(local["path"])
+    found = form.fullmatch(text)
     if found is None or int(found["port"] or DEFAULT_PORT) > 65_535:
-        raise UsageError(f"{text!r} is no address, write {form}")
-    return Address(found["host"].strip("[]"), int(found["port"] or DEFAULT_PORT))
+        raise UsageError(f"{text!r} is no address, write {forms}")
+    port = int(found["port"] or DEFAULT_PORT)
+    return Address(found["host"].strip("[]"), port, tls=found["scheme"] == "tls")
+
+
+def _unix(path: str) -> Address:
+    size = len(os.fsencode(path))
+    if size > MAX_PATH:
+        raise UsageError(f"the path of a Unix socket has at most {MAX_PATH} bytes, {path!r} has {size}")
+    return Address(path=path)

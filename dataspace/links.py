@@ -12,21 +12,52 @@ from __future__ import annotations
 
 import os
 import socket
-from typing import Final
+import ssl
+from typing import Final, Protocol
 
 import trio
 
 from dataspace.addresses import Address
+from dataspace.credentials import Credentials, said_by_tls
 from dataspace.errors import Unreachable
 
 CHUNK: Final = 64 << 10
 """Bytes that one read takes at most."""
 
 
+class Link(Protocol):
+    """What a connection needs of its transport."""
+
+    peer: str
+
+    async def receive(self) -> bytes:
+        """Some bytes, or none at the end of input; always a checkpoint, and cancelled it takes nothing."""
+
+    def receive_nowait(self) -> bytes | None:
+        """What has come already, none at the end of input, or None where nothing has."""
+
+    def send_nowait(self, data: bytes | bytearray) -> int:
+        """How many bytes were taken, perhaps none; ``OSError`` if the peer is gone."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether bytes that were taken wait for the kernel: it is to be written to again, with nothing."""
+
+    async def wait_writable(self) -> None:
+        """Returns when the kernel has room again."""
+
+    def finish(self) -> None:
+        """Tells the peer that nothing more comes; it can still be heard."""
+
+    def close(self) -> None:
+        """Closes the socket and wakes whoever waits on it; may be called again."""
+
+
 class SocketLink:
     """A TCP or Unix socket."""
 
     __slots__ = ("_socket", "peer")
+    pending: Final = False
 
     def __init__(self, connected: socket.socket) -> None:
         connected.setblocking(False)
@@ -100,17 +131,38 @@ def _name_of(connected: socket.socket) -> str:
     return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "unix"
 
 
-async def open_link(address: Address, *, timeout: float) -> SocketLink:
+async def open_link(address: Address, credentials: Credentials, *, timeout: float) -> Link:
     """A link to a daemon; ``Unreachable`` says what happened and how to start one.  Seconds."""
+    from dataspace.tls import TlsLink  # it needs links
+
+    context = credentials.context() if address.tls else None
     error: OSError | None = None
     with trio.move_on_after(timeout) as patience:
         try:
-            stream = await trio.open_tcp_stream(address.host, address.port)
+            link = SocketLink(await _connected(address))
         except OSError as refused:
             error = refused
         else:
-            return SocketLink(socket.socket(fileno=stream.socket.detach()))
+            if context is None:
+                return link
+            secured = TlsLink(link, context, server_name=credentials.server_name(address.host))
+            try:
+                await secured.shake_hands()
+            except BaseException as failure:
+                link.close()
+                if isinstance(failure, ssl.SSLError):
+                    raise Unreachable(f"no TLS with {address.url}: {said_by_tls(failure)}") from failure
+                raise
+            return secured
     raise unreachable(address, "no answer" if patience.cancelled_caught or error is None else _reason(error))
+
+
+async def _connected(address: Address) -> socket.socket:
+    if address.path:
+        stream = await trio.open_unix_socket(address.path)
+    else:
+        stream = await trio.open_tcp_stream(address.host, address.port)
+    return socket.socket(fileno=stream.socket.detach())
 
 
 def unreachable(address: Address, reason: str) -> Unreachable:

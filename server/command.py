@@ -21,7 +21,7 @@ import trio
 from dataspace import __version__
 from dataspace.errors import DataspaceError, Unreachable, UsageError
 from dataspace.groups import alone
-from server import topic_options
+from server import client_options, topic_options
 
 EXAMPLES = """\
 examples:
@@ -52,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _serve(commands)
     client = argparse.ArgumentParser(add_help=False)
-    client.add_argument("--url", metavar="tcp://HOST:PORT", help="where the daemon is (or $DATASPACE_URL)")
+    client_options.add_to(client)
     _assert(commands, client)
     _retract(commands, client)
     _observe(commands, client)
@@ -169,7 +169,6 @@ def _observe(
     seen.add_argument(
         "--conflate", action="store_true", help="with --from: only the net difference of what has happened"
     )
-    seen.add_argument("--space", default="main", help="'system' has what there is: topics and who uses them")
     seen.add_argument("--changes-only", action="store_true", help="leave out what matches already")
     seen.add_argument("--quiet", action="store_true", help="assert no interest")
     seen.add_argument(

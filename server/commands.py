@@ -13,12 +13,10 @@ import stat
 import sys
 from collections import deque
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 import trio
 
-import dataspace
 from dataspace.client.changes import time_of
 from dataspace.client.observations import Observation
 from dataspace.client.space import RemoteSpace
@@ -28,23 +26,12 @@ from dataspace.wire.packets import SEND
 from index.jsons import to_json
 from index.text import parse_pattern, unparse
 from index.values import Map, Value
+from server.client_options import connect
 from server.lines import given, parsed_lines
 from server.printing import duration, json_line, print_epoch, size_text, time_text
 
 _LAST_SECONDS: Final = 5.0
 """How long an interrupted command waits for what it has sent already."""
-
-
-def _connect(
-    args: argparse.Namespace,
-    *,
-    owner: str = "",
-    grace: float = 0.0,
-    lease: float = 0.0,
-    space: str = "main",
-) -> AbstractAsyncContextManager[RemoteSpace]:
-    name = f"dataspace {args.command}"
-    return dataspace.connect(args.url, name=name, owner=owner, grace=grace, lease=lease, space=space)
 
 
 def _say(text: str) -> None:
@@ -60,7 +47,7 @@ async def assert_(args: argparse.Namespace) -> int:
     seconds = duration(args.hold) if args.hold else math.inf
     grace = duration(args.grace) if args.grace else 0.0
     lease = duration(args.lease) if args.lease else 0.0
-    async with _connect(args, owner=args.durable or "", grace=grace, lease=lease) as space:
+    async with connect(args, owner=args.durable or "", grace=grace, lease=lease) as space:
         _follow_connection(space)
         turn = space.draft()
         for fact in facts:
@@ -115,7 +102,7 @@ def _follow_connection(space: RemoteSpace) -> None:
 async def retract(args: argparse.Namespace) -> int:
     """Ends facts of a durable owner."""
     facts = await given(args.fact)
-    async with _connect(args, owner=args.durable) as space:
+    async with connect(args, owner=args.durable) as space:
         turn = space.draft()
         for fact in facts:
             handle = _free_handle(args.durable, fact)
@@ -132,7 +119,7 @@ async def retract(args: argparse.Namespace) -> int:
 async def observe(args: argparse.Namespace) -> int:
     """Prints what matches now, then changes as they come."""
     pattern = parse_pattern(args.pattern)
-    async with _connect(args, space=args.space) as space:
+    async with connect(args) as space:
         _follow_connection(space)
         since_now = args.until is not None and args.since is None and not args.changes_only
         async with space.observe(
@@ -164,7 +151,7 @@ async def _newest(space: RemoteSpace, until: int) -> int:
 async def log(args: argparse.Namespace) -> int:
     """Prints the changes of past epochs, and goes on with new ones if asked to."""
     pattern = parse_pattern(args.pattern)
-    async with _connect(args) as space:
+    async with connect(args) as space:
         frontier = await space.request("frontier", Map())
         assert isinstance(frontier, Map)  # by WIRE.md
         newest, oldest = frontier["epoch"], frontier["oldest"]
@@ -214,7 +201,7 @@ async def send(args: argparse.Namespace) -> int:
     if args.message == ["-"]:
         return await _send_lines(args)
     messages = await given(args.message)
-    async with _connect(args) as space, space.turn() as turn:
+    async with connect(args) as space, space.turn() as turn:
         for message in messages:
             turn.send(message)
     _say(f"sent {len(messages)} {_plural('message', len(messages))} in epoch {turn.epoch}")
@@ -224,7 +211,7 @@ async def send(args: argparse.Namespace) -> int:
 async def _send_lines(args: argparse.Namespace) -> int:
     waiting: deque[Ticket] = deque()
     sent = epoch = 0
-    async with _connect(args) as space:
+    async with connect(args) as space:
         _follow_connection(space)
         try:
             async for message in parsed_lines():
@@ -244,7 +231,7 @@ async def _send_lines(args: argparse.Namespace) -> int:
 
 async def status(args: argparse.Namespace) -> int:
     """Tells how the daemon is."""
-    async with _connect(args) as space:
+    async with connect(args) as space:
         told = dict((await space.status()).pairs())
     if args.json:
         print(json_line({str(name): to_json(value) for name, value in told.items()}))
@@ -256,7 +243,7 @@ async def status(args: argparse.Namespace) -> int:
 
 async def index(args: argparse.Namespace) -> int:
     """Draws who is interested in what, as the daemon's index has it."""
-    async with _connect(args) as space:
+    async with connect(args) as space:
         drawn = await space.request("index", Map({"form": args.form, "most": args.most}))
     assert isinstance(drawn, str)  # by WIRE.md
     sys.stdout.write(drawn)
@@ -266,7 +253,7 @@ async def index(args: argparse.Namespace) -> int:
 
 async def actors(args: argparse.Namespace) -> int:
     """Tells how each hosted actor fares, and what it raised last."""
-    async with _connect(args) as space:
+    async with connect(args) as space:
         told = await space.request("actors", Map())
     assert isinstance(told, tuple)  # by WIRE.md
     for each in told:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from dataspace.credentials import load_certificate
+from dataspace.errors import UsageError
 from dataspace.space import SpaceLimits
 from dataspace.wire.codec import MAX_ELEMENTS
 from dataspace.wire.frames import MAX_FRAME
 from relay.log.retention import Retention
 from relay.rooms import WAITING_BYTES
+from server.keys import Key
 
 DEFAULT_LISTEN: Final = "tcp:127.0.0.1:7377"
 DEFAULT_URL: Final = "tcp://127.0.0.1:7377"
@@ -50,6 +54,30 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class ServerTls:
+    """The daemon's certificate and key, and who must have signed those of its clients; all PEM files.
+
+    Without ``client_ca`` clients need no certificate; without ``key`` it is in the file of the certificate.
+    """
+
+    certificate: str
+    key: str | None = None
+    client_ca: str | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """A context to accept with; ``UsageError`` for files that are no certificates."""
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        load_certificate(context, self.certificate, self.key)
+        if self.client_ca is not None:
+            try:
+                context.load_verify_locations(self.client_ca)
+            except (OSError, ssl.SSLError) as error:
+                raise UsageError(f"no certificates in {self.client_ca}: {error}") from None
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """All that ``dataspace serve`` can be told."""
 
@@ -64,3 +92,9 @@ class Config:
     """Actors to host, each ``module:function``."""
     trace: Path | None = None
     """Where every turn of theirs is written, as text."""
+    keys: tuple[Key, ...] = ()
+    """Who may come, and what for; without any, whoever reaches the daemon."""
+    tls: ServerTls | None = None
+    """What the daemon shows at addresses that begin with ``tls:``."""
+    socket_mode: int = 0o600
+    """Who may connect to its Unix sockets, as permissions of a file."""

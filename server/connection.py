@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -23,18 +24,21 @@ from dataspace.wire import packets as p
 from dataspace.wire.features import Granted, Wanted
 from dataspace.wire.heartbeat import Heartbeat
 from dataspace.wire.session import Role, Session, State
+from index.values import Map
 from relay.faults import reach
 from relay.outbox import Outbox, OutStream
+from server.clients import PASSING
 from server.leases import PREFIX as LEASE
 from server.observing import Observing
 from server.offering import Offering
 from server.requests import answer
+from server.rights import OPEN
 from server.sessions import Standing
-from server.topics import Following
+from server.topics import SYSTEM, Following
 
 if TYPE_CHECKING:
     from dataspace.epochs import Epoch
-    from dataspace.links import SocketLink
+    from dataspace.links import Link
     from server.daemon import Daemon
 
 logger = logging.getLogger("dataspace")
@@ -55,13 +59,14 @@ LINGER: Final = 1.0
 class Connection:
     """One accepted peer."""
 
-    def __init__(self, daemon: Daemon, link: SocketLink, number: int) -> None:
+    def __init__(self, daemon: Daemon, link: Link, number: int) -> None:
         self.daemon = daemon
         self.link = link
         self.number = number
         self.name = ""
         self.since = trio.current_time()
         self.standing: Standing | None = None
+        self.permit = OPEN
         self.lost = False
         """Whether the line broke, rather than one of the two ends ending it."""
         self.cancel = trio.CancelScope()
@@ -239,7 +244,7 @@ class Connection:
         """
         self.daemon.flush()
         with trio.move_on_after(LINGER):
-            while self._unsent:
+            while self._unsent or self.link.pending:
                 await self._wait_drained()
             self.link.finish()
             while await self.link.receive():
@@ -295,6 +300,7 @@ class Connection:
             raise ProtocolError("malformed", "Hello.client must not be empty: turns are numbered by it")
         self.name = hello.name
         wanted = Wanted.read(hello.features)
+        self._admit(hello.client, wanted)
         standing, resumed = self.daemon.sessions.greet(self, hello.client, wanted)
         self.standing = standing
         if resumed:
@@ -321,6 +327,25 @@ class Connection:
             )
         )
 
+    def _admit(self, client: str, wanted: Wanted) -> None:
+        """Finds out what the peer may do; ``ProtocolError`` if it may not come in."""
+        self.permit = permit = self.daemon.keys.admit(wanted.token)
+        try:
+            permit.check_space(wanted.space)
+            self.daemon.check_space(wanted.space)
+            if not client.startswith(PASSING):
+                permit.check_durable(client.removeprefix("owner:"))
+        except Refused as refusal:
+            raise ProtocolError(refusal.code, refusal.text) from None
+        if permit.until is not None:
+            self.start(self._expel, permit.until)
+
+    async def _expel(self, until: datetime) -> None:
+        """Ends the connection when its token is not good any more."""
+        await trio.sleep(max(0.0, (until - datetime.now(UTC)).total_seconds()))
+        self.part("unauthorized", "the token is not good any more")
+        self._reading.cancel()
+
     def _grant(self, wanted: Wanted, standing: Standing, *, resumed: bool) -> Granted:
         """What this peer gets of what it would like; its heart beats from now on."""
         limits = self.daemon.config.limits
@@ -345,6 +370,8 @@ class Connection:
         try:
             owner = self._owner_of(turn)
             self.daemon.check_space(turn.space)
+            if not self.permit.open:
+                self.permit.check_actions(turn.actions)
             self.daemon.commit(owner, turn.actions, client, turn.sequence, self._accept)
         except Refused as refusal:
             self.say(p.Refusal(turn.sequence, refusal.code, refusal.text[:4000]))
@@ -359,6 +386,7 @@ class Connection:
         if turn.owner.startswith(LEASE):
             self.daemon.leases.renew(turn.owner)
             return turn.owner
+        self.permit.check_durable(turn.owner)
         return f"durable:{turn.owner}"
 
     def _accept(self, epoch: Epoch) -> None:
@@ -394,10 +422,20 @@ class Connection:
         stream = OutStream(packet.stream, packet.items, packet.bytes)
         self.streams[packet.stream] = stream
         try:
-            feeder = self.following if packet.spec.get("kind") == "topic" else self.observing
-            feeder.open(stream, packet.spec)
+            self._feeder(packet.spec).open(stream, packet.spec)
         except (Refused, UsageError) as error:
             self.fail(stream, getattr(error, "code", "bad-request"), getattr(error, "text", str(error)))
+
+    def _feeder(self, spec: Map) -> Observing | Following:
+        """Who feeds a stream, if the peer may have it."""
+        if spec.get("kind") == "topic":
+            self.permit.check_topic(str(spec.get("topic")))
+            return self.following
+        if spec.get("space") == SYSTEM:
+            self.permit.check_inspect(f"space {SYSTEM!r}")
+        elif not self.permit.open:
+            self.permit.check_observe(spec.get("pattern"))
+        return self.observing
 
     def fail(self, stream: OutStream, code: str, text: str) -> None:
         """Ends a stream with an error."""
@@ -452,7 +490,7 @@ class Connection:
     def flush(self) -> None:
         """Hands to the kernel what it takes; the writer task has the rest."""
         self._dirty = False
-        if self._unsent:
+        if self._unsent or self.link.pending:
             return
         try:
             self._say_accepted()
@@ -464,6 +502,7 @@ class Connection:
                 self._note_sent(sent)
                 if sent < len(data):
                     self._unsent += memoryview(data)[sent:]
+                if self._unsent or self.link.pending:
                     self._writable.set()
                     return
         except OSError:
@@ -477,7 +516,7 @@ class Connection:
                 with trio.move_on_at(self._beat.due):
                     await self._writable.wait()
                 self._writable = trio.Event()
-                while self._unsent:
+                while self._unsent or self.link.pending:
                     await self.link.wait_writable()
                     sent = self.link.send_nowait(self._unsent)
                     self._note_sent(sent)

@@ -35,6 +35,7 @@ from relay.rooms import Room
 from server.clients import Client, Clients
 from server.config import Config
 from server.hosting import Hosting
+from server.keys import Keys
 from server.leases import Leases
 from server.listeners import accept, open_listeners
 from server.locking import locked
@@ -72,6 +73,7 @@ class Daemon:
         self.room = Room(config.limits.waiting_bytes)
         self.sessions = Sessions(self)
         self.leases = Leases(self)
+        self.keys = Keys(config.keys)
         self.topics = Topics(now)
         self.space = Space(SPACE, limits=config.space_limits)
         self.commits = GroupCommit(log, after_group=self.flush, state=self.space.all_claims)
@@ -282,7 +284,7 @@ async def serve(
 
 
 async def _run(daemon: Daemon, task_status: trio.TaskStatus[list[str]]) -> None:
-    listeners = await open_listeners(daemon.config.listen)
+    listeners = await open_listeners(daemon.config)
     daemon.addresses = [listener.name for listener in listeners]
     async with trio.open_nursery() as nursery:
         writer = trio.CancelScope(shield=True)

@@ -8,18 +8,22 @@ from __future__ import annotations
 import errno
 import itertools
 import logging
+import os
 import socket
-from collections.abc import Sequence
-from dataclasses import dataclass
+import ssl
+import stat
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from dataspace.addresses import Address, parse_listen
-from dataspace.errors import DataspaceError
-from dataspace.links import SocketLink
+from dataspace.errors import DataspaceError, UsageError
+from dataspace.links import Link, SocketLink
+from dataspace.tls import TlsLink
 from dataspace.wire.packets import Bye
 from dataspace.wire.session import Role, Session
+from server.config import Config
 from server.connection import Connection
 
 if TYPE_CHECKING:
@@ -38,23 +42,34 @@ class CannotListen(DataspaceError):
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A listening socket and the address that clients reach it at."""
+    """A listening socket and the address that clients reach it at; with TLS if there is a ``context``."""
 
-    name: str
+    address: Address
     socket: socket.socket
+    context: ssl.SSLContext | None = None
+    inode: int = 0
+
+    @property
+    def name(self) -> str:
+        """The address as a daemon is told it."""
+        return self.address.listen
 
     def close(self) -> None:
-        """Stops listening."""
+        """Stops listening; what it left in the file system goes, unless it is another's by now."""
         trio.lowlevel.notify_closing(self.socket)
         self.socket.close()
+        if self.address.path and _inode(self.address.path) == self.inode:
+            os.unlink(self.address.path)
 
 
-async def open_listeners(addresses: Sequence[str]) -> list[Listener]:
+async def open_listeners(config: Config) -> list[Listener]:
     """Listens on each address, or on none: ``CannotListen`` says which failed."""
+    addresses = [parse_listen(text) for text in config.listen]
+    context = _context(config) if any(address.tls for address in addresses) else None
     opened: list[Listener] = []
     try:
-        for text in addresses:
-            opened.append(_open(parse_listen(text)))
+        for address in addresses:
+            opened.append(_open(address, context, config.socket_mode))
     except BaseException:
         for listener in opened:
             listener.close()
@@ -63,19 +78,78 @@ async def open_listeners(addresses: Sequence[str]) -> list[Listener]:
     return opened
 
 
-def _open(address: Address) -> Listener:
+def _context(config: Config) -> ssl.SSLContext:
+    if config.tls is None:
+        raise UsageError(
+            "to listen on tls: a certificate is needed: --tls-certificate, or [tls] in the config"
+        )
+    return config.tls.context()
+
+
+def _open(address: Address, context: ssl.SSLContext | None, mode: int) -> Listener:
+    try:
+        return _open_unix(address, mode) if address.path else _open_tcp(address, context)
+    except OSError as error:
+        raise CannotListen(f"cannot listen on {address.listen}: {error.strerror}") from error
+
+
+def _open_tcp(address: Address, context: ssl.SSLContext | None) -> Listener:
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((address.host, address.port))
-        listening.listen(BACKLOG)
-        listening.setblocking(False)
-    except OSError as error:
+        _listen(listening)
+    except OSError:
         listening.close()
-        raise CannotListen(f"cannot listen on {address.listen}: {error.strerror}") from error
+        raise
     port = listening.getsockname()[1]
-    return Listener(Address(address.host, port).listen, listening)
+    return Listener(replace(address, port=port), listening, context if address.tls else None)
+
+
+def _open_unix(address: Address, mode: int) -> Listener:
+    _remove_stale(address)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o777 & ~mode)  # so that there is no moment in which others may connect
+    try:
+        listening.bind(address.path)
+        _listen(listening)
+    except OSError:
+        listening.close()
+        raise
+    finally:
+        os.umask(before)
+    return Listener(address, listening, inode=_inode(address.path))
+
+
+def _listen(listening: socket.socket) -> None:
+    listening.listen(BACKLOG)
+    listening.setblocking(False)
+
+
+def _remove_stale(address: Address) -> None:
+    """Removes a socket that a daemon left when it was killed; never one that somebody listens on."""
+    try:
+        found = os.stat(address.path)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(found.st_mode):
+        raise CannotListen(f"cannot listen on {address.listen}: there is a file that is no socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(address.path)
+        except ConnectionRefusedError:
+            os.unlink(address.path)
+            return
+    raise CannotListen(f"cannot listen on {address.listen}: somebody listens there already")
+
+
+def _inode(path: str) -> int:
+    try:
+        return os.stat(path).st_ino
+    except OSError:
+        return 0
 
 
 async def accept(daemon: Daemon, listener: Listener, nursery: trio.Nursery) -> None:
@@ -95,13 +169,13 @@ async def accept(daemon: Daemon, listener: Listener, nursery: trio.Nursery) -> N
                 await trio.lowlevel.checkpoint()
         else:
             pause = 0.01
-            _admit(daemon, connected, nursery)
+            _admit(daemon, listener, connected, nursery)
 
 
-def _admit(daemon: Daemon, connected: socket.socket, nursery: trio.Nursery) -> None:
+def _admit(daemon: Daemon, listener: Listener, connected: socket.socket, nursery: trio.Nursery) -> None:
     refusal = _refusal(daemon)
     try:
-        link = SocketLink(connected)
+        link = _link(listener, connected)
         if refusal:
             logger.warning("refused a connection: %s", refusal)
             link.send_nowait(Session(Role.SERVER).send(Bye("limit", refusal)))
@@ -113,6 +187,11 @@ def _admit(daemon: Daemon, connected: socket.socket, nursery: trio.Nursery) -> N
     connection = Connection(daemon, link, next(_numbers))
     daemon.connections[connection.number] = connection
     nursery.start_soon(connection.run)
+
+
+def _link(listener: Listener, connected: socket.socket) -> Link:
+    plain = SocketLink(connected)
+    return plain if listener.context is None else TlsLink(plain, listener.context, server_side=True)
 
 
 def _refusal(daemon: Daemon) -> str:

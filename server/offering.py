@@ -135,7 +135,7 @@ class Offering:
 
     async def _handle(self, stream: InStream) -> None:
         values, size = stream.waiting.popleft()
-        await stage(self._connection.daemon, stream.key, values)
+        await stage(self._connection.daemon, stream.key, values, self._connection.permit)
         stream.window.take(len(values), size)
         asked = stream.window.ask()
         if asked is not None:

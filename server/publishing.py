@@ -21,6 +21,7 @@ from index.values import Value, key, keys, same
 from relay.faults import reach
 from relay.log.segments import table
 from server.leases import PREFIX as LEASE
+from server.rights import OPEN, Permit
 
 if TYPE_CHECKING:
     from server.daemon import Daemon
@@ -28,18 +29,25 @@ if TYPE_CHECKING:
 VERBS: Final = ("assert", "retract", "send")
 
 
-async def stage(daemon: Daemon, at: tuple[str, ...], operations: tuple[Value, ...]) -> None:
-    """Keeps operations on disk under a key, after what is there already."""
+async def stage(
+    daemon: Daemon, at: tuple[str, ...], operations: tuple[Value, ...], permit: Permit = OPEN
+) -> None:
+    """Keeps operations on disk under a key, after what is there already, if they are permitted."""
     for operation in operations:
-        _check(operation)
+        verb, value = _check(operation)
+        if not permit.open:
+            permit.check_value(verb, value)
     await daemon.staging.stage(at, pack(operations))
 
 
-async def stage_rows(daemon: Daemon, at: tuple[str, ...], body: bytes) -> int:
+async def stage_rows(daemon: Daemon, at: tuple[str, ...], body: bytes, permit: Permit = OPEN) -> int:
     """The same for operations in the plain form, kept as they came once they are known to mean something."""
-    count = len(_operations(unpack(body, elements=daemon.config.limits.frame_elements)))
+    operations = _operations(unpack(body, elements=daemon.config.limits.frame_elements))
+    if not permit.open:
+        for verb, value in operations:
+            permit.check_value(verb, value)
     await daemon.staging.stage(at, body)
-    return count
+    return len(operations)
 
 
 def _operations(staged: Value) -> Sequence[tuple[str, Value]]:

@@ -18,6 +18,7 @@ from dataspace.errors import ProtocolError, Refused, UsageError
 from dataspace.wire import packets as p
 from index.values import Map, Value
 from relay.log import LogFailed
+from server.leases import PREFIX as LEASE
 from server.publishing import publish, stage, stage_rows
 from server.ruling import ask_rules
 
@@ -90,6 +91,7 @@ async def _index(connection: Connection, arguments: Map) -> Value:
     await trio.lowlevel.checkpoint()
     daemon = connection.daemon
     daemon.check_space(text(arguments, "space", "main"))
+    connection.permit.check_inspect("the index")
     most = number(arguments, "most", 20)
     if not 1 <= most <= MAX_DRAWN:
         raise Refused("bad-request", f"most must be a number from 1 to {MAX_DRAWN}, got {most}")
@@ -99,6 +101,7 @@ async def _index(connection: Connection, arguments: Map) -> Value:
 async def _actors(connection: Connection, _arguments: Map) -> Value:
     """The actors that the daemon hosts, and how each has fared."""
     await trio.lowlevel.checkpoint()
+    connection.permit.check_inspect("the actors")
     return connection.daemon.hosting.status()
 
 
@@ -133,11 +136,11 @@ async def _stage(connection: Connection, arguments: Map) -> Value:
     """Keeps operations on disk under a key until they are published or discarded."""
     rows = arguments.get("rows")
     if isinstance(rows, bytes):
-        return await stage_rows(connection.daemon, texts(arguments, "key"), rows)
+        return await stage_rows(connection.daemon, texts(arguments, "key"), rows, connection.permit)
     operations = arguments.get("operations")
     if not isinstance(operations, tuple):
         raise Refused("bad-request", "operations must be an array")
-    await stage(connection.daemon, texts(arguments, "key"), operations)
+    await stage(connection.daemon, texts(arguments, "key"), operations, connection.permit)
     return len(operations)
 
 
@@ -152,6 +155,7 @@ async def _publish(connection: Connection, arguments: Map) -> Value:
     keys = arguments.get("keys")
     if not isinstance(keys, tuple):
         raise Refused("bad-request", "keys must be an array of keys")
+    _check_owner(connection, text(arguments, "owner"))
     return await publish(
         connection.daemon,
         [_key(each) for each in keys],
@@ -163,8 +167,17 @@ async def _publish(connection: Connection, arguments: Map) -> Value:
     )
 
 
+def _check_owner(connection: Connection, owner: str) -> None:
+    """Refuses to publish for an owner that the peer may not speak for."""
+    if owner.startswith(LEASE):
+        connection.permit.check_writes()
+    else:
+        connection.permit.check_durable(owner)
+
+
 async def _lease(connection: Connection, arguments: Map) -> Value:
     """Grants or renews a lease; whether it is a new one, without facts."""
+    connection.permit.check_writes()
     return Map({"fresh": connection.daemon.leases.grant(text(arguments, "owner"))})
 
 
@@ -183,12 +196,14 @@ async def _release(connection: Connection, arguments: Map) -> Value:
 async def _join(connection: Connection, arguments: Map) -> Value:
     """Lets this connection publish to a partition of a topic."""
     await trio.lowlevel.checkpoint()
+    connection.permit.check_topic(text(arguments, "topic"))
     return connection.following.join(text(arguments, "topic"), arguments)
 
 
 async def _lookup(connection: Connection, arguments: Map) -> Value:
     """What a topic is, waiting up to ``wait`` milliseconds until there is one."""
     name, wait = text(arguments, "topic"), max(0, number(arguments, "wait", 0))
+    connection.permit.check_topic(name)
     entry = await connection.daemon.topics.wait_for(name, wait)
     topic = entry.topic
     return Map(
@@ -212,6 +227,7 @@ async def _acknowledge(connection: Connection, arguments: Map) -> Value:
     """Notes on disk that a named reader is done with all up to an epoch, or forgets the reader."""
     daemon, reader = connection.daemon, text(arguments, "reader")
     daemon.check_space(text(arguments, "space", "main"))
+    connection.permit.check_reads()
     if not reader:
         raise Refused("bad-request", "reader must not be empty")
     if arguments.get("forget") is True:
@@ -230,6 +246,7 @@ async def _acknowledge(connection: Connection, arguments: Map) -> Value:
 async def _rules(connection: Connection, arguments: Map) -> Value:
     """What is asked of the rules, as text: how they are carried out, or why a fact is there or not."""
     await trio.lowlevel.checkpoint()
+    connection.permit.check_inspect("the rules")
     return ask_rules(connection.daemon.space.rules, text(arguments, "ask"), arguments.get("about"))
 
 

@@ -13,13 +13,14 @@ from dataspace.errors import UsageError
 from dataspace.rules.reading import read_rules
 from index.text import parse, parse_pattern
 from index.values import Map, Record, Value
+from server.client_options import connect
 
 
 async def rule(args: argparse.Namespace) -> int:
     """Carries out one of the verbs."""
     if args.verb == "add":
         return await _add(args)
-    async with dataspace.connect(args.url, name="dataspace rule") as space:
+    async with connect(args) as space:
         if args.verb == "list":
             return await _list(space)
         about: Value = None
@@ -33,7 +34,7 @@ async def rule(args: argparse.Namespace) -> int:
 async def _add(args: argparse.Namespace) -> int:
     text = _text(args.text)
     read_rules(text)
-    async with dataspace.connect(args.url, name="dataspace rule", owner=args.durable or "") as space:
+    async with connect(args, owner=args.durable or "") as space:
         await space.assert_(Record("rule", args.name, text))
         refused = [row for row in await _errors(space) if row[:2] == (args.name, text)]
         if refused:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from dataspace.errors import ProtocolError
 from dataspace.wire.features import Wanted
 from index.values import Value
 from server.clients import Client
@@ -37,7 +38,17 @@ class Standing:
     ``announced`` are the patterns of its streams that are facts, by stream; ``grace`` is in seconds.
     """
 
-    __slots__ = ("announced", "client", "connection", "grace", "interests", "number", "owner", "secret")
+    __slots__ = (
+        "announced",
+        "client",
+        "connection",
+        "grace",
+        "interests",
+        "number",
+        "owner",
+        "secret",
+        "token",
+    )
 
     def __init__(self, number: int, owner: str, client: Client, connection: Connection, grace: float) -> None:
         self.number = number
@@ -45,6 +56,7 @@ class Standing:
         self.interests = f"{owner} interests"
         self.client = client
         self.connection: Connection | None = connection
+        self.token = connection.permit.name
         self.grace = grace
         self.secret = os.urandom(SECRET_BYTES) if grace else b""
         self.announced: dict[int, Value] = {}
@@ -84,6 +96,8 @@ class Sessions:
         """
         before = self._by_client.get(identity)
         if before is not None:
+            if before.token != connection.permit.name:
+                raise ProtocolError("not-allowed", f"{identity!r:.80} has come with another token")
             if before.connection is not None:
                 before.connection.supersede()
             if before.admits(wanted.resume):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 
-import dataspace
 from dataspace.client.publications import Publication
 from dataspace.client.subscriptions import TopicEpoch
 from dataspace.errors import UsageError
@@ -18,6 +17,7 @@ from dataspace.topics.messages import Batch, Crash, Frontier
 from dataspace.topics.times import Time
 from index.jsons import to_json
 from index.text import parse, unparse
+from server.client_options import connect
 from server.lines import lines
 from server.printing import duration, json_line
 
@@ -47,7 +47,7 @@ async def _publish(args: argparse.Namespace) -> int:
     start = None if args.time is None else time_of(args.time)
     values = [parse(text) for text in args.value]
     async with (
-        dataspace.connect(args.url, name="dataspace topic publish") as space,
+        connect(args) as space,
         space.publish(
             args.topic,
             partition=args.partition,
@@ -94,7 +94,7 @@ def _split(line: str) -> tuple[Time, str]:
 
 async def _subscribe(args: argparse.Namespace) -> int:
     async with (
-        dataspace.connect(args.url, name="dataspace topic subscribe") as space,
+        connect(args) as space,
         space.subscribe(
             args.topic,
             partitions=args.partition,
@@ -150,7 +150,7 @@ def _print_event(event: Batch | Frontier | Crash, *, progress: bool, as_json: bo
 
 
 async def _list(args: argparse.Namespace) -> int:
-    async with dataspace.connect(args.url, name="dataspace topic list", space="system") as system:
+    async with connect(args, space="system") as system:
         topics = await system.matches("topic($name:str, _, $partitions, $dimensions)")
         producers = await system.matches("publication($name, $partition, $producer)")
         followers = await system.matches("subscription($name, _, $subscription)")

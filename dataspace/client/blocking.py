@@ -8,6 +8,7 @@ Always: what it does is what ``RemoteSpace`` does; closing it ends the thread.
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -24,6 +25,7 @@ from dataspace.client.publications import Publication
 from dataspace.client.space import RemoteSpace
 from dataspace.client.subscriptions import TopicEpoch
 from dataspace.client.turns import Claim, Draft
+from dataspace.credentials import Tls
 from dataspace.errors import Closed
 from dataspace.topics.times import Time
 from index.patterns import Pattern
@@ -46,6 +48,8 @@ class BlockingSpace:
         heartbeat: float = HEARTBEAT,
         grace: float = 0.0,
         lease: float = 0.0,
+        token: str | None = None,
+        tls: Tls | ssl.SSLContext | None = None,
     ) -> None:
         self._ready = threading.Event()
         self._failure: BaseException | None = None
@@ -64,6 +68,8 @@ class BlockingSpace:
                 heartbeat=heartbeat,
                 grace=grace,
                 lease=lease,
+                token=token,
+                tls=tls,
             ) as self._remote:
                 self._token = trio.lowlevel.current_trio_token()
                 self._stop = trio.Event()
@@ -335,6 +341,8 @@ def connect_blocking(
     heartbeat: float = HEARTBEAT,
     grace: float = 0.0,
     lease: float = 0.0,
+    token: str | None = None,
+    tls: Tls | ssl.SSLContext | None = None,
 ) -> BlockingSpace:
     """A connection to a daemon without ``async``; arguments as for ``connect``."""
     return BlockingSpace(
@@ -346,4 +354,6 @@ def connect_blocking(
         heartbeat=heartbeat,
         grace=grace,
         lease=lease,
+        token=token,
+        tls=tls,
     )

@@ -11,20 +11,23 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import uuid
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
 
-from dataspace.addresses import parse_url
+from dataspace.addresses import Address, parse_url
 from dataspace.client.assembling import Assembler
 from dataspace.client.blocks import Block, block
 from dataspace.client.changes import EpochChanges
 from dataspace.client.portions import TurnLimits
+from dataspace.credentials import Credentials, Tls, said_by_tls
 from dataspace.errors import Broken, Closed, ProtocolError, Refused, Unreachable
 from dataspace.wire import packets as p
 from dataspace.wire.codec import pack
+from dataspace.wire.features import MAIN, Wanted
 from dataspace.wire.session import Role, Session
 from index.patterns import capture_names
 from index.values import Map, Record, Value
@@ -59,23 +62,27 @@ class Link:
     the connection is lost in the middle.
     """
 
-    def __init__(self, url: str, *, name: str = "", timeout: float = 30.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        name: str = "",
+        timeout: float = 30.0,
+        space: str = MAIN,
+        token: str | None = None,
+        tls: Tls | ssl.SSLContext | None = None,
+    ) -> None:
         self.url = url
+        self.space = space
         self.timeout = timeout
         self._packets: list[p.Packet] = []
         self._sizes: list[int] = []
         self._next = 1
         self._session = Session(Role.CLIENT, max_frame=MAX_FRAME, max_elements=MAX_FRAME)
-        address = parse_url(url)
-        try:
-            self._socket = socket.create_connection((address.host, address.port), timeout=timeout)
-        except OSError as error:
-            raise Unreachable(
-                f"no daemon at {address.url} ({error}); start one with: "
-                f"dataspace serve --listen {address.listen}"
-            ) from error
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._send(p.Hello(p.VERSION, f"~{uuid.uuid4().hex}", name, Map()))
+        credentials = Credentials.settle(token, tls)
+        self._socket = _connected(parse_url(url), credentials, timeout)
+        wanted = Wanted(space=space, token=credentials.token)
+        self._send(p.Hello(p.VERSION, f"~{uuid.uuid4().hex}", name, wanted.packed()))
         welcome, _ = self._receive()
         if not isinstance(welcome, p.Welcome):
             raise self._wrong(welcome)
@@ -144,7 +151,9 @@ class Link:
         Must be read to the end, or closed, before the link is used again.
         """
         assembler = Assembler(capture_names(pattern))
-        with contextlib.closing(self._stream(_replay("observe", pattern, after, upto, as_of))) as values:
+        with contextlib.closing(
+            self._stream(_replay("observe", self.space, pattern, after, upto, as_of))
+        ) as values:
             for value in values:
                 yield assembler.part(value)[0]
 
@@ -152,7 +161,9 @@ class Link:
         self, pattern: Value, *, after: int | None = None, upto: int, as_of: int | None = None
     ) -> Iterator[Block]:
         """The same by the column: several times faster for who wants columns, and for the daemon."""
-        with contextlib.closing(self._stream(_replay("columns", pattern, after, upto, as_of))) as values:
+        with contextlib.closing(
+            self._stream(_replay("columns", self.space, pattern, after, upto, as_of))
+        ) as values:
             for value in values:
                 yield block(value)
 
@@ -328,11 +339,32 @@ def staged_form(operations: Sequence[tuple[str, Value]]) -> bytes:
     return pack((verbs[0] if len(set(verbs)) == 1 else verbs, rows, plain))
 
 
-def _replay(kind: str, pattern: Value, after: int | None, upto: int, as_of: int | None) -> Map:
+def _connected(address: Address, credentials: Credentials, timeout: float) -> socket.socket:
+    """A socket to a daemon, with TLS where the address says so."""
+    try:
+        if address.path:
+            made = socket.socket(socket.AF_UNIX)
+            made.settimeout(timeout)
+            made.connect(address.path)
+            return made
+        made = socket.create_connection((address.host, address.port), timeout=timeout)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if not address.tls:
+            return made
+        return credentials.context().wrap_socket(made, server_hostname=credentials.server_name(address.host))
+    except ssl.SSLError as error:
+        raise Unreachable(f"no TLS with {address.url}: {said_by_tls(error)}") from error
+    except OSError as error:
+        raise Unreachable(
+            f"no daemon at {address.url} ({error}); start one with: dataspace serve --listen {address.listen}"
+        ) from error
+
+
+def _replay(kind: str, space: str, pattern: Value, after: int | None, upto: int, as_of: int | None) -> Map:
     """What a stream of durable epochs is opened with."""
     spec: dict[str, Value] = {
         "kind": kind,
-        "space": "main",
+        "space": space,
         "pattern": pattern,
         "upto": upto,
         "durable": True,

@@ -9,6 +9,7 @@ said if there was a connection.
 
 from __future__ import annotations
 
+import ssl
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,6 +19,7 @@ import trio
 
 from dataspace.addresses import default_url, parse_url
 from dataspace.client.space import RemoteSpace
+from dataspace.credentials import Credentials, Tls
 from dataspace.groups import alone
 
 HEARTBEAT: Final = 15.0
@@ -36,11 +38,14 @@ async def connect(
     grace: float = 0.0,
     lease: float = 0.0,
     reconnect: bool = True,
+    token: str | None = None,
+    tls: Tls | ssl.SSLContext | None = None,
 ) -> AsyncIterator[RemoteSpace]:
     """A connection to a daemon, for as long as the block runs.
 
-    ``url`` is ``tcp://HOST:PORT`` (default: ``$DATASPACE_URL``, else the local default).  Facts belong to
-    the session and go with it; with ``owner`` they belong to that durable name and stay until retracted.
+    ``url`` is ``tcp://HOST:PORT``, ``tls://HOST:PORT`` or ``unix:///PATH`` (default: ``$DATASPACE_URL``, else
+    the local default); ``space`` is one of the daemon's dataspaces.  Facts belong to the session and go with
+    it; with ``owner`` they belong to that durable name and stay until retracted.
     ``client`` is the identity that turns are numbered by: the owner's name if there is one, else random.
     ``heartbeat`` is in seconds: a daemon that is silent for two of them is given up, and tried again.
     With ``grace`` the session outlives a lost connection for so many seconds: who comes back within them has
@@ -49,7 +54,10 @@ async def connect(
     they outlast lost connections and restarts of the daemon, and go in time when nobody renews them.
     With ``reconnect=False`` a lost connection is not made again: what has come can still be read, and then
     everything raises ``Broken`` with the reason.
-    Raises ``Unreachable`` if nobody answers, ``ProtocolError`` if the daemon will not talk.
+    ``token`` shows what this client may do (default: ``$DATASPACE_TOKEN``, or what the file
+    ``$DATASPACE_TOKEN_FILE`` holds), ``tls`` which certificates count (default: ``Tls.default()``).
+    Raises ``Unreachable`` if nobody answers, ``ProtocolError`` if the daemon will not talk, with the code
+    ``unauthorized`` where the token is not one of its own.
     """
     identity = client or (f"owner:{owner}" if owner and not lease else f"~{uuid.uuid4().hex}")
     if lease:
@@ -64,6 +72,7 @@ async def connect(
         grace=grace,
         lease=lease,
         reconnect=reconnect,
+        credentials=Credentials.settle(token, tls),
     )
     try:
         async with trio.open_nursery() as nursery:

@@ -28,14 +28,18 @@ from dataspace.client.questions import Question
 from dataspace.client.subscriptions import Subscription
 from dataspace.client.turns import Claim, Claims, Draft, Handles, Ticket
 from dataspace.client.uplink import Uplink
+from dataspace.credentials import Credentials
 from dataspace.errors import Broken, Closed, DataspaceError, ProtocolError, Refused
 from dataspace.topics.times import Time
 from dataspace.wire import packets as p
-from dataspace.wire.features import Granted, Wanted
+from dataspace.wire.features import MAIN, Granted, Wanted
 from dataspace.wire.windows import Budget
 from index.patterns import Pattern
 from index.text import parse_pattern
 from index.values import Map, Value, freeze
+
+SYSTEM: Final = "system"
+"""The space in which a daemon says what there is: it can be observed from any other."""
 
 IN_FLIGHT: Final = 4096
 """Turns that may wait for their answer at once."""
@@ -72,12 +76,14 @@ class RemoteSpace:
         grace: float,
         lease: float,
         reconnect: bool,
+        credentials: Credentials,
     ) -> None:
         self.name = name
         self.client = client
         self.owner = owner
         self.space = space
         self.welcome: p.Welcome | None = None
+        self._token = credentials.token
         self._heartbeat = heartbeat
         self._grace = grace
         self._ticket: tuple[int, bytes] | None = None
@@ -96,7 +102,7 @@ class RemoteSpace:
         self._offers: dict[int, Offer] = {}
         self._room = trio.Event()
         self._closed: DataspaceError | None = None
-        self._uplink = Uplink(address, self, reconnect=reconnect)
+        self._uplink = Uplink(address, self, credentials, reconnect=reconnect)
         claims = Claims(owner if lease else "")
         self._in_flight = InFlight(space, claims, self._write)
 
@@ -411,7 +417,8 @@ class RemoteSpace:
 
     def hello(self) -> p.Hello:
         """What the client introduces itself with; the secret of its session, if it has one."""
-        wanted = Wanted(self._heartbeat, self._grace, self._ticket)
+        home = MAIN if self.space == SYSTEM else self.space
+        wanted = Wanted(self._heartbeat, self._grace, self._ticket, home, self._token)
         return p.Hello(p.VERSION, self.client, self.name, wanted.packed())
 
     def welcomed(self, welcome: p.Welcome) -> None:

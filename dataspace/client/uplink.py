@@ -17,8 +17,9 @@ from typing import Final, Protocol
 import trio
 
 from dataspace.addresses import Address
+from dataspace.credentials import Credentials
 from dataspace.errors import Broken, Closed, DataspaceError, ProtocolError, Unreachable
-from dataspace.links import SocketLink, open_link
+from dataspace.links import Link, open_link
 from dataspace.wire import packets as p
 from dataspace.wire.features import Granted
 from dataspace.wire.heartbeat import Heartbeat
@@ -61,12 +62,15 @@ class User(Protocol):
 class Uplink:
     """The connection of one user; ``run`` keeps it up."""
 
-    def __init__(self, address: Address, user: User, *, reconnect: bool = True) -> None:
+    def __init__(
+        self, address: Address, user: User, credentials: Credentials, *, reconnect: bool = True
+    ) -> None:
         self.address = address
+        self._credentials = credentials
         self._reconnect = reconnect
         self.reconnects = 0
         self._user = user
-        self._link: SocketLink | None = None
+        self._link: Link | None = None
         self._session = _new_session()
         self._out = bytearray()
         self._kick = trio.Event()
@@ -104,7 +108,7 @@ class Uplink:
 
     def flush(self) -> None:
         """Hands to the kernel what it takes."""
-        if self._link is not None and self._out:
+        if self._link is not None and (self._out or self._link.pending):
             try:
                 sent = self._link.send_nowait(self._out)
             except OSError:
@@ -112,7 +116,7 @@ class Uplink:
             del self._out[:sent]
             if sent:
                 self._beat.said(trio.current_time())
-            if self._out:
+            if self._out or self._link.pending:
                 self._kick.set()
 
     async def _write_rest(self) -> None:
@@ -125,7 +129,7 @@ class Uplink:
                 self._beat.said(trio.current_time())
                 self.send(p.Ping(0))
             self.flush()
-            while self._out and self._link is not None:
+            while self._link is not None and (self._out or self._link.pending):
                 try:
                     await self._link.wait_writable()
                 except (OSError, trio.ClosedResourceError):
@@ -179,7 +183,7 @@ class Uplink:
 
     async def _connect(self) -> None:
         """Says hello, waits for the welcome, and has the user put everything back as it was."""
-        link = await open_link(self.address, timeout=CONNECT_SECONDS)
+        link = await open_link(self.address, self._credentials, timeout=CONNECT_SECONDS)
         self._session = _new_session()
         try:
             with trio.move_on_after(CONNECT_SECONDS):
@@ -195,7 +199,7 @@ class Uplink:
             link.close()
             raise
 
-    def _begin(self, link: SocketLink, first: p.Packet) -> None:
+    def _begin(self, link: Link, first: p.Packet) -> None:
         if isinstance(first, p.Bye):
             raise ProtocolError(*first)
         assert isinstance(first, p.Welcome)  # the session machine lets nothing else pass
@@ -224,7 +228,7 @@ class Uplink:
             raise self._dismissal
         return broken
 
-    async def _receive(self, link: SocketLink) -> bytes:
+    async def _receive(self, link: Link) -> bytes:
         """Some bytes, or none at the end; ``TimeoutError`` when the daemon has been silent for too long."""
         chunk = None
         with trio.move_on_at(self._beat.lost):

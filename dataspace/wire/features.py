@@ -10,11 +10,16 @@ Always: nothing is granted that was not asked for; what cannot be read is a ``Pr
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import dataclass, field
+from typing import Final, Self
 
 from dataspace.errors import ProtocolError
 from index.values import Map, Value
+
+MAIN: Final = "main"
+"""The dataspace that is meant where none is named."""
+
+MAX_TEXT: Final = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +28,14 @@ class Wanted:
 
     ``heartbeat``: seconds within which each side says something, infinite for none.  ``grace``: seconds that
     the session is kept for after its connection was lost.  ``resume``: number and secret of the session that
-    it comes back to.
+    it comes back to.  ``space``: the dataspace that it is about.  ``token``: what shows its rights.
     """
 
     heartbeat: float = math.inf
     grace: float = 0.0
-    resume: tuple[int, bytes] | None = None
+    resume: tuple[int, bytes] | None = field(default=None, repr=False)
+    space: str = MAIN
+    token: str = field(default="", repr=False)
 
     @classmethod
     def read(cls, features: Map) -> Self:
@@ -37,6 +44,8 @@ class Wanted:
             heartbeat=_seconds(features, "heartbeat") or math.inf,
             grace=_seconds(features, "grace"),
             resume=_ticket(features.get("resume")),
+            space=_text(features, "space", MAIN),
+            token=_text(features, "token", ""),
         )
 
     def packed(self) -> Map:
@@ -48,6 +57,10 @@ class Wanted:
             wanted["grace"] = _millis(self.grace)
         if self.resume is not None:
             wanted["resume"] = self.resume
+        if self.space != MAIN:
+            wanted["space"] = self.space
+        if self.token:
+            wanted["token"] = self.token
         return Map(wanted)
 
 
@@ -94,6 +107,14 @@ def _seconds(features: Map, name: str) -> float:
     if value.__class__ is not int or not 0 <= value < 1 << 63:
         raise _wrong(name, "a number of milliseconds", value)
     return value / 1000
+
+
+def _text(features: Map, name: str, default: str) -> str:
+    value = features.get(name, default)
+    if value.__class__ is not str or len(value) > MAX_TEXT:
+        # what it is, is not repeated: it may be a secret
+        raise ProtocolError("malformed", f"features.{name} must be text of at most {MAX_TEXT} characters")
+    return value
 
 
 def _ticket(value: Value) -> tuple[int, bytes] | None:

@@ -1,0 +1,117 @@
+"""Credentials: what a client shows a daemon, and what it wants to be shown itself.
+
+A token is text that a daemon's configuration knows, or that was narrowed from such a one (``tokens``).
+``Tls`` says which certificates count, as plain paths, so that it can be sent to another process.
+
+Always: no token is part of a ``repr``; what is not said comes from the environment of this process.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from dataspace.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """How to talk to a daemon that listens on ``tls:``; all paths are those of PEM files.
+
+    ``ca``: who may have signed the daemon's certificate (default: whom the system trusts).  ``certificate``
+    and ``key``: the client's own, where the daemon asks for one (without ``key`` both are in the same file).
+    ``server_name``: whom the certificate must be for (default: the host of the URL).
+    """
+
+    ca: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    server_name: str | None = None
+
+    @classmethod
+    def default(cls) -> Self:
+        """What ``$DATASPACE_TLS_CA``, ``_CERTIFICATE``, ``_KEY`` and ``_SERVER_NAME`` say."""
+        names = ("CA", "CERTIFICATE", "KEY", "SERVER_NAME")
+        return cls(*[os.environ.get(f"DATASPACE_TLS_{name}") or None for name in names])
+
+    def context(self) -> ssl.SSLContext:
+        """A context that verifies the daemon; ``UsageError`` for files that are no certificates."""
+        if self.ca is not None and not Path(self.ca).is_file():
+            raise UsageError(f"no file of certificates at {self.ca}")
+        try:
+            context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=self.ca)
+        except (OSError, ssl.SSLError) as error:
+            raise UsageError(f"no certificates in {self.ca}: {error}") from None
+        if self.certificate is not None:
+            load_certificate(context, self.certificate, self.key)
+        return context
+
+
+def load_certificate(context: ssl.SSLContext, certificate: str, key: str | None) -> None:
+    """Has a context show a certificate; ``UsageError`` says which file is wrong."""
+    for path in filter(None, (certificate, key)):
+        if not os.access(path, os.R_OK):
+            raise UsageError(f"no certificate or key can be read at {path}")
+    try:
+        context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        raise UsageError(
+            f"{certificate} and {key or certificate} are no certificate and key: {error}"
+        ) from None
+
+
+def default_token() -> str:
+    """``$DATASPACE_TOKEN``, else what the file ``$DATASPACE_TOKEN_FILE`` holds, else none."""
+    token = os.environ.get("DATASPACE_TOKEN")
+    if token is not None:
+        return token
+    path = os.environ.get("DATASPACE_TOKEN_FILE")
+    return read_token(path) if path else ""
+
+
+def read_token(path: str | Path) -> str:
+    """The token that a file holds, without what surrounds it; ``UsageError`` where there is none."""
+    try:
+        token = Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"no token can be read from {path}: {error}") from None
+    if not token:
+        raise UsageError(f"the token file {path} is empty")
+    return token
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What one connection shows, settled: a token, perhaps empty, and how to do TLS."""
+
+    token: str
+    tls: Tls | ssl.SSLContext
+
+    @classmethod
+    def settle(cls, token: str | None, tls: Tls | ssl.SSLContext | None) -> Self:
+        """What was said, and for the rest what the environment says."""
+        settled = Tls.default() if tls is None else tls
+        return cls(default_token() if token is None else token, settled)
+
+    def __repr__(self) -> str:
+        return f"Credentials({'a token' if self.token else 'no token'}, {self.tls!r})"
+
+    def context(self) -> ssl.SSLContext:
+        """A context to wrap a socket with."""
+        return self.tls.context() if isinstance(self.tls, Tls) else self.tls
+
+    def server_name(self, host: str) -> str:
+        """Whom the certificate of a daemon at this host must be for."""
+        return (self.tls.server_name if isinstance(self.tls, Tls) else None) or host
+
+
+def said_by_tls(error: ssl.SSLError) -> str:
+    """What went wrong, for people."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the daemon's certificate does not convince: {error.verify_message}"
+    if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
+        return "the other side does not speak it (tcp:// is without)"
+    return (error.reason or str(error)).lower().replace("_", " ")
