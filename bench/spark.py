@@ -25,7 +25,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -51,6 +51,8 @@ TURN: Final = 100
 """Changes in one turn: fifty facts that take the place of fifty others."""
 
 ENTITIES: Final = 10_000
+
+PARTS: Final = ("replay", "latency", "sink")
 
 
 async def fill(url: str, changes: int) -> None:
@@ -233,8 +235,8 @@ def _sink_rate(spark: SparkSession, url: str, checkpoint: Path, rows: int, batch
 # -- the run ------------------------------------------------------------------------------------------
 
 
-def measure(changes: int, rounds: int, events: int) -> dict[str, float]:
-    """All figures, with so many changes to replay, rounds, and events to time."""
+def measure(changes: int, rounds: int, events: int, parts: Sequence[str]) -> dict[str, float]:
+    """The figures of some parts, with so many changes to replay, rounds, and events to time."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[2]").appName("bench").config("spark.driver.memory", "2g")
@@ -243,11 +245,15 @@ def measure(changes: int, rounds: int, events: int) -> dict[str, float]:
     spark.dataSource.register(Prepared)
     try:
         with tempfile.TemporaryDirectory() as folder, daemon() as url:
-            trio.run(fill, url, changes)
-            figures = measure_replay(spark, url, Path(folder), rounds)
-            print({name: round(value, 3) for name, value in figures.items()}, file=sys.stderr)
-            figures |= measure_latency(spark, url, Path(folder), events)
-            return figures | measure_sink(spark, Path(folder), changes, rounds)
+            figures: dict[str, float] = {}
+            if "replay" in parts:
+                trio.run(fill, url, changes)
+                figures |= measure_replay(spark, url, Path(folder), rounds)
+            if "latency" in parts:
+                figures |= measure_latency(spark, url, Path(folder), events)
+            if "sink" in parts:
+                figures |= measure_sink(spark, Path(folder), changes, rounds)
+            return figures
     finally:
         spark.stop()
 
@@ -259,8 +265,10 @@ def main() -> None:
     arguments.add_argument("--json", action="store_true", help="print one flat JSON object as the last line")
     arguments.add_argument("--quick", action="store_true", help="one round of a fiftieth of the work")
     arguments.add_argument("--rounds", type=int, default=3)
+    arguments.add_argument("--only", action="append", choices=PARTS, help="only this part; may be repeated")
     args = arguments.parse_args()
-    figures = measure(CHANGES // 50, 1, 10) if args.quick else measure(CHANGES, args.rounds, 60)
+    sizes = (CHANGES // 50, 1, 10) if args.quick else (CHANGES, args.rounds, 60)
+    figures = measure(*sizes, args.only or PARTS)
     for name, value in figures.items():
         print(f"{name:<32} {value:>14,.3f}")
     print(f"turns of {TURN} changes; {os.cpu_count()} cores; local[2]")

@@ -75,7 +75,9 @@ async def pump_columns(
     stream.observation = waiting
     while request.upto > daemon.commits.durable:
         await daemon.commits.wait_beyond(daemon.commits.durable)
-    replay = ColumnReplay(daemon.log, request.pattern, start, live=live_base(daemon))
+    replay = ColumnReplay(daemon.log, request.pattern, start)
+    if request.as_of is not None or not replay.at_hand():
+        replay.live = live_base(daemon)
     time = 0 if request.as_of is None else await trio.to_thread.run_sync(time_of, daemon, start)
     blocks = replay.blocks(request.upto)
     if request.as_of is not None:

@@ -2,39 +2,46 @@
 
 Who reads a million changes wants columns in the end, and a row that is made for each change, packed,
 unpacked and taken apart again is work for nothing.  So here captures are taken from the log's plain rows
-without making the records, one comprehension for a whole epoch, and leave as one packed column for each
-capture.  The order and the meaning are those of ``Replay``, whose bag this shares.
+without making the records, and leave as one packed column for each capture.  The order and the meaning are
+those of ``Replay``.
+
+Where captures tell facts apart, what came and went of the facts is what came and went of the captures, and
+nothing need be counted: not the state at the beginning, nor the changes on the way.  That is so for
+patterns that are *faithful* (see ``selections``) as long as no fact is wider than they say; when one is
+met, its epoch and all that follow are counted.
 
 Always: the changes of the blocks, in order, are those of ``Replay.epochs``; a block holds whole epochs
-unless it is flagged ``MORE``; memory is the bag, about 256 KiB of the log, and one block.
+unless it is flagged ``MORE``; memory is about 256 KiB of the log and one block, and the bag where captures
+are counted.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, Final
 
 from dataspace.errors import Refused
 from dataspace.wire.codec import packer
 from dataspace.wire.packets import MORE, SNAPSHOT
-from index.patterns import matcher
-from index.positions import Path
-from index.skeletons import ATOM_CLASSES, Check, CheckKind, Skeleton, skeleton
-from index.values import Value
-from relay.log.cursors import Captures
+from index.patterns import DISCARD
+from index.skeletons import skeleton
+from index.values import Record, Value
+from relay.log.cursors import Bag, Captures
 from relay.log.reader import LogReader
 from relay.log.replay import Live, Replay
-from relay.log.segments import table
+from relay.log.segments import Rows, Segment, table
+from relay.log.selections import Counts, Flat, flat_selection, general_selection, records_only
 
-BLOCK_ROWS: Final = 8192
+BLOCK_ROWS: Final = 16_384
 """Changes after which a block is closed, and that it holds at most."""
 
 BLOCK_BYTES: Final = 1 << 20
 """About how much a block takes at most, unless one change alone is larger."""
 
-Select = Callable[[Sequence[Any]], list[Captures]]
-"""The captures of those plain rows ``(label, field, …)`` that match."""
+SETTLED_ROWS: Final = 2048
+"""Rows that are turned into columns at once: as many as a processor's cache can hold."""
 
 
 class Block:
@@ -57,8 +64,21 @@ class ColumnReplay(Replay):
         super().__init__(log, pattern, after, live=live)
         form = skeleton(pattern)
         self._width = len(form.captures)
-        self._select = flat_selection(form)
+        self._flat = flat_selection(form)
         self._general = general_selection(pattern)
+        self._apart = () in form.captures or (
+            self._flat is not None and self._flat.faithful and self._flat.exact
+        )
+        """Whether captures tell facts apart whatever facts there are."""
+        self._counted = True
+
+    def at_hand(self) -> bool:
+        """Whether what must be known of the beginning is known already, so that ``live`` is not needed."""
+        name = self._name
+        if self._flat is not None and self._flat.faithful:
+            name = _Watch.name_of(self._flat)
+        found = self._log.cursors.find(name, self.at)
+        return self._apart or (found is not None and found[0] == self.at)
 
     def state(self, time: int) -> Iterator[Block]:
         """The captures at the epoch where this replay is, which was made at ``time``."""
@@ -71,94 +91,103 @@ class ColumnReplay(Replay):
 
     def blocks(self, upto: int) -> Iterator[Block]:
         """What was told in the epochs (at, upto]; as ``Replay.epochs``."""
-        bag = self.own_bag()
         forming = _Forming(self._width)
-        for segment in self._log.segments(self.at, upto) if upto > self.at else ():
-            share = len(segment.body) // max(1, segment.entries)
-            for number, time, counts, rows, plain in segment.rows_after(self.at, upto):
-                came, said, went = self._captured(counts, rows, plain)
-                came = bag.add_all(came) if came else came
-                went = bag.remove_all(went) if went else went
-                forming.add(number, time, came, said, went, share)
-            self.at = max(self.at, min(segment.last, upto))
-            if forming.full:
-                yield from forming.blocks()
-        self.at = max(self.at, upto)
-        self.leave()
+        if upto > self.at:
+            self._counted = not self._tells_apart()
+            for segment in self._log.segments(self.at, upto):
+                self._add_segment(forming, segment, upto)
+                self.at = max(self.at, min(segment.last, upto))
+                if forming.full:
+                    yield from forming.blocks()
+            self.at = upto
+            self.leave()
         yield from forming.blocks()
 
+    def leave(self) -> None:
+        """Keeps what was found out for who goes on from here."""
+        if self._counted:
+            super().leave()
+        elif self._flat is not None and not self._apart:
+            self._log.cursors.leave(_Watch.name_of(self._flat), self.at, Bag())
+
+    def _tells_apart(self) -> bool:
+        """Whether captures tell the facts apart that there are at the beginning."""
+        flat = self._flat
+        if self._apart or flat is None or not flat.faithful:
+            return self._apart
+        watch = _Watch(self._log, flat, self.at, self.live)
+        watch.prepare()
+        if not watch.found:
+            watch.leave()
+        return not watch.found
+
+    def _add_segment(self, forming: _Forming, segment: Segment, upto: int) -> None:
+        share = len(segment.body) // max(1, segment.entries)
+        entries = [*segment.rows_after(self.at, upto)]
+        if not self._counted and self._added_whole(forming, entries, share):
+            return
+        for number, time, counts, rows, plain in entries:
+            came, said, went = self._captured(number, counts, rows, plain)
+            forming.add(number, time, came, said, went, share)
+
+    def _added_whole(self, forming: _Forming, entries: Sequence[Rows], share: int) -> bool:
+        """Adds all epochs at once, if all that they hold matches; the usual case of a log of one kind."""
+        if self._flat is None or any(plain for *_, plain in entries):
+            return False
+        rows = [*chain.from_iterable([rows[: sum(counts)] for _, _, counts, rows, _ in entries])]
+        columns = self._flat.columns(rows) if 0 < len(rows) <= BLOCK_ROWS else None
+        if columns is None:
+            return False
+        runs = [(number, time, *counts) for number, time, counts, _, _ in entries if any(counts)]
+        forming.add_columns(runs, columns, share * len(entries))
+        return True
+
     def _captured(
-        self, counts: tuple[int, int, int], rows: Sequence[Any], plain: Sequence[int]
+        self, number: int, counts: Counts, rows: Sequence[Any], plain: Sequence[int]
     ) -> tuple[list[Captures], list[Captures], list[Captures]]:
-        """The captures of the additions, the messages and the removals of one epoch."""
+        """The captures that came, were sent and went in one epoch."""
+        flat = self._flat
+        if flat is None:
+            select, rows = self._general, table(rows, plain, sum(counts))
+        else:
+            select, (counts, rows) = flat.select, records_only(counts, rows, plain)
+            if not self._counted and flat.wider(rows):
+                self._counted, self._bag, self.at = True, None, number - 1
         added, sent, removed = counts
-        said, gone = added + sent, added + sent + removed
-        select = self._select
-        if select is None or plain:
-            rows, select = table(rows, plain, gone), self._general
-        return (
-            select(rows[:added]) if added else [],
-            select(rows[added:said]) if sent else [],
-            select(rows[said:gone]) if removed else [],
-        )
+        came = select(rows[:added]) if added else []
+        said = select(rows[added : added + sent]) if sent else []
+        went = select(rows[added + sent :]) if removed else []
+        if self._counted:
+            bag = self.own_bag()
+            came = bag.add_all(came) if came else came
+            went = bag.remove_all(went) if went else went
+        return came, said, went
 
 
-def general_selection(pattern: Value) -> Select:
-    """What selects from values of any form."""
-    match = matcher(pattern)
-    return lambda values: [row for row in map(match, values) if row is not None]
+class _Watch(Replay):
+    """Looks for facts that are wider than a pattern says, from the nearest state where there are none.
 
-
-def flat_selection(form: Skeleton) -> Select | None:
-    """What selects from plain rows, or None for a pattern that looks deeper than their fields.
-
-    All that a row must fulfil is written as one comprehension, in which positions are numbers and whatever
-    came from the pattern is bound by a name.
+    Its bag stays empty; an empty bag that was left under its name says that there were none.
     """
-    if len(form.shape) != 1 or form.shape[0][1].__class__ is not str:
-        return None
-    if not all(len(path) == 1 for path in _paths(form)) or not all(map(_testable, form.checks)):
-        return None
-    if not all(value.__class__ is str for _, value in form.constants):
-        return None
-    bound: dict[str, object] = {"label": form.shape[0][1]}
-    tests = ["row[0] == label", _size_test(form)]
-    for at, (path, value) in enumerate(form.constants):
-        bound[f"constant{at}"] = value
-        tests.append(f"{_field(path)} == constant{at}")
-    for at, check in enumerate(form.checks):
-        if check.kind is CheckKind.CLASS:
-            bound[f"class{at}"] = ATOM_CLASSES[str(check.argument)]
-            tests.append(f"{_field(check.path)}.__class__ is class{at}")
-    row = "".join([f"{_field(path)}, " for path in form.captures])
-    text = f"lambda rows: [({row}) for row in rows if {' and '.join(tests)}]"
-    return eval(text, bound)  # type: ignore[no-any-return]  # written here, of numbers and our own names
 
+    def __init__(self, log: LogReader, flat: Flat, after: int, live: Live | None) -> None:
+        super().__init__(log, DISCARD, after, live=live)
+        self._name = self.name_of(flat)
+        self._label, self._fields = flat.label, flat.parts - 1
+        self.found = False
 
-def _paths(form: Skeleton) -> list[Path]:
-    """All positions below the record that a pattern speaks of."""
-    checked = [check.path for check in form.checks if check.kind is not CheckKind.SIZE]
-    return [*form.captures, *[path for path, _ in form.constants], *checked]
+    @staticmethod
+    def name_of(flat: Flat) -> Hashable:
+        """What stands for the question; no pattern has such a key."""
+        return ("wider", flat.label, flat.parts)
 
-
-def _testable(check: Check) -> bool:
-    """Whether a check can be made on a plain row: no equality of positions, no class of compounds."""
-    if check.kind is CheckKind.SIZE:
-        return not check.path
-    return check.kind is CheckKind.HAS or (
-        check.kind is CheckKind.CLASS and check.argument not in ("record", "seq", "map")
-    )
-
-
-def _size_test(form: Skeleton) -> str:
-    for check in form.checks:
-        if check.kind is CheckKind.SIZE:
-            return f"len(row) == {int(check.argument) + 1}"  # type: ignore[call-overload]  # a number of parts
-    return f"len(row) > {max([int(path[0]) + 1 for path in _paths(form)], default=0)}"  # type: ignore[arg-type]  # an index
-
-
-def _field(path: Path) -> str:
-    return f"row[{int(path[0]) + 1}]"  # type: ignore[arg-type]  # an index, one step below a record
+    def _rows(self, values: Iterable[Value]) -> list[Captures]:
+        label, fields = self._label, self._fields
+        self.found = self.found or any(
+            value.__class__ is Record and len(value.fields) > fields and value.label == label
+            for value in values
+        )
+        return []
 
 
 class _Forming:
@@ -171,13 +200,15 @@ class _Forming:
         self._clear()
 
     def _clear(self) -> None:
-        self._runs: list[tuple[int, int, int, int, int]] = []
+        self._runs: list[tuple[int, ...]] = []
         self._rows: list[Captures] = []
+        self._columns: list[list[Value]] = [[] for _ in range(self._width)]
+        self._length = 0
         self._bytes = 0
 
     @property
     def full(self) -> bool:
-        return len(self._rows) >= BLOCK_ROWS or self._bytes >= BLOCK_BYTES
+        return self._length >= BLOCK_ROWS or self._bytes >= BLOCK_BYTES
 
     def add(
         self,
@@ -194,34 +225,61 @@ class _Forming:
             self._rows += added
             self._rows += messages
             self._rows += removed
+            self._length += len(added) + len(messages) + len(removed)
             self._bytes += size
+
+    def add_columns(
+        self, runs: Sequence[tuple[int, ...]], columns: Sequence[Sequence[Value]], size: int
+    ) -> None:
+        """Several epochs, each of which tells something, by the column."""
+        self._settle()
+        self._runs += runs
+        self._length += sum([sum(run[2:]) for run in runs])
+        self._bytes += size
+        for column, values in zip(self._columns, columns, strict=True):
+            column += values
+
+    def _settle(self) -> None:
+        """Turns the rows that came one by one into columns, some at a time."""
+        for start in range(0, len(self._rows) if self._width else 0, SETTLED_ROWS):
+            part = self._rows[start : start + SETTLED_ROWS]
+            for column, values in zip(self._columns, zip(*part, strict=True), strict=True):
+                column += values
+        self._rows = []
 
     def blocks(self) -> Iterator[Block]:
         """What has been added, as blocks, which are more than one where an epoch is large."""
-        count = len(self._rows)
+        self._settle()
+        count = self._length
         most = min(BLOCK_ROWS, max(1, BLOCK_BYTES * count // max(1, self._bytes)))
         if count > 2 * most:
             for runs, skipped, start, stop, more in _cut(self._runs, most):
-                yield self._block(runs, self._rows[start:stop], skipped, more=more)
+                columns = [column[start:stop] for column in self._columns]
+                yield self._block(runs, stop - start, columns, skipped, more=more)
         elif count:
-            yield self._block(self._runs, self._rows, 0, more=False)
+            yield self._block(self._runs, count, self._columns, 0, more=False)
         self._clear()
 
     def _block(
-        self, runs: Iterable[tuple[int, ...]], rows: Sequence[Captures], skipped: int, *, more: bool
+        self,
+        runs: Iterable[tuple[int, ...]],
+        length: int,
+        columns: Sequence[Sequence[Value]],
+        skipped: int,
+        *,
+        more: bool,
     ) -> Block:
-        columns = [*zip(*rows, strict=True)] if self._width else []
         flags = self._flags | (MORE if more else 0)
-        return Block(len(rows), self._pack([flags, skipped, *zip(*runs, strict=True), columns]))
+        return Block(length, self._pack([flags, skipped, *zip(*runs, strict=True), columns]))
 
 
-Part = tuple[list[tuple[int, int, int, int, int]], int, int, int, bool]
+Part = tuple[list[tuple[int, ...]], int, int, int, bool]
 """Some epochs, how many changes of the first went before, their rows, and whether the last one goes on."""
 
 
-def _cut(runs: Sequence[tuple[int, int, int, int, int]], most: int) -> Iterator[Part]:
+def _cut(runs: Sequence[tuple[int, ...]], most: int) -> Iterator[Part]:
     """Epochs cut into parts of at most ``most`` changes; an epoch is divided only where it is larger."""
-    part: list[tuple[int, int, int, int, int]] = []
+    part: list[tuple[int, ...]] = []
     start = at = 0
     for run in runs:
         size = sum(run[2:])
@@ -241,7 +299,7 @@ def _cut(runs: Sequence[tuple[int, int, int, int, int]], most: int) -> Iterator[
         yield part, 0, start, at, False
 
 
-def _slice(run: tuple[int, int, int, int, int], start: int, stop: int) -> tuple[int, int, int, int, int]:
+def _slice(run: tuple[int, ...], start: int, stop: int) -> tuple[int, ...]:
     """The counts of an epoch for its changes ``start`` to ``stop``."""
     number, time, *counts = run
     sliced, at = [], 0

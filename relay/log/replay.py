@@ -45,9 +45,9 @@ class Replay:
         log.check_retained(after)
         self.at = after
         self._log = log
-        self._live = live
+        self.live = live
         self._match: Final = matcher(pattern)
-        self._pattern: Final = key(pattern)
+        self._name: Hashable = key(pattern)
         self._bag: Bag | None = None
         self._kept = False
 
@@ -111,7 +111,7 @@ class Replay:
     def leave(self) -> None:
         """Keeps the bag for who goes on from here."""
         self._kept = True
-        self._log.cursors.leave(self._pattern, self.at, self._prepared())
+        self._log.cursors.leave(self._name, self.at, self._prepared())
 
     def _nearest_bag(self) -> Bag:
         """The bag at ``at``, from the base that is the fewest segments away."""
@@ -129,15 +129,15 @@ class Replay:
     def _bases(self) -> Iterator[_Base]:
         log = self._log
         yield _Base(0, 0, lambda: (0, Bag()))
-        cursor = log.cursors.find(self._pattern, self.at)
+        cursor = log.cursors.find(self._name, self.at)
         if cursor is not None:
             epoch, bag = cursor
             yield _Base(epoch, 0, lambda: (epoch, bag.copy()))
         snapshot = log.snapshot_epoch()
         if snapshot is not None:
             yield _Base(snapshot, 1, self._bag_of_snapshot)
-        if self._live is not None:
-            yield _Base(self._live.epoch, 1, self._bag_of_live)
+        if self.live is not None:
+            yield _Base(self.live.epoch, 1, self._bag_of_live)
 
     def _bag_of_snapshot(self) -> tuple[int, Bag]:
         epoch, facts = self._log.snapshot_facts()
@@ -145,10 +145,10 @@ class Replay:
 
     def _bag_of_live(self) -> tuple[int, Bag]:
         """The bag of what holds now, taken back to where the disk is."""
-        assert self._live is not None  # else it is no base
-        bag, pending = self._bag_of(self._live.facts), self._live.pending
+        assert self.live is not None  # else it is no base
+        bag, pending = self._bag_of(self.live.facts), self.live.pending
         _undo(bag, self._difference([(e.number, e.time, e.added, (), e.removed) for e in pending]))
-        return (pending[0].number - 1 if pending else self._live.epoch), bag
+        return (pending[0].number - 1 if pending else self.live.epoch), bag
 
     def _bag_of(self, facts: Iterable[Value]) -> Bag:
         bag = Bag()

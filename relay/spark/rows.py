@@ -12,9 +12,8 @@ is an error that names the epoch and the column, never a conversion.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, repeat
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
     from index.values import Value
     from relay.spark.options import Malformed
 
-_ADDED, _MESSAGES, _REMOVED = bytes([0]), bytes([1]), bytes([2])
-CHANGE_TYPES: Final = pa.array(["insert", "message", "delete"], pa.string())
+CHANGE_TYPES: Final = ["insert", "message", "delete"]
+"""In the order in which the changes of an epoch come."""
 
 
 class Misfit(DataspaceError):
@@ -78,7 +77,7 @@ def in_order(state: Sequence[pa.RecordBatch], columns: Columns, rows: int) -> It
         table = table.take(pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in captured]))
     if SEQ in columns.arrow.names:
         at = columns.arrow.get_field_index(SEQ)
-        table = table.set_column(at, columns.arrow.field(at), pa.array(range(len(table)), pa.int64()))
+        table = table.set_column(at, columns.arrow.field(at), _ascending(len(table)))
     yield from table.to_batches(max_chunksize=rows)
 
 
@@ -109,27 +108,37 @@ def _own_columns(block: Block, url: str) -> dict[str, Callable[[], pa.Array]]:
     """How the columns are made that do not come from captures; one that nobody wants costs nothing."""
     totals = block.totals()
 
-    def spread(values: Sequence[int], kind: pa.DataType) -> pa.Array:
-        return _plain(kind, array("q", chain.from_iterable(map(repeat, values, totals))), len(block))
-
     def kinds() -> pa.Array:
-        each = zip(block.added, block.messages, block.removed, strict=True)
-        codes = b"".join([_ADDED * a + _MESSAGES * m + _REMOVED * r for a, m, r in each])
-        coded = pa.DictionaryArray.from_arrays(_plain(pa.int8(), codes, len(block)), CHANGE_TYPES)
-        return coded.dictionary_decode()
+        counts = chain.from_iterable(zip(block.added, block.messages, block.removed, strict=True))
+        return _repeated(CHANGE_TYPES * len(totals), counts, pa.string())
 
     def seqs() -> pa.Array:
-        first, skipped = totals[0], block.skipped
-        ranges = chain(range(skipped, skipped + first), chain.from_iterable(map(range, totals[1:])))
-        return _plain(pa.int64(), array("q", ranges), len(block))
+        # Counting goes on over the whole block; each epoch takes away what came before it.
+        before = accumulate(totals[:-1], initial=0)
+        offsets = [at if number else -block.skipped for number, at in enumerate(before)]
+        return pc.subtract(_ascending(len(block)), _repeated(offsets, totals, pa.int64()))
 
     return {
         CHANGE_TYPE: kinds,
-        EPOCH: lambda: spread(block.numbers, pa.int64()),
-        EPOCH_TIMESTAMP: lambda: spread(block.times, pa.timestamp("us", tz="UTC")),
+        EPOCH: lambda: _repeated(block.numbers, totals, pa.int64()),
+        EPOCH_TIMESTAMP: lambda: _repeated(block.times, totals, pa.timestamp("us", tz="UTC")),
         SEQ: seqs,
         DAEMON: lambda: pa.repeat(url, len(block)),
     }
+
+
+def _repeated(values: Iterable[object], counts: Iterable[int], kind: pa.DataType) -> pa.Array:
+    """Each value as often as its count says; O(values) here, and the rest in Arrow."""
+    runs = [(value, count) for value, count in zip(values, counts, strict=True) if count]
+    ends = pa.array(accumulate([count for _, count in runs]), pa.int32())
+    each = pa.array([value for value, _ in runs], kind)
+    return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, each))
+
+
+def _ascending(count: int) -> pa.Array:
+    """0, 1, 2 and so on."""
+    ones = pa.repeat(pa.scalar(1, pa.int64()), count)
+    return pc.subtract(pc.cumulative_sum(ones), 1)
 
 
 def _array(column: Column, block: Block, malformed: Malformed, bad: set[int]) -> pa.Array:
@@ -165,11 +174,6 @@ def _epoch_of(block: Block, row: int) -> int:
             return number
         row -= count
     raise IndexError(row)
-
-
-def _plain(kind: pa.DataType, values: bytes | array[int], count: int) -> pa.Array:
-    """An array without nulls over some memory."""
-    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(values)])
 
 
 def _brief(value: Value) -> str:

@@ -11,14 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dataspace.client.blocks import Block, block
+from dataspace.epochs import Epoch
 from dataspace.errors import ProtocolError
 from dataspace.wire.codec import unpack
 from index.patterns import capture, discard, exact
 from index.skeletons import skeleton
 from index.values import Record, Value, keys
 from relay.log import Log, columnar
-from relay.log.columnar import ColumnReplay, flat_selection
+from relay.log.columnar import ColumnReplay
 from relay.log.replay import Replay
+from relay.log.selections import flat_selection
 from tests.relay.log.histories import append, lived
 from tests.relay.log.test_replay import PATTERNS, Turns, histories
 
@@ -121,3 +123,39 @@ def test_most_patterns_are_read_from_plain_rows() -> None:
 def test_what_is_no_block_is_refused(value: Value) -> None:
     with pytest.raises(ProtocolError, match="no block of changes"):
         block(value)
+
+
+WIDE = Record("p", 1, 2, 3)
+NARROW = Record("p", 1, 2)
+FAITHFUL = Record("p", capture("a"), capture("b"))
+
+
+@pytest.mark.parametrize("after", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("rows", [1, 2, 8192])
+def test_facts_that_are_wider_than_the_pattern_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int, rows: int
+) -> None:
+    """Captures stop telling facts apart in epoch 2, and the epochs are read from before, at and after it."""
+    monkeypatch.setattr(columnar, "BLOCK_ROWS", rows)
+    turns = [([NARROW], []), ([WIDE], []), ([], [NARROW]), ([NARROW], []), ([], [WIDE]), ([], [NARROW])]
+    log = Log.open(tmp_path)
+    for number, (added, removed) in enumerate(turns, 1):
+        append(log, Epoch(number, number, added, (), removed))
+    expected = plainly(log, FAITHFUL, after, 6)
+    assert [(number, kind) for number, _, kind, *_ in expected if number > 1] == [(6, "-")]
+    log.cursors.clear()
+    assert told(received(log, FAITHFUL, after, 6)) == expected
+    log.close()
+
+
+def test_a_pattern_that_captures_all_fields_is_read_without_the_state(tmp_path: Path) -> None:
+    log = Log.open(tmp_path)
+    for number in range(1, 5):
+        append(log, Epoch(number, number, [Record("p", number, 0)], (), ()))
+    first = ColumnReplay(log, FAITHFUL, 2)
+    assert not first.at_hand(), "whether there are wider facts has to be looked for once"
+    assert sum(map(len, first.blocks(4))) == 2
+    assert all(ColumnReplay(log, FAITHFUL, at).at_hand() for at in (2, 4))
+    assert ColumnReplay(log, exact(FAITHFUL), 1).at_hand(), "no fact is wider"
+    assert not ColumnReplay(log, Record("p", capture(), discard()), 4).at_hand()
+    log.close()
