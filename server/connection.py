@@ -34,7 +34,8 @@ from server.offering import Offering
 from server.requests import answer
 from server.rights import OPEN
 from server.sessions import Standing
-from server.topics import SYSTEM, Following
+from server.topic_following import Following
+from server.topics import SYSTEM
 
 if TYPE_CHECKING:
     from dataspace.epochs import Epoch
@@ -80,7 +81,7 @@ class Connection:
         )
         self.outbox: Final = Outbox(self.session.send, self._over)
         self.observing: Final = Observing(self)
-        self.following: Final = Following(self, daemon.topics)
+        self.following: Final = Following(self, daemon.topics, daemon.keeping)
         self.offering: Final = Offering(self)
         self.asked = 0
         self._beat = Heartbeat()

@@ -32,6 +32,8 @@ from relay.log.retaining import retain
 from relay.log.staging import Staging
 from relay.policies import SlowCounts
 from relay.rooms import Room
+from relay.topics.journal import Journal
+from relay.topics.writing import TopicWriter
 from server.clients import Client, Clients
 from server.config import Config
 from server.hosting import Hosting
@@ -41,6 +43,7 @@ from server.listeners import accept, open_listeners
 from server.locking import locked
 from server.ruling import OWNER, actions_to_hold, rules_of_files
 from server.sessions import Sessions
+from server.topic_keeping import Keeping
 from server.topics import SYSTEM, Topics
 
 if TYPE_CHECKING:
@@ -75,6 +78,9 @@ class Daemon:
         self.leases = Leases(self)
         self.keys = Keys(config.keys)
         self.topics = Topics(now)
+        self.keeping = Keeping(
+            self.topics, Journal(config.data, accept_damage=config.accept_damage), self.flush
+        )
         self.space = Space(SPACE, limits=config.space_limits)
         self.commits = GroupCommit(log, after_group=self.flush, state=self.space.all_claims)
         self.staging = Staging(config.data, limit=config.limits.staged_bytes)
@@ -93,6 +99,7 @@ class Daemon:
         if ended is not None:
             self.commits.submit(ended)
         self.leases.recover()
+        self.keeping.recover(accept_damage=self.config.accept_damage)
         rules = actions_to_hold(self.space, rules_of_files(self.config.rules))
         held = self.space.commit(OWNER, rules, now()) if rules else self.space.advance(now())
         if held is not None:
@@ -279,6 +286,7 @@ async def serve(
                 await _run(daemon, task_status)
             finally:
                 daemon.staging.close()
+                daemon.keeping.writer.journal.close()
         finally:
             log.close()
 
@@ -287,8 +295,10 @@ async def _run(daemon: Daemon, task_status: trio.TaskStatus[list[str]]) -> None:
     listeners = await open_listeners(daemon.config)
     daemon.addresses = [listener.name for listener in listeners]
     async with trio.open_nursery() as nursery:
-        writer = trio.CancelScope(shield=True)
-        nursery.start_soon(_write_log, daemon, writer)
+        writers: tuple[GroupCommit | TopicWriter, ...] = (daemon.commits, daemon.keeping.writer)
+        scopes = [trio.CancelScope(shield=True) for _ in writers]
+        for writer, scope in zip(writers, scopes, strict=True):
+            nursery.start_soon(_write_log, writer, scope)
         try:
             await daemon.commits.wait_durable(daemon.space.epoch)
             async with trio.open_nursery() as peers:
@@ -297,6 +307,7 @@ async def _run(daemon: Daemon, task_status: trio.TaskStatus[list[str]]) -> None:
                 peers.start_soon(daemon.sessions.run)
                 peers.start_soon(retain, daemon.log, daemon.commits, daemon.config.retention)
                 peers.start_soon(daemon.leases.run)
+                peers.start_soon(daemon.keeping.run)
                 peers.start_soon(daemon.advance)
                 if daemon.config.actors:
                     peers.start_soon(daemon.hosting.run)
@@ -307,9 +318,11 @@ async def _run(daemon: Daemon, task_status: trio.TaskStatus[list[str]]) -> None:
                 listener.close()
             with trio.CancelScope(shield=True):
                 await daemon.commits.close()
-            writer.cancel()
+                await daemon.keeping.writer.close()
+            for scope in scopes:
+                scope.cancel()
 
 
-async def _write_log(daemon: Daemon, scope: trio.CancelScope) -> None:
+async def _write_log(writer: GroupCommit | TopicWriter, scope: trio.CancelScope) -> None:
     with scope:
-        await daemon.commits.run()
+        await writer.run()

@@ -21,6 +21,7 @@ from relay.log import LogFailed
 from server.leases import PREFIX as LEASE
 from server.publishing import publish, stage, stage_rows
 from server.ruling import ask_rules
+from server.topic_retelling import topic_acknowledge, topic_epochs, topic_frontier, topic_number
 
 if TYPE_CHECKING:
     from server.connection import Connection
@@ -195,15 +196,21 @@ async def _release(connection: Connection, arguments: Map) -> Value:
 
 async def _join(connection: Connection, arguments: Map) -> Value:
     """Lets this connection publish to a partition of a topic."""
-    await trio.lowlevel.checkpoint()
-    connection.permit.check_topic(text(arguments, "topic"))
-    return connection.following.join(text(arguments, "topic"), arguments)
+    told = connection.following.join(_topic(connection, arguments), arguments)
+    await connection.daemon.keeping.writer.wait_durable()
+    return told
+
+
+def _topic(connection: Connection, arguments: Map) -> str:
+    """The name of a topic that this connection may use."""
+    name = text(arguments, "topic")
+    connection.permit.check_topic(name)
+    return name
 
 
 async def _lookup(connection: Connection, arguments: Map) -> Value:
     """What a topic is, waiting up to ``wait`` milliseconds until there is one."""
-    name, wait = text(arguments, "topic"), max(0, number(arguments, "wait", 0))
-    connection.permit.check_topic(name)
+    name, wait = _topic(connection, arguments), max(0, number(arguments, "wait", 0))
     entry = await connection.daemon.topics.wait_for(name, wait)
     topic = entry.topic
     return Map(
@@ -211,15 +218,43 @@ async def _lookup(connection: Connection, arguments: Map) -> Value:
             "id": entry.number,
             "partitions": len(topic.partitions),
             "dimensions": topic.order.dimensions,
-            "retain": topic.history.budget,
+            "retain": topic.history.budget if entry.ledger is None else entry.ledger.retain,
+            "durable": entry.ledger is not None,
         }
     )
 
 
+async def _topic_frontier(connection: Connection, arguments: Map) -> Value:
+    """What is completed of a durable topic, waiting up to ``wait`` milliseconds for more than ``after``."""
+    after, wait = number(arguments, "after", -1), max(0, number(arguments, "wait", 0))
+    return await topic_frontier(connection.daemon, _topic(connection, arguments), after, wait)
+
+
+async def _topic_epochs(connection: Connection, arguments: Map) -> Value:
+    """Some of the completed epochs of a range of numbers, the same each time."""
+    name, identity = _topic(connection, arguments), number(arguments, "id")
+    return await topic_epochs(connection.daemon, name, identity, arguments)
+
+
+async def _topic_number(connection: Connection, arguments: Map) -> Value:
+    """After which number the completed epochs at or after a time begin."""
+    name, identity = _topic(connection, arguments), number(arguments, "id")
+    return await topic_number(connection.daemon, name, identity, arguments.get("time"))
+
+
+async def _topic_acknowledge(connection: Connection, arguments: Map) -> Value:
+    """Notes on disk that a named reader is done with the completed epochs to a number."""
+    reader, epoch = text(arguments, "reader"), max(0, number(arguments, "number"))
+    if not reader:
+        raise Refused("bad-request", "reader must not be empty")
+    place = (_topic(connection, arguments), number(arguments, "id"))
+    return await topic_acknowledge(connection.daemon, *place, reader, epoch, time.time_ns() // 1000)
+
+
 async def _end_topic(connection: Connection, arguments: Map) -> Value:
     """Ends a topic that this session made."""
-    await trio.lowlevel.checkpoint()
-    connection.following.end_topic(text(arguments, "topic"))
+    connection.following.end_topic(_topic(connection, arguments))
+    await connection.daemon.keeping.writer.wait_durable()
     return None
 
 
@@ -265,6 +300,10 @@ VERBS: Final[dict[str, Verb]] = {
     "join": _join,
     "lookup": _lookup,
     "end-topic": _end_topic,
+    "topic-frontier": _topic_frontier,
+    "topic-epochs": _topic_epochs,
+    "topic-number": _topic_number,
+    "topic-acknowledge": _topic_acknowledge,
     "lease": _lease,
     "renew": _renew,
     "release": _release,

@@ -198,6 +198,10 @@ class BlockingSpace:
         dimensions: int = 0,
         time: Time | None = None,
         retain: int = 0,
+        durable: bool = False,
+        age: float | None = None,
+        name: str = "",
+        away: float = 0.0,
     ) -> Iterator[BlockingPublication]:
         """Publishes to a topic for as long as the block runs; see ``RemoteSpace.publish``."""
         made = self._remote.publish(
@@ -207,6 +211,10 @@ class BlockingSpace:
             dimensions=dimensions,
             time=time,
             retain=retain,
+            durable=durable,
+            age=age,
+            name=name,
+            away=away,
         )
         publication = self._run(made.__aenter__)
         try:

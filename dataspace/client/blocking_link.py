@@ -252,6 +252,10 @@ class Link:
         """Begins or renews a lease, ``lease:MILLISECONDS:NAME``; ends it where it is not to be kept."""
         self._ask("lease" if keep else "release", {"owner": owner})
 
+    def request(self, verb: str, arguments: dict[str, Value], *, extra: float = 0.0) -> Value:
+        """Asks one of the requests of WIRE.md, which may take so many seconds more; or ``Refused``."""
+        return self._ask(verb, arguments, extra=extra)
+
     # -- the socket -----------------------------------------------------------------------------------
 
     def _ask(self, verb: str, arguments: dict[str, Value], *, extra: float = 0.0) -> Value:

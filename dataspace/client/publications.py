@@ -4,7 +4,8 @@ A ``Publication`` is one producer in one partition: it holds capabilities, sends
 them, and moves on.
 
 Always: what is sent keeps its order; a publication that is left by an error, or with its connection, has
-crashed, and subscribers are told so; one that is left in order has completed all that it began.
+crashed, and subscribers are told so; one that is left in order has completed all that it began.  One that
+may be *away* outlives its connection, and the daemon: what was not answered is said again, and counts once.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from dataspace.client.questions import Question
-from dataspace.errors import DataspaceError, UsageError
+from dataspace.errors import Broken, DataspaceError, UsageError
 from dataspace.topics import forms
 from dataspace.topics.times import Order, Time, less_equal
 from dataspace.wire.codec import pack
@@ -33,14 +35,87 @@ BUNDLE: Final = 16
 """Steps between two checkpoints: as with streams, an exception to trio's rule that each call has one."""
 
 
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """What a producer asks for; ``away`` and ``age`` in seconds."""
+
+    topic: str
+    partition: int = 0
+    partitions: int = 1
+    dimensions: int = 0
+    time: Time | None = None
+    retain: int = 0
+    durable: bool = False
+    age: float | None = None
+    name: str = ""
+    away: float = 0.0
+
+    def form(self, *, back: bool) -> Map:
+        """The arguments of the request; ``back`` says that it must be there."""
+        asked: dict[str, Value] = {
+            "topic": self.topic,
+            "partition": self.partition,
+            "partitions": self.partitions,
+            "dimensions": self.dimensions,
+            "retain": self.retain,
+        }
+        if self.durable:
+            asked |= {"durable": True, "name": self.name, "away": round(self.away * 1000), "back": back}
+            asked |= {} if self.age is None else {"age": float(self.age)}
+        if self.time is not None:
+            asked["time"] = self.time
+        return Map(asked)
+
+
+class Said(Question):
+    """A step on its way."""
+
+    __slots__ = ("_publication", "size", "step")
+
+    def __init__(self, publication: Publication, step: Value) -> None:
+        super().__init__()
+        self._publication = publication
+        self.step = step
+        self.size = 0
+
+    def fail(self, error: DataspaceError) -> None:
+        """It was refused, or lost with its connection; then a publication that may be away says it again."""
+        if not (isinstance(error, Broken) and self._publication.may_be_away):
+            super().fail(error)
+
+    def give_up(self, error: DataspaceError) -> None:
+        """There will be no connection any more."""
+        super().fail(error)
+
+
+class Return(Question):
+    """The question by which a publication takes up where it was, on a new connection."""
+
+    __slots__ = ("_publication",)
+
+    def __init__(self, publication: Publication) -> None:
+        super().__init__()
+        self._publication = publication
+
+    def answer(self, value: Value) -> None:
+        """It is there again."""
+        assert isinstance(value, Map)  # by WIRE.md
+        self._publication.returned(value)
+
+    def fail(self, error: DataspaceError) -> None:
+        """It was away for too long; or the connection is lost again, and there will be another question."""
+        if not isinstance(error, Broken):
+            self._publication.fail(error)
+
+
 class Capability:
     """The right to send at ``time`` and later; while it is held, nobody takes those times for complete."""
 
     __slots__ = ("_publication", "time")
 
-    def __init__(self, publication: Publication, time: Time) -> None:
+    def __init__(self, publication: Publication, time: Time | None) -> None:
         self._publication = publication
-        self.time: Time | None = time
+        self.time = time
 
     async def downgrade(self, time: Time) -> None:
         """Gives up what lies before a later time."""
@@ -64,23 +139,39 @@ class Publication:
     returns when the step is on its way, and waits only while too much is unanswered.
     """
 
-    def __init__(self, space: RemoteSpace, topic: str, partition: int, order: Order) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.order = order
+    def __init__(self, space: RemoteSpace, asked: Joining) -> None:
+        self.topic = asked.topic
+        self.partition = asked.partition
+        self.order = Order(asked.dimensions)
+        self.capabilities: list[Capability] = []
+        """Further capabilities of a publication that was taken up by its name, beside the first."""
         self._space = space
+        self._asked = asked
         self._producer = 0
         self._main: Capability
         self._held: Counter[Time] = Counter()
-        self._unanswered: deque[tuple[Question, int]] = deque()
+        self._unanswered: deque[Said] = deque()
         self._size = 0
         self._steps = 0
+        self._taken = 0
+        self._there = True
         self._left = False
+        self._error: DataspaceError | None = None
 
     @property
     def time(self) -> Time | None:
         """Where the first capability stands; None once it is released."""
         return self._main.time
+
+    @property
+    def name(self) -> str:
+        """By which another connection, or another process, can take it up while it is away."""
+        return self._asked.name
+
+    @property
+    def may_be_away(self) -> bool:
+        """Whether it outlives its connection."""
+        return self._asked.away > 0
 
     async def send(self, *items: object, at: Time | None = None) -> None:
         """Sends items at a time, by default that of the first capability.
@@ -119,48 +210,100 @@ class Publication:
         await self._step((forms.CHANGE, tuple(changes)))
 
     async def _step(self, step: Value) -> None:
-        if self._left:
-            raise UsageError(f"this publication to {self.topic!r} has ended")
+        self._check()
         while self._unanswered and self._size > WINDOW:
             await self._answered()
+        self._check()
         self._say(step)
         self._steps += 1
         if self._steps % BUNDLE == 0:  # what was said until somebody else runs leaves in one piece
             await trio.lowlevel.checkpoint()
 
+    def _check(self) -> None:
+        if self._error is not None:
+            raise type(self._error)(*self._error.args)
+        if self._left:
+            raise UsageError(f"this publication to {self.topic!r} has ended")
+
     def _say(self, step: Value) -> None:
-        question, size = self._space.produce(self._producer, (step,))
-        self._unanswered.append((question, size))
-        self._size += size
+        said = Said(self, step)
+        if self._there:
+            self._produce(said)
+        else:
+            said.size = len(pack(step))  # it is said when the connection is back
+        self._unanswered.append(said)
+        self._size += said.size
+
+    def _produce(self, said: Said) -> None:
+        try:
+            said.size = self._space.produce(self._producer, (said.step,), said)
+        except Broken:
+            if not self.may_be_away:
+                raise
+            self._there = False
 
     async def _answered(self) -> None:
-        question, size = self._unanswered[0]
+        said = self._unanswered[0]
         try:
-            await question.wait()
+            await said.wait()
         except DataspaceError:
             self._left = True
             raise
-        if self._unanswered and self._unanswered[0][0] is question:  # several tasks may wait
-            self._unanswered.popleft()
-            self._size -= size
+        if self._unanswered and self._unanswered[0] is said:  # several tasks may wait
+            self._settle()
 
-    async def join(self, *, partitions: int, time: Time | None, retain: int) -> None:
-        """Joins the topic, which is made if there is none."""
-        asked: dict[str, Value] = {
-            "topic": self.topic,
-            "partition": self.partition,
-            "partitions": partitions,
-            "dimensions": self.order.dimensions,
-            "retain": retain,
-        }
-        if time is not None:
-            asked["time"] = time
-        told = await self._space.request("join", Map(asked))
+    def _settle(self) -> None:
+        """The oldest step was answered."""
+        said = self._unanswered.popleft()
+        self._size -= said.size
+        self._taken += 1
+
+    async def join(self) -> None:
+        """Joins the topic, which is made if there is none; or takes up what is there under this name."""
+        told = await self._space.request("join", self._asked.form(back=False))
         assert isinstance(told, Map)  # by WIRE.md
-        start = self.order.check(told["time"])
         self._producer = told["producer"]  # type: ignore[assignment]  # a number, by WIRE.md
-        self._held[start] = 1
-        self._main = Capability(self, start)
+        held = forms.changes_of(told["held"])
+        self._held = Counter(dict(held))
+        self._taken = told["taken"]  # type: ignore[assignment]  # as above
+        capabilities = [Capability(self, time) for time, count in held for _ in range(count)]
+        self._main = capabilities[0] if capabilities else Capability(self, None)
+        self.capabilities = capabilities[1:]
+        if self.may_be_away:
+            self._space.publications.add(self)
+
+    # -- coming back ----------------------------------------------------------------------------------
+
+    def reconnected(self) -> None:
+        """There is a new connection: asks for what was there before; until then nothing is said."""
+        self._there = False
+        while self._unanswered and self._unanswered[0].is_settled:
+            self._settle()
+        self._space.ask("join", self._asked.form(back=True), Return(self))
+
+    def returned(self, told: Map) -> None:
+        """It is there again: what the daemon has not taken is said once more."""
+        taken, producer = told["taken"], told["producer"]
+        assert isinstance(taken, int)  # by WIRE.md
+        ended = producer is None
+        # a step that ends it is not counted, but if it has ended, that was taken as well
+        for said in list(self._unanswered)[: taken - self._taken + ended]:
+            said.answer(None)
+        self._there = True
+        if not ended:
+            self._producer = producer  # type: ignore[assignment]  # a number, by WIRE.md
+            for said in self._unanswered:
+                if not said.is_settled:
+                    self._produce(said)
+
+    def fail(self, error: DataspaceError) -> None:
+        """It has crashed, or there will be no connection any more."""
+        self._error = error
+        self._left = True
+        self._space.publications.discard(self)
+        for said in self._unanswered:
+            if not said.is_settled:
+                said.give_up(error)
 
     async def leave(self) -> None:
         """Releases everything and leaves, once the daemon has taken all that was said."""
@@ -168,29 +311,22 @@ class Publication:
             self._say((forms.LEAVE,))
             self._left = True
         await self.flush()
+        self._space.publications.discard(self)
 
     def crash(self, reason: str) -> None:
         """Leaves with times open: subscribers are told that these may be incomplete."""
         if not self._left:
             self._left = True
+            self._space.publications.discard(self)
             with suppress(DataspaceError):  # it is gone with its connection, then
-                self._space.produce(self._producer, ((forms.CRASH, reason[:1000]),))
+                self._space.produce(self._producer, ((forms.CRASH, reason[:1000]),), Question())
 
 
 @asynccontextmanager
-async def publishing(
-    space: RemoteSpace,
-    topic: str,
-    *,
-    partition: int = 0,
-    partitions: int = 1,
-    dimensions: int = 0,
-    time: Time | None = None,
-    retain: int = 0,
-) -> AsyncIterator[Publication]:
+async def publishing(space: RemoteSpace, asked: Joining) -> AsyncIterator[Publication]:
     """See ``RemoteSpace.publish``."""
-    publication = Publication(space, topic, partition, Order(dimensions))
-    await publication.join(partitions=partitions, time=time, retain=retain)
+    publication = Publication(space, asked)
+    await publication.join()
     try:
         yield publication
     except BaseException as error:

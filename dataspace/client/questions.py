@@ -21,6 +21,11 @@ class Question:
         self._error: DataspaceError | None = None
         self._value: Value = None
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether it has been answered, or has failed."""
+        return self._done.is_set()
+
     async def wait(self) -> Value:
         """The answer; raises what the question failed with."""
         await self._done.wait()

@@ -12,6 +12,7 @@ returned is on the daemon's disk.
 from __future__ import annotations
 
 import random
+import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final, Literal, Protocol
@@ -23,13 +24,13 @@ from dataspace.client.in_flight import InFlight
 from dataspace.client.observations import Observation
 from dataspace.client.offers import Offer
 from dataspace.client.portions import TurnLimits
-from dataspace.client.publications import Publication, publishing
+from dataspace.client.publications import Joining, Publication, publishing
 from dataspace.client.questions import Question
 from dataspace.client.subscriptions import Subscription
 from dataspace.client.turns import Claim, Claims, Draft, Handles, Ticket
 from dataspace.client.uplink import Uplink
 from dataspace.credentials import Credentials
-from dataspace.errors import Broken, Closed, DataspaceError, ProtocolError, Refused
+from dataspace.errors import Broken, Closed, DataspaceError, ProtocolError, Refused, UsageError
 from dataspace.topics.times import Time
 from dataspace.wire import packets as p
 from dataspace.wire.features import MAIN, Granted, Wanted
@@ -100,6 +101,8 @@ class RemoteSpace:
         self._streams: dict[int, Stream] = {}
         self._requests: dict[int, Question] = {}
         self._offers: dict[int, Offer] = {}
+        self.publications: set[Publication] = set()
+        """Those that outlive a connection; they add and remove themselves."""
         self._room = trio.Event()
         self._closed: DataspaceError | None = None
         self._uplink = Uplink(address, self, credentials, reconnect=reconnect)
@@ -237,24 +240,30 @@ class RemoteSpace:
         dimensions: int = 0,
         time: Time | None = None,
         retain: int = 0,
+        durable: bool = False,
+        age: float | None = None,
+        name: str = "",
+        away: float = 0.0,
     ) -> AbstractAsyncContextManager[Publication]:
         """Publishes to a partition of a topic for as long as the block runs; the first makes the topic.
 
         Times are integers, or tuples of ``dimensions`` of them.  It begins at ``time``, or where the
         partition stands.  ``retain`` is how many bytes of batches the daemon keeps for later subscribers.
         A block that ends with an error leaves its open times *crashed*, one that ends well completes them.
+
+        A ``durable`` topic is kept on the daemon's disk (64 MiB unless ``retain`` says otherwise, and for no
+        longer than ``age`` seconds if that is given), stays when nobody publishes to it, and tells an item
+        only when it is on disk.  A publication to it may be ``away`` for so many seconds: it outlives the
+        connection, and the daemon, and says again what was not answered.  Another process takes it up, with
+        what it held, by giving the same ``name``.
         Raises ``Refused("topic-differs")`` for another shape, ``Refused("bad-request")`` for a time that
         is over.
         """
-        return publishing(
-            self,
-            topic,
-            partition=partition,
-            partitions=partitions,
-            dimensions=dimensions,
-            time=time,
-            retain=retain,
-        )
+        if (name or away) and not durable:
+            raise UsageError("only a publication to a durable topic has a name and may be away")
+        known = name or (uuid.uuid4().hex if away else "")
+        shape = (partition, partitions, dimensions, time, retain, durable, age)
+        return publishing(self, Joining(topic, *shape, known, away))
 
     def subscribe(
         self,
@@ -287,7 +296,10 @@ class RemoteSpace:
         )
 
     async def end_topic(self, topic: str) -> None:
-        """Ends a topic that this session made, with all that publish and subscribe to it."""
+        """Ends a topic that this session made, or a durable one that nobody publishes to.
+
+        All that publish and subscribe to it are told; what was kept of it goes.
+        """
         await self.request("end-topic", Map({"topic": topic}))
 
     async def matches(self, pattern: Pattern | str) -> list[tuple[Value, ...]]:
@@ -320,14 +332,20 @@ class RemoteSpace:
         finally:
             self._requests.pop(number, None)
 
-    def produce(self, producer: int, steps: tuple[Value, ...]) -> tuple[Question, int]:
-        """Sends steps of a producer; the question that their answer settles, and how many bytes they are."""
+    def produce(self, producer: int, steps: tuple[Value, ...], question: Question) -> int:
+        """Sends steps of a producer, of which the answer settles a question; how many bytes they are."""
         self._check_open()
         if not self._uplink.up:
             raise Broken(f"the connection of producer {producer} was lost, and it with it")
-        question, number = Question(), self._take_number()
+        number = self._take_number()
         self._requests[number] = question
-        return question, self._uplink.send(p.Produce(number, producer, steps), at_once=False)
+        return self._uplink.send(p.Produce(number, producer, steps), at_once=False)
+
+    def ask(self, verb: str, arguments: Map, question: Question) -> None:
+        """Asks one of the requests of WIRE.md without waiting; there must be a connection."""
+        number = self._take_number()
+        self._requests[number] = question
+        self._uplink.send(p.Request(number, verb, arguments))
 
     async def stage(self, key: Sequence[str], operations: Iterable[tuple[str, object]]) -> int:
         """Keeps operations on the daemon's disk under a key, sent as it asks for them; how many there were.
@@ -443,6 +461,8 @@ class RemoteSpace:
         for number in self._dropped if resumed else ():
             self._uplink.send(p.Abort(number, "", False), at_once=False)
         self._dropped.clear()
+        for publication in list(self.publications):
+            publication.reconnected()
 
     def heard(self, packet: p.Packet, size: int) -> None:
         """A packet has come, in a frame of ``size`` bytes."""
@@ -495,7 +515,8 @@ class RemoteSpace:
     def lost(self, reason: Broken) -> None:
         """The connection is gone: everything waits for the next one, but questions fail."""
         waiting = Broken(f"{reason}, before the answer")
-        for question in self._requests.values():
+        questions, self._requests = self._requests, {}
+        for question in questions.values():
             question.fail(waiting)
         self._end_offers(waiting)
 
@@ -511,6 +532,8 @@ class RemoteSpace:
             observation.fail(error)
         for question in self._requests.values():
             question.fail(error)
+        for publication in list(self.publications):
+            publication.fail(error)
         self._end_offers(error)
         self._room.set()
 

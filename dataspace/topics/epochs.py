@@ -10,11 +10,12 @@ Always: every active epoch is at or after an element of the frontier that was la
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from dataspace.topics.antichains import Antichain
 from dataspace.topics.messages import EpochState
 from dataspace.topics.times import Time
+from index.values import Value
 
 REMEMBERED: Final = 1024
 """Crashed epochs that are remembered as such, the latest."""
@@ -54,6 +55,15 @@ class Epochs:
         while len(self._crashed) > REMEMBERED:
             del self._crashed[next(iter(self._crashed))]
         return epochs
+
+    def dump(self) -> Value:
+        """The active and the crashed epochs; ``load`` takes them."""
+        return (tuple(sorted(self._active)), tuple(self._crashed))
+
+    def load(self, dumped: Any) -> None:
+        """Becomes what was dumped."""
+        active, crashed = dumped
+        self._active, self._crashed = set(active), dict.fromkeys(crashed)
 
     def state(self, time: Time, frontier: Antichain) -> EpochState:
         """Where an epoch stands, given the frontier."""

@@ -5,7 +5,7 @@ with another without an epoch being seen by half, so of a slow subscriber's four
 by which nobody else is held up, or to have the publishers *wait*.  What can be merged is progress.
 
 Always: messages leave in the order in which they came; progress that nothing came between leaves as one;
-a feed that fails holds nothing any more.
+a feed that fails holds nothing any more; what a durable topic tells leaves when it is on disk.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from dataspace.errors import Refused
 from dataspace.topics.counts import ChangeBatch
@@ -34,6 +34,13 @@ class FeedStatistics:
     taken: int
 
 
+class Gate(Protocol):
+    """What holds messages back: what came at ``position`` may leave once ``durable`` is there."""
+
+    position: int
+    durable: int
+
+
 class Packed:
     """A message packed once, however many subscribers it has."""
 
@@ -50,7 +57,7 @@ class Feed:
     ``wait`` lets the publishers wait while more than ``limit`` bytes are here; else the subscription fails.
     """
 
-    __slots__ = ("_bytes", "_limit", "_room", "_taken", "_waiting", "_wake", "failure", "wait")
+    __slots__ = ("_bytes", "_gate", "_limit", "_room", "_taken", "_waiting", "_wake", "failure", "wait")
 
     def __init__(
         self,
@@ -59,13 +66,15 @@ class Feed:
         *,
         wait: bool = False,
         limit: int = BYTE_LIMIT,
+        gate: Gate | None = None,
     ) -> None:
         self.failure: Refused | None = None
         self.wait = wait
         self._wake = wake
         self._room = room
         self._limit = limit
-        self._waiting: deque[Packed] = deque()
+        self._gate = gate
+        self._waiting: deque[tuple[int, Packed]] = deque()
         self._bytes = 0
         self._taken = 0
 
@@ -82,12 +91,12 @@ class Feed:
         """Takes in one message; O(1), or O(changes) for progress."""
         if self.failure is not None:
             return
-        last = self._waiting[-1] if self._waiting else None
+        last = self._waiting[-1][1] if self._waiting else None
         if last is not None and _both_progress(last.message, packed.message):
             self._waiting.pop()
             self._bytes -= len(last.packed)
             packed = _merged(last.message, packed.message)
-        self._waiting.append(packed)
+        self._waiting.append((self._gate.position if self._gate else 0, packed))
         self._bytes += len(packed.packed)
         if self._bytes > self._limit and not self.wait and len(self._waiting) > 1:
             self._fail()
@@ -99,12 +108,23 @@ class Feed:
         self._waiting.clear()
         self._bytes = 0
 
+    @property
+    def has_room(self) -> bool:
+        """Whether who reads the past should read on: no more than half of the limit waits."""
+        return self._bytes <= self._limit // 2
+
+    def look(self) -> None:
+        """What was held back may leave now."""
+        if self._waiting:
+            self._wake()
+
     def take(self, count: int, size: int) -> list[Packed]:
         """Up to ``count`` messages of about ``size`` bytes, at least one if there is one and any credit."""
         taken: list[Packed] = []
         was_full = self.full
-        while self._waiting and len(taken) < count and size > 0:
-            packed = self._waiting.popleft()
+        durable = self._gate.durable if self._gate else 0
+        while self._waiting and len(taken) < count and size > 0 and self._waiting[0][0] <= durable:
+            _, packed = self._waiting.popleft()
             size -= len(packed.packed)
             self._bytes -= len(packed.packed)
             taken.append(packed)

@@ -6,7 +6,8 @@ source calls it the maximal elements of ``active``, but an epoch that is over he
 partition of the same topic, so a time that is over must go on filtering those who join late.
 
 Always: nothing is sent at a time for which its producer holds no capability, and no capability comes to be
-but after one of the same producer, so the lower frontier never goes back; a subscriber hears a snapshot,
+but after one of the same producer, so the lower frontier never goes back (a *lasting* partition takes over
+what its last producer lets go of, so that its frontier is never empty); a subscriber hears a snapshot,
 then everything that follows it, without gap or overlap; nothing happens where an error is raised.
 """
 
@@ -14,13 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dataspace.errors import UsageError
 from dataspace.topics.antichains import Antichain, Maxima
 from dataspace.topics.counts import Change, ChangeBatch, MutableAntichain
 from dataspace.topics.epochs import Epochs
 from dataspace.topics.messages import Batch, Crashed, EpochState, Message, Progress, Snapshot
-from dataspace.topics.times import Order, Time, less_equal
+from dataspace.topics.times import Order, Time, join, less_equal
+from index.values import Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +55,23 @@ class Publisher:
         "_crashes",
         "_epochs",
         "_held",
+        "_lasting",
         "_lower",
         "_opened",
+        "_rest",
         "_subscribers",
         "_upper",
         "order",
         "partition",
     )
 
-    def __init__(self, order: Order, partition: int = 0) -> None:
+    def __init__(self, order: Order, partition: int = 0, *, lasting: bool = False) -> None:
         self.order = order
         self.partition = partition
+        self._lasting = lasting
         # until its first producer comes, the partition itself holds the bottom
-        self._lower = MutableAntichain([order.bottom])
+        self._rest: tuple[Time, ...] = (order.bottom,)
+        self._lower = MutableAntichain(self._rest)
         self._upper = Maxima()
         self._opened = False
         self._held: dict[int, ChangeBatch] = {}
@@ -93,6 +100,11 @@ class Publisher:
         """Whether there ever was a producer."""
         return self._opened
 
+    @property
+    def idle(self) -> bool:
+        """Whether a lasting partition holds its place by itself, since no producer does."""
+        return self._opened and bool(self._rest)
+
     # -- producers ------------------------------------------------------------------------------------
 
     def join(self, producer: int, time: Time) -> None:
@@ -104,10 +116,8 @@ class Publisher:
             raise UsageError(f"producer {producer} has joined already")
         if not self.ended and not self.lower.less_equal(time):
             raise UsageError(f"time {time} is over: the frontier is {list(self.lower)}")
-        changes = [(time, +1)]
-        if not self._opened:
-            changes.append((self.order.bottom, -1))
-        self._opened = True
+        changes = [(time, +1), *[(each, -1) for each in self._rest]]
+        self._opened, self._rest = True, ()
         self._held[producer] = ChangeBatch([(time, +1)])
         self._move(changes)
 
@@ -133,13 +143,13 @@ class Publisher:
         if short:
             raise UsageError(f"capabilities for {short} were released but not held")
         self._held[producer] = after
-        self._move(changes)
+        self._move([*changes, *self._taken_over(held)])
 
     def leave(self, producer: int) -> None:
         """A producer leaves in order: it releases all that it holds."""
         held = self._capabilities(producer)
         del self._held[producer]
-        self._move([(time, -count) for time, count in held])
+        self._move([*[(time, -count) for time, count in held], *self._taken_over(held)])
 
     def crash(self, producer: int, reason: str) -> None:
         """A producer has vanished: what it had open may be incomplete, and all are told."""
@@ -150,9 +160,27 @@ class Publisher:
         since = Antichain(time for time, _ in held)
         epochs = self._epochs.crash(since)
         self._crashes += 1
-        changes = self._lower.change([(time, -count) for time, count in held])
+        gone = [(time, -count) for time, count in held]
+        changes = self._lower.change([*gone, *self._taken_over(held)])
         self._epochs.retire(self.lower)
         self._broadcast(Crashed(self.partition, tuple(since), epochs, reason, tuple(changes)))
+
+    def _taken_over(self, held: ChangeBatch) -> list[Change]:
+        """What a lasting partition holds by itself from now on, if nobody else holds anything."""
+        if not self._lasting or self._rest or not len(held) or any(map(len, self._held.values())):
+            return []
+        self._rest = tuple(Antichain(time for time, _ in held))
+        return [(each, +1) for each in self._rest]
+
+    def follow(self, frontier: Antichain) -> None:
+        """Moves an idle partition on, so that it holds back nobody who is at this frontier.
+
+        O(its own times × frontier).
+        """
+        before = self._rest
+        self._rest = tuple(Antichain(join(mine, each) for mine in before for each in frontier))
+        if set(self._rest) != set(before):
+            self._move([*[(each, -1) for each in before], *[(each, +1) for each in self._rest]])
 
     def holds(self, producer: int) -> list[Change]:
         """What a producer holds: times and counts."""
@@ -197,6 +225,21 @@ class Publisher:
     def state(self, time: Time) -> EpochState:
         """Where an epoch stands; a crash is remembered for the latest 1 024 crashed epochs."""
         return self._epochs.state(time, self.lower)
+
+    def dump(self) -> Value:
+        """All that a lasting partition is, but for who is told; ``load`` makes it be that again."""
+        held = [(producer, tuple(each)) for producer, each in self._held.items()]
+        counts = (self._batches, self._crashes)
+        return (self._opened, self._rest, tuple(self._upper), tuple(held), self._epochs.dump(), counts)
+
+    def load(self, dumped: Any) -> None:
+        """Becomes what was dumped; only for one that is new."""
+        self._opened, self._rest, upper, held, epochs, (self._batches, self._crashes) = dumped
+        self._upper = Maxima(upper)
+        self._held = {producer: ChangeBatch(each) for producer, each in held}
+        self._lower = MutableAntichain(self._rest)
+        self._lower.change([each for batch in self._held.values() for each in batch])
+        self._epochs.load(epochs)
 
     def statistics(self) -> PublisherStatistics:
         """Counts, in O(1)."""

@@ -4,6 +4,9 @@ Each partition is a ``Publisher`` of its own; what they have in common is who ma
 that all producers have left is *ended*, and no longer holds anybody back; a producer may join it again, but
 only at a time that no group has seen the end of.
 
+A *lasting* topic has no end but ``end``: its partitions hold their places while nobody publishes to them,
+and follow the others.
+
 Always: a subscription of which every partition has ended is over, and is told so once; producers are known
 to one partition only.
 """
@@ -13,12 +16,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Final
+from typing import Any, Final
 
 from dataspace.errors import UsageError
+from dataspace.topics.antichains import Antichain
 from dataspace.topics.counts import Change
 from dataspace.topics.messages import Message
 from dataspace.topics.times import Order, Time, join
+from index.values import Value
 from relay.topics.history import History
 from relay.topics.publisher import Publisher, PublisherStatistics
 
@@ -37,6 +42,7 @@ class Topic:
     """Partitions under one name.
 
     ``retain`` is how many bytes of batches are kept for those who ask for what was; see ``History``.
+    A ``lasting`` topic does not end with its producers: who subscribes waits for the next one.
 
     >>> topic = Topic("readings", Order(0), partitions=2)
     >>> topic.join(1, partition=0), topic.join(2, partition=1)
@@ -47,21 +53,29 @@ class Topic:
     (False, 4)
     """
 
-    __slots__ = ("_groups", "_producers", "history", "name", "order", "partitions")
+    __slots__ = ("_groups", "_producers", "history", "lasting", "name", "order", "partitions")
 
-    def __init__(self, name: str, order: Order, partitions: int = 1, *, retain: int = 0) -> None:
+    def __init__(
+        self, name: str, order: Order, partitions: int = 1, *, retain: int = 0, lasting: bool = False
+    ) -> None:
         if partitions.__class__ is not int or not 1 <= partitions <= MAX_PARTITIONS:
             raise UsageError(f"partitions must be from 1 to {MAX_PARTITIONS}, got {partitions!r:.60}")
         self.name = name
         self.order = order
-        self.partitions = [Publisher(order, each) for each in range(partitions)]
+        self.lasting = lasting
+        self.partitions = [Publisher(order, each, lasting=lasting) for each in range(partitions)]
         self.history = History(retain)
         self._producers: dict[int, Publisher] = {}
         self._groups: dict[int, _Group] = {}
 
     @property
     def ended(self) -> bool:
-        """Whether nothing can come: no producer is left, or none of them holds anything."""
+        """Whether nothing can come: no producer is left, or none of them holds anything.
+
+        A lasting topic waits for the next one.
+        """
+        if self.lasting:
+            return False
         return not self._producers or all(each.ended for each in self.partitions)
 
     # -- producers ------------------------------------------------------------------------------------
@@ -113,21 +127,42 @@ class Topic:
         for time, _ in changes:
             self.order.check(time)
         publisher.progress(producer, changes)
-        self._end_groups(publisher)
+        self._moved(publisher)
 
     def leave(self, producer: int) -> None:
         """A producer leaves in order."""
         publisher = self._of(producer)
         del self._producers[producer]
         publisher.leave(producer)
-        self._end_groups(publisher)
+        self._moved(publisher)
 
     def crash(self, producer: int, reason: str) -> None:
         """A producer has vanished."""
         publisher = self._of(producer)
         del self._producers[producer]
         publisher.crash(producer, reason)
-        self._end_groups(publisher)
+        self._moved(publisher)
+
+    def _moved(self, publisher: Publisher) -> None:
+        if self.lasting:
+            self._settle()
+        else:
+            self._end_groups(publisher)
+
+    def _settle(self) -> None:
+        """Partitions of a lasting topic that nobody publishes to follow the others, and hold back nobody.
+
+        Where there are no others, what was sent is complete.  O(partitions).
+        """
+        idle = [each for each in self.partitions if each.idle]
+        if not idle:
+            return
+        if len(idle) < len(self.partitions):
+            others = Antichain(time for each in self.partitions if not each.idle for time in each.lower)
+        else:
+            others = Antichain([self.order.after(time for each in idle for time in each.upper)])
+        for each in idle:
+            each.follow(others)
 
     def _end_groups(self, publisher: Publisher) -> None:
         """Ends the subscriptions to which nothing can come, now that one partition may have ended."""
@@ -137,6 +172,11 @@ class Topic:
             if all(self.partitions[each].ended for each in group.partitions):
                 self.unsubscribe(number)
                 group.over()
+
+    @property
+    def producers(self) -> list[int]:
+        """Who publishes here, in the order of joining."""
+        return list(self._producers)
 
     def _of(self, producer: int) -> Publisher:
         publisher = self._producers.get(producer)
@@ -194,6 +234,19 @@ class Topic:
             self.unsubscribe(subscriber)
             over()
 
+    def attach(
+        self,
+        subscriber: int,
+        partitions: Iterable[int],
+        tell: Callable[[Message], None],
+        over: Callable[[], None],
+    ) -> None:
+        """Tells everything from now on to who was told by others how it came to be what it is now."""
+        chosen = frozenset(partitions)
+        for each in sorted(chosen):
+            self.partitions[each].subscribe(subscriber, tell, snapshot=False)
+        self._groups[subscriber] = _Group(chosen, over)
+
     def unsubscribe(self, subscriber: int) -> None:
         """Tells this subscriber no more; nothing happens if it is not there."""
         group = self._groups.pop(subscriber, None)
@@ -206,6 +259,18 @@ class Topic:
         for number, group in list(self._groups.items()):
             self.unsubscribe(number)
             group.over()
+
+    def dump(self) -> Value:
+        """All that a lasting topic is, but for who is told; ``load`` makes it be that again."""
+        producers = [(number, each.partition) for number, each in self._producers.items()]
+        return (tuple(each.dump() for each in self.partitions), tuple(producers))
+
+    def load(self, dumped: Any) -> None:
+        """Becomes what was dumped; only for one that is new."""
+        partitions, producers = dumped
+        for publisher, each in zip(self.partitions, partitions, strict=True):
+            publisher.load(each)
+        self._producers = {number: self.partitions[at] for number, at in producers}
 
     def statistics(self) -> list[PublisherStatistics]:
         """Counts for each partition."""
