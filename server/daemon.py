@@ -26,14 +26,14 @@ from dataspace.errors import Closed, Refused
 from dataspace.space import Space
 from dataspace.wire.packets import RETRACT, Action
 from index.values import Map
+from relay.journal.journal import Journal
+from relay.journal.writing import TopicWriter
 from relay.log import Log, LogFailed
 from relay.log.commits import GroupCommit
 from relay.log.retaining import retain
 from relay.log.staging import Staging
 from relay.policies import SlowCounts
 from relay.rooms import Room
-from relay.topics.journal import Journal
-from relay.topics.writing import TopicWriter
 from server.clients import Client, Clients
 from server.config import Config
 from server.hosting import Hosting

@@ -17,11 +17,11 @@ import trio
 
 from dataspace.errors import Refused, UsageError
 from dataspace.topics.times import Order
+from relay.journal.journal import Begun, Ended, Journal
+from relay.journal.writing import TopicWriter
 from relay.log.storage import LogDamaged
-from relay.topics.journal import Begun, Ended, Journal
 from relay.topics.ledger import Completed, Ledger, Step
 from relay.topics.topic import Topic
-from relay.topics.writing import TopicWriter
 from server.expiring import Expiring
 from server.topics import Entry, Topics
 

@@ -20,9 +20,9 @@ from dataspace.topics.antichains import Antichain
 from dataspace.topics.messages import Message
 from dataspace.topics.times import Time
 from index.values import Map, Value
+from relay.journal.journal import PART_BYTES, Journal, Piece
 from relay.log.storage import LogDamaged
 from relay.topics.feed import Feed
-from relay.topics.journal import PART_BYTES, Journal, Piece
 from relay.topics.ledger import Ledger, Step
 from relay.topics.retelling import Retelling
 

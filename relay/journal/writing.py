@@ -20,8 +20,8 @@ import trio
 
 from dataspace.errors import Closed
 from dataspace.topics.times import Time
+from relay.journal.journal import Begun, Ended, Journal, Kept, Noted, Write
 from relay.log.storage import LogFailed
-from relay.topics.journal import Begun, Ended, Journal, Kept, Noted, Write
 from relay.topics.ledger import Completed, Ledger, Step
 
 logger = logging.getLogger("dataspace")
