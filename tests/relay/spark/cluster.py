@@ -76,14 +76,10 @@ class Cluster(Programs):
                 run, WORKER, *place, *work, self.master, said=r"(Successfully registered) with master"
             )
 
-    def python_workers(self) -> list[int]:
-        """The processes that run Python for the executors, by their numbers."""
-        ours = {program.pid for program in self._programs}
-        found: list[int] = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit() and _session_of(entry) in ours and "pyspark.daemon" in _words(entry):
-                found.append(int(entry.name))
-        return sorted(found)
+    @property
+    def sessions(self) -> set[int]:
+        """The sessions, as the kernel numbers them, that all processes of the cluster are in."""
+        return {program.pid for program in self._programs}
 
 
 class ConnectServer(Programs):
@@ -103,6 +99,15 @@ class ConnectServer(Programs):
         command = [str(BIN / "spark-submit"), "--class", CONNECT, "--master", "local[2]", *given]
         place = self._start(*command, "spark-internal", said=r"Spark Connect server started at: (\S+:\d+)\n")
         self.url = f"sc://{place}"
+
+
+def python_workers(sessions: set[int]) -> list[int]:
+    """The processes in these sessions that run Python for Spark's tasks and planners, by their numbers."""
+    found: list[int] = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and _session_of(entry) in sessions and "pyspark.daemon" in _words(entry):
+            found.append(int(entry.name))
+    return sorted(found)
 
 
 def _session_of(entry: Path) -> int:

@@ -1,8 +1,9 @@
 """A Spark program of its own, so that a test can kill all of it: driver, JVM and workers.
 
-``python -m tests.relay.spark.flow URL CHECKPOINTS`` reads ``on($k:str, $n:int)`` from the first change,
-two epochs at a time.  One query writes back a copy of the facts, and a message for each insertion; another
-how many facts there are of each ``k``.  It ends when it has caught up with what was there at its start.
+``python -m tests.relay.spark.flow URL CHECKPOINTS`` reads ``on($k:str, $n:int)``, two epochs at a time.  One
+query, from the first change, writes back a copy of the facts, and a message for each insertion; another, from
+``FLOW_START``, how many facts there are of each ``k``.  It ends when it has caught up with what was there at
+its start.
 """
 
 from __future__ import annotations
@@ -26,12 +27,14 @@ def main(url: str, checkpoints: str) -> None:
     )
     spark = relay.spark.session(builder)
     spark.sparkContext.setLogLevel("OFF")
-    on = _on(spark, url)
+    on = _on(spark, url, "earliest")
     kind = on["_change_type"]
     copied = F.when(kind == "insert", F.array(kind, F.lit("message"))).otherwise(F.array(kind))
     copies = on.select("k", "n", F.explode(copied).alias("_change_type"))
     step = F.when(F.col("_change_type") == "insert", 1).otherwise(-1)
-    totals = _on(spark, url).groupBy("k").agg(F.sum(step).alias("n"))
+    totals = (
+        _on(spark, url, os.environ.get("FLOW_START", "earliest")).groupBy("k").agg(F.sum(step).alias("n"))
+    )
     for name, frame, mode in (("copy", copies, "append"), ("total", totals, "complete")):
         writer = frame.writeStream.format("dataspace").outputMode(mode).option("url", url)
         writer = writer.option("template", f"{name}($k, $n)").option("writer", name)
@@ -41,13 +44,13 @@ def main(url: str, checkpoints: str) -> None:
         query.awaitTermination()
 
 
-def _on(spark: SparkSession, url: str) -> DataFrame:
+def _on(spark: SparkSession, url: str, start: str) -> DataFrame:
     """A stream of its own for each query."""
     return (
         spark.readStream.format("dataspace")
         .option("url", url)
         .option("pattern", "on($k:str, $n:int)")
-        .option("startingEpoch", "earliest")
+        .option("startingEpoch", start)
         .option("maxEpochsPerTrigger", 2)
         .load()
     )
