@@ -9,48 +9,17 @@ back in range, and an observer is told ``-`` without anybody having sent it.
 
 from __future__ import annotations
 
-import contextlib
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import relay.spark
 from dataspace import Record, connect_blocking
-from dataspace.errors import Closed
-from relay.spark.examples.common import daemons, session, show
+from relay.spark.examples.common import Watcher, daemons, session, show
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LIMIT: Final = 80.0
-
-
-class Watcher(threading.Thread):
-    """Observes the alerts, as a display would, and keeps what it was told."""
-
-    def __init__(self, url: str) -> None:
-        super().__init__(daemon=True)
-        self._space = connect_blocking(url, name="watcher")
-        self._alerts = self._space.observe("alert($device:str, $degrees:float)")
-        self.told: list[tuple[object, ...]] = []
-        self._news = threading.Condition()
-
-    def run(self) -> None:
-        with contextlib.suppress(Closed):  # that is how it ends
-            for change in self._alerts:
-                with self._news:
-                    self.told.append((change.kind, *change.captures))
-                    self._news.notify_all()
-
-    def wait(self, count: int) -> None:
-        """Returns once it was told so many changes; ``TimeoutError`` after a minute."""
-        with self._news:
-            if not self._news.wait_for(lambda: len(self.told) >= count, 60):
-                raise TimeoutError(f"{count} changes expected, told were {self.told}")
-
-    def end(self) -> None:
-        self._space.close()
-        self.join()
 
 
 def run(spark: SparkSession, folder: Path, url: str) -> list[tuple[object, ...]]:
@@ -60,10 +29,8 @@ def run(spark: SparkSession, folder: Path, url: str) -> list[tuple[object, ...]]
     writer = hot.select("device", "degrees").writeStream.format("dataspace").outputMode("complete")
     writer = writer.option("url", url).option("template", "alert($device, $degrees)")
     query = writer.option("writer", "alerts").option("checkpointLocation", str(folder / "alerts")).start()
-    watcher = Watcher(url)
-    watcher.start()
     try:
-        with connect_blocking(url, name="devices") as space:
+        with Watcher(url, "alert($device:str, $degrees:float)") as watcher, connect_blocking(url) as space:
             boiler = space.assert_(Record("reading", "boiler", 60.0))
             space.assert_(Record("reading", "oven", 75.0))
             boiler = space.replace(boiler, Record("reading", "boiler", 90.5))
@@ -72,7 +39,6 @@ def run(spark: SparkSession, folder: Path, url: str) -> list[tuple[object, ...]]
             watcher.wait(2)
     finally:
         query.stop()
-        watcher.end()
     return watcher.told
 
 

@@ -1,59 +1,106 @@
-"""Backfill: all that a daemon retains goes into Parquet, by day, and a stream goes on from there.
+"""Backfill: a retained year goes into Parquet, by month, and a stream goes on from there.
 
-A batch read of everything up to one epoch, in several partitions; then a stream that begins with the next
-one writes beside it (in a folder of its own, since Spark keeps a log of the files that a stream writes).
-Nothing is missing between them and nothing is there twice, because both speak of epochs.
+The year is that of a shop: orders are placed, paid, shipped, and gone once they are delivered, some 3 600 of
+them under the times at which they would have been.  A batch read of everything up to one epoch, in two
+partitions, fills the table; then a stream that begins with the next epoch writes beside it (in a folder of
+its own, since Spark keeps a log of the files that a stream writes).  Nothing is missing between them and
+nothing is there twice, because both speak of epochs.
 
     python -m relay.spark.examples.backfill
 """
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from random import Random
+from typing import TYPE_CHECKING, Final
 
 import relay.spark
 from dataspace import Record, connect_blocking
+from dataspace.space import Space
+from dataspace.wire.packets import ASSERT, REPLACE, RETRACT, Action
+from relay.log import Log
+from relay.log.segments import Encoded, encode
 from relay.spark.examples.common import daemons, session, show
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-PATTERN = "trade($symbol:str, $price:float)"
+PATTERN: Final = "order($number:int, $customer:str, $state:str)"
+OWNER: Final = "durable:shop"
+ORDERS: Final = 3_600
+BEGIN: Final = datetime(2025, 1, 1, tzinfo=UTC)
+
+Step = tuple[datetime, int, str]
+"""When which order came into which state."""
 
 
-def trade(url: str, first: int, count: int) -> int:
-    """Prices that replace each other; the epoch of the last."""
-    with connect_blocking(url, name="exchange", owner="exchange") as space:
-        for at in range(first, first + count):
-            with space.turn() as turn:
-                turn.send(Record("trade", f"S{at % 3}", float(at)))
-        return turn.epoch or 0
+def year(random: Random) -> Iterator[Step]:
+    """What becomes of the orders of a year, in the order in which it happens."""
+    steps: list[Step] = []
+    for number in range(ORDERS):
+        at = BEGIN + timedelta(days=random.uniform(0, 360))
+        for state, hours in (("placed", 0.0), ("paid", 2.0), ("shipped", 40.0), ("delivered", 50.0)):
+            at += timedelta(hours=random.expovariate(1 / hours) if hours else 0.0)
+            heapq.heappush(steps, (at, number, state))
+    while steps:
+        yield heapq.heappop(steps)
 
 
-def by_day(changes: DataFrame) -> DataFrame:
-    return changes.selectExpr("*", "date(_epoch_timestamp) AS day")
+def write_year(data: Path) -> None:
+    """Makes the data directory of a daemon that has run for a year, one turn for each step of an order.
+
+    A daemon gives its epochs the time of its clock; a log takes whatever times it is given, as long as they
+    do not go back.
+    """
+    log, space, random = Log.open(data), Space("main"), Random(2025)
+    handles: dict[int, int] = {}
+    epochs: list[Encoded] = []
+    for fresh, (at, number, state) in enumerate(year(random), 1):
+        fact = Record("order", number, f"customer {number * 7 % 400}", state)
+        action: Action
+        if state == "placed":
+            action = (ASSERT, fresh, fact)
+        elif state == "delivered":
+            action = (RETRACT, handles[number])
+        else:
+            action = (REPLACE, handles[number], fresh, fact)
+        handles[number] = fresh
+        epochs.append(encode(space.commit(OWNER, [action], round(at.timestamp() * 1e6))))
+    log.append(epochs)
+    log.close()
+
+
+def by_month(changes: DataFrame) -> DataFrame:
+    """With the month as a column, to divide the table by."""
+    return changes.selectExpr("*", "date_format(_epoch_timestamp, 'yyyy-MM') AS month")
 
 
 def run(spark: SparkSession, folder: Path, url: str) -> list[tuple[object, ...]]:
-    """How many trades of each symbol the table holds in the end."""
-    table = str(folder / "trades")
-    until = trade(url, 0, 100)
+    """How many orders were placed in each month, in the end."""
+    table, later = str(folder / "orders"), str(folder / "orders later")
+    (until,) = relay.spark.frame(spark, PATTERN, url=url).selectExpr("max(_epoch)").collect()[0]
     past = relay.spark.frame(spark, PATTERN, url=url, endingEpoch=until, minPartitions=2)
-    by_day(past).write.partitionBy("day").parquet(table)
+    by_month(past).write.partitionBy("month").parquet(table)
 
-    trade(url, 100, 20)
+    with connect_blocking(url, name="shop", owner="shop") as space:
+        for number in range(ORDERS, ORDERS + 5):
+            space.assert_(Record("order", number, "customer 1", "placed"))
     coming = relay.spark.frame(spark, PATTERN, url=url, stream=True, startingEpoch=until + 1)
-    writer = by_day(coming).writeStream.format("parquet").partitionBy("day").option("path", table + " later")
+    writer = by_month(coming).writeStream.format("parquet").partitionBy("month").option("path", later)
     writer = writer.option("checkpointLocation", str(folder / "later")).trigger(availableNow=True)
     writer.start().awaitTermination()
-    both = spark.read.parquet(table).unionByName(spark.read.parquet(table + " later"))
-    return sorted(map(tuple, both.groupBy("symbol").count().collect()))
+    both = spark.read.parquet(table).unionByName(spark.read.parquet(later))
+    placed = both.where("state = 'placed' AND _change_type = 'insert'").groupBy("month").count()
+    return sorted(map(tuple, placed.collect()))
 
 
 def main() -> None:
-    with daemons(1) as (folder, (url,)), session("backfill") as spark:
-        show("trades in the table:", run(spark, folder, url))
+    with daemons(1, prepared=write_year) as (folder, (url,)), session("backfill") as spark:
+        show("orders placed, by month:", run(spark, folder, url))
 
 
 if __name__ == "__main__":

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections import Counter
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 
-from relay.spark.examples import alerts, backfill, joined, presence
+from relay.spark.examples import alerts, backfill, crowds, joined, once, presence, stays, upserts, visits
 from relay.spark.examples.common import daemons
 
 if TYPE_CHECKING:
@@ -44,6 +45,47 @@ def test_joined(spark: SparkSession) -> None:
 
 
 def test_backfill(spark: SparkSession) -> None:
+    with daemons(1, prepared=backfill.write_year) as (folder, (url,)):
+        placed = backfill.run(spark, folder, url)
+    assert len(placed) == 13  # the twelve of the year, and the month of now
+    assert sum(count for _, count in placed) == backfill.ORDERS + 5  # type: ignore[misc]  # counts
+    wanted = Counter(
+        at.strftime("%Y-%m") for at, _, state in backfill.year(Random(2025)) if state == "placed"
+    )
+    assert dict(placed[:-1]) == wanted  # type: ignore[arg-type]  # months and counts
+
+
+def test_upserts(spark: SparkSession) -> None:
     with daemons(1) as (folder, (url,)):
-        assert isinstance(folder, Path)
-        assert backfill.run(spark, folder, url) == [("S0", 40), ("S1", 40), ("S2", 40)]
+        first, then = upserts.run(spark, folder, url)
+    assert first == [("fan", "idle"), ("pump", "idle")]
+    assert then == [("pump", "running")]
+
+
+def test_crowds(spark: SparkSession) -> None:
+    with daemons(1) as (folder, (url,)):
+        told = crowds.run(spark, folder, url)
+    one, two = ("kitchen", 1), ("kitchen", 2)
+    assert told == [("+", *one), ("+", *two), ("-", *one), ("+", *one), ("-", *two)]
+
+
+def test_once(spark: SparkSession) -> None:
+    with daemons(1) as (folder, (url,)):
+        assert once.run(spark, folder, url) == [(1, "gate"), (2, "roof"), (3, "gate")]
+
+
+def test_visits(spark: SparkSession) -> None:
+    with daemons(1) as (folder, (url,)):
+        found = visits.run(spark, folder, url)
+    assert found == [
+        ("Alice", "home", "paid", 3),
+        ("Alice", "home", "tea", 2),
+        ("Bob", "home", "home", 1),
+    ]
+
+
+def test_stays(spark: SparkSession) -> None:
+    pytest.importorskip("pandas", reason="the extra `connect` is not installed")
+    with daemons(1) as (folder, (url,)):
+        found = stays.run(spark, folder, url)
+    assert found == [("Alice", "hall", 2), ("Alice", "kitchen", 2), ("Bob", "kitchen", 2)]
