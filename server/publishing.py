@@ -10,7 +10,9 @@ Always: nothing staged is seen before it is published; a publication is one epoc
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import trio
 
 from dataspace.errors import Refused
 from dataspace.space import Space
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from server.daemon import Daemon
 
 VERBS: Final = ("assert", "retract", "send")
+Operation: TypeAlias = tuple[str, Value]
 
 
 async def stage(
@@ -50,7 +53,7 @@ async def stage_rows(daemon: Daemon, at: tuple[str, ...], body: bytes, permit: P
     return len(operations)
 
 
-def _operations(staged: Value) -> Sequence[tuple[str, Value]]:
+def _operations(staged: Value) -> list[Operation]:
     """The operations that are staged, in either form: pairs, or verbs, rows and which are no records."""
     match staged:
         case (str() | tuple() as verbs, tuple() as rows, tuple() as plain):
@@ -83,9 +86,10 @@ async def publish(
     async with daemon.publishing:
         epoch = await _published(daemon, client, sequence)
         if epoch is None:
-            operations: list[Value] = []
+            operations: list[Operation] = []
             for blob in await daemon.staging.staged(keys):
                 operations.extend(_operations(unpack_own(blob)))
+                await trio.lowlevel.checkpoint()  # a million rows must not stop everybody for this as well
             name = _granted(daemon, owner)
             if by is None or replace:
                 actions = actions_for(daemon.space, name, operations, replace=replace)
@@ -113,7 +117,7 @@ async def _published(daemon: Daemon, client: str, sequence: int) -> int | None:
 
 
 def actions_for(
-    space: Space, owner: str, operations: Sequence[Value], *, replace: bool = False
+    space: Space, owner: str, operations: Sequence[Operation], *, replace: bool = False
 ) -> tuple[Action, ...]:
     """The actions that operations by value mean for what an owner claims now.
 
@@ -123,17 +127,22 @@ def actions_for(
     """
     claims = space.claims(owner)
     fresh = max(claims, default=0) + 1
-    pairs = [_check(operation) for operation in operations]
     if replace:
-        asserted = [value for verb, value in pairs if verb == "assert"]
-        sent = [(SEND, value) for verb, value in pairs if verb == "send"]
+        asserted = [value for verb, value in operations if verb == "assert"]
+        sent = [(SEND, value) for verb, value in operations if verb == "send"]
         return (*space.replace_all(owner, asserted, fresh), *sent)
+    if not any(verb == "retract" for verb, _ in operations):  # then nobody has to know who claims what
+        return tuple(
+            [
+                (ASSERT, handle, value) if verb == "assert" else (SEND, value)
+                for handle, (verb, value) in enumerate(operations, fresh)
+            ]
+        )
     handles: dict[object, list[int]] = {}
-    if any(verb == "retract" for verb, _ in pairs):
-        for handle, value in claims.items():
-            handles.setdefault(key(value), []).append(handle)
+    for handle, value in claims.items():
+        handles.setdefault(key(value), []).append(handle)
     actions: list[Action] = []
-    for verb, value in pairs:
+    for verb, value in operations:
         if verb == "assert":
             handles.setdefault(key(value), []).append(fresh)
             actions.append((ASSERT, fresh, value))
@@ -147,7 +156,7 @@ def actions_for(
     return tuple(actions)
 
 
-def keyed_actions(space: Space, owner: str, operations: Sequence[Value], by: Value) -> tuple[Action, ...]:
+def keyed_actions(space: Space, owner: str, operations: Sequence[Operation], by: Value) -> tuple[Action, ...]:
     """The same where a fact takes the place of those of the owner that have the same key.
 
     The captures of the pattern ``by`` are the key.  A fact that is there already stays; retracting ends
@@ -161,7 +170,7 @@ def keyed_actions(space: Space, owner: str, operations: Sequence[Value], by: Val
             held.setdefault(keys(row), {})[handle] = value
     fresh = max(space.claims(owner), default=0) + 1
     actions: list[Action] = []
-    for verb, value in map(_check, operations):
+    for verb, value in operations:
         if verb == "send":
             actions.append((SEND, value))
             continue
@@ -189,7 +198,7 @@ def _granted(daemon: Daemon, owner: str) -> str:
     return f"durable:{owner}"
 
 
-def _check(operation: Value) -> tuple[str, Value]:
+def _check(operation: Value) -> Operation:
     if operation.__class__ is tuple and len(operation) == 2 and operation[0] in VERBS:
         return operation  # type: ignore[return-value]  # a verb and a value, as just checked
     raise Refused("bad-request", f"no operation: {operation!r:.80}, known are {', '.join(VERBS)}")
