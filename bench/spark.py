@@ -272,8 +272,8 @@ def main() -> None:
     arguments.add_argument("--rounds", type=int, default=3)
     arguments.add_argument("--only", action="append", choices=PARTS, help="only this part; may be repeated")
     args = arguments.parse_args()
-    sizes = (CHANGES // 50, 1, 10) if args.quick else (CHANGES, args.rounds, 60)
-    figures = measure(*sizes, args.only or PARTS)
+    changes, rounds, events = (CHANGES // 50, 1, 10) if args.quick else (CHANGES, args.rounds, 60)
+    figures = measure(changes, rounds, events, args.only or PARTS)
     for name, value in figures.items():
         print(f"{name:<32} {value:>14,.3f}")
     print(f"turns of {TURN} changes; {os.cpu_count()} cores; local[2]")
