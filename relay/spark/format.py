@@ -12,9 +12,10 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from relay.spark.options import read_options, sink_options, source_shape, stream_options
+from relay.spark.reader import ChangesReader
 from relay.spark.schema import inferred
 from relay.spark.sink import BatchSink, StreamSink
-from relay.spark.source import ChangesReader, ChangesStream
+from relay.spark.source import ChangesStream
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (

@@ -109,10 +109,10 @@ def keep(query: StreamingQuery, *, url: str | None = None, lease: str = "60s") -
 
     def run() -> None:
         while query.isActive:
-            asked(options.url, bound, lambda link: link.lease(owner))
+            asked(options.peer, bound, lambda link: link.lease(owner))
             with contextlib.suppress(StreamingQueryException):  # how it ended is not asked here
                 query.awaitTermination(max(1, int((options.lease or 60.0) / 3)))
-        asked(options.url, bound, lambda link: link.lease(owner, keep=False))
+        asked(options.peer, bound, lambda link: link.lease(owner, keep=False))
 
     thread = threading.Thread(target=run, name=f"lease of query {query.id}", daemon=True)
     thread.start()

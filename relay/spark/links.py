@@ -1,7 +1,7 @@
 """Links: connections that are kept between tasks, and patience with a daemon that is away for a moment.
 
 Spark unpickles a new reader for every task, but runs the tasks in processes that live on.  So links are
-kept by the module, by process and address, and lent to one user at a time.  A daemon that restarts breaks
+kept by the module, by process and daemon, and lent to one user at a time.  A daemon that restarts breaks
 them all; whoever meets that tries again, on a new link and with growing pauses, for as long as its query
 said, and only then fails.
 
@@ -20,6 +20,7 @@ from typing import Final, TypeVar
 
 from dataspace.client.blocking_link import Link
 from dataspace.errors import Broken, Closed, DataspaceError, Unreachable
+from relay.spark.peers import Peer
 
 T = TypeVar("T")
 
@@ -28,23 +29,23 @@ log: Final = logging.getLogger("dataspace.spark")
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 1.0
 KEPT: Final = 4
-"""Idle links that a process keeps for one address."""
+"""Idle links that a process keeps for one daemon."""
 
 AWAY: Final = (Broken, Closed, Unreachable)
 """What a daemon that is away for a moment looks like."""
 
 _open: Final[dict[Link, int]] = {}
-_idle: Final[dict[tuple[int, str], list[Link]]] = {}
+_idle: Final[dict[tuple[int, Peer], list[Link]]] = {}
 
 
 @contextmanager
-def lent(url: str) -> Iterator[Link]:
+def lent(peer: Peer) -> Iterator[Link]:
     """A link to a daemon, kept afterwards unless its user failed or left early.
 
-    Raises ``Unreachable`` when nobody answers.
+    Raises ``Unreachable`` when nobody answers, ``ProtocolError`` for a token that the daemon does not take.
     """
-    idle = _idle.setdefault((os.getpid(), url), [])
-    link = idle.pop() if idle else Link(url, name="spark")
+    idle = _idle.setdefault((os.getpid(), peer), [])
+    link = idle.pop() if idle else peer.link()
     _open[link] = os.getpid()
     returned = False
     try:
@@ -94,12 +95,12 @@ class Patience:
         self._pause = min(max(2 * self._pause, FIRST_PAUSE), LONGEST_PAUSE)
 
 
-def asked(url: str, bound: float, question: Callable[[Link], T]) -> T:
+def asked(peer: Peer, bound: float, question: Callable[[Link], T]) -> T:
     """The answer to a question that may be asked again, however often the link breaks within ``bound`` s."""
     patience = Patience(bound)
     while True:
         try:
-            with lent(url) as link:
+            with lent(peer) as link:
                 return question(link)
         except AWAY as error:
             patience.spent(error)

@@ -14,13 +14,15 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal, TypeAlias, TypeVar
 
 from dataspace.addresses import default_url, parse_url
+from dataspace.credentials import Tls, default_token, read_token
 from dataspace.errors import UsageError
+from relay.spark.peers import MAIN, Peer
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -37,10 +39,10 @@ Malformed: TypeAlias = Literal["fail", "drop", "null"]
 class StreamOptions:
     """How a streaming query reads: whom, what, from where, how much at a time.
 
-    ``starts`` are as many as ``urls``.  ``max_changes`` counts those of the space, whatever the pattern.
+    ``starts`` are as many as ``peers``.  ``max_changes`` counts those of the space, whatever the pattern.
     """
 
-    urls: tuple[str, ...]
+    peers: tuple[Peer, ...]
     pattern: str
     starts: tuple[Start, ...]
     max_epochs: int | None
@@ -59,7 +61,7 @@ class StreamOptions:
 class ReadOptions:
     """How a batch reads: the changes of ``first`` to ``last``, both included, or the state at ``as_of``."""
 
-    urls: tuple[str, ...]
+    peers: tuple[Peer, ...]
     pattern: str
     partitions: int
     include_value: bool
@@ -81,7 +83,7 @@ class SinkOptions:
     last batch that their query wrote, None where they are durable.
     """
 
-    url: str
+    peer: Peer
     template: str | None
     label: str | None
     writer: str | None
@@ -104,7 +106,7 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
     urls = _urls(read)
     starts: tuple[Start, ...] = tuple(["snapshot" for _ in urls])
     return StreamOptions(
-        urls=urls,
+        peers=_peers(read, urls),
         pattern=read.needed("pattern", "such as 'present($who:str)'"),
         starts=read.value("startingEpoch", partial(_starts, urls), starts),
         max_epochs=read.value("maxEpochsPerTrigger", _count, None),
@@ -129,7 +131,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
             "asOfEpoch asks for a state, startingEpoch and endingEpoch for changes: give one kind"
         )
     return ReadOptions(
-        urls=_urls(read),
+        peers=_peers(read, _urls(read)),
         pattern=read.needed("pattern", "such as 'present($who:str)'"),
         partitions=read.value("minPartitions", _count, 1),
         include_value=read.value("includeValue", _flag, False),
@@ -155,7 +157,7 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
             "txnAppId and txnVersion go together: a name, and a number that rises with every write"
         )
     return SinkOptions(
-        url=_url(read),
+        peer=_peers(read, [_url(read)])[0],
         template=template,
         label=label,
         writer=read.text("writer"),
@@ -186,7 +188,18 @@ def source_shape(given: Mapping[str, str]) -> Shape:
     return Shape(pattern, read.value("includeValue", _flag, False), len(_urls(read)) > 1)
 
 
-_SHARED: Final = ("url", "path", "connectTimeout")
+_SHARED: Final = (
+    "url",
+    "path",
+    "connectTimeout",
+    "space",
+    "token",
+    "tokenFile",
+    "tlsCa",
+    "tlsCertificate",
+    "tlsKey",
+    "tlsServerName",
+)
 _SOURCE: Final = (
     *_SHARED,
     "pattern",
@@ -280,6 +293,23 @@ def _said_url(read: _Reading) -> str:
     if url is not None and path is not None and url != path:
         raise UsageError(f"the daemon is named twice, as url {url!r} and as path {path!r}")
     return url or path or default_url()
+
+
+def _peers(read: _Reading, urls: Sequence[str]) -> tuple[Peer, ...]:
+    """Whom the addresses are, and what they are shown: what the options say, else the environment of here."""
+    said, files = read.text("token"), read.text("tokenFile")
+    if said is not None and files is not None:
+        raise UsageError("token is a token and tokenFile a file that holds one: give one of them")
+    token = said if said is not None else read_token(files) if files is not None else default_token()
+    default = Tls.default()
+    tls = Tls(
+        ca=read.text("tlsCa") or default.ca,
+        certificate=read.text("tlsCertificate") or default.certificate,
+        key=read.text("tlsKey") or default.key,
+        server_name=read.text("tlsServerName") or default.server_name,
+    )
+    space = read.text("space") or MAIN
+    return tuple([Peer(url, token, tls, space) for url in urls])
 
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0}

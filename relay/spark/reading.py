@@ -18,6 +18,7 @@ from dataspace.errors import Refused
 from relay.spark import offsets
 from relay.spark.links import AWAY, Patience, asked, lent
 from relay.spark.offsets import Span
+from relay.spark.peers import Peer
 from relay.spark.rows import batches, in_order
 from relay.spark.schema import Columns
 
@@ -36,7 +37,7 @@ class Task:
 
     options: StreamOptions | ReadOptions
     columns: Columns
-    url: str
+    peer: Peer
     span: Span
     space: str
 
@@ -49,17 +50,19 @@ def rows(task: Task) -> Iterator[pa.RecordBatch]:
     """
     options, columns = task.options, task.columns
     if task.span.as_of is not None:
-        state = asked(task.url, options.connect_timeout, partial(_state, task=task))
+        state = asked(task.peer, options.connect_timeout, partial(_state, task=task))
         yield from in_order(state, columns, options.batch_rows)
         task = replace(task, span=Span(task.span.after, task.span.upto))
     if not task.span.empty:
-        yield from batches(blocks(task), columns, options.batch_rows, url=task.url)
+        yield from batches(blocks(task), columns, options.batch_rows, url=task.peer.url)
 
 
 def _state(link: Link, task: Task) -> list[pa.RecordBatch]:
     """The whole state with which a task begins: it is read again from its start where the link breaks."""
     alone = replace(task.span, upto=task.span.after)
-    return list(batches(_asked_for(link, task, alone), task.columns, task.options.batch_rows, url=task.url))
+    return list(
+        batches(_asked_for(link, task, alone), task.columns, task.options.batch_rows, url=task.peer.url)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ def blocks(task: Task) -> Iterator[Block]:
     patience = Patience(task.options.connect_timeout)
     while not place.left.empty:
         try:
-            with lent(task.url) as link:
+            with lent(task.peer) as link:
                 for block in _rest(link, task, place):
                     patience.answered()
                     place = place.after(block)

@@ -153,7 +153,7 @@ def stage(options: SinkOptions, facts: Facts, batch: Batch, rows: Iterator[pa.Re
                 _stage_chunk(options, key, operations)
                 keys[retracts].append(key)
     except DataspaceError:
-        asked(options.url, options.connect_timeout, partial(_discard, prefix=attempt))
+        asked(options.peer, options.connect_timeout, partial(_discard, prefix=attempt))
         raise
     reach("spark-after-stage")
     return Staged(batch, tuple(keys[False]), tuple(keys[True]))
@@ -185,9 +185,9 @@ def publish(
         return epoch
 
     reach("spark-before-commit")
-    epoch = asked(options.url, options.connect_timeout, turn)
+    epoch = asked(options.peer, options.connect_timeout, turn)
     reach("spark-after-commit")
-    asked(options.url, options.connect_timeout, partial(_discard, prefix=batch.prefix))
+    asked(options.peer, options.connect_timeout, partial(_discard, prefix=batch.prefix))
     return epoch
 
 
@@ -201,7 +201,7 @@ def query_owner(options: SinkOptions, query: str) -> str:
 def discard(options: SinkOptions, staged: Sequence[Staged]) -> None:
     """Discards everything that was staged for the batch of some messages."""
     for batch in {each.batch for each in staged}:
-        asked(options.url, options.connect_timeout, partial(_discard, prefix=batch.prefix))
+        asked(options.peer, options.connect_timeout, partial(_discard, prefix=batch.prefix))
 
 
 def _discard(link: Link, prefix: Key) -> None:
@@ -219,7 +219,7 @@ def _stage_chunk(options: SinkOptions, key: Key, operations: Sequence[Operation]
         tried = True
         link.stage(key, operations)
 
-    asked(options.url, options.connect_timeout, turn)
+    asked(options.peer, options.connect_timeout, turn)
 
 
 def _apart(operations: Sequence[Operation]) -> Iterator[tuple[bool, Sequence[Operation]]]:

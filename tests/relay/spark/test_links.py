@@ -9,8 +9,11 @@ from typing import ClassVar
 import pytest
 
 from dataspace.errors import Broken, Refused, Unreachable
-from relay.spark import links
+from relay.spark import links, peers
 from relay.spark.links import Patience, asked, close_all, lent
+from relay.spark.peers import Peer
+
+A, B = Peer("tcp://a:1"), Peer("tcp://b:1")
 
 
 class Wire:
@@ -19,7 +22,7 @@ class Wire:
     made: ClassVar[int] = 0
     absent: ClassVar[int] = 0
 
-    def __init__(self, url: str, *, name: str = "") -> None:
+    def __init__(self, url: str, **_said: object) -> None:
         if Wire.absent:
             Wire.absent -= 1
             raise Unreachable(f"nobody at {url}")
@@ -49,7 +52,7 @@ class Clock:
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     made = Clock()
-    monkeypatch.setattr(links, "Link", Wire)
+    monkeypatch.setattr(peers, "Link", Wire)
     monkeypatch.setattr(links, "time", made)
     Wire.made = Wire.absent = 0
     yield made
@@ -62,35 +65,35 @@ def number(link: object) -> int:
 
 
 def test_a_link_in_good_order_is_lent_again() -> None:
-    assert [asked("tcp://a:1", 1.0, number) for _ in range(3)] == [1, 1, 1]
-    assert asked("tcp://b:1", 1.0, number) == 2
+    assert [asked(A, 1.0, number) for _ in range(3)] == [1, 1, 1]
+    assert asked(B, 1.0, number) == 2
 
 
 def test_a_link_that_failed_or_was_left_early_is_closed() -> None:
-    with pytest.raises(Refused), lent("tcp://a:1") as link:
+    with pytest.raises(Refused), lent(A) as link:
         raise Refused("no", "no")
     assert link.closed
-    assert asked("tcp://a:1", 1.0, number) == 2
+    assert asked(A, 1.0, number) == 2
 
 
 def test_two_users_have_two_links() -> None:
-    with lent("tcp://a:1") as one, lent("tcp://a:1") as other:
+    with lent(A) as one, lent(A) as other:
         assert one is not other
 
 
 def test_a_forked_child_does_not_speak_over_its_parents_link(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert asked("tcp://a:1", 1.0, number) == 1
+    assert asked(A, 1.0, number) == 1
     monkeypatch.setattr(os, "getpid", lambda: -1)
-    assert asked("tcp://a:1", 1.0, number) == 2
+    assert asked(A, 1.0, number) == 2
 
 
 def test_all_links_are_closed_when_the_process_has_done() -> None:
-    with lent("tcp://b:1") as idle:
+    with lent(B) as idle:
         pass
-    with lent("tcp://a:1") as link:
+    with lent(A) as link:
         close_all()
         assert link.closed and idle.closed
-    assert asked("tcp://a:1", 1.0, number) == 3
+    assert asked(A, 1.0, number) == 3
 
 
 def test_a_kept_link_that_broke_is_replaced_at_once(clock: Clock) -> None:
@@ -101,20 +104,20 @@ def test_a_kept_link_that_broke_is_replaced_at_once(clock: Clock) -> None:
             raise Broken("gone")
         return number(link)
 
-    assert asked("tcp://a:1", 1.0, question) == 2
+    assert asked(A, 1.0, question) == 2
     assert clock.pauses == []
 
 
 def test_a_daemon_that_comes_back_in_time_is_waited_for_with_growing_pauses(clock: Clock) -> None:
     Wire.absent = 8
-    assert asked("tcp://a:1", 30.0, number) == 1
+    assert asked(A, 30.0, number) == 1
     assert clock.pauses == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
 
 
 def test_a_daemon_that_stays_away_is_an_error_that_names_the_bound(clock: Clock) -> None:
     Wire.absent = 1000
     with pytest.raises(Unreachable, match=r"nobody at tcp://a:1; waited 5 s for it \(connectTimeout\)"):
-        asked("tcp://a:1", 5.0, number)
+        asked(A, 5.0, number)
     assert 4.0 <= clock.now <= 5.0
 
 
@@ -135,5 +138,5 @@ def test_a_refusal_is_not_tried_again() -> None:
         raise Refused("epoch-gone", "no")
 
     with pytest.raises(Refused):
-        asked("tcp://a:1", 30.0, question)
+        asked(A, 30.0, question)
     assert len(tries) == 1

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from dataspace.credentials import Tls
 from dataspace.errors import UsageError
 from relay.spark.options import (
     read_options,
@@ -111,13 +114,48 @@ def test_several_daemons_each_have_a_start() -> None:
         sink_options({"label": "p", "url": "tcp://a:1,tcp://b:2"})
 
 
+def urls(given: dict[str, str]) -> tuple[str, ...]:
+    return tuple([peer.url for peer in stream_options(given).peers])
+
+
+def test_a_token_comes_from_the_option_a_file_the_environment_and_shows_nowhere(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def token(given: dict[str, str]) -> str:
+        options = stream_options(P | given)
+        assert "secret" not in repr(options)
+        return options.peers[0].token
+
+    monkeypatch.delenv("DATASPACE_TOKEN", raising=False)
+    monkeypatch.delenv("DATASPACE_TOKEN_FILE", raising=False)
+    (tmp_path / "token").write_text("secret of a file\n")
+    file = {"tokenFile": str(tmp_path / "token")}
+    assert token({}) == ""
+    monkeypatch.setenv("DATASPACE_TOKEN", "secret of the environment")
+    assert token({}) == "secret of the environment"
+    assert token(file) == "secret of a file"
+    assert token({"token": "secret"}) == "secret"
+    with pytest.raises(UsageError, match="give one of them"):
+        token(file | {"token": "secret"})
+    with pytest.raises(UsageError, match="no token can be read"):
+        token({"tokenFile": str(tmp_path / "none")})
+
+
+def test_tls_is_said_file_by_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATASPACE_TLS_CA", "environment.pem")
+    said = {"url": "tls://a:1", "tlsCertificate": "own.pem", "tlsServerName": "b"}
+    (peer,) = stream_options(P | said).peers
+    assert peer.tls == Tls("environment.pem", "own.pem", None, "b")
+    assert sink_options({"label": "p", "tlsCa": "ca.pem"}).peer.tls.ca == "ca.pem"
+
+
 def test_the_address_comes_from_the_option_the_path_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DATASPACE_URL", raising=False)
-    assert stream_options(P).urls == ("tcp://127.0.0.1:7377",)
+    assert urls(P) == ("tcp://127.0.0.1:7377",)
     monkeypatch.setenv("DATASPACE_URL", "tcp://env:1")
-    assert stream_options(P).urls == ("tcp://env:1",)
-    assert stream_options(P | {"path": "tcp://path:1"}).urls == ("tcp://path:1",)
-    assert stream_options(P | {"url": "tcp://url:1"}).urls == ("tcp://url:1",)
+    assert urls(P) == ("tcp://env:1",)
+    assert urls(P | {"path": "tcp://path:1"}) == ("tcp://path:1",)
+    assert urls(P | {"url": "tcp://url:1"}) == ("tcp://url:1",)
     with pytest.raises(UsageError, match="no address"):
         stream_options(P | {"url": "http://url:1"})
     with pytest.raises(UsageError, match="named twice"):

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from dataspace.client.blocking_link import Frontier
 from dataspace.client.blocks import Block
 from dataspace.errors import Broken, Refused, Unreachable
-from relay.spark import links
+from relay.spark import links, peers
 from relay.spark.offsets import DataLoss, Span
 from relay.spark.options import stream_options
+from relay.spark.peers import Peer
 from relay.spark.reading import Task, rows
 from relay.spark.schema import columns, inferred
 
@@ -42,7 +43,7 @@ class Wire:
     space = "s"
     oldest = 1
 
-    def __init__(self, url: str, *, name: str = "") -> None:
+    def __init__(self, url: str, **_said: object) -> None:
         self.closed = False
         self.welcome = SimpleNamespace(space=Wire.space)
 
@@ -98,7 +99,7 @@ class Wire:
 
 @pytest.fixture(autouse=True)
 def wire(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(links, "Link", Wire)
+    monkeypatch.setattr(peers, "Link", Wire)
     monkeypatch.setattr(links, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: None))
     yield
     links._idle.clear()
@@ -108,7 +109,7 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def task(span: Span, **options: str) -> Task:
     given = {"pattern": PATTERN, "url": "tcp://a:1", "arrowBatchRows": "3", **options}
-    return Task(stream_options(given), columns(PATTERN, inferred(PATTERN)), "tcp://a:1", span, "s")
+    return Task(stream_options(given), columns(PATTERN, inferred(PATTERN)), Peer("tcp://a:1"), span, "s")
 
 
 def read(of: Task) -> list[Row]:
@@ -140,10 +141,10 @@ def test_a_state_comes_whole_and_sorted_before_the_changes_after_it(seed: int, b
 
 
 def test_a_daemon_that_stays_away_fails_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nobody(_url: str, *, name: str = "") -> Wire:
+    def nobody(_url: str, **_said: object) -> Wire:
         raise Unreachable("nobody")
 
-    monkeypatch.setattr(links, "Link", nobody)
+    monkeypatch.setattr(peers, "Link", nobody)
     with pytest.raises(Unreachable, match="waited 0 s"):
         read(task(Span(0, 8), connectTimeout="0s"))
 

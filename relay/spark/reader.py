@@ -1,0 +1,67 @@
+"""Batch reads: the changes between two epochs, or the state at one.
+
+Time travel for ``spark.read``.  Apart from the streaming source because it has no place to keep: what is
+read is settled once, when Spark plans it.
+
+Always: "latest" and "earliest" are settled on the driver, so that a task that is run again reads the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from dataspace.errors import UsageError
+from relay.spark.offsets import Span
+from relay.spark.schema import columns
+from relay.spark.spans import SpanPartition, frontiers, partitions_of, rows_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from dataspace.client.blocking_link import Frontier
+    from relay.spark.options import ReadOptions
+
+
+class ChangesReader(DataSourceReader):
+    """What a batch reads: the changes of some epochs, or the state at one."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._columns = columns(
+            options.pattern, schema, include_value=options.include_value, malformed=options.malformed
+        )
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The epochs of each daemon."""
+        options = self._options
+        made: list[InputPartition] = []
+        for at, now in enumerate(frontiers(options)):
+            span = _range(options, now) if options.as_of is None else _at(options.as_of, now)
+            if not span.empty:
+                made += partitions_of(SpanPartition(at, span, now.space), options)
+        return made
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a partition, on an executor."""
+        return rows_of(partition, self._options, self._columns)
+
+
+def _at(as_of: Literal["latest"] | int, now: Frontier) -> Span:
+    at = now.epoch if as_of == "latest" else as_of
+    if at > now.epoch:
+        raise UsageError(f"asOfEpoch {at} has not come yet, the newest epoch is {now.epoch}")
+    return Span(at, at, as_of=at or None)
+
+
+def _range(options: ReadOptions, now: Frontier) -> Span:
+    first = now.oldest if options.first == "earliest" else max(options.first, 1)
+    last = now.epoch if options.last == "latest" else options.last
+    if last > now.epoch:
+        raise UsageError(f"endingEpoch {last} has not come yet, the newest epoch is {now.epoch}")
+    if first > last + 1:
+        raise UsageError(f"startingEpoch {first} is after endingEpoch {last}")
+    return Span(first - 1, last)

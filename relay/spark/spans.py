@@ -1,0 +1,75 @@
+"""Spans as partitions: which epochs of which daemon a task reads, and how many tasks share a batch.
+
+Streams and batch reads both come to this once they know where they begin and end.  Apart from both because
+it is the same for either, and because Spark pickles a partition into every task.
+
+Always: what a partition says is enough to read it, with the options that its reader has; what is gone is
+found out before a task is made for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import InputPartition
+
+from relay.spark import offsets
+from relay.spark.links import asked
+from relay.spark.offsets import Span
+from relay.spark.reading import Task, rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dataspace.client.blocking_link import Frontier, Link
+    from relay.spark.options import ReadOptions, StreamOptions
+    from relay.spark.schema import Columns
+
+
+class SpanPartition(InputPartition):
+    """The epochs of one daemon that one task reads; ``at`` says which of the daemons it is."""
+
+    def __init__(self, at: int, span: Span, space: str) -> None:
+        self.at = at
+        self.span = span
+        self.space = space
+
+
+def rows_of(
+    partition: InputPartition, options: StreamOptions | ReadOptions, columns: Columns
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a partition."""
+    if not isinstance(partition, SpanPartition):  # Spark's own stand-in for "no partitions"
+        return iter(())
+    return rows(Task(options, columns, options.peers[partition.at], partition.span, partition.space))
+
+
+def partitions_of(part: SpanPartition, options: StreamOptions | ReadOptions) -> list[SpanPartition]:
+    """A span as the partitions that tasks read, or nothing; ``DataLoss`` for what is gone."""
+    peer, span, space = options.peers[part.at], part.span, part.space
+    now = asked(peer, options.connect_timeout, partial(beyond, epoch=span.after, timeout=0.0))
+    left: Span | None = span
+    loss = offsets.missing(span, space, now)
+    if loss is not None:
+        offsets.tolerate(loss, fail=options.fail_on_loss)
+        left = offsets.remaining(span, space, now)
+    if left is None or left.empty:
+        return []
+    count = -(-options.partitions // len(options.peers))
+    return [SpanPartition(part.at, each, space) for each in offsets.divided(left, count, now.gaps)]
+
+
+def frontiers(options: StreamOptions | ReadOptions) -> Sequence[Frontier]:
+    """How far all daemons are."""
+    return [asked(peer, options.connect_timeout, _now) for peer in options.peers]
+
+
+def beyond(link: Link, epoch: int, timeout: float) -> Frontier:
+    """How far a daemon is, as soon as it is beyond an epoch or the time is over."""
+    return link.frontier(epoch, timeout)
+
+
+def _now(link: Link) -> Frontier:
+    return link.frontier()
