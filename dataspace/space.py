@@ -100,17 +100,17 @@ class Space:
         """
         if len(actions) > self.limits.actions_per_turn:
             self._check_length(actions, publication)
-        claims = self._claims.get(owner)
-        if claims is None:
-            claims = Handles()
+        known = self._claims.get(owner)
+        claims = Handles() if known is None else known
         draft = _Draft()
         _take(claims.places, actions, draft)
         if draft.added:
             self._check_room(owner, claims.places, actions, draft)
-        if claims.places:
-            self._claims[owner] = claims
-        else:
-            self._claims.pop(owner, None)
+        if known is None:
+            if claims.places:
+                self._claims[owner] = claims
+        elif not claims.places:
+            del self._claims[owner]
         return self._conclude(draft, (Claims(owner, draft.asserted, draft.retracted),), now, client, sequence)
 
     def end(self, owners: Iterable[str], now: int) -> Epoch | None:
@@ -232,11 +232,11 @@ class Space:
         self, owner: str, places: dict[int, Value], actions: Sequence[Action], draft: _Draft
     ) -> None:
         """Refuses a turn that would leave too many facts, and takes it back."""
-        total = self._claimed + len(draft.added) - len(draft.removed)
-        if len(places) > self.limits.facts_per_owner:
-            said = f"{len(places)} facts of {owner}, limit facts_per_owner={self.limits.facts_per_owner}"
-        elif total > self.limits.facts:
-            said = f"{total} facts in the space, limit facts={self.limits.facts}"
+        limits, total = self.limits, self._claimed + len(draft.added) - len(draft.removed)
+        if len(places) > limits.facts_per_owner:
+            said = f"{len(places)} facts of {owner}, limit facts_per_owner={limits.facts_per_owner}"
+        elif total > limits.facts:
+            said = f"{total} facts in the space, limit facts={limits.facts}"
         else:
             return
         _take_back(places, actions, draft)

@@ -81,7 +81,10 @@ class Record(_RecordParts):
         if label is _KNOWN:
             _fill_record(record, *fields)  # type: ignore[arg-type]  # as ``of`` gave them
         else:
-            frozen = [_freeze(field, ((), at), MAX_DEPTH) for at, field in enumerate(fields)]
+            frozen: list[Value] = [
+                field if field.__class__ in _PLAIN else _freeze(field, ((), at), MAX_DEPTH)  # type: ignore[misc]
+                for at, field in enumerate(fields)
+            ]
             _fill_record(record, _freeze(label, (), MAX_DEPTH), tuple(frozen))
         return record
 
@@ -494,6 +497,8 @@ def bounded(value: Value, *, depth: int = MAX_DEPTH, elements: int | None = None
     >>> bounded((1, (2, 3)), depth=2, elements=5)
     (1, (2, 3))
     """
+    if value.__class__ is Record and elements is None and depth and _is_flat(value):
+        return value
     level = [value] if value.__class__ in _COMPOUND else []
     levels, seen = 0, 1
     while level:
@@ -509,6 +514,11 @@ def bounded(value: Value, *, depth: int = MAX_DEPTH, elements: int | None = None
 
 
 _COMPOUND: Final = frozenset([Record, Map, tuple])
+
+
+def _is_flat(record: Record) -> bool:
+    """Whether nothing in a record has parts of its own, as in most facts."""
+    return record.label.__class__ is str and _COMPOUND.isdisjoint(map(type, record.fields))
 
 
 def _parts(value: Value) -> Sequence[Value]:

@@ -111,7 +111,8 @@ class Delivery(Event):
     __slots__ = ("epoch", "home", "parts")
 
     def __init__(self, actor: Actor, home: Home, epoch: int) -> None:
-        super().__init__(actor, actor.engine.turn)
+        self.actor = actor
+        self.cause = actor.engine.turn
         self.home = home
         self.epoch = epoch
         self.parts: list[tuple[Watch, Changes]] = []
@@ -120,27 +121,35 @@ class Delivery(Event):
         """Runs all handlers that match, whatever the first ones decide."""
         if self.actor.delivery is self:
             self.actor.delivery = None
-        parts = [part for part in self.parts if part[0].live]
+        parts = self.parts
+        if len(parts) > 1 or not parts[0][0].live:
+            parts = [part for part in parts if part[0].live]
         for watch, changes in parts:
-            added = watch.observation.added
-            if changes.added and added is not None and watch is watch.observation.watch:
-                watch.observation.hearing = watch
-                turn = watch.observation.context()
-                for row in changes.added:
-                    added(turn, *row)
+            if changes.added:
+                observation = watch.observation
+                added = observation.added
+                if added is not None and watch is observation.watch:
+                    observation.hearing = watch
+                    turn = observation.context()
+                    for row in changes.added:
+                        added(turn, *row)
         for watch, changes in parts:
-            messaged = watch.observation.messaged
-            if changes.messages and messaged is not None and watch is watch.observation.watch:
-                turn = watch.observation.context()
-                for row in changes.messages:
-                    messaged(turn, *row)
+            if changes.messages:
+                observation = watch.observation
+                messaged = observation.messaged
+                if messaged is not None and watch is observation.watch:
+                    turn = observation.context()
+                    for row in changes.messages:
+                        messaged(turn, *row)
         for watch, changes in parts:
-            removed = watch.observation.removed
-            if changes.removed and removed is not None:
-                watch.observation.hearing = watch
-                turn = watch.observation.context()
-                for row in changes.removed:
-                    removed(turn, *row)
+            if changes.removed:
+                observation = watch.observation
+                removed = observation.removed
+                if removed is not None:
+                    observation.hearing = watch
+                    turn = observation.context()
+                    for row in changes.removed:
+                        removed(turn, *row)
 
     def __str__(self) -> str:
         return f"epoch {self.epoch} of {self.home.name}"

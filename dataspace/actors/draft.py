@@ -42,6 +42,19 @@ class Draft:
         self.stale: dict[Derived[object], None] = {}
         self.touched: dict[Facet, None] = {}
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether the turn, once it is settled, wants nothing but actions in its own space."""
+        return not (
+            self.opened
+            or self.closed
+            or self.spawns
+            or self.calls
+            or self.starts
+            or self.ended
+            or self.elsewhere
+        )
+
 
 class Spawn:
     """An actor to be: it boots in a turn of its own once this turn has committed."""

@@ -80,6 +80,7 @@ class Engine:
         self.block: Block | None = None
         """What is being computed, and depends on the fields that it reads."""
         self.draft = Draft()
+        """What the running turn wants; empty between turns."""
         self._queue: deque[Event] = deque()
         self._numbered = 0
 
@@ -153,8 +154,11 @@ class Engine:
     def run(self, limit: int | None = None) -> int:
         """Runs turns until nothing waits or ``limit`` have run: how many ran."""
         done = 0
-        while self._queue and done != limit:
-            self.step()
+        queue = self._queue
+        while queue and done != limit:
+            event = queue.popleft()
+            if not event.actor.ended:
+                self._run(event)
             done += 1
         return done
 
@@ -169,23 +173,34 @@ class Engine:
         actor = event.actor
         self.turns = self.turn = self.turns + 1
         actor.turns += 1
-        draft = self.draft = Draft()
+        draft = self.draft
         self.running = actor
         failure: Exception | None = None
+        plain = False
         try:
             event.run()
             settle(self, actor, draft)
-            self._commit(actor, draft)
+            plain = draft.is_plain
+            if not plain:
+                self._commit(actor, draft)
+            elif draft.actions:
+                actor.home.commit(actor.owner, draft.actions)
         except Exception as error:  # noqa: BLE001  # a turn's fence: what its code raises ends its actor only
             failure = error
         finally:
             self.running = self.block = None
         if self.tracer is not None:
             self.tracer.turn(self.turn, event, draft, failure)
-        if failure is not None:
-            self._crash(actor, event, failure)
+        if plain and failure is None:
+            draft.actions = []  # which is all that is in it: most turns need no other draft
         else:
-            self._conclude(actor, draft)
+            self.draft = Draft()
+            if failure is None:
+                self._conclude(draft)
+            else:
+                self._crash(actor, event, failure)
+        if actor.root.ended and not actor.ended:
+            self._bury(actor, None)
         self.turn = 0
 
     def _commit(self, actor: Actor, draft: Draft) -> None:
@@ -212,7 +227,7 @@ class Engine:
         actions: list[Action] = [(ASSERT, actor.next_handle(), value) for value in spawn.initial]
         actor.home.commit(actor.owner, actions)
 
-    def _conclude(self, actor: Actor, draft: Draft) -> None:
+    def _conclude(self, draft: Draft) -> None:
         """The turn has committed: all else that it wanted takes effect."""
         for watch in draft.closed:
             _ignore(watch)
@@ -227,8 +242,6 @@ class Engine:
             keeper.close()
         for start in draft.starts:
             start()
-        if actor.root.ended:
-            self._bury(actor, None)
 
     def _settle_in(self, spawn: Spawn) -> None:
         actor = spawn.actor

@@ -219,7 +219,9 @@ class Observation(Endpoint):
 
     def context(self) -> Turn:
         """What its handlers get: they speak to the space in which they hear."""
-        turn = self.facet.actor.engine.enter(self.facet)
+        facet = self.facet
+        facet.actor.engine.scope = facet  # as ``enter``, without its call
+        turn = facet.turn
         return turn if turn.home is self.home else turn.at(self.home)
 
     def watches(self) -> list[Watch]:

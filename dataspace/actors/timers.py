@@ -47,12 +47,6 @@ class Timer(Keeper):
         self.facet.let_go(self)
         self.function(turn)
 
-    def cancel(self) -> None:
-        """Ends it, within a turn of its actor."""
-        self.close()
-        self.facet.let_go(self)
-        self.facet.actor.engine.draft.touched[self.facet] = None
-
     def close(self) -> None:
         """It will not fire."""
         self.closed = True

@@ -99,17 +99,25 @@ class Turn:
 
     def claim(self, value: object) -> int:
         """Asserts a fact for the actor, not the facet, until ``retract`` or the actor's end."""
-        self._check()
-        actor, fact = self.facet.actor, freeze(value)
+        facet, home = self.facet, self.home
+        actor = facet.actor
+        if actor.engine.running is not actor or facet.ended:
+            self._check()
+        fact = freeze(value)
         handle = actor.next_handle()
-        actor.claims[handle] = (self.home, fact)
-        actor.act(self.home, (ASSERT, handle, fact))
+        actor.claims[handle] = (home, fact)
+        if home is actor.home:
+            actor.engine.draft.actions.append((ASSERT, handle, fact))
+        else:
+            actor.act(home, (ASSERT, handle, fact))
         return handle
 
     def retract(self, claim: int) -> None:
         """Ends what ``claim`` began; ``UsageError`` if it is not there."""
-        self._check()
-        actor = self.facet.actor
+        facet = self.facet
+        actor = facet.actor
+        if actor.engine.running is not actor or facet.ended:
+            self._check()
         if claim not in actor.claims:
             raise UsageError(f"actor {actor.name} has no claim {claim}")
         home, _ = actor.claims.pop(claim)
@@ -202,7 +210,7 @@ class Turn:
         All handlers of the event still run; several ``then`` all run.
         """
         facet = self.facet if facet is None else facet
-        self._check_actor()
+        self.check_running()
         if facet.actor is not self.facet.actor:
             raise UsageError(
                 f"facet {facet} belongs to actor {facet.actor.name}, not {self.facet.actor.name}"
@@ -249,6 +257,7 @@ class Turn:
         held = [True]
 
         def release() -> None:
+            self.check_running()
             if held.pop() if held else False:
                 facet.preventers -= 1
                 facet.actor.engine.draft.touched[facet] = None
@@ -460,7 +469,8 @@ class Turn:
 
     # -- checks ---------------------------------------------------------------------------------------
 
-    def _check_actor(self) -> None:
+    def check_running(self) -> None:
+        """Raises ``UsageError`` unless a turn of this actor runs."""
         actor = self.facet.actor
         running = actor.engine.running
         if running is not actor:
@@ -468,7 +478,7 @@ class Turn:
             raise UsageError(f"this turn is of actor {actor.name}, used in {who}")
 
     def _check(self) -> None:
-        self._check_actor()
+        self.check_running()
         if self.facet.ended:
             raise UsageError(f"facet {self.facet} of actor {self.facet.actor.name} has ended")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from dataspace.actors import Turn, capture, record
@@ -262,3 +264,16 @@ def test_what_is_no_pattern_and_an_exit_hook_that_raises_harm_their_actor_only()
     first, second = room.engine.crashes
     assert "a capture has" in str(first) and "exit hook: RuntimeError: in a hook" in str(second)
     assert room.facts() == ['present("other")'] and room.engine.statistics().actors == 1
+
+
+def test_a_preventer_is_released_in_a_turn_of_its_actor_only() -> None:
+    room = Room()
+    kept: list[Callable[[], object]] = []
+    room.spawn(lambda turn: kept.append(turn.prevent_inert()))
+    room.run()
+    with pytest.raises(UsageError, match="used in no turn"):
+        kept[0]()
+    room.spawn(lambda turn: kept[0](), name="thief")
+    room.run()
+    assert "used in a turn of thief" in str(room.engine.crashes[-1])
+    assert room.engine.statistics().actors == 1, "it is kept"
