@@ -2,7 +2,8 @@
 
 ``tcp:HOST:PORT``, ``tls:HOST:PORT`` and ``unix:/PATH`` are what a daemon listens on, ``tcp://HOST:PORT``,
 ``tls://HOST:PORT`` and ``unix:///PATH`` what a client connects to; whoever copies one to where the other
-belongs is understood.  IPv6 hosts stand in brackets.
+belongs is understood.  IPv6 hosts stand in brackets.  ``fd:NUMBER`` is for a process that inherited a socket
+to its daemon.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ MAX_PATH: Final = 100
 _HOST: Final = r"(?P<scheme>tcp|tls):(?://)?(?P<host>\[[^\]]+\]|[^:/\[\]]+)"
 _LISTEN: Final = re.compile(_HOST + r":(?P<port>\d{1,5})")
 _URL: Final = re.compile(_HOST + r"(:(?P<port>\d{1,5}))?/?")
+_INHERITED: Final = re.compile(r"fd:(\d{1,7})")
 _UNIX: Final = re.compile(r"unix:(?://)?(?P<path>/[^\0]+)")
 
 
@@ -34,6 +36,7 @@ class Address:
     port: int = 0
     tls: bool = False
     path: str = ""
+    descriptor: int | None = None
 
     @property
     def listen(self) -> str:
@@ -43,6 +46,8 @@ class Address:
     @property
     def url(self) -> str:
         """As a client is told it."""
+        if self.descriptor is not None:
+            return f"fd:{self.descriptor}"
         return f"unix://{self.path}" if self.path else f"{self._scheme}://{self._host}:{self.port}"
 
     @property
@@ -71,6 +76,9 @@ def parse_url(text: str) -> Address:
     >>> parse_url("tls://[::1]:7377").url
     'tls://[::1]:7377'
     """
+    inherited = _INHERITED.fullmatch(text)
+    if inherited is not None:
+        return Address(descriptor=int(inherited[1]))
     return _parsed(_URL, text, "tcp://HOST:PORT, tls://HOST:PORT or unix:///PATH, as in tcp://127.0.0.1:7377")
 
 

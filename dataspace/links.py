@@ -158,6 +158,8 @@ async def open_link(address: Address, credentials: Credentials, *, timeout: floa
 
 
 async def _connected(address: Address) -> socket.socket:
+    if address.descriptor is not None:
+        return socket.socket(fileno=address.descriptor)
     if address.path:
         stream = await trio.open_unix_socket(address.path)
     else:

@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from dataspace.actors.supervision import Restart
 from dataspace.credentials import load_certificate
 from dataspace.errors import UsageError
 from dataspace.space import SpaceLimits
 from dataspace.wire.codec import MAX_ELEMENTS
+from dataspace.wire.features import MAIN
 from dataspace.wire.frames import MAX_FRAME
+from index.values import Value
 from relay.log.retention import Retention
 from relay.rooms import WAITING_BYTES
 from server.keys import Key
@@ -54,6 +57,49 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class RuleText:
+    """A rule that is written in the configuration itself."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceConfig:
+    """One dataspace: where its log is, what it may hold, what is kept of it, and which rules hold in it."""
+
+    name: str
+    data: Path
+    limits: SpaceLimits = field(default_factory=SpaceLimits)
+    retention: Retention = field(default_factory=Retention)
+    rules: tuple[Path | RuleText, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HostedActor:
+    """An actor that the daemon runs.
+
+    ``run`` is ``module:function``, called with a turn and the ``arguments``.  With ``isolate`` it runs in a
+    process of its own.  With ``required`` it is a service, which runs while ``require(name)`` is a fact of
+    its space and all that it ``needs`` is ready; else it runs from the start.
+    """
+
+    run: str
+    name: str = ""
+    space: str = MAIN
+    arguments: tuple[Value, ...] = ()
+    isolate: bool = False
+    required: bool = False
+    needs: tuple[str, ...] = ()
+    restart: Restart = field(default_factory=Restart)
+
+    @property
+    def title(self) -> str:
+        """What it is called."""
+        return self.name or self.run
+
+
+@dataclass(frozen=True, slots=True)
 class ServerTls:
     """The daemon's certificate and key, and who must have signed those of its clients; all PEM files.
 
@@ -85,11 +131,15 @@ class Config:
     data: Path = field(default_factory=default_data)
     limits: Limits = field(default_factory=Limits)
     space_limits: SpaceLimits = field(default_factory=SpaceLimits)
+    """What the space ``main`` may hold, and each that does not say otherwise."""
     retention: Retention = field(default_factory=Retention)
+    """The same for what is kept of the past."""
     accept_damage: bool = False
-    rules: tuple[Path, ...] = ()
-    actors: tuple[str, ...] = ()
-    """Actors to host, each ``module:function``."""
+    rules: tuple[Path | RuleText, ...] = ()
+    """Rules that the daemon holds in the space ``main``."""
+    spaces: tuple[SpaceConfig, ...] = ()
+    """The dataspaces besides ``main``; each has a directory within that of the daemon."""
+    actors: tuple[HostedActor, ...] = ()
     trace: Path | None = None
     """Where every turn of theirs is written, as text."""
     keys: tuple[Key, ...] = ()
@@ -98,3 +148,11 @@ class Config:
     """What the daemon shows at addresses that begin with ``tls:``."""
     socket_mode: int = 0o600
     """Who may connect to its Unix sockets, as permissions of a file."""
+    verbose: bool = False
+    """Whether every session is logged."""
+    stall_seconds: float = 0.8
+    """How long a turn of a hosted actor may last before the watchdog names it."""
+
+    def all_spaces(self) -> tuple[SpaceConfig, ...]:
+        """Every dataspace, ``main`` first."""
+        return (SpaceConfig(MAIN, self.data, self.space_limits, self.retention, self.rules), *self.spaces)

@@ -1,11 +1,9 @@
-"""The daemon: one space, its log, and everybody who is connected.
+"""The daemon: its dataspaces, and everybody who is connected.
 
-It opens the log, puts back what was durable, lets the rest be seen to go, and only then listens.  Every
-turn, whoever sends it, passes through ``commit``: the space makes the epoch, the log gets it, and the
-connections with something to say are flushed when the current bundle of work is done.
+It opens the logs, puts back what was durable, lets the rest be seen to go, and only then listens.
 
-Always: one task at a time touches the space; an epoch is acknowledged only when it is on disk; the end of
-a connection retracts all it owned in one turn.
+Always: nobody is served before everything durable is back; the end of a connection retracts all it owned in
+one turn.
 """
 
 from __future__ import annotations
@@ -14,163 +12,72 @@ import gc
 import logging
 import os
 import resource
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 import trio
 
-from dataspace.epochs import Epoch
-from dataspace.errors import Closed, Refused
-from dataspace.space import Space
-from dataspace.wire.packets import RETRACT, Action
+from dataspace.errors import Refused
+from dataspace.wire.features import MAIN
 from index.values import Map
 from relay.journal.journal import Journal
 from relay.journal.writing import TopicWriter
-from relay.log import Log, LogFailed
+from relay.log import Log
 from relay.log.commits import GroupCommit
-from relay.log.retaining import retain
-from relay.log.staging import Staging
 from relay.policies import SlowCounts
 from relay.rooms import Room
-from server.clients import Client, Clients
-from server.config import Config
+from server.config import Config, SpaceConfig
 from server.hosting import Hosting
 from server.keys import Keys
-from server.leases import Leases
 from server.listeners import accept, open_listeners
 from server.locking import locked
-from server.ruling import OWNER, actions_to_hold, rules_of_files
-from server.sessions import Sessions
+from server.logged import LoggedSpace, now
 from server.topic_keeping import Keeping
-from server.topics import SYSTEM, Topics
+from server.topics import Topics
 
 if TYPE_CHECKING:
     from server.connection import Connection
 
 logger = logging.getLogger("dataspace")
 
-SPACE: Final = "main"
-
-
-def now() -> int:
-    """The time in microseconds since 1970 UTC."""
-    return time.time_ns() // 1000
-
 
 class Daemon:
     """All that connections share."""
 
-    def __init__(self, config: Config, log: Log) -> None:
+    peers: trio.Nursery
+    """Runs connections, and all else that ends before the logs are closed."""
+
+    def __init__(self, config: Config, logs: Sequence[tuple[SpaceConfig, Log]]) -> None:
         self.config = config
-        self.log = log
-        self.identity = log.identity
         self.started = now()
         self.addresses: list[str] = []
         self.connections: dict[int, Connection] = {}
         self.dirty: list[Connection] = []
-        self.publishing = trio.Lock()
-        self.rules_due = trio.Event()
         self.slow = SlowCounts()
         self.room = Room(config.limits.waiting_bytes)
-        self.sessions = Sessions(self)
-        self.leases = Leases(self)
         self.keys = Keys(config.keys)
         self.topics = Topics(now)
         self.keeping = Keeping(
             self.topics, Journal(config.data, accept_damage=config.accept_damage), self.flush
         )
-        self.space = Space(SPACE, limits=config.space_limits)
-        self.commits = GroupCommit(log, after_group=self.flush, state=self.space.all_claims)
-        self.staging = Staging(config.data, limit=config.limits.staged_bytes)
-        self._recover()
-        self.hosting = Hosting(self, config.actors, config.trace)
+        self.keeping.recover(accept_damage=config.accept_damage)
+        self.spaces = {each.name: LoggedSpace(self, each, log) for each, log in logs}
+        self.main = self.spaces[MAIN]
+        self.hosting = Hosting(self, config.actors)
 
-    def _recover(self) -> None:
-        """Puts back what the log holds; whoever did not survive is seen to go, in one epoch."""
-        state = self.log.recover()
-        self.clients = Clients(self.log.clients)
-        self.space.restore(state.owners, state.epoch, state.time)
-        self.space.epoch = max(self.space.epoch, self.log.next_epoch - 1)
-        self.incarnation = self.space.epoch
-        gone = [owner for owner in self.space.owners() if owner.startswith(("session:", "actor:"))]
-        ended = self.space.end(gone, now())
-        if ended is not None:
-            self.commits.submit(ended)
-        self.leases.recover()
-        self.keeping.recover(accept_damage=self.config.accept_damage)
-        rules = actions_to_hold(self.space, rules_of_files(self.config.rules))
-        held = self.space.commit(OWNER, rules, now()) if rules else self.space.advance(now())
-        if held is not None:
-            self.commits.submit(held)
-        logger.info(
-            "recovered %d facts at epoch %d, %d owners did not survive",
-            len(self.space.index),
-            state.epoch,
-            len(gone),
+    def find_space(self, name: str) -> LoggedSpace:
+        """The dataspace of that name; ``Refused`` if there is none."""
+        found = self.spaces.get(name)
+        if found is None:
+            raise self.no_space(name)
+        return found
+
+    def no_space(self, name: str) -> Refused:
+        """What to tell of a dataspace that is not there."""
+        return Refused(
+            "no-space", f"no space named {name!r:.80}, there is {', '.join(map(repr, self.spaces))}"
         )
-
-    # -- turns ----------------------------------------------------------------------------------------
-
-    def commit(
-        self,
-        owner: str,
-        actions: Sequence[Action],
-        client: Client | None,
-        sequence: int,
-        on_durable: Callable[[Epoch], None] | None,
-        *,
-        publication: bool = False,
-    ) -> Epoch:
-        """Commits one turn; ``on_durable`` is called with its epoch once that is on disk.
-
-        Raises ``Refused`` or ``ProtocolError``, and nothing has happened.
-        """
-        if self.commits.full is not None:
-            self._check_room(actions, internal=client is None and not publication)
-        name = client.name if client else None
-        epoch = self.space.commit(
-            owner, actions, now(), client=name, sequence=sequence, publication=publication
-        )
-        if client is not None:
-            client.applied(sequence, epoch.number)
-        self.commits.submit(epoch, on_durable)
-        if self.space.rules.pending:
-            self.rules_due.set()
-        return epoch
-
-    async def advance(self) -> None:
-        """Makes the turns that rules ask for by ``next``, until cancelled, in between those of others."""
-        while True:
-            self.rules_due = trio.Event()
-            while self.space.rules.pending:
-                epoch = self.space.advance(now())
-                if epoch is not None:
-                    self.commits.submit(epoch)
-                self.flush()
-                await self.commits.wait_room()
-                await trio.lowlevel.checkpoint()
-            await self.rules_due.wait()
-
-    def _check_room(self, actions: Sequence[Action], *, internal: bool) -> None:
-        """Refuses a turn while the disk is full, unless it only retracts or is the daemon's own."""
-        if internal and not self.commits.is_behind:
-            return
-        if any(action[0] != RETRACT for action in actions):
-            raise Refused("disk-full", f"nothing is taken on that has to be kept: {self.commits.full}")
-
-    def check_space(self, name: str) -> None:
-        """Refuses a space that this daemon does not have."""
-        if name == SYSTEM:
-            raise Refused("read-only", f"space {SYSTEM!r} can only be observed, and only now")
-        if name != SPACE:
-            raise Refused("no-space", f"no space named {name!r}, there is {SPACE!r}")
-
-    async def find_turn(self, client: str, sequence: int) -> int | None:
-        """The epoch of an old turn, looked up in the log; O(log), for what nobody remembers."""
-
-        return await trio.to_thread.run_sync(self.log.find_turn, client, sequence)
 
     def flush(self) -> None:
         """Lets every connection with something to say hand it to the kernel; O(those)."""
@@ -181,20 +88,9 @@ class Daemon:
 
     # -- connections ----------------------------------------------------------------------------------
 
-    def end_owners(self, owners: Sequence[str]) -> None:
-        """Retracts in one turn all that some owners claim."""
-        ended = self.space.end(owners, now())
-        try:
-            if ended is not None:
-                self.commits.submit(ended)
-            if self.space.rules.pending:
-                self.rules_due.set()
-        except (LogFailed, Closed):
-            pass  # the daemon is ending, and the next one has them go
-
     def left(self, connection: Connection, reason: str) -> None:
         """A connection is over."""
-        self.sessions.leave(connection)
+        connection.home.sessions.leave(connection)
         self.connections.pop(connection.number, None)
         self.flush()
         logger.info(
@@ -208,50 +104,30 @@ class Daemon:
 
     # -- looking --------------------------------------------------------------------------------------
 
-    def limits_map(self) -> Map:
-        """The limits that a client is told of at its welcome."""
-        spaces = asdict(self.config.space_limits)
-        mine = asdict(self.config.limits)
-        told = ("frame_bytes", "frame_elements", "streams", "replays")
-        return Map({**{name: mine[name] for name in told}, **spaces})
-
-    def status(self) -> Map:
-        """What ``dataspace status`` shows: counts, bytes and times in microseconds."""
+    def status(self, home: LoggedSpace) -> Map:
+        """What ``dataspace status`` shows of a space: counts, bytes and times in microseconds."""
         from dataspace import __version__  # the package imports the client
 
-        figures = asdict(self.space.statistics())
-        return Map(
-            {
-                **figures,
-                "version": __version__,
-                "space": SPACE,
-                "identity": self.identity,
-                "addresses": list(self.addresses),
-                "process": os.getpid(),
-                "started": self.started,
-                "now": now(),
-                "sessions": len(self.connections),
-                "sessions_waiting": self.sessions.waiting,
-                "sessions_resumed": self.sessions.resumed,
-                "leases": len(self.leases),
-                "topics": len(self.topics),
-                "streams": sum(len(each.streams) for each in self.connections.values()),
-                "waiting_bytes": self.room.used,
-                "slow_conflated_epochs": self.slow.conflated,
-                "slow_dropped_changes": self.slow.dropped,
-                "slow_failed_streams": self.slow.failed,
-                "slow_fallen_behind": self.slow.fallen_behind,
-                "durable_epoch": self.commits.durable,
-                "oldest_epoch": self.log.oldest,
-                "disk_full": self.commits.full is not None,
-                "waiting_epochs": self.commits.statistics().backlog_epochs,
-                "readers": Map({each.name: each.epoch for each in self.log.readers}),
-                "memory_bytes": resident_bytes(),
-                "memory_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-                "disk_bytes": disk_bytes(self.config),
-                "data": str(self.config.data),
-            }
-        )
+        told = {
+            **home.status(),
+            "version": __version__,
+            "spaces": Map({name: len(each.space.index) for name, each in self.spaces.items()}),
+            "addresses": list(self.addresses),
+            "process": os.getpid(),
+            "started": self.started,
+            "now": now(),
+            "sessions": len(self.connections),
+            "topics": len(self.topics),
+            "streams": sum(len(each.streams) for each in self.connections.values()),
+            "waiting_bytes": self.room.used,
+            "slow_conflated_epochs": self.slow.conflated,
+            "slow_dropped_changes": self.slow.dropped,
+            "slow_failed_streams": self.slow.failed,
+            "slow_fallen_behind": self.slow.fallen_behind,
+            "memory_bytes": resident_bytes(),
+            "memory_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        }
+        return Map(told)
 
 
 def resident_bytes() -> int:
@@ -263,62 +139,60 @@ def resident_bytes() -> int:
         return 0
 
 
-def disk_bytes(config: Config) -> int:
-    """Bytes that the data directory holds."""
-    return sum(each.stat().st_size for each in config.data.iterdir() if each.is_file())
-
-
 async def serve(
     config: Config, *, task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """Runs a daemon until it is cancelled; then says goodbye, retracts what sessions own, and closes the log.
+    """Runs a daemon until it is cancelled; then says goodbye, retracts what sessions own, closes the logs.
 
     ``task_status`` gets the addresses that are listened on, once everything durable is back.
     """
     gc.set_threshold(100_000, 50, 100)
-    with locked(config.data):
-        log = Log.open(config.data, accept_damage=config.accept_damage)
-        try:
-            daemon = Daemon(config, log)
-            gc.collect()
-            gc.freeze()
-            try:
-                await _run(daemon, task_status)
-            finally:
-                daemon.staging.close()
-                daemon.keeping.writer.journal.close()
-        finally:
-            log.close()
+    with ExitStack() as held:
+        logs = []
+        for each in config.all_spaces():
+            held.enter_context(locked(each.data))
+            log = Log.open(each.data, accept_damage=config.accept_damage)
+            held.callback(log.close)
+            logs.append((each, log))
+        daemon = Daemon(config, logs)
+        held.callback(daemon.keeping.writer.journal.close)
+        for home in daemon.spaces.values():
+            held.callback(home.staging.close)
+        gc.collect()
+        gc.freeze()
+        await _run(daemon, task_status)
 
 
 async def _run(daemon: Daemon, task_status: trio.TaskStatus[list[str]]) -> None:
     listeners = await open_listeners(daemon.config)
     daemon.addresses = [listener.name for listener in listeners]
+    spaces = daemon.spaces.values()
     async with trio.open_nursery() as nursery:
-        writers: tuple[GroupCommit | TopicWriter, ...] = (daemon.commits, daemon.keeping.writer)
+        writers: list[GroupCommit | TopicWriter] = [home.commits for home in spaces]
+        writers.append(daemon.keeping.writer)
         scopes = [trio.CancelScope(shield=True) for _ in writers]
         for writer, scope in zip(writers, scopes, strict=True):
             nursery.start_soon(_write_log, writer, scope)
         try:
-            await daemon.commits.wait_durable(daemon.space.epoch)
-            async with trio.open_nursery() as peers:
+            for home in spaces:
+                await home.commits.wait_durable(home.space.epoch)
+            async with trio.open_nursery() as daemon.peers:
                 for listener in listeners:
-                    peers.start_soon(accept, daemon, listener, peers)
-                peers.start_soon(daemon.sessions.run)
-                peers.start_soon(retain, daemon.log, daemon.commits, daemon.config.retention)
-                peers.start_soon(daemon.leases.run)
-                peers.start_soon(daemon.keeping.run)
-                peers.start_soon(daemon.advance)
+                    daemon.peers.start_soon(accept, daemon, listener)
+                for home in spaces:
+                    daemon.peers.start_soon(home.run)
+                daemon.peers.start_soon(daemon.keeping.run)
                 if daemon.config.actors:
-                    peers.start_soon(daemon.hosting.run)
+                    daemon.peers.start_soon(daemon.hosting.run)
                 task_status.started(daemon.addresses)
                 await trio.sleep_forever()
         finally:
             for listener in listeners:
                 listener.close()
             with trio.CancelScope(shield=True):
-                await daemon.commits.close()
-                await daemon.keeping.writer.close()
+                async with trio.open_nursery() as closing:
+                    for writer in writers:
+                        closing.start_soon(writer.close)
             for scope in scopes:
                 scope.cancel()
 

@@ -10,50 +10,108 @@ turns at the latest; an actor that does not yield is named by a watchdog within 
 from __future__ import annotations
 
 import importlib
-import logging
+import importlib.util
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from dataspace.actors.engine import Engine
 from dataspace.actors.facets import Handler
+from dataspace.actors.homes import Home
+from dataspace.actors.services import Require, service
 from dataspace.actors.shell import Shell, Watchdog, log_crash
 from dataspace.actors.supervision import Supervised, supervise
 from dataspace.actors.tracing import Trace
 from dataspace.actors.turn import Turn
-from dataspace.epochs import Epoch
-from dataspace.errors import UsageError
-from dataspace.wire.packets import Action
+from dataspace.errors import InternalError, UsageError
 from index.values import Map
+from server.config import HostedActor
+from server.isolating import Isolated
 
 if TYPE_CHECKING:
     from server.daemon import Daemon
+    from server.logged import LoggedSpace
 
-logger = logging.getLogger("dataspace.actors")
+
+class Hosted:
+    """One actor of the configuration, and how it has fared."""
+
+    def __init__(self, daemon: Daemon, settings: HostedActor) -> None:
+        self.settings = settings
+        self.isolated = Isolated(daemon, settings) if settings.isolate else None
+        self.boot = boot_function(settings.run, load=not settings.isolate)
+        self.supervised: Supervised | None = None
+
+    def set_up(self, turn: Turn) -> None:
+        """Starts it, or offers it as a service."""
+        settings = self.settings
+        boot, arguments = (
+            (self.boot, settings.arguments) if self.isolated is None else (self.isolated.guard, ())
+        )
+        if not (settings.required or settings.needs):
+            self._note(supervise(turn, boot, *arguments, name=settings.title, restart=settings.restart)[0])
+            return
+        service(
+            turn,
+            settings.title,
+            boot,
+            *arguments,
+            on=settings.needs,
+            restart=settings.restart,
+            watch=self._note,
+        )
+        if not settings.required:
+            turn.assert_(Require(settings.title))
+
+    def _note(self, supervised: Supervised) -> None:
+        self.supervised = supervised
+
+    def status(self, stalls: int) -> Map:
+        """What ``dataspace actors`` shows of it."""
+        known, isolated = self.supervised, self.isolated
+        counted = isolated or known
+        return Map(
+            {
+                "name": self.settings.title,
+                "space": self.settings.space,
+                "state": "waiting" if known is None else known.state,
+                "process": None if isolated is None else isolated.process,
+                "isolated": isolated is not None,
+                "turns": 0 if counted is None else counted.turns,
+                "facets": 0 if counted is None else counted.facets,
+                "crashes": 0 if known is None else known.crashes,
+                "stalls": stalls if isolated is None else isolated.stalls,
+                "last": None if known is None or known.last is None else str(known.last)[:1000],
+            }
+        )
 
 
 class Hosting:
     """The actors of one daemon."""
 
-    def __init__(self, daemon: Daemon, named: Sequence[str], trace: Path | None) -> None:
+    def __init__(self, daemon: Daemon, actors: Sequence[HostedActor]) -> None:
         self._daemon = daemon
-        self._boots = [(name, boot_function(name)) for name in named]
-        self._trace = trace
-        self._hosted: list[Supervised] = []
+        self._hosted = [Hosted(daemon, each) for each in actors]
         self._watchdog: Watchdog | None = None
+        for each in actors:
+            if each.space not in daemon.spaces:
+                known = ", ".join(daemon.spaces)
+                raise UsageError(f"actor {each.title}: no space named {each.space!r}, there is {known}")
 
     async def run(self) -> None:
         """Runs them until cancelled."""
         shell = Shell(after=self._after_slice)
         engine = shell.engine
         engine.on_crash = log_crash
-        home = engine.home(self._daemon.space, commit=self._commit, end=self._end)
         trace = self._open_trace()
         try:
             if trace is not None:
                 engine.tracer = Trace(write=_writer(trace), keep=False)
-            engine.spawn(self._host, home=home, name="host", daemon=True)
-            with Watchdog(engine) as self._watchdog:
+            for home in self._daemon.spaces.values():
+                here = [each for each in self._hosted if each.settings.space == home.name]
+                if here:
+                    engine.spawn(_host, here, home=_home(engine, home), name="host", daemon=True)
+            with Watchdog(engine, limit=self._daemon.config.stall_seconds) as self._watchdog:
                 await shell.run(forever=True)
         finally:
             if trace is not None:
@@ -62,50 +120,43 @@ class Hosting:
     def status(self) -> tuple[Map, ...]:
         """What ``dataspace actors`` shows, an entry for each actor."""
         stalls = self._watchdog.stalls if self._watchdog is not None else {}
-        return tuple(
-            [
-                Map(
-                    {
-                        "name": each.name,
-                        "state": each.state,
-                        "turns": each.turns,
-                        "facets": each.facets,
-                        "crashes": each.crashes,
-                        "stalls": stalls.get(each.name, 0),
-                        "last": str(each.last)[:1000] if each.last is not None else None,
-                    }
-                )
-                for each in self._hosted
-            ]
-        )
-
-    def _host(self, turn: Turn) -> None:
-        for name, boot in self._boots:
-            supervised, _ = supervise(turn, boot, name=name)
-            self._hosted.append(supervised)
-
-    def _commit(self, owner: str, actions: Sequence[Action]) -> Epoch:
-        return self._daemon.commit(owner, actions, None, 0, None)
-
-    def _end(self, owner: str) -> None:
-        self._daemon.end_owners((owner,))
+        return tuple([each.status(stalls.get(each.settings.title, 0)) for each in self._hosted])
 
     async def _after_slice(self) -> None:
         self._daemon.flush()
-        await self._daemon.commits.wait_room()
+        for home in self._daemon.spaces.values():
+            await home.commits.wait_room()
 
     def _open_trace(self) -> TextIO | None:
-        return None if self._trace is None else self._trace.open("a", encoding="utf-8", buffering=1)
+        trace = self._daemon.config.trace
+        return None if trace is None else trace.open("a", encoding="utf-8", buffering=1)
+
+
+def _host(turn: Turn, hosted: Sequence[Hosted]) -> None:
+    """The boot script of the actor that supervises the others of one space."""
+    turn.prevent_inert()
+    for each in hosted:
+        turn.react(each.set_up, name=each.settings.title)
+
+
+def _home(engine: Engine, home: LoggedSpace) -> Home:
+    """A space as actors reach it: through the log, as everybody does."""
+    return engine.home(
+        home.space,
+        commit=lambda owner, actions: home.commit(owner, actions, None, 0, None),
+        end=lambda owner: home.end_owners((owner,)),
+    )
 
 
 def _writer(file: TextIO) -> Callable[[str], object]:
     return lambda line: file.write(line + "\n")
 
 
-def boot_function(name: str) -> Handler:
+def boot_function(name: str, *, load: bool = True) -> Handler:
     """The function that ``module:function`` names; ``UsageError`` if there is none.
 
-    Modules in the current directory are found, as with ``python -m``.
+    Modules in the current directory are found, as with ``python -m``.  Without ``load`` the module is looked
+    for, but not run: it is another process that will.
     """
     module, colon, function = name.partition(":")
     if not (module and colon and function):
@@ -113,9 +164,17 @@ def boot_function(name: str) -> Handler:
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:
+        if not load:
+            if importlib.util.find_spec(module) is None:
+                raise ImportError(f"No module named {module!r}")
+            return _elsewhere
         found = getattr(importlib.import_module(module), function, None)
     except ImportError as error:
         raise UsageError(f"actor {name}: {error}") from error
     if not callable(found):
         raise UsageError(f"actor {name}: module {module} has no function {function!r}")
     return found  # type: ignore[no-any-return]  # callable, as just checked
+
+
+def _elsewhere(_turn: Turn) -> None:
+    raise InternalError("an isolated actor was started in the daemon")

@@ -19,7 +19,7 @@ from dataspace.errors import Refused
 from server.expiring import Expiring
 
 if TYPE_CHECKING:
-    from server.daemon import Daemon
+    from server.logged import LoggedSpace
 
 logger = logging.getLogger("dataspace")
 
@@ -29,8 +29,8 @@ PREFIX: Final = "lease:"
 class Leases:
     """The leases of a daemon, by owner."""
 
-    def __init__(self, daemon: Daemon) -> None:
-        self._daemon = daemon
+    def __init__(self, home: LoggedSpace) -> None:
+        self._home = home
         self._running: Final = Expiring(self._expire)
 
     def __len__(self) -> int:
@@ -38,7 +38,7 @@ class Leases:
 
     def recover(self) -> None:
         """Gives every lease that the log has facts of its whole time anew."""
-        for owner in self._daemon.space.owners():
+        for owner in self._home.space.owners():
             if owner.startswith(PREFIX):
                 self._renew(owner)
 
@@ -48,8 +48,8 @@ class Leases:
 
     def grant(self, owner: str) -> bool:
         """Begins a lease, or renews one that runs; whether it is a new one."""
-        limit = self._daemon.config.limits.leases
-        time_to_live(owner, most=self._daemon.config.limits.lease_seconds)
+        limit = self._home.config.limits.leases
+        time_to_live(owner, most=self._home.config.limits.lease_seconds)
         fresh = owner not in self._running
         if fresh and len(self._running) >= limit:
             raise Refused("limit", f"{len(self._running)} leases, limit leases={limit}")
@@ -66,16 +66,16 @@ class Leases:
         """Ends a lease now; nothing happens if there is none."""
         if owner in self._running:
             self._running.forget(owner)
-            self._daemon.end_owners([owner])
+            self._home.end_owners([owner])
 
     def _renew(self, owner: str) -> None:
-        seconds = time_to_live(owner, most=self._daemon.config.limits.lease_seconds)
+        seconds = time_to_live(owner, most=self._home.config.limits.lease_seconds)
         self._running.renew(owner, trio.current_time() + seconds)
 
     def _expire(self, owner: str) -> None:
         logger.info("%s was not renewed", owner)
-        self._daemon.end_owners([owner])
-        self._daemon.flush()
+        self._home.end_owners([owner])
+        self._home.flush()
 
 
 def time_to_live(owner: str, *, most: float) -> float:

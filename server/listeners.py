@@ -152,7 +152,7 @@ def _inode(path: str) -> int:
         return 0
 
 
-async def accept(daemon: Daemon, listener: Listener, nursery: trio.Nursery) -> None:
+async def accept(daemon: Daemon, listener: Listener) -> None:
     """Accepts peers for as long as the listener is open; each is served in a task of its own."""
     pause = 0.01
     while True:
@@ -169,10 +169,10 @@ async def accept(daemon: Daemon, listener: Listener, nursery: trio.Nursery) -> N
                 await trio.lowlevel.checkpoint()
         else:
             pause = 0.01
-            _admit(daemon, listener, connected, nursery)
+            _admit(daemon, listener, connected)
 
 
-def _admit(daemon: Daemon, listener: Listener, connected: socket.socket, nursery: trio.Nursery) -> None:
+def _admit(daemon: Daemon, listener: Listener, connected: socket.socket) -> None:
     refusal = _refusal(daemon)
     try:
         link = _link(listener, connected)
@@ -184,9 +184,14 @@ def _admit(daemon: Daemon, listener: Listener, connected: socket.socket, nursery
     if refusal:
         connected.close()
         return
-    connection = Connection(daemon, link, next(_numbers))
+    serve_link(daemon, link)
+
+
+def serve_link(daemon: Daemon, link: Link, *, trusted: bool = False) -> None:
+    """Serves a peer in a task of its own; one that the daemon started itself needs no token."""
+    connection = Connection(daemon, link, next(_numbers), trusted=trusted)
     daemon.connections[connection.number] = connection
-    nursery.start_soon(connection.run)
+    daemon.peers.start_soon(connection.run)
 
 
 def _link(listener: Listener, connected: socket.socket) -> Link:

@@ -108,23 +108,23 @@ class Observing:
         self._live: dict[OutStream, tuple[Space, Interest, Observation]] = {}
         self._replays: dict[OutStream, trio.CancelScope] = {}
         self._marks: dict[OutStream, trio.CancelScope] = {}
-        self.slots: Final = trio.Semaphore(connection.daemon.config.limits.replays)
+        self.slots: Final = trio.Semaphore(connection.home.config.limits.replays)
         """Replays that may hold a part of the log in memory at once; the others wait for their turn."""
 
     def open(self, stream: OutStream, spec: Map) -> None:
         """Begins to feed a stream; raises ``Refused`` or ``UsageError`` if it cannot be."""
-        connection, daemon = self._connection, self._connection.daemon
-        limits = daemon.config.limits
+        connection, home = self._connection, self._connection.home
+        limits = home.config.limits
         if len(connection.streams) > limits.streams:
             raise Refused("limit", f"{len(connection.streams)} streams, limit {limits.streams}")
         name = spec.get("space", "main")
         if name == SYSTEM:
             self._open_system(stream, read_request(spec))
             return
-        daemon.check_space(name if isinstance(name, str) else repr(name))
+        home.check_space(name if isinstance(name, str) else repr(name))
         request = read_request(spec)
         if request.live or self._is_up_to_date(request):
-            self._open_live(stream, request, daemon.space)
+            self._open_live(stream, request, home.space)
         else:
             self._replays[stream] = trio.CancelScope()
             connection.start(self._replay, stream, request)
@@ -151,7 +151,7 @@ class Observing:
         """Retracts the interest of a stream, if it is a fact: of this connection or of one before."""
         standing = self._connection.own
         if not self._connection.gone and standing.announced.pop(number, None) is not None:
-            self._connection.daemon.commit(standing.interests, ((p.RETRACT, number),), None, 0, None)
+            self._connection.home.commit(standing.interests, ((p.RETRACT, number),), None, 0, None)
 
     def end(self) -> None:
         """The connection is over; its facts, interests among them, go in one turn elsewhere."""
@@ -168,7 +168,7 @@ class Observing:
         """What the daemon says of itself: facts of now, of which no log is kept, nor who is interested."""
         if not request.live or request.policy is Policy.WAIT or request.progress:
             raise Refused("epoch-gone", f"space {SYSTEM!r} keeps no log, there is only its state")
-        self._open_live(stream, request, self._connection.daemon.topics.space)
+        self._open_live(stream, request, self._connection.home.daemon.topics.space)
 
     def _open_live(self, stream: OutStream, request: Request, space: Space) -> None:
         observation = self.observation(stream, request)
@@ -180,8 +180,8 @@ class Observing:
 
     def _is_up_to_date(self, request: Request) -> bool:
         """Whether somebody who comes back has missed nothing, and needs no log."""
-        daemon, after = self._connection.daemon, request.after
-        if request.columns or after is None or after != daemon.space.epoch or daemon.log.lost(after):
+        home, after = self._connection.home, request.after
+        if request.columns or after is None or after != home.space.epoch or home.log.lost(after):
             return False
         return request.as_of is None and request.upto is None and not request.durable
 
@@ -193,9 +193,9 @@ class Observing:
         made = stream.observation = Observation(
             lambda: self._connection.wake(stream),
             policy=request.policy,
-            counts=self._connection.daemon.slow,
+            counts=self._connection.home.daemon.slow,
             behind=lambda: self._fall_behind(stream, request),
-            room=self._connection.daemon.room,
+            room=self._connection.home.daemon.room,
         )
         return made
 
@@ -215,16 +215,16 @@ class Observing:
 
     async def _tell_progress(self, stream: OutStream) -> None:
         """Says through which epoch all has been told, while nothing waits that would say it by itself."""
-        daemon, told = self._connection.daemon, -1
+        home, told = self._connection.home, -1
         with self._marks[stream]:
             while True:
-                await daemon.commits.wait_beyond(told)
+                await home.commits.wait_beyond(told)
                 live = self._live.get(stream)
                 if live is not None and not len(live[2]):
-                    told = daemon.space.epoch
+                    told = home.space.epoch
                     live[2].extend(progress_mark(told))
                     self._connection.wake(stream)
-                    daemon.flush()
+                    home.flush()
                 await trio.sleep(PROGRESS_SECONDS)
 
     def attach(self, stream: OutStream, pattern: Value, observation: Observation, space: Space) -> None:
@@ -243,7 +243,7 @@ class Observing:
             return
         ended = [(p.RETRACT, stream.number)] if before is not None else []
         fact = (p.ASSERT, stream.number, observe(pattern))
-        self._connection.daemon.commit(standing.interests, (*ended, fact), None, 0, None)
+        self._connection.home.commit(standing.interests, (*ended, fact), None, 0, None)
         standing.announced[stream.number] = pattern
 
     # -- from the log ---------------------------------------------------------------------------------
@@ -262,7 +262,7 @@ class Observing:
             connection.fail(stream, "bad-request", str(error))
         finally:
             self._replays.pop(stream, None)
-        connection.daemon.flush()
+        connection.home.flush()
 
 
 def _flag(spec: Map, name: str, *, default: bool) -> bool:

@@ -69,7 +69,7 @@ class Offering:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._streams: dict[int, InStream] = {}
-        self._budget: Final = Budget(connection.daemon.config.limits.offered_bytes)
+        self._budget: Final = Budget(connection.home.config.limits.offered_bytes)
 
     def open(self, offer: p.Offer) -> None:
         """Begins to pull a stream, or says why not."""
@@ -101,7 +101,7 @@ class Offering:
             self._budget.leave()
 
     def _window(self) -> Window:
-        limit = self._connection.daemon.config.limits.requests
+        limit = self._connection.home.config.limits.requests
         if len(self._streams) >= limit:
             raise Refused("limit", f"{len(self._streams)} offered streams, limit requests={limit}")
         self._budget.join()
@@ -127,15 +127,15 @@ class Offering:
                 else:
                     stream.arrived = trio.Event()
                     await stream.arrived.wait()
-                connection.daemon.flush()
+                connection.home.flush()
         except (Refused, ProtocolError) as refusal:
             self.drop(stream.number)
             connection.say(p.Error(stream.number, refusal.code, refusal.text[:4000]))
-            connection.daemon.flush()
+            connection.home.flush()
 
     async def _handle(self, stream: InStream) -> None:
         values, size = stream.waiting.popleft()
-        await stage(self._connection.daemon, stream.key, values, self._connection.permit)
+        await stage(self._connection.home, stream.key, values, self._connection.permit)
         stream.window.take(len(values), size)
         asked = stream.window.ask()
         if asked is not None:

@@ -26,30 +26,30 @@ from server.leases import PREFIX as LEASE
 from server.rights import OPEN, Permit
 
 if TYPE_CHECKING:
-    from server.daemon import Daemon
+    from server.logged import LoggedSpace
 
 VERBS: Final = ("assert", "retract", "send")
 Operation: TypeAlias = tuple[str, Value]
 
 
 async def stage(
-    daemon: Daemon, at: tuple[str, ...], operations: tuple[Value, ...], permit: Permit = OPEN
+    home: LoggedSpace, at: tuple[str, ...], operations: tuple[Value, ...], permit: Permit = OPEN
 ) -> None:
     """Keeps operations on disk under a key, after what is there already, if they are permitted."""
     for operation in operations:
         verb, value = _check(operation)
         if not permit.open:
             permit.check_value(verb, value)
-    await daemon.staging.stage(at, pack(operations))
+    await home.staging.stage(at, pack(operations))
 
 
-async def stage_rows(daemon: Daemon, at: tuple[str, ...], body: bytes, permit: Permit = OPEN) -> int:
+async def stage_rows(home: LoggedSpace, at: tuple[str, ...], body: bytes, permit: Permit = OPEN) -> int:
     """The same for operations in the plain form, kept as they came once they are known to mean something."""
-    operations = _operations(unpack(body, elements=daemon.config.limits.frame_elements))
+    operations = _operations(unpack(body, elements=home.config.limits.frame_elements))
     if not permit.open:
         for verb, value in operations:
             permit.check_value(verb, value)
-    await daemon.staging.stage(at, body)
+    await home.staging.stage(at, body)
     return len(operations)
 
 
@@ -70,7 +70,7 @@ def _operations(staged: Value) -> list[Operation]:
 
 
 async def publish(
-    daemon: Daemon,
+    home: LoggedSpace,
     keys: Sequence[tuple[str, ...]],
     *,
     owner: str,
@@ -83,34 +83,34 @@ async def publish(
     if not owner:
         raise Refused("bad-request", "owner must name a durable owner")
     reach("publish-before-commit")
-    async with daemon.publishing:
-        epoch = await _published(daemon, client, sequence)
+    async with home.publishing:
+        epoch = await _published(home, client, sequence)
         if epoch is None:
             operations: list[Operation] = []
-            for blob in await daemon.staging.staged(keys):
+            for blob in await home.staging.staged(keys):
                 operations.extend(_operations(unpack_own(blob)))
                 await trio.lowlevel.checkpoint()  # a million rows must not stop everybody for this as well
-            name = _granted(daemon, owner)
+            name = _granted(home, owner)
             if by is None or replace:
-                actions = actions_for(daemon.space, name, operations, replace=replace)
+                actions = actions_for(home.space, name, operations, replace=replace)
             else:
-                actions = keyed_actions(daemon.space, name, operations, by)
-            epoch = daemon.commit(
-                name, actions, daemon.clients.get(client), sequence, None, publication=True
+                actions = keyed_actions(home.space, name, operations, by)
+            epoch = home.commit(
+                name, actions, home.clients.get(client), sequence, None, publication=True
             ).number
-    daemon.flush()
-    await daemon.commits.wait_durable(epoch)
+    home.flush()
+    await home.commits.wait_durable(epoch)
     reach("publish-after-commit")
-    await daemon.staging.discard(*keys)
+    await home.staging.discard(*keys)
     return epoch
 
 
-async def _published(daemon: Daemon, client: str, sequence: int) -> int | None:
+async def _published(home: LoggedSpace, client: str, sequence: int) -> int | None:
     """The epoch of a batch that was published before."""
-    known = daemon.clients.get(client)
+    known = home.clients.get(client)
     if sequence > known.sequence:
         return None
-    epoch = known.epoch_of(sequence) or await daemon.find_turn(client, sequence)
+    epoch = known.epoch_of(sequence) or await home.find_turn(client, sequence)
     if epoch is None:
         raise Refused("old-sequence", f"batch {sequence} of {client} is not known any more")
     return epoch
@@ -190,10 +190,10 @@ def keyed_actions(space: Space, owner: str, operations: Sequence[Operation], by:
     return tuple(actions)
 
 
-def _granted(daemon: Daemon, owner: str) -> str:
+def _granted(home: LoggedSpace, owner: str) -> str:
     """The owner in whose name to publish: a lease, which begins or is renewed by it, or a durable one."""
     if owner.startswith(LEASE):
-        daemon.leases.grant(owner)
+        home.leases.grant(owner)
         return owner
     return f"durable:{owner}"
 

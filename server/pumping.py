@@ -40,7 +40,7 @@ class Pump:
         self, connection: Connection, observing: Observing, stream: OutStream, request: Request
     ) -> None:
         self.connection = connection
-        self.daemon = connection.daemon
+        self.home = connection.home
         self.observing = observing
         self.stream = stream
         self.request = request
@@ -48,14 +48,14 @@ class Pump:
 
     async def run(self) -> None:
         """Feeds the stream until it is complete, or has gone over to the live feed."""
-        request, commits = self.request, self.daemon.commits
-        start = beginning(self.daemon, request)
+        request, commits = self.request, self.home.commits
+        start = beginning(self.home, request)
         await commits.wait_durable(start)  # what held there is reckoned from the log
-        replay = Replay(self.daemon.log, request.pattern, start, live=live_base(self.daemon))
+        replay = Replay(self.home.log, request.pattern, start, live=live_base(self.home))
         async with self.observing.slots:
             await trio.to_thread.run_sync(replay.prepare)
         if request.as_of is not None:
-            since = await trio.to_thread.run_sync(time_of, self.daemon, start)
+            since = await trio.to_thread.run_sync(time_of, self.home, start)
             self.observation.extend(Changes(start, since, replay.bag(), flags=p.SNAPSHOT))
         at = await self._feed_net(replay) if request.net else start
         while request.upto is None or at < request.upto:
@@ -79,8 +79,8 @@ class Pump:
 
         More messages than may wait for an observer are told in several differences, since none may be lost.
         """
-        now = self.daemon.space.epoch
-        await self.daemon.commits.wait_durable(now)
+        now = self.home.space.epoch
+        await self.home.commits.wait_durable(now)
         difference, size = Difference(replay.at + 1), 0
         async with self.observing.slots:
             for number, micros, added, messages, removed in replay.epochs(now):
@@ -137,12 +137,12 @@ class Pump:
 
     def _go_live(self, replay: Replay) -> None:
         """All that is on disk was told: what is committed but not yet written follows, then the live feed."""
-        for number, micros, added, messages, removed in replay.tail(self.daemon.commits.tail(replay.at)):
+        for number, micros, added, messages, removed in replay.tail(self.home.commits.tail(replay.at)):
             self.observation.extend(Changes(number, micros, added, messages, removed))
         self.observation.catch_up()
-        self.observing.attach(self.stream, self.request.pattern, self.observation, self.daemon.space)
+        self.observing.attach(self.stream, self.request.pattern, self.observation, self.home.space)
         self._wake()
 
     def _wake(self) -> None:
         self.connection.wake(self.stream)
-        self.daemon.flush()
+        self.home.flush()

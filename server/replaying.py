@@ -24,7 +24,7 @@ from relay.outbox import OutStream
 
 if TYPE_CHECKING:
     from server.connection import Connection
-    from server.daemon import Daemon
+    from server.logged import LoggedSpace
     from server.observing import Request
 
 LIVE_FACTS: Final = 100_000
@@ -34,13 +34,13 @@ AHEAD: Final = 2
 """Blocks of columns that wait for one stream."""
 
 
-def beginning(daemon: Daemon, request: Request) -> int:
+def beginning(home: LoggedSpace, request: Request) -> int:
     """The epoch after which a replay begins; ``Refused`` if the log does not reach there."""
-    log = daemon.log
-    newest = max(daemon.commits.durable, daemon.space.epoch)
+    log = home.log
+    newest = max(home.commits.durable, home.space.epoch)
     after = request.after if request.as_of is None else request.as_of
     if after is None:
-        after = daemon.commits.durable
+        after = home.commits.durable
     if after < log.oldest - 1:
         raise Refused("epoch-gone", f"epoch {after} is not retained, the oldest is {log.oldest}")
     if after > newest:
@@ -51,34 +51,34 @@ def beginning(daemon: Daemon, request: Request) -> int:
     return after
 
 
-def live_base(daemon: Daemon) -> Live | None:
+def live_base(home: LoggedSpace) -> Live | None:
     """What holds now, for a replay that begins near the end; not copied where there is a lot of it."""
-    space = daemon.space
+    space = home.space
     if len(space.index) > LIVE_FACTS:
         return None
-    return Live(space.epoch, list(space.index.values()), daemon.commits.tail(0))
+    return Live(space.epoch, list(space.index.values()), home.commits.tail(0))
 
 
-def time_of(daemon: Daemon, number: int) -> int:
+def time_of(home: LoggedSpace, number: int) -> int:
     """When an epoch was made; 0 for the emptiness before the first."""
-    return daemon.log.time_of(number)
+    return home.log.time_of(number)
 
 
 async def pump_columns(
     connection: Connection, stream: OutStream, request: Request, slots: trio.Semaphore
 ) -> None:
     """One replay in columns, as fast as it is taken; ``slots`` bound how many hold a part of the log."""
-    daemon, waiting = connection.daemon, Blocks()
+    home, waiting = connection.home, Blocks()
     if request.upto is None or not request.durable:
         raise Refused("bad-request", "a stream of columns needs upto, and durable=true")
-    start = beginning(daemon, request)
+    start = beginning(home, request)
     stream.observation = waiting
-    while request.upto > daemon.commits.durable:
-        await daemon.commits.wait_beyond(daemon.commits.durable)
-    replay = ColumnReplay(daemon.log, request.pattern, start)
+    while request.upto > home.commits.durable:
+        await home.commits.wait_beyond(home.commits.durable)
+    replay = ColumnReplay(home.log, request.pattern, start)
     if request.as_of is not None or not replay.at_hand():
-        replay.live = live_base(daemon)
-    time = 0 if request.as_of is None else await trio.to_thread.run_sync(time_of, daemon, start)
+        replay.live = live_base(home)
+    time = 0 if request.as_of is None else await trio.to_thread.run_sync(time_of, home, start)
     blocks = replay.blocks(request.upto)
     if request.as_of is not None:
         blocks = chain(replay.state(time), blocks)
@@ -89,12 +89,12 @@ async def pump_columns(
             break
         waiting.extend(block)
         connection.wake(stream)
-        daemon.flush()
+        home.flush()
         while len(waiting) >= AHEAD:
             await stream.wait_taken()
     stream.complete = True
     connection.wake(stream)
-    daemon.flush()
+    home.flush()
 
 
 def progress_mark(number: int) -> Changes:

@@ -36,7 +36,7 @@ MAX_DRAWN: Final = 1_000
 async def answer(connection: Connection, request: p.Request) -> None:
     """Acts on a request: at once if what comes after it may depend on it, else in a task of its own."""
     verb = VERBS.get(request.verb)
-    limit = connection.daemon.config.limits.requests
+    limit = connection.home.config.limits.requests
     if verb is None:
         said = f"no verb {request.verb!r}, known are {', '.join(VERBS)}"
         connection.say(p.Denied(request.number, "unknown-verb", said[:4000]))
@@ -66,7 +66,7 @@ async def _carry_out(connection: Connection, request: p.Request, verb: Verb) -> 
         connection.say(p.Answer(request.number, value))
     finally:
         connection.asked -= 1
-    connection.daemon.flush()
+    connection.home.flush()
 
 
 Verb = Callable[["Connection", Map], Awaitable[Value]]
@@ -74,29 +74,29 @@ Verb = Callable[["Connection", Map], Awaitable[Value]]
 
 async def _sync(connection: Connection, _arguments: Map) -> Value:
     """Everything that this connection sent before is on disk: the newest epoch."""
-    daemon = connection.daemon
-    epoch = daemon.space.epoch
-    if daemon.commits.full is not None and daemon.commits.durable < epoch:
-        raise Refused("disk-full", f"what was sent waits for room on the disk: {daemon.commits.full}")
-    await daemon.commits.wait_durable(epoch)
+    home = connection.home
+    epoch = home.space.epoch
+    if home.commits.full is not None and home.commits.durable < epoch:
+        raise Refused("disk-full", f"what was sent waits for room on the disk: {home.commits.full}")
+    await home.commits.wait_durable(epoch)
     return epoch
 
 
 async def _status(connection: Connection, _arguments: Map) -> Value:
     await trio.lowlevel.checkpoint()
-    return connection.daemon.status()
+    return connection.daemon.status(connection.home)
 
 
 async def _index(connection: Connection, arguments: Map) -> Value:
     """The trie of the space, drawn."""
     await trio.lowlevel.checkpoint()
-    daemon = connection.daemon
-    daemon.check_space(text(arguments, "space", "main"))
+    home = connection.home
+    home.check_space(text(arguments, "space", home.name))
     connection.permit.check_inspect("the index")
     most = number(arguments, "most", 20)
     if not 1 <= most <= MAX_DRAWN:
         raise Refused("bad-request", f"most must be a number from 1 to {MAX_DRAWN}, got {most}")
-    return daemon.space.index.draw(text(arguments, "form", "text"), most=most)
+    return home.space.index.draw(text(arguments, "form", "text"), most=most)
 
 
 async def _actors(connection: Connection, _arguments: Map) -> Value:
@@ -108,46 +108,46 @@ async def _actors(connection: Connection, _arguments: Map) -> Value:
 
 async def _frontier(connection: Connection, arguments: Map) -> Value:
     """The highest epoch on disk, waiting up to ``wait`` milliseconds for one beyond ``after``."""
-    daemon = connection.daemon
-    daemon.check_space(text(arguments, "space", "main"))
+    home = connection.home
+    home.check_space(text(arguments, "space", home.name))
     after = number(arguments, "after", -1)
     wait = min(number(arguments, "wait", 0), MAX_WAIT) / 1000
-    if daemon.commits.durable <= after and wait > 0:
+    if home.commits.durable <= after and wait > 0:
         with trio.move_on_after(wait):
-            await daemon.commits.wait_beyond(after)
+            await home.commits.wait_beyond(after)
     return Map(
         {
-            "epoch": daemon.commits.durable,
-            "oldest": daemon.log.oldest,
-            "space": daemon.identity,
-            "gaps": daemon.log.gaps(max(after, 0)),
+            "epoch": home.commits.durable,
+            "oldest": home.log.oldest,
+            "space": home.identity,
+            "gaps": home.log.gaps(max(after, 0)),
         }
     )
 
 
 async def _within(connection: Connection, arguments: Map) -> Value:
     """The last epoch of (after, upto] up to which there are no more than ``changes``, but at least one."""
-    daemon = connection.daemon
-    upto = min(number(arguments, "upto"), daemon.commits.durable)
+    home = connection.home
+    upto = min(number(arguments, "upto"), home.commits.durable)
     asked = (number(arguments, "after"), upto, number(arguments, "changes"))
-    return await trio.to_thread.run_sync(daemon.log.within, *asked)
+    return await trio.to_thread.run_sync(home.log.within, *asked)
 
 
 async def _stage(connection: Connection, arguments: Map) -> Value:
     """Keeps operations on disk under a key until they are published or discarded."""
     rows = arguments.get("rows")
     if isinstance(rows, bytes):
-        return await stage_rows(connection.daemon, texts(arguments, "key"), rows, connection.permit)
+        return await stage_rows(connection.home, texts(arguments, "key"), rows, connection.permit)
     operations = arguments.get("operations")
     if not isinstance(operations, tuple):
         raise Refused("bad-request", "operations must be an array")
-    await stage(connection.daemon, texts(arguments, "key"), operations, connection.permit)
+    await stage(connection.home, texts(arguments, "key"), operations, connection.permit)
     return len(operations)
 
 
 async def _discard(connection: Connection, arguments: Map) -> Value:
     """Drops all that is staged under keys with this beginning."""
-    await connection.daemon.staging.discard(texts(arguments, "key"))
+    await connection.home.staging.discard(texts(arguments, "key"))
     return None
 
 
@@ -158,7 +158,7 @@ async def _publish(connection: Connection, arguments: Map) -> Value:
         raise Refused("bad-request", "keys must be an array of keys")
     _check_owner(connection, text(arguments, "owner"))
     return await publish(
-        connection.daemon,
+        connection.home,
         [_key(each) for each in keys],
         owner=text(arguments, "owner"),
         client=text(arguments, "client"),
@@ -179,18 +179,18 @@ def _check_owner(connection: Connection, owner: str) -> None:
 async def _lease(connection: Connection, arguments: Map) -> Value:
     """Grants or renews a lease; whether it is a new one, without facts."""
     connection.permit.check_writes()
-    return Map({"fresh": connection.daemon.leases.grant(text(arguments, "owner"))})
+    return Map({"fresh": connection.home.leases.grant(text(arguments, "owner"))})
 
 
 async def _renew(connection: Connection, arguments: Map) -> Value:
     """Renews a lease that runs."""
-    connection.daemon.leases.renew(text(arguments, "owner"))
+    connection.home.leases.renew(text(arguments, "owner"))
     return None
 
 
 async def _release(connection: Connection, arguments: Map) -> Value:
     """Ends a lease, and retracts what it owned."""
-    connection.daemon.leases.release(text(arguments, "owner"))
+    connection.home.leases.release(text(arguments, "owner"))
     return None
 
 
@@ -260,29 +260,27 @@ async def _end_topic(connection: Connection, arguments: Map) -> Value:
 
 async def _acknowledge(connection: Connection, arguments: Map) -> Value:
     """Notes on disk that a named reader is done with all up to an epoch, or forgets the reader."""
-    daemon, reader = connection.daemon, text(arguments, "reader")
-    daemon.check_space(text(arguments, "space", "main"))
+    home, reader = connection.home, text(arguments, "reader")
+    home.check_space(text(arguments, "space", home.name))
     connection.permit.check_reads()
     if not reader:
         raise Refused("bad-request", "reader must not be empty")
     if arguments.get("forget") is True:
-        await trio.to_thread.run_sync(daemon.log.forget, reader)
-        return Map({"epoch": 0, "oldest": daemon.log.oldest})
+        await trio.to_thread.run_sync(home.log.forget, reader)
+        return Map({"epoch": 0, "oldest": home.log.oldest})
     epoch = max(number(arguments, "epoch"), 0)
-    if epoch > daemon.commits.durable:
-        raise Refused(
-            "epoch-ahead", f"epoch {epoch} is still to come, the newest is {daemon.commits.durable}"
-        )
-    await trio.to_thread.run_sync(daemon.log.acknowledge, reader, epoch, time.time_ns() // 1000)
-    known = daemon.log.readers.get(reader)
-    return Map({"epoch": known.epoch if known else 0, "oldest": daemon.log.oldest})
+    if epoch > home.commits.durable:
+        raise Refused("epoch-ahead", f"epoch {epoch} is still to come, the newest is {home.commits.durable}")
+    await trio.to_thread.run_sync(home.log.acknowledge, reader, epoch, time.time_ns() // 1000)
+    known = home.log.readers.get(reader)
+    return Map({"epoch": known.epoch if known else 0, "oldest": home.log.oldest})
 
 
 async def _rules(connection: Connection, arguments: Map) -> Value:
     """What is asked of the rules, as text: how they are carried out, or why a fact is there or not."""
     await trio.lowlevel.checkpoint()
     connection.permit.check_inspect("the rules")
-    return ask_rules(connection.daemon.space.rules, text(arguments, "ask"), arguments.get("about"))
+    return ask_rules(connection.home.space.rules, text(arguments, "ask"), arguments.get("about"))
 
 
 VERBS: Final[dict[str, Verb]] = {

@@ -18,6 +18,7 @@ from dataspace.rules.reading import read_rules
 from dataspace.space import Space
 from dataspace.wire.packets import Action
 from index.values import Record, Value
+from server.config import RuleText
 
 QUESTIONS: Final = ("explain", "why", "why-not", "graph", "monotone")
 OWNER: Final = "durable:dataspace rules"
@@ -44,16 +45,20 @@ def ask_rules(host: RuleHost, question: str, about: Value) -> str:
             return explainer.explain()
 
 
-def rules_of_files(paths: Sequence[Path]) -> list[Value]:
-    """A rule fact for each file, named after it; ``UsageError`` for one that cannot be read or used."""
+def rule_facts(given: Sequence[Path | RuleText]) -> list[Value]:
+    """A rule fact for each file, named after it, and for each text.
+
+    ``UsageError`` for one that cannot be read or used.
+    """
     facts: list[Value] = []
-    for path in paths:
+    for each in given:
+        source = f"rules of {each}" if isinstance(each, Path) else f"rule {each.name!r}"
         try:
-            text = path.read_text(encoding="utf-8")
+            text = each.read_text(encoding="utf-8") if isinstance(each, Path) else each.text
             read_rules(text)
         except (OSError, UnicodeDecodeError, UsageError) as error:
-            raise UsageError(f"rules of {path}: {error}") from None
-        facts.append(Record("rule", path.stem, text))
+            raise UsageError(f"{source}: {error}") from None
+        facts.append(Record("rule", each.stem if isinstance(each, Path) else each.name, text))
     return facts
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 import trio
 
 from relay.log import Retention
-from server.config import DEFAULT_LISTEN, Config, Limits, default_data
+from server.config import DEFAULT_LISTEN, Config, HostedActor, Limits, default_data
 from server.daemon import serve
 from server.hosting import boot_function
 from server.printing import duration, size
@@ -20,7 +20,7 @@ from server.printing import duration, size
 
 def serve_command(args: argparse.Namespace) -> int:
     """Runs until SIGINT or SIGTERM; 0 for an orderly end."""
-    _log_to_stderr(verbose=args.verbose)
+    log_to_stderr(verbose=args.verbose)
     for name in args.actor or ():
         boot_function(name)  # a name that is none is told of before anything starts
     config = Config(
@@ -30,8 +30,9 @@ def serve_command(args: argparse.Namespace) -> int:
         retention=retention_of(args),
         accept_damage=args.accept_damage,
         rules=tuple(args.rules),
-        actors=tuple(args.actor or ()),
+        actors=tuple([HostedActor(name) for name in args.actor or ()]),
         trace=args.trace,
+        verbose=args.verbose,
     )
     trio.run(_serve, config)
     return 0
@@ -80,7 +81,8 @@ async def _wait_for_signal(
             return
 
 
-def _log_to_stderr(*, verbose: bool) -> None:
+def log_to_stderr(*, verbose: bool) -> None:
+    """Has the log of this process written to its standard error."""
     handler = logging.StreamHandler()
     formatter = logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%SZ")
     formatter.converter = time.gmtime

@@ -25,7 +25,7 @@ from server.expiring import Expiring
 
 if TYPE_CHECKING:
     from server.connection import Connection
-    from server.daemon import Daemon
+    from server.logged import LoggedSpace
 
 logger = logging.getLogger("dataspace")
 
@@ -72,8 +72,8 @@ class Standing:
 class Sessions:
     """The sessions of a daemon, by the identities of their clients."""
 
-    def __init__(self, daemon: Daemon) -> None:
-        self._daemon = daemon
+    def __init__(self, home: LoggedSpace) -> None:
+        self._home = home
         self._by_client: dict[str, Standing] = {}
         self._waiting: Final = Expiring(self._expire)
         self._left: dict[str, Standing] = {}
@@ -106,13 +106,13 @@ class Sessions:
                 self.resumed += 1
                 return before, True
             self._end(before)
-        daemon = self._daemon
+        home = self._home
         standing = Standing(
             connection.number,
-            f"session:{daemon.incarnation}.{connection.number}",
-            daemon.clients.get(identity),
+            f"session:{home.incarnation}.{connection.number}",
+            home.clients.get(identity),
             connection,
-            min(wanted.grace, daemon.config.limits.grace_seconds),
+            min(wanted.grace, home.config.limits.grace_seconds),
         )
         self._by_client[identity] = standing
         return standing, False
@@ -132,15 +132,15 @@ class Sessions:
 
     def _may_wait(self, standing: Standing) -> bool:
         """Whether there is something to come back to, and room to keep it."""
-        claims = self._daemon.space.claims
+        claims = self._home.space.claims
         has = bool(standing.announced or claims(standing.owner))
-        return has and bool(standing.grace) and self.waiting < self._daemon.config.limits.waiting_sessions
+        return has and bool(standing.grace) and self.waiting < self._home.config.limits.waiting_sessions
 
     def _expire(self, owner: str) -> None:
         standing = self._left[owner]
         logger.info("session %d did not come back", standing.number)
         self._end(standing)
-        self._daemon.flush()
+        self._home.flush()
 
     def _stop_waiting(self, standing: Standing) -> None:
         self._waiting.forget(standing.owner)
@@ -149,8 +149,8 @@ class Sessions:
     def _end(self, standing: Standing) -> None:
         """Retracts in one turn all that a session owned."""
         self._stop_waiting(standing)
-        self._daemon.end_owners([standing.owner, standing.interests])
+        self._home.end_owners([standing.owner, standing.interests])
         name = standing.client.name
         if self._by_client.get(name) is standing:
             del self._by_client[name]
-            self._daemon.clients.left(standing.client)
+            self._home.clients.left(standing.client)

@@ -9,11 +9,12 @@ Always: a service that is not required has no state and does not run; what it de
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dataspace.actors.facets import Facet, Handler
 from dataspace.actors.records import record
-from dataspace.actors.supervision import Restart, supervise
+from dataspace.actors.supervision import Restart, Supervised, supervise
 from index.patterns import capture
 from index.values import Value
 
@@ -27,10 +28,11 @@ State = record("state", "service", "state")
 
 def service(
     turn: Turn, name: Value, boot: Handler, *args: object, on: tuple[Value, ...] = (),
-    ready: bool = True, restart: Restart | None = None,
+    ready: bool = True, restart: Restart | None = None, watch: Callable[[Supervised], object] | None = None,
 ) -> None:  # fmt: skip
     """Offers a service; ``boot`` is run, supervised, while it is required and its dependencies are ready.
 
+    ``watch`` is called with each supervised actor that is started for it.
     With ``ready`` it counts as ready once it runs; otherwise it asserts ``State(name, "ready")`` itself.
     """
     for other in on:
@@ -53,7 +55,9 @@ def service(
 
         def run(turn: Turn) -> None:
             turn.assert_(State(name, stage))
-            supervise(turn, boot, *args, name=str(name), restart=restart)
+            supervised, _ = supervise(turn, boot, *args, name=str(name), restart=restart)
+            if watch is not None:
+                watch(supervised)
 
         def idle(turn: Turn) -> None:
             turn.assert_(State(name, "waiting"))

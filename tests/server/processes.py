@@ -12,8 +12,10 @@ from pathlib import Path
 class DaemonProcess:
     """A daemon on a port that stays the same when it is started again."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, *more: str) -> None:
+        """``more`` are further words of its command line."""
         self.data = data
+        self.more = more
         self.port = 0
         self.errors = ""
         self.process: subprocess.Popen[str]
@@ -22,26 +24,33 @@ class DaemonProcess:
     def url(self) -> str:
         return f"tcp://127.0.0.1:{self.port}"
 
+    @property
+    def _said(self) -> Path:
+        return self.data.with_name(f"{self.data.name}.stderr")
+
     def start(self, *, fault: str = "") -> None:
         """Starts it and waits until it listens; ``fault`` is where it is to be killed."""
         command = [sys.executable, "-m", "server", "serve", "--data", str(self.data)]
         command += ["--listen", f"tcp:127.0.0.1:{self.port}"]
-        self.process = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"DATASPACE_FAULT": fault},
-        )
+        with self._said.open("w") as errors:  # a file, which is never full as a pipe would be
+            self.process = subprocess.Popen(
+                [*command, *self.more],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env=os.environ | {"DATASPACE_FAULT": fault},
+            )
         assert self.process.stdout is not None  # a pipe, as asked for
         line = self.process.stdout.readline()
         if "listening on" not in line:
-            raise AssertionError(f"the daemon did not start: {line}{self.process.communicate()[1]}")
+            self.wait()
+            raise AssertionError(f"the daemon did not start: {line}{self.errors}")
         self.port = int(line.split("tcp:127.0.0.1:")[1].split(",")[0])
 
     def wait(self) -> int:
         """Waits for its end; what it said on stderr is in ``errors``."""
-        self.errors = self.process.communicate(timeout=60)[1]
+        self.process.communicate(timeout=60)
+        self.errors = self._said.read_text()
         return self.process.returncode
 
     def kill(self) -> None:

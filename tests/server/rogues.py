@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 from dataspace.actors import Turn, record
@@ -47,3 +48,62 @@ def hog(turn: Turn) -> None:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             pass
+
+
+def never(turn: Turn) -> None:
+    """Says that it is there, and then never yields."""
+    turn.assert_(record("never", "process")(os.getpid()))
+
+    @turn.on_message("hang()")
+    def hang(turn: Turn) -> None:
+        while True:
+            pass
+
+
+def stone(turn: Turn) -> None:
+    """The same, in a single call of the interpreter's, which lets no other thread run either."""
+    turn.assert_(record("stone", "process")(os.getpid()))
+
+    @turn.on_message("hang()")
+    def hang(turn: Turn) -> None:
+        sum(range(1 << 60))
+
+
+def several(turn: Turn, *words: str) -> None:
+    """Holds several facts, and crashes or ends when it is told to."""
+    turn.assert_(record("several", "process")(os.getpid()))
+    for word in words:
+        turn.assert_(record("word", "text")(word))
+
+    @turn.on_message("crash($what)")
+    def crash(turn: Turn, what: str) -> None:
+        turn.assert_(record("unsaid")())
+        raise RuntimeError(f"cannot bear {what}")
+
+    @turn.on_message("leave()")
+    def leave(turn: Turn) -> None:
+        turn.stop_actor()
+
+
+def conversation(turn: Turn) -> None:
+    """Uses most of what actors have: fields, conversations, children, timers, queries, snapshots, sync."""
+    count = turn.field("count", 0)
+    guests = turn.query_set("guests", "guest($who)")
+    turn.assert_(lambda: record("guests", "n", "seen")(len(guests.value), count.value))
+
+    @turn.during("guest($who)")
+    def guest(turn: Turn, who: str) -> None:
+        count.value += 1
+        turn.assert_(record("welcome", "who")(who))
+        turn.on_stop(lambda turn: turn.send(record("farewell", "who")(who)))
+
+    @turn.during_spawn("job($n)")
+    def job(turn: Turn, n: int) -> None:
+        turn.assert_(record("working", "n")(n))
+        turn.after(0.01)(lambda turn: turn.send(record("worked", "n")(n)))
+
+    @turn.on_message("look()")
+    def look(turn: Turn) -> None:
+        turn.assert_(record("mine", "n")(1))
+        turn.snapshot("mine($n)", lambda turn, rows: turn.send(record("saw", "rows")(len(rows))))
+        turn.sync(lambda turn: turn.send(record("synced")()))

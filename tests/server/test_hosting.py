@@ -13,7 +13,7 @@ import dataspace
 from dataspace import Record
 from dataspace.errors import UsageError
 from index.values import Map, Value
-from server.config import Config
+from server.config import Config, HostedActor
 from server.daemon import serve
 from server.hosting import boot_function
 
@@ -25,7 +25,7 @@ ROGUES = "tests.server.rogues"
 @pytest.fixture
 async def space(tmp_path: Path, nursery: trio.Nursery) -> AsyncIterator[dataspace.RemoteSpace]:
     """A client of a daemon that hosts them all."""
-    names = tuple([f"{ROGUES}:{name}" for name in ("echo", "raiser", "leaker", "hog")])
+    names = tuple([HostedActor(f"{ROGUES}:{name}") for name in ("echo", "raiser", "leaker", "hog")])
     config = Config(
         listen=("tcp:127.0.0.1:0",), data=tmp_path / "data", actors=names, trace=tmp_path / "trace.txt"
     )

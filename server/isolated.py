@@ -1,0 +1,155 @@
+"""The process of one isolated actor: ``python -m server.isolated``, started by a daemon and by nobody else.
+
+It gets a connected socket as an inherited descriptor, what to run on its standard input, and reports on what
+was its standard output; what it prints goes where the daemon's errors go.
+
+Always: it ends with the daemon, however that ends and whatever the actor does: by the kernel where it is
+Linux, else by a thread that waits for the end of the standard input.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import IO, Final
+
+import trio
+
+from dataspace.actors.engine import Engine
+from dataspace.actors.facets import Handler
+from dataspace.actors.remote import RemoteEngine, act
+from dataspace.actors.shell import Watchdog
+from dataspace.actors.tracing import Trace
+from dataspace.client.connecting import connect
+from dataspace.errors import ActorCrashed
+from dataspace.wire.codec import pack, unpack_own
+from dataspace.wire.frames import HEAD, frame
+from index.values import Map, Value
+from server.hosting import boot_function
+
+REPORT_SECONDS: Final = 0.25
+ORPHANED: Final = 70
+PR_SET_PDEATHSIG: Final = 1
+
+
+def main() -> int:
+    """Runs the actor; 0 when it has ended in good order, 1 when it has crashed."""
+    _die_with_daemon(int(sys.argv[1]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is the daemon's, who ends this process itself
+    order = _read_order(sys.stdin.buffer)
+    reports = _take_over_output()
+    threading.Thread(target=_wait_orphaned, name="lifeline", daemon=True).start()
+    _log_to_stderr(verbose=order["verbose"] is True)
+    try:
+        boot = boot_function(str(order["run"]))
+        trio.run(_run, order, boot, reports)
+    except ActorCrashed as crash:  # it has been logged
+        reports(("crash", str(crash)[:1000]))
+        return 1
+    except Exception as error:  # noqa: BLE001  # a fence around the process: what ended it is told to the daemon
+        traceback.print_exc()
+        reports(("crash", f"{type(error).__name__}: {error}"[:1000]))
+        return 1
+    return 0
+
+
+async def _run(order: Map, boot: Handler, reports: Callable[[Value], None]) -> None:
+    name, arguments, descriptor = str(order["name"]), order["arguments"], order["socket"]
+    assert isinstance(arguments, tuple) and isinstance(descriptor, int)  # by server.isolating
+    async with connect(
+        f"fd:{descriptor}",
+        name=name,
+        space=str(order["space"]),
+        heartbeat=math.inf,  # this line does not fall silent, but the actor may
+        reconnect=False,
+        token="",
+    ) as remote:
+        await act(remote, boot, *arguments, name=name, prepare=lambda engine: _watch(engine, order, reports))
+
+
+def _watch(engine: RemoteEngine, order: Map, reports: Callable[[Value], None]) -> None:
+    """Has the engine watched, and what is seen reported, for as long as this process lives."""
+    seconds, trace = order["stall"], order["trace"]
+    assert isinstance(seconds, float)  # by server.isolating
+    if isinstance(trace, str):
+        file = open(trace, "a", encoding="utf-8", buffering=1)  # noqa: SIM115  open for as long as the process
+        engine.tracer = Trace(write=lambda line: file.write(line + "\n"), keep=False)
+    watchdog = Watchdog(engine, limit=seconds)
+    watchdog.__enter__()
+    threading.Thread(target=_report, args=(engine, watchdog, reports), name="reports", daemon=True).start()
+
+
+def _report(engine: Engine, watchdog: Watchdog, reports: Callable[[Value], None]) -> None:
+    """Reports counts when they have changed, a few times a second, also of an actor that does not yield."""
+    told: tuple[int, ...] = ()
+    while True:
+        facets = sum(actor.facets for actor in list(engine.actors.values()))
+        counts = (engine.turns, facets, sum(watchdog.stalls.values()))
+        if counts != told:
+            reports(("counts", *counts))
+            told = counts
+        time.sleep(REPORT_SECONDS)
+
+
+# -- the process -------------------------------------------------------------------------------------
+
+
+def _die_with_daemon(daemon: int) -> None:
+    """Has the kernel end this process with the daemon, where it can; it may have ended already."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != daemon:
+            os._exit(ORPHANED)
+
+
+def _read_order(file: IO[bytes]) -> Map:
+    """What to run; ends the process if the daemon is gone before it has said so."""
+    head = file.read(HEAD)
+    body = file.read(int.from_bytes(head, "big")) if len(head) == HEAD else b""
+    if not body:
+        os._exit(ORPHANED)
+    order = unpack_own(body)
+    assert isinstance(order, Map)  # by server.isolating
+    return order
+
+
+def _wait_orphaned() -> None:
+    """Ends this process when the standard input does."""
+    while os.read(0, 4096):
+        pass
+    os._exit(ORPHANED)
+
+
+def _take_over_output() -> Callable[[Value], None]:
+    """Keeps the standard output for reports, and has whatever is printed go to the standard error."""
+    descriptor = os.dup(1)
+    os.dup2(2, 1)
+    lock = threading.Lock()
+
+    def report(what: Value) -> None:
+        with lock:
+            try:
+                os.write(descriptor, frame(pack(what)))  # in one piece: it is shorter than a pipe's
+            except OSError:
+                os._exit(ORPHANED)
+
+    return report
+
+
+def _log_to_stderr(*, verbose: bool) -> None:
+    from server.serving import log_to_stderr  # it loads the daemon
+
+    log_to_stderr(verbose=verbose)
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stderr.flush()
+    os._exit(code)  # whatever an actor left running does not keep the process

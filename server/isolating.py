@@ -1,0 +1,157 @@
+"""Isolating: the daemon's side of an actor in a process of its own.
+
+The process is a client like any other, over a socket that it inherits, so that its facts go with it however
+it ends.  To the supervisor it looks like an actor: a guardian in the daemon runs it as a linked task, which
+ends when the process does and raises what it crashed of.
+
+Always: no process outlives its guardian; each life of an actor is one process.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from dataspace.actors.shell import Outside
+from dataspace.actors.turn import Turn
+from dataspace.errors import DataspaceError
+from dataspace.links import SocketLink
+from dataspace.wire.codec import pack, unpack_own
+from dataspace.wire.frames import Cutter, frame
+from index.values import Map
+from server.config import HostedActor
+
+if TYPE_CHECKING:
+    from server.daemon import Daemon
+
+MAX_REPORT: Final = 64 << 10
+REPORT_SECONDS: Final = 5.0
+
+
+class ProcessEnded(DataspaceError):
+    """The process of an isolated actor ended, and not in good order."""
+
+
+class Isolated:
+    """One actor in a process of its own, through all its lives."""
+
+    def __init__(self, daemon: Daemon, settings: HostedActor) -> None:
+        self._daemon = daemon
+        self._settings = settings
+        self.process: int | None = None
+        """The number of its process, while there is one."""
+        self.turns = self.facets = self.stalls = 0
+        self._before = (0, 0)
+        self._crash = ""
+
+    def guard(self, turn: Turn) -> None:
+        """The boot script of the guardian: it ends, or crashes, when the process does."""
+        turn.task(self._live)
+
+    async def _live(self, _outside: Outside) -> None:
+        """One life; ``ProcessEnded`` unless it ended in good order."""
+        self._before, self._crash = (self.turns, self.stalls), ""
+        process = self._start()
+        self.process = process.pid
+        try:
+            async with trio.open_nursery() as nursery:
+                heard = trio.Event()
+                nursery.start_soon(self._hear_reports, process, heard)
+                code = await _wait_ended(process)
+                with trio.move_on_after(REPORT_SECONDS):  # its last report may still be on its way
+                    await heard.wait()
+                nursery.cancel_scope.cancel()
+        finally:
+            self.process, self.facets = None, 0
+            process.kill()
+            with trio.CancelScope(shield=True):
+                await _wait_ended(process)
+            for pipe in (process.stdin, process.stdout):
+                assert pipe is not None  # as asked for
+                pipe.close()
+        if code:
+            raise ProcessEnded(self._crash or f"its process {process.pid} {_ending(code)}")
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        """Starts the process, from this thread: on Linux it lives as long as the thread that started it."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "server.isolated", str(os.getpid())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                pass_fds=[theirs.fileno()],
+                process_group=0,
+                bufsize=0,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            )
+            order = frame(pack(self._order(theirs.fileno())))
+        assert process.stdin is not None and process.stdout is not None  # as asked for
+        os.set_blocking(process.stdout.fileno(), False)
+        from server.listeners import serve_link  # it needs connections, which need the daemon
+
+        serve_link(self._daemon, SocketLink(ours), trusted=True)
+        try:
+            process.stdin.write(order)
+        except BrokenPipeError:
+            pass  # it has ended already, as will be seen
+        return process
+
+    def _order(self, descriptor: int) -> Map:
+        settings, config = self._settings, self._daemon.config
+        return Map(
+            {
+                "socket": descriptor,
+                "run": settings.run,
+                "name": settings.title,
+                "space": settings.space,
+                "arguments": settings.arguments,
+                "stall": config.stall_seconds,
+                "trace": None if config.trace is None else str(config.trace),
+                "verbose": config.verbose,
+            }
+        )
+
+    async def _hear_reports(self, process: subprocess.Popen[bytes], heard: trio.Event) -> None:
+        """Takes in what the process reports, until it has ended or says something that makes no sense."""
+        assert process.stdout is not None  # as asked for
+        cutter, pipe = Cutter(MAX_REPORT), process.stdout.fileno()
+        while cutter.refusal is None:
+            await trio.lowlevel.wait_readable(pipe)
+            chunk = os.read(pipe, MAX_REPORT)
+            if not chunk:
+                break
+            for body in cutter.feed(chunk):
+                self._take(unpack_own(body))
+        heard.set()
+
+    def _take(self, report: object) -> None:
+        match report:
+            case ("counts", int(turns), int(facets), int(stalls)):
+                self.turns = self._before[0] + turns
+                self.facets = facets
+                self.stalls = self._before[1] + stalls
+            case ("crash", str(text)):
+                self._crash = text
+
+
+async def _wait_ended(process: subprocess.Popen[bytes]) -> int:
+    """The exit code of a process; a thread of its own waits for it, since there may be many of them."""
+    limiter = trio.CapacityLimiter(math.inf)
+    return await trio.to_thread.run_sync(process.wait, abandon_on_cancel=True, limiter=limiter)
+
+
+def _ending(code: int) -> str:
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"

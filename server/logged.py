@@ -1,0 +1,203 @@
+"""A logged space: one dataspace of the daemon, with its log, its sessions and its leases.
+
+Each dataspace has its own epochs and its own directory, and nothing is atomic across two of them; so all
+that belongs to one is here, and what they share is the daemon's.  Every turn, whoever sends it, passes
+through ``commit``: the space makes the epoch, the log gets it, and the connections with something to say are
+flushed when the current bundle of work is done.
+
+Always: one task at a time touches the space; an epoch is acknowledged only when it is on disk.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import trio
+
+from dataspace.epochs import Epoch
+from dataspace.errors import Closed, Refused
+from dataspace.space import Space
+from dataspace.wire.packets import RETRACT, Action
+from index.values import Map
+from relay.log import Log, LogFailed
+from relay.log.commits import GroupCommit
+from relay.log.retaining import retain
+from relay.log.staging import Staging
+from server.clients import Client, Clients
+from server.config import SpaceConfig
+from server.leases import Leases
+from server.ruling import OWNER, actions_to_hold, rule_facts
+from server.sessions import Sessions
+from server.topics import SYSTEM
+
+if TYPE_CHECKING:
+    from server.daemon import Daemon
+
+logger = logging.getLogger("dataspace")
+
+
+def now() -> int:
+    """The time in microseconds since 1970 UTC."""
+    return time.time_ns() // 1000
+
+
+class LoggedSpace:
+    """What the sessions of one dataspace share."""
+
+    def __init__(self, daemon: Daemon, settings: SpaceConfig, log: Log) -> None:
+        self.daemon = daemon
+        self.settings = settings
+        self.config = daemon.config
+        self.flush = daemon.flush
+        self.name = settings.name
+        self.log = log
+        self.identity = log.identity
+        self.publishing = trio.Lock()
+        self.rules_due = trio.Event()
+        self.sessions = Sessions(self)
+        self.leases = Leases(self)
+        self.space = Space(settings.name, limits=settings.limits)
+        self.commits = GroupCommit(log, after_group=daemon.flush, state=self.space.all_claims)
+        self.staging = Staging(settings.data, limit=daemon.config.limits.staged_bytes)
+        self._recover()
+
+    def _recover(self) -> None:
+        """Puts back what the log holds; whoever did not survive is seen to go, in one epoch."""
+        state = self.log.recover()
+        self.clients = Clients(self.log.clients)
+        self.space.restore(state.owners, state.epoch, state.time)
+        self.space.epoch = max(self.space.epoch, self.log.next_epoch - 1)
+        self.incarnation = self.space.epoch
+        gone = [owner for owner in self.space.owners() if owner.startswith(("session:", "actor:"))]
+        ended = self.space.end(gone, now())
+        if ended is not None:
+            self.commits.submit(ended)
+        self.leases.recover()
+        rules = actions_to_hold(self.space, rule_facts(self.settings.rules))
+        held = self.space.commit(OWNER, rules, now()) if rules else self.space.advance(now())
+        if held is not None:
+            self.commits.submit(held)
+        logger.info(
+            "space %s: recovered %d facts at epoch %d, %d owners did not survive",
+            self.name,
+            len(self.space.index),
+            state.epoch,
+            len(gone),
+        )
+
+    # -- life -----------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Ends what has outlived its time, makes the turns of rules, lets go what is not retained."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.sessions.run)
+            nursery.start_soon(self.leases.run)
+            nursery.start_soon(self._advance)
+            nursery.start_soon(retain, self.log, self.commits, self.settings.retention)
+
+    async def _advance(self) -> None:
+        """Makes the turns that rules ask for by ``next``, until cancelled, in between those of others."""
+        while True:
+            self.rules_due = trio.Event()
+            while self.space.rules.pending:
+                epoch = self.space.advance(now())
+                if epoch is not None:
+                    self.commits.submit(epoch)
+                self.flush()
+                await self.commits.wait_room()
+                await trio.lowlevel.checkpoint()
+            await self.rules_due.wait()
+
+    # -- turns ----------------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        owner: str,
+        actions: Sequence[Action],
+        client: Client | None,
+        sequence: int,
+        on_durable: Callable[[Epoch], None] | None,
+        *,
+        publication: bool = False,
+    ) -> Epoch:
+        """Commits one turn; ``on_durable`` is called with its epoch once that is on disk.
+
+        Raises ``Refused`` or ``ProtocolError``, and nothing has happened.
+        """
+        if self.commits.full is not None:
+            self._check_room(actions, internal=client is None and not publication)
+        name = client.name if client else None
+        epoch = self.space.commit(
+            owner, actions, now(), client=name, sequence=sequence, publication=publication
+        )
+        if client is not None:
+            client.applied(sequence, epoch.number)
+        self.commits.submit(epoch, on_durable)
+        if self.space.rules.pending:
+            self.rules_due.set()
+        return epoch
+
+    def _check_room(self, actions: Sequence[Action], *, internal: bool) -> None:
+        """Refuses a turn while the disk is full, unless it only retracts or is the daemon's own."""
+        if internal and not self.commits.is_behind:
+            return
+        if any(action[0] != RETRACT for action in actions):
+            raise Refused("disk-full", f"nothing is taken on that has to be kept: {self.commits.full}")
+
+    def end_owners(self, owners: Sequence[str]) -> None:
+        """Retracts in one turn all that some owners claim."""
+        ended = self.space.end(owners, now())
+        try:
+            if ended is not None:
+                self.commits.submit(ended)
+            if self.space.rules.pending:
+                self.rules_due.set()
+        except (LogFailed, Closed):
+            pass  # the daemon is ending, and the next one has them go
+
+    def check_space(self, name: str) -> None:
+        """Refuses another space than this one to a session that is about this one."""
+        if name == self.name:
+            return
+        if name == SYSTEM:
+            raise Refused("read-only", f"space {SYSTEM!r} can only be observed, and only now")
+        if name in self.daemon.spaces:
+            raise Refused(
+                "no-space", f"this session is about space {self.name!r}: {name!r} needs another one"
+            )
+        raise self.daemon.no_space(name)
+
+    async def find_turn(self, client: str, sequence: int) -> int | None:
+        """The epoch of an old turn, looked up in the log; O(log), for what nobody remembers."""
+
+        return await trio.to_thread.run_sync(self.log.find_turn, client, sequence)
+
+    # -- looking --------------------------------------------------------------------------------------
+
+    def limits_map(self) -> Map:
+        """The limits that a client is told of at its welcome."""
+        mine = asdict(self.config.limits)
+        told = ("frame_bytes", "frame_elements", "streams", "replays")
+        return Map({**{name: mine[name] for name in told}, **asdict(self.space.limits)})
+
+    def status(self) -> dict[str, object]:
+        """What there is to tell of this space: counts, bytes and epochs."""
+        return {
+            **asdict(self.space.statistics()),
+            "space": self.name,
+            "identity": self.identity,
+            "sessions_waiting": self.sessions.waiting,
+            "sessions_resumed": self.sessions.resumed,
+            "leases": len(self.leases),
+            "durable_epoch": self.commits.durable,
+            "oldest_epoch": self.log.oldest,
+            "disk_full": self.commits.full is not None,
+            "waiting_epochs": self.commits.statistics().backlog_epochs,
+            "readers": Map({each.name: each.epoch for each in self.log.readers}),
+            "disk_bytes": sum(each.stat().st_size for each in self.settings.data.iterdir() if each.is_file()),
+            "data": str(self.settings.data),
+        }
