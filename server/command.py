@@ -67,15 +67,31 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    serve = commands.add_parser("serve", help="run the daemon in the foreground")
+    serve = commands.add_parser(
+        "serve",
+        help="run the daemon in the foreground",
+        epilog="What is said here goes before $DATASPACE_SERVE_NAME, and that before the file.",
+    )
+    serve.add_argument("--config", metavar="FILE", help="read this TOML file (or $DATASPACE_SERVE_CONFIG)")
     serve.add_argument(
-        "--listen",
-        metavar="tcp:HOST:PORT",
-        action="append",
-        help="where to listen; may be given several times; port 0 picks one (default tcp:127.0.0.1:7377)",
+        "--check", action="store_true", help="print what holds and who said so, and run nothing"
     )
     serve.add_argument(
+        "--listen",
+        metavar="ADDRESS",
+        action="append",
+        help="tcp:HOST:PORT, tls:HOST:PORT or unix:/PATH; may be given several times; port 0 picks one"
+        " (default tcp:127.0.0.1:7377)",
+    )
+    serve.add_argument("--socket-mode", metavar="MODE", help="who may connect to Unix sockets (default 0600)")
+    serve.add_argument("--tls-certificate", metavar="FILE", help="what to show at tls: addresses (PEM)")
+    serve.add_argument("--tls-key", metavar="FILE", help="the key of that, if it is in another file")
+    serve.add_argument("--tls-client-ca", metavar="FILE", help="let in whom these vouch for, and nobody else")
+    serve.add_argument(
         "--data", metavar="DIR", type=Path, help="where the log is kept (default ~/.local/state/dataspace)"
+    )
+    serve.add_argument(
+        "--host-space", metavar="NAME", action="append", help="have a dataspace of this name beside main"
     )
     serve.add_argument(
         "--accept-damage",

@@ -91,6 +91,7 @@ class Connection:
         self._nursery: trio.Nursery
         self._reading = trio.CancelScope()
         self._unsent = bytearray()
+        self.ended: Final = trio.Event()
         self._drained = trio.Event()
         self._writable = trio.Event()
         self._accepted: list[int] = []
@@ -261,6 +262,7 @@ class Connection:
         self.observing.end()
         self.following.end(reason)
         self.daemon.left(self, reason)
+        self.ended.set()
 
     # -- what the peer says ---------------------------------------------------------------------------
 

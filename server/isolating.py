@@ -29,6 +29,7 @@ from index.values import Map
 from server.config import HostedActor
 
 if TYPE_CHECKING:
+    from server.connection import Connection
     from server.daemon import Daemon
 
 MAX_REPORT: Final = 64 << 10
@@ -58,7 +59,7 @@ class Isolated:
     async def _live(self, _outside: Outside) -> None:
         """One life; ``ProcessEnded`` unless it ended in good order."""
         self._before, self._crash = (self.turns, self.stalls), ""
-        process = self._start()
+        process, connection = self._start()
         self.process = process.pid
         try:
             async with trio.open_nursery() as nursery:
@@ -69,17 +70,20 @@ class Isolated:
                     await heard.wait()
                 nursery.cancel_scope.cancel()
         finally:
-            self.process, self.facets = None, 0
             process.kill()
             with trio.CancelScope(shield=True):
                 await _wait_ended(process)
+                with trio.move_on_after(REPORT_SECONDS):  # what it said last is heard, and then its facts go
+                    await connection.ended.wait()
+            connection.cancel.cancel()
+            self.process, self.facets = None, 0
             for pipe in (process.stdin, process.stdout):
                 assert pipe is not None  # as asked for
                 pipe.close()
         if code:
             raise ProcessEnded(self._crash or f"its process {process.pid} {_ending(code)}")
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> tuple[subprocess.Popen[bytes], Connection]:
         """Starts the process, from this thread: on Linux it lives as long as the thread that started it."""
         ours, theirs = socket.socketpair()
         with theirs:
@@ -97,12 +101,12 @@ class Isolated:
         os.set_blocking(process.stdout.fileno(), False)
         from server.listeners import serve_link  # it needs connections, which need the daemon
 
-        serve_link(self._daemon, SocketLink(ours), trusted=True)
+        connection = serve_link(self._daemon, SocketLink(ours), trusted=True)
         try:
             process.stdin.write(order)
         except BrokenPipeError:
             pass  # it has ended already, as will be seen
-        return process
+        return process, connection
 
     def _order(self, descriptor: int) -> Map:
         settings, config = self._settings, self._daemon.config

@@ -187,11 +187,12 @@ def _admit(daemon: Daemon, listener: Listener, connected: socket.socket) -> None
     serve_link(daemon, link)
 
 
-def serve_link(daemon: Daemon, link: Link, *, trusted: bool = False) -> None:
+def serve_link(daemon: Daemon, link: Link, *, trusted: bool = False) -> Connection:
     """Serves a peer in a task of its own; one that the daemon started itself needs no token."""
     connection = Connection(daemon, link, next(_numbers), trusted=trusted)
     daemon.connections[connection.number] = connection
     daemon.peers.start_soon(connection.run)
+    return connection
 
 
 def _link(listener: Listener, connected: socket.socket) -> Link:

@@ -11,7 +11,7 @@ holds a token.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -70,6 +70,16 @@ class Rights:
             spaces=_scope(stated, "spaces", True),
             until=until,
         )
+
+    def stated(self) -> Map:
+        """The table that states these rights."""
+        listed: dict[str, Value] = {} if self.spaces is True else {"spaces": self.spaces}
+        if self.until is not None:
+            listed["until"] = self.until
+        if replace(self, spaces=True, until=None) == Rights():
+            return Map(listed)
+        named = {"assert": self.assert_, **{name: getattr(self, name) for name in KNOWN[1:7]}}
+        return Map({**named, **listed})
 
 
 EVERYTHING: Final = Rights()

@@ -7,45 +7,34 @@ import logging
 import signal
 import sys
 import time
-from dataclasses import replace
 
 import trio
 
 from relay.log import Retention
-from server.config import DEFAULT_LISTEN, Config, HostedActor, Limits, default_data
+from server.checking import check_lines
+from server.config import Config
+from server.config_file import load
 from server.daemon import serve
 from server.hosting import boot_function
 from server.printing import duration, size
+from server.settings import config_file
 
 
 def serve_command(args: argparse.Namespace) -> int:
     """Runs until SIGINT or SIGTERM; 0 for an orderly end."""
-    log_to_stderr(verbose=args.verbose)
-    for name in args.actor or ():
-        boot_function(name)  # a name that is none is told of before anything starts
-    config = Config(
-        listen=tuple(args.listen or [DEFAULT_LISTEN]),
-        data=args.data or default_data(),
-        limits=_limits(args),
-        retention=retention_of(args),
-        accept_damage=args.accept_damage,
-        rules=tuple(args.rules),
-        actors=tuple([HostedActor(name) for name in args.actor or ()]),
-        trace=args.trace,
-        verbose=args.verbose,
-    )
+    loaded = load(args, config_file(args))
+    config = loaded.config
+    if args.check:
+        for line in check_lines(loaded):
+            print(line)
+        return 0
+    log_to_stderr(verbose=config.verbose)
+    for each in config.actors:
+        boot_function(
+            each.run, load=not each.isolate
+        )  # a name that is none is told of before anything starts
     trio.run(_serve, config)
     return 0
-
-
-def _limits(args: argparse.Namespace) -> Limits:
-    """The usual limits, but for what the command line says."""
-    limits = Limits()
-    if args.heartbeat is not None:
-        limits = replace(limits, heartbeat_seconds=duration(args.heartbeat))
-    if args.grace is not None:
-        limits = replace(limits, grace_seconds=duration(args.grace))
-    return limits
 
 
 def now() -> int:
