@@ -149,7 +149,7 @@ def test_assert_holds_facts_while_a_program_runs_and_ends_as_it_does(
 def test_facts_may_outlive_a_command_that_was_killed_for_a_while(
     daemon: DaemonProcess, space: BlockingSpace, owner: str
 ) -> None:
-    with Running(daemon.url, "assert", "lasting(1)", owner, "1500ms") as command:
+    with Running(daemon.url, "assert", "lasting(1)", owner, "4s") as command:
         assert command.error_line().startswith("asserted 1 fact in epoch ")
         command.end(signal.SIGKILL)
     assert held(space, "lasting($n)") == ["1"]
