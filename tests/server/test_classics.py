@@ -12,7 +12,7 @@ import dataspace
 from dataspace import Record, RemoteSpace
 from index.text import unparse
 from index.values import Map
-from server.config import Config
+from server.config import Config, HostedActor
 from server.daemon import serve
 
 pytestmark = pytest.mark.slow
@@ -48,7 +48,7 @@ async def stage(
     """The daemon hosts what the test names."""
     data = tmp_path / "data"
     data.mkdir()
-    actors = (f"tests.server.classics:{request.param}",)
+    actors = (HostedActor(f"tests.server.classics:{request.param}"),)
     config = Config(listen=("tcp:127.0.0.1:0",), data=data, actors=actors)
     addresses = await nursery.start(serve, config)
     with trio.fail_after(30):
