@@ -26,6 +26,7 @@ from server import client_options, topic_options
 EXAMPLES = """\
 examples:
   dataspace serve --listen tcp:127.0.0.1:7377 --data ./data
+  dataspace serve --config dataspace.toml --check
   dataspace assert 'present("Alice")'
   dataspace observe 'present($who)' --json
   dataspace send 'say("Alice", "hi")'
@@ -62,6 +63,7 @@ def parser() -> argparse.ArgumentParser:
     _status(commands, client)
     _index(commands, client)
     _actors(commands, client)
+    _token(commands)
     topic_options.add_parser(commands, client)
     return top
 
@@ -325,6 +327,29 @@ def _actors(
     told.add_argument("--json", action="store_true", help="one JSON object a line")
 
 
+def _token(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    made = commands.add_parser(
+        "token",
+        help="make a secret for a daemon's configuration, or a token that is good for less",
+        epilog="dataspace token narrow --token-file admin --observe 'reading(_)' --for 1d > reader",
+    )
+    verbs = made.add_subparsers(dest="verb", metavar="VERB", required=True)
+    verbs.add_parser("new", help="print a secret that nobody guesses")
+    less = verbs.add_parser("narrow", help="print a token that is good for less; no daemon is asked")
+    less.add_argument("--token", metavar="TEXT", help="the token to narrow (or $DATASPACE_TOKEN)")
+    less.add_argument("--token-file", metavar="FILE", help="a file with it (or $DATASPACE_TOKEN_FILE)")
+    for right in ("assert", "send", "observe"):
+        less.add_argument(
+            f"--{right}", dest=f"may_{right}", metavar="PATTERN", action="append", help=f"may {right} this"
+        )
+    less.add_argument("--durable", metavar="NAME", action="append", help="may speak for this durable owner")
+    less.add_argument("--topic", metavar="NAME", action="append", help="may use this topic")
+    less.add_argument("--rules", action="store_true", help="may add rules")
+    less.add_argument("--inspect", action="store_true", help="may look into the daemon")
+    less.add_argument("--space", metavar="NAME", action="append", help="in this dataspace only")
+    less.add_argument("--for", dest="lasting", metavar="TIME", help="for so long, such as 8h or 30d")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
@@ -390,6 +415,10 @@ def _run(args: argparse.Namespace) -> int:
         from server.serving import serve_command  # clients need not load the daemon
 
         return serve_command(args)
+    if args.command == "token":
+        from server.token_command import token  # as above
+
+        return token(args)
     if args.command == "log" and args.verb != "read":
         from server.logs import log_command  # as above
 

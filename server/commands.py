@@ -263,10 +263,18 @@ async def actors(args: argparse.Namespace) -> int:
             continue
         told_of = {str(name): str(value) for name, value in each.pairs()}
         figures = ", ".join([f"{told_of[name]} {name}" for name in ("turns", "facets", "crashes", "stalls")])
-        print(f"{told_of['name']} {told_of['state']}: {figures}")
+        print(f"{told_of['name']} {told_of['state']}{_whereabouts(each)}: {figures}")
         if each["last"] is not None:
             print(f"    {told_of['last']}")
     return 0
+
+
+def _whereabouts(actor: Map) -> str:
+    """In which space an actor lives, and in which process, where that is not the usual one."""
+    space = "" if actor["space"] == "main" else f" in {actor['space']!s}"
+    if not actor["isolated"]:
+        return space
+    return space + (" isolated" if actor["process"] is None else f" isolated in process {actor['process']!r}")
 
 
 def _status_lines(told: dict[Value, Value]) -> list[tuple[str, str]]:
@@ -287,7 +295,7 @@ def _status_lines(told: dict[Value, Value]) -> list[tuple[str, str]]:
         ("version", text("version")),
         ("address", text("addresses")),
         ("process", f"{number('process')}, up {up:.0f} s, since {since}"),
-        ("space", f"{text('space')} ({text('identity')})"),
+        ("space", f"{text('space')} ({text('identity')}){_others(told)}"),
         (
             "epoch",
             f"{number('epoch')} ({number('durable_epoch')} on disk, oldest {number('oldest_epoch')})",
@@ -308,6 +316,14 @@ def _slow(told: dict[Value, Value]) -> str:
     return (
         f"{epochs!r} epochs conflated, {changes!r} changes dropped, {failed!r} failed, {fallen!r} fell behind"
     )
+
+
+def _others(told: dict[Value, Value]) -> str:
+    """The dataspaces beside the one that was asked, if there are any."""
+    spaces = told["spaces"]
+    assert isinstance(spaces, Map)  # by WIRE.md
+    names = [str(name) for name in spaces if name != told["space"]]
+    return f", beside {', '.join(names)}" if names else ""
 
 
 def _away(told: dict[Value, Value]) -> str:

@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from typing import IO
 
 
 class DaemonProcess:
@@ -19,27 +21,24 @@ class DaemonProcess:
         self.port = 0
         self.errors = ""
         self.process: subprocess.Popen[str]
+        self._said: IO[str]
 
     @property
     def url(self) -> str:
         return f"tcp://127.0.0.1:{self.port}"
 
-    @property
-    def _said(self) -> Path:
-        return self.data.with_name(f"{self.data.name}.stderr")
-
     def start(self, *, fault: str = "") -> None:
         """Starts it and waits until it listens; ``fault`` is where it is to be killed."""
         command = [sys.executable, "-m", "server", "serve", "--data", str(self.data)]
         command += ["--listen", f"tcp:127.0.0.1:{self.port}"]
-        with self._said.open("w") as errors:  # a file, which is never full as a pipe would be
-            self.process = subprocess.Popen(
-                [*command, *self.more],
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                env=os.environ | {"DATASPACE_FAULT": fault},
-            )
+        self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115  until its end is read; a pipe would fill
+        self.process = subprocess.Popen(
+            [*command, *self.more],
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            text=True,
+            env=os.environ | {"DATASPACE_FAULT": fault},
+        )
         assert self.process.stdout is not None  # a pipe, as asked for
         line = self.process.stdout.readline()
         if "listening on" not in line:
@@ -50,7 +49,10 @@ class DaemonProcess:
     def wait(self) -> int:
         """Waits for its end; what it said on stderr is in ``errors``."""
         self.process.communicate(timeout=60)
-        self.errors = self._said.read_text()
+        if not self._said.closed:
+            self._said.seek(0)
+            self.errors = self._said.read()
+            self._said.close()
         return self.process.returncode
 
     def kill(self) -> None:
