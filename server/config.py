@@ -54,6 +54,7 @@ class Limits:
     unsent_bytes: int = 1 << 20
     requests: int = 1024
     staged_bytes: int = 4 << 30
+    staged_seconds: float = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)

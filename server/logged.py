@@ -33,6 +33,7 @@ from server.leases import Leases
 from server.ruling import OWNER, actions_to_hold, rule_facts
 from server.sessions import Sessions
 from server.topics import SYSTEM
+from server.writers import Writers
 
 if TYPE_CHECKING:
     from server.daemon import Daemon
@@ -62,7 +63,9 @@ class LoggedSpace:
         self.leases = Leases(self)
         self.space = Space(settings.name, limits=settings.limits)
         self.commits = GroupCommit(log, after_group=daemon.flush, state=self.space.all_claims)
-        self.staging = Staging(settings.data, limit=daemon.config.limits.staged_bytes)
+        limits = daemon.config.limits
+        self.staging = Staging(settings.data, limit=limits.staged_bytes, kept=limits.staged_seconds)
+        self.writers = Writers()
         self._recover()
 
     def _recover(self) -> None:
@@ -96,6 +99,7 @@ class LoggedSpace:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.sessions.run)
             nursery.start_soon(self.leases.run)
+            nursery.start_soon(self.staging.run)
             nursery.start_soon(self._advance)
             nursery.start_soon(retain, self.log, self.commits, self.settings.retention)
 

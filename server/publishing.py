@@ -78,31 +78,49 @@ async def publish(
     sequence: int,
     replace: bool,
     by: Value = None,
+    exclusive: bool = False,
 ) -> int:
-    """Commits what is staged under these keys as one turn; its epoch, once that is on disk."""
+    """Commits what is staged under these keys as one turn; its epoch, once that is on disk.
+
+    Who publishes exclusively has the owner until somebody else begins to; see ``Writers``.
+    """
     if not owner:
         raise Refused("bad-request", "owner must name a durable owner")
     reach("publish-before-commit")
     async with home.publishing:
         epoch = await _published(home, client, sequence)
         if epoch is None:
-            operations: list[Operation] = []
-            for blob in await home.staging.staged(keys):
-                operations.extend(_operations(unpack_own(blob)))
-                await trio.lowlevel.checkpoint()  # a million rows must not stop everybody for this as well
+            known = home.clients.get(client)
+            if exclusive:
+                home.writers.check(owner, client, began=known.sequence > 0)
+            operations = await _staged(home, keys)
             name = _granted(home, owner)
             if by is None or replace:
                 actions = actions_for(home.space, name, operations, replace=replace)
             else:
                 actions = keyed_actions(home.space, name, operations, by)
-            epoch = home.commit(
-                name, actions, home.clients.get(client), sequence, None, publication=True
-            ).number
+            epoch = home.commit(name, actions, known, sequence, None, publication=True).number
+            if exclusive:
+                home.writers.published(owner, client, epoch)
     home.flush()
     await home.commits.wait_durable(epoch)
     reach("publish-after-commit")
     await home.staging.discard(*keys)
     return epoch
+
+
+async def _staged(home: LoggedSpace, keys: Sequence[tuple[str, ...]]) -> list[Operation]:
+    """All operations under these keys; refused as soon as they are more than a publication may have."""
+    limit = home.space.limits.actions_per_publication
+    operations: list[Operation] = []
+    for at in keys:
+        for blob in await home.staging.staged([at]):
+            operations.extend(_operations(unpack_own(blob)))
+            if len(operations) > limit:
+                said = f"publication of {len(operations)} actions or more"
+                raise Refused("limit", f"{said}, limit actions_per_publication={limit}")
+            await trio.lowlevel.checkpoint()  # a million rows must not stop everybody for this as well
+    return operations
 
 
 async def _published(home: LoggedSpace, client: str, sequence: int) -> int | None:

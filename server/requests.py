@@ -165,6 +165,7 @@ async def _publish(connection: Connection, arguments: Map) -> Value:
         sequence=number(arguments, "sequence"),
         replace=arguments.get("replace") is True,
         by=arguments.get("by"),
+        exclusive=arguments.get("exclusive") is True,
     )
 
 

@@ -227,12 +227,14 @@ class Link:
         owner: str,
         replace: bool = False,
         by: Value = None,
+        exclusive: bool = False,
     ) -> int:
         """Makes one turn of what is staged under these keys; its epoch.
 
         A ``(client, sequence)`` that was published before changes nothing and answers with its old epoch.
         With ``replace``, what is asserted becomes the whole set of the owner; with the pattern ``by``, a
-        fact takes the place of those of the owner that have the same captures.
+        fact takes the place of those of the owner that have the same captures.  With ``exclusive`` the owner
+        is this client's until another one begins to publish so: then ``Refused("writer-taken")``.
         """
         epoch = self._ask(
             "publish",
@@ -243,6 +245,7 @@ class Link:
                 "owner": owner,
                 "replace": replace,
                 "by": by,
+                "exclusive": exclusive,
             },
             extra=PUBLISH_SECONDS,
         )

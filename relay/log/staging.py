@@ -5,8 +5,9 @@ under keys of theirs, on disk, until it is published as one turn or discarded.  
 own, beside the log's: its bulk comes and goes and must neither pass through the log's write-ahead log nor
 hold up a turn, and a log can be copied or verified without it.
 
-Always: what ``stage`` returned from is on disk and survives a restart; bytes are bounded, and what is too
-much is refused whole; a key of which nothing is here is refused, never taken for an empty one.
+Always: what ``stage`` returned from is on disk and survives a restart; bytes are bounded, those of keys
+included, and what is too much is refused whole; what nobody published in time goes; a key of which nothing is
+here is refused, never taken for an empty one.
 """
 
 from __future__ import annotations
@@ -25,8 +26,11 @@ from relay.log.storage import Storage
 LIMIT_BYTES: Final = 4 << 30
 """Bytes that may be staged at once."""
 
-KEPT_SECONDS: Final = 7 * 86_400.0
+KEPT_SECONDS: Final = 86_400.0
 """How long something may stay staged before it is taken for forgotten."""
+
+ROW_BYTES: Final = 64
+"""What a part costs beside its key and its body, about."""
 
 SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS staged (
@@ -56,8 +60,15 @@ class Staging:
         directory.mkdir(parents=True, exist_ok=True)
         self._storage = Storage(directory / "staged.sqlite", SCHEMA)
         self._limit = limit
+        self._kept = kept
         self._bytes = 0
         self.purge(kept)
+
+    async def run(self) -> None:
+        """Drops what has been staged for too long, until cancelled; looks some ten times in that time."""
+        while True:
+            await trio.sleep(self._kept / 10)
+            await trio.to_thread.run_sync(self.purge, self._kept)
 
     async def stage(self, key: Key, body: bytes) -> None:
         """Keeps a blob under a key, after those that are there; it is on disk when this returns.
@@ -93,11 +104,12 @@ class Staging:
         self._storage.close()
 
     def _stage(self, key: Key, body: bytes) -> None:
+        at = _text(key)
         with self._storage.transaction() as connection:
-            size = self._bytes + len(body)
+            size = self._bytes + len(at) + len(body) + ROW_BYTES
             if size > self._limit:
                 raise Refused("limit", f"{size} bytes staged, limit staged_bytes={self._limit}")
-            connection.execute(_APPEND, {"key": _text(key), "since": time.time(), "body": body})
+            connection.execute(_APPEND, {"key": at, "since": time.time(), "body": body})
             self._bytes = size
 
     def _staged(self, keys: Sequence[Key]) -> list[bytes]:
@@ -113,11 +125,12 @@ class Staging:
         with self._storage.transaction() as connection:
             for prefix in prefixes:
                 begin = _text(prefix)
-                connection.execute("DELETE FROM staged WHERE key >= ? AND key < ?", (begin, begin + b"\xff"))
-            self._bytes = connection.execute(_TOTAL).fetchone()[0]
+                below = (begin, begin + b"\xff")
+                self._bytes -= connection.execute(f"{_TOTAL} WHERE key >= ? AND key < ?", below).fetchone()[0]
+                connection.execute("DELETE FROM staged WHERE key >= ? AND key < ?", below)
 
 
-_TOTAL: Final = "SELECT ifnull(sum(length(body)), 0) FROM staged"
+_TOTAL: Final = f"SELECT ifnull(sum(length(key) + length(body) + {ROW_BYTES}), 0) FROM staged"
 _APPEND: Final = """
 INSERT INTO staged VALUES (
     :key, (SELECT ifnull(max(part), 0) + 1 FROM staged WHERE key = :key), :since, :body

@@ -131,7 +131,8 @@ class Facts:
             if not classes.issuperset(map(type, columns[at])):
                 raise _unfit(self._columns[at], what, columns, at, classes)
             if what == _KEY and any(value != value for value in columns[at]):
-                raise BadRow(f"column {self._columns[at]} is NaN, which is no key")
+                row = next(row for row in zip(*columns, strict=True) if row[at] != row[at])
+                raise BadRow(f"column {self._columns[at]} is NaN, which is no key, in the row {row!r:.200}")
         rows = zip(*columns, strict=True) if columns else iter([()] * batch.num_rows)
         if kinds is None:
             verb = self._default

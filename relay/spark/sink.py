@@ -15,6 +15,7 @@ under the same ``writer`` is a new sequence of batches, not a replay.
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from dataspace.client.blocking_link import Link
     from index.values import Value
     from relay.spark.options import SinkOptions
+
+log: Final = logging.getLogger("dataspace.spark")
 
 Key: TypeAlias = tuple[str, ...]
 
@@ -95,7 +98,15 @@ class StreamSink(DataSourceStreamArrowWriter):
             return
         batch = staged[0].batch
         owner = query_owner(self._options, batch.application)
-        publish(self._options, batch, staged, owner=owner, replace=self._overwrite, by=self._facts.by)
+        publish(
+            self._options,
+            batch,
+            staged,
+            owner=owner,
+            replace=self._overwrite,
+            by=self._facts.by,
+            exclusive=True,
+        )
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         discard(self._options, _staged(messages))
@@ -119,7 +130,15 @@ class BatchSink(DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         staged = _staged(messages)
-        publish(self._options, self._batch, staged, owner="spark", replace=self._overwrite, by=self._facts.by)
+        publish(
+            self._options,
+            self._batch,
+            staged,
+            owner="spark",
+            replace=self._overwrite,
+            by=self._facts.by,
+            exclusive=self._options.application is not None,
+        )
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         discard(self._options, [Staged(self._batch)])
@@ -153,7 +172,7 @@ def stage(options: SinkOptions, facts: Facts, batch: Batch, rows: Iterator[pa.Re
                 _stage_chunk(options, key, operations)
                 keys[retracts].append(key)
     except DataspaceError:
-        asked(options.peer, options.connect_timeout, partial(_discard, prefix=attempt))
+        _forget(options, attempt)
         raise
     reach("spark-after-stage")
     return Staged(batch, tuple(keys[False]), tuple(keys[True]))
@@ -167,11 +186,12 @@ def publish(
     owner: str,
     replace: bool,
     by: Value = None,
+    exclusive: bool = False,
 ) -> int | None:
     """Publishes a batch as one turn, and answers with its epoch; the same batch again changes nothing.
 
     ``owner`` is whose the facts are where the options name no writer.  A batch without rows makes no turn
-    unless it replaces.
+    unless it replaces.  With ``exclusive`` the writer is this application's until another one begins.
     """
     keys = [key for each in staged for key in each.adding]
     keys += [key for each in staged for key in each.retracting]
@@ -181,13 +201,21 @@ def publish(
     def turn(link: Link) -> int | None:
         epoch = None
         if keys or replace:
-            epoch = link.publish(keys, client=client, sequence=sequence, owner=owner, replace=replace, by=by)
+            epoch = link.publish(
+                keys,
+                client=client,
+                sequence=sequence,
+                owner=owner,
+                replace=replace,
+                by=by,
+                exclusive=exclusive,
+            )
         return epoch
 
     reach("spark-before-commit")
     epoch = asked(options.peer, options.connect_timeout, turn)
     reach("spark-after-commit")
-    asked(options.peer, options.connect_timeout, partial(_discard, prefix=batch.prefix))
+    _forget(options, batch.prefix)
     return epoch
 
 
@@ -201,7 +229,18 @@ def query_owner(options: SinkOptions, query: str) -> str:
 def discard(options: SinkOptions, staged: Sequence[Staged]) -> None:
     """Discards everything that was staged for the batch of some messages."""
     for batch in {each.batch for each in staged}:
-        asked(options.peer, options.connect_timeout, partial(_discard, prefix=batch.prefix))
+        _forget(options, batch.prefix)
+
+
+def _forget(options: SinkOptions, prefix: Key) -> None:
+    """Discards what is not needed, or leaves it to the daemon to drop in time.
+
+    A batch that failed must fail for its own reason, and one that is published must not fail for this.
+    """
+    try:
+        asked(options.peer, options.connect_timeout, partial(_discard, prefix=prefix))
+    except DataspaceError as error:
+        log.warning("%s; what is staged under %s goes when the daemon finds it too old", error, prefix)
 
 
 def _discard(link: Link, prefix: Key) -> None:

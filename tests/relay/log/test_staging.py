@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dataspace.errors import Refused
-from relay.log.staging import Staging, _text
+from relay.log.staging import ROW_BYTES, Staging, _text
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ async def test_discarding_takes_all_below_a_prefix_and_nothing_else(staging: Sta
     assert staging.statistics().keys == 2
     await staging.discard(("q",), ("nothing",))
     assert staging.statistics().keys == 1
-    assert staging.statistics().bytes == 1
+    assert staging.statistics().bytes == len(_text(("qq",))) + 1 + ROW_BYTES
 
 
 async def test_a_key_begins_anew_after_it_was_discarded(staging: Staging) -> None:
@@ -56,9 +56,10 @@ async def test_it_survives_a_restart_and_keeps_count(tmp_path: Path) -> None:
     area = Staging(tmp_path)
     await area.stage(("q",), b"abc")
     area.close()
-    again = Staging(tmp_path, limit=4)
+    limit = 3 + 3 + ROW_BYTES
+    again = Staging(tmp_path, limit=limit)
     assert await again.staged([("q",)]) == [b"abc"]
-    with pytest.raises(Refused, match="5 bytes staged, limit staged_bytes=4"):
+    with pytest.raises(Refused, match=f"{limit + 5 + ROW_BYTES} bytes staged, limit staged_bytes={limit}"):
         await again.stage(("r",), b"de")
     await again.discard(("q",))
     await again.stage(("r",), b"de")
@@ -71,6 +72,27 @@ async def test_what_is_old_is_purged(staging: Staging) -> None:
     assert staging.statistics().parts == 1
     staging.purge(-60.0)
     assert staging.statistics() == type(staging.statistics())(0, 0, 0, staging.statistics().limit)
+
+
+async def test_what_is_old_goes_while_it_runs(tmp_path: Path) -> None:
+    area = Staging(tmp_path, kept=0.05)
+    await area.stage(("q",), b"abc")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(area.run)
+        with trio.fail_after(10):
+            while area.statistics().bytes:  # noqa: ASYNC110  # there is nothing to be told by
+                await trio.sleep(0.005)
+        nursery.cancel_scope.cancel()
+    area.close()
+
+
+async def test_keys_count_so_that_many_empty_parts_come_to_the_limit(tmp_path: Path) -> None:
+    area = Staging(tmp_path, limit=10 * ROW_BYTES)
+    with pytest.raises(Refused, match="limit staged_bytes"):
+        for number in range(10):
+            await area.stage(("q" * 5, str(number)), b"")
+    assert 1 < area.statistics().parts < 10
+    area.close()
 
 
 async def test_many_can_stage_at_once(staging: Staging) -> None:

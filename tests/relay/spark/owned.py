@@ -1,0 +1,26 @@
+"""A Spark program whose facts are its query's, until it is killed: ``… tests.relay.spark.owned URL DIR``."""
+
+from __future__ import annotations
+
+import sys
+
+from pyspark.sql import SparkSession
+
+import relay.spark
+
+
+def main(url: str, checkpoint: str) -> None:
+    builder = SparkSession.builder.master("local[1]")
+    options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    spark = relay.spark.session(builder.config("spark.driver.extraJavaOptions", options))
+    spark.sparkContext.setLogLevel("OFF")
+    frame = relay.spark.frame(spark, "p($n:int)", url=url, stream=True)
+    writer = frame.writeStream.format("dataspace").option("url", url).option("label", "q")
+    writer = writer.option("owner", "query").option("lease", "2s").option("checkpointLocation", checkpoint)
+    query = writer.start()
+    relay.spark.keep(query, url=url, lease="2s")
+    query.awaitTermination()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
