@@ -36,7 +36,9 @@ class Dataspace(DataSource):
     def schema(self) -> StructType:
         """What the pattern makes; Spark does not ask when the user gave a schema."""
         shape = source_shape(self.options)
-        return inferred(shape.pattern, include_value=shape.include_value, several=shape.several)
+        return inferred(
+            shape.pattern, include_value=shape.include_value, several=shape.several, topic=shape.topic
+        )
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return ChangesReader(read_options(self.options), schema)

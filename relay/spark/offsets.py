@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from dataspace.errors import DataspaceError
-from relay.spark.options import Start
+from relay.spark.options import Numbered
 
 if TYPE_CHECKING:
     from dataspace.client.blocking_link import Frontier
@@ -107,7 +107,7 @@ def offset(said: Json) -> Offset:
     raise DataLoss(f"the checkpoint holds {said!r}, which is no offset of a dataspace")
 
 
-def beginning(start: Start, now: Frontier) -> Offset:
+def beginning(start: Numbered, now: Frontier) -> Offset:
     """Where a new stream stands before its first batch.
 
     Raises ``DataLoss`` for a starting epoch that is no longer retained, or that has not come yet.
@@ -121,6 +121,11 @@ def beginning(start: Start, now: Frontier) -> Offset:
             return _after(now.oldest - 1, now.space)
         case int():
             return _numbered(max(start, 1), now)
+
+
+def beginning_after(epoch: int, now: Frontier) -> Offset:
+    """Where a stream stands that begins with what follows an epoch."""
+    return _after(epoch, now.space)
 
 
 def _after(epoch: int, space: str) -> Offset:

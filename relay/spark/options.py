@@ -27,8 +27,11 @@ from relay.spark.peers import MAIN, Peer
 T = TypeVar("T")
 D = TypeVar("D")
 
-Start: TypeAlias = Literal["snapshot", "latest", "earliest"] | int
+Numbered: TypeAlias = Literal["snapshot", "latest", "earliest"] | int
 """Where a stream begins: a state and what follows, or the changes after a point."""
+
+Start: TypeAlias = Numbered | tuple[int, ...]
+"""The same, or a time of a topic."""
 
 
 Malformed: TypeAlias = Literal["fail", "drop", "null"]
@@ -43,6 +46,7 @@ class StreamOptions:
     """
 
     peers: tuple[Peer, ...]
+    topic: str | None
     pattern: str
     starts: tuple[Start, ...]
     max_epochs: int | None
@@ -62,11 +66,12 @@ class ReadOptions:
     """How a batch reads: the changes of ``first`` to ``last``, both included, or the state at ``as_of``."""
 
     peers: tuple[Peer, ...]
+    topic: str | None
     pattern: str
     partitions: int
     include_value: bool
     malformed: Malformed
-    first: Literal["earliest"] | int
+    first: Literal["earliest"] | int | tuple[int, ...]
     last: Literal["latest"] | int
     as_of: Literal["latest"] | int | None
     fail_on_loss: bool
@@ -103,12 +108,15 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
     (12,)
     """
     read = _Reading(given, _STREAM_NAMES, "readStream")
-    urls = _urls(read)
-    starts: tuple[Start, ...] = tuple(["snapshot" for _ in urls])
+    urls, topic = _urls(read), _topic(read)
+    starts: tuple[Start, ...] = tuple(["snapshot" if topic is None else "earliest" for _ in urls])
     return StreamOptions(
         peers=_peers(read, urls),
-        pattern=read.needed("pattern", "such as 'present($who:str)'"),
-        starts=read.value("startingEpoch", partial(_starts, urls), starts),
+        topic=topic,
+        pattern=_pattern(read),
+        starts=read.value(
+            "startingEpoch", partial(_starts, urls, _start if topic is None else _topic_start), starts
+        ),
         max_epochs=read.value("maxEpochsPerTrigger", _count, None),
         max_changes=read.value("maxChangesPerTrigger", _count, None),
         partitions=read.value("minPartitions", _count, 1),
@@ -125,18 +133,19 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
 def read_options(given: Mapping[str, str]) -> ReadOptions:
     """The options of ``spark.read``; raises ``UsageError`` as ``stream_options`` does."""
     read = _Reading(given, _READ_NAMES, "read")
-    as_of = read.value("asOfEpoch", _last, None)
+    as_of, topic = read.value("asOfEpoch", _last, None), _topic(read)
     if as_of is not None and (read.has("startingEpoch") or read.has("endingEpoch")):
         raise UsageError(
             "asOfEpoch asks for a state, startingEpoch and endingEpoch for changes: give one kind"
         )
     return ReadOptions(
         peers=_peers(read, _urls(read)),
-        pattern=read.needed("pattern", "such as 'present($who:str)'"),
+        topic=topic,
+        pattern=_pattern(read),
         partitions=read.value("minPartitions", _count, 1),
         include_value=read.value("includeValue", _flag, False),
         malformed=read.value("malformed", _malformed, "fail"),
-        first=read.value("startingEpoch", _first, "earliest"),
+        first=read.value("startingEpoch", _first if topic is None else _topic_first, "earliest"),
         last=read.value("endingEpoch", _last, "latest"),
         as_of=as_of,
         fail_on_loss=read.value("failOnDataLoss", _flag, True),
@@ -178,14 +187,15 @@ class Shape:
     pattern: str
     include_value: bool
     several: bool
+    topic: bool
 
 
 def source_shape(given: Mapping[str, str]) -> Shape:
     """What decides the columns, when it is not known yet whether a stream or a batch will read."""
     names = tuple(dict.fromkeys((*_STREAM_NAMES, *_READ_NAMES)))
     read = _Reading(given, names, "read and readStream")
-    pattern = read.needed("pattern", "such as 'present($who:str)'")
-    return Shape(pattern, read.value("includeValue", _flag, False), len(_urls(read)) > 1)
+    topic = _topic(read) is not None
+    return Shape(_pattern(read), read.value("includeValue", _flag, False), len(_urls(read)) > 1, topic)
 
 
 _SHARED: Final = (
@@ -203,6 +213,7 @@ _SHARED: Final = (
 _SOURCE: Final = (
     *_SHARED,
     "pattern",
+    "topic",
     "startingEpoch",
     "failOnDataLoss",
     "arrowBatchRows",
@@ -295,6 +306,22 @@ def _said_url(read: _Reading) -> str:
     return url or path or default_url()
 
 
+def _topic(read: _Reading) -> str | None:
+    """The topic that is read, if it is not the space; it has no states, and no changes to be counted."""
+    topic = read.text("topic")
+    for name in ("asOfEpoch", "maxChangesPerTrigger"):
+        if topic is not None and read.has(name):
+            raise UsageError(f"option {name} is about the facts of a space, and topic {topic} has items")
+    return topic
+
+
+def _pattern(read: _Reading) -> str:
+    """The pattern, which for a topic may be left away: every item then."""
+    if _topic(read) is not None:
+        return read.text("pattern") or "$item"
+    return read.needed("pattern", "such as 'present($who:str)'")
+
+
 def _peers(read: _Reading, urls: Sequence[str]) -> tuple[Peer, ...]:
     """Whom the addresses are, and what they are shown: what the options say, else the environment of here."""
     said, files = read.text("token"), read.text("tokenFile")
@@ -383,12 +410,31 @@ def _start(text: str) -> Start:
     raise ValueError("snapshot, latest, earliest and epoch numbers")
 
 
-def _starts(urls: tuple[str, ...], text: str) -> tuple[Start, ...]:
+def _topic_start(text: str) -> Start:
+    match text.lower():
+        case "latest" | "earliest" as word:
+            return word
+        case _ if re.fullmatch(r"\d{1,18}", text):
+            return int(text)
+    time = _time(text)
+    if time is None:
+        raise ValueError("earliest, latest, numbers of epochs, and times such as [12] or [3, 4]")
+    return time
+
+
+def _time(text: str) -> tuple[int, ...] | None:
+    """The coordinates of a time that is written as a list."""
+    if not re.fullmatch(r"\[\s*\d{1,18}(\s*,\s*\d{1,18})*\s*\]", text):
+        return None
+    return tuple(json.loads(text))
+
+
+def _starts(urls: tuple[str, ...], start: Callable[[str], Start], text: str) -> tuple[Start, ...]:
     """One start for all daemons, or a JSON object with one for each by its address."""
     if not text.startswith("{"):
-        return (_start(text),) * len(urls)
+        return (start(text),) * len(urls)
     try:
-        said = {parse_url(url).url: _start(str(start)) for url, start in json.loads(text).items()}
+        said = {parse_url(url).url: start(str(each)) for url, each in json.loads(text).items()}
     except (json.JSONDecodeError, UsageError) as error:
         raise ValueError(f'JSON such as {{"tcp://HOST:PORT": 12}} ({error})') from None
     if set(said) != set(urls):
@@ -409,6 +455,15 @@ def _first(text: str) -> Literal["earliest"] | int:
     if re.fullmatch(r"\d{1,18}", text):
         return int(text)
     raise ValueError("earliest and epoch numbers (for a state instead of changes there is asOfEpoch)")
+
+
+def _topic_first(text: str) -> Literal["earliest"] | int | tuple[int, ...]:
+    if text.lower() == "earliest":
+        return "earliest"
+    time = int(text) if re.fullmatch(r"\d{1,18}", text) else _time(text)
+    if time is None:
+        raise ValueError("earliest, numbers of epochs, and times such as [12] or [3, 4]")
+    return time
 
 
 def _last(text: str) -> Literal["latest"] | int:

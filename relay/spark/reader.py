@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from dataspace.errors import UsageError
 from relay.spark.offsets import Span
 from relay.spark.schema import columns
-from relay.spark.spans import SpanPartition, frontiers, partitions_of, rows_of
+from relay.spark.spans import SpanPartition, before_time, frontiers, partitions_of, rows_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,7 +32,11 @@ class ChangesReader(DataSourceReader):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._columns = columns(
-            options.pattern, schema, include_value=options.include_value, malformed=options.malformed
+            options.pattern,
+            schema,
+            include_value=options.include_value,
+            malformed=options.malformed,
+            topic=options.topic is not None,
         )
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -40,10 +44,17 @@ class ChangesReader(DataSourceReader):
         options = self._options
         made: list[InputPartition] = []
         for at, now in enumerate(frontiers(options)):
-            span = _range(options, now) if options.as_of is None else _at(options.as_of, now)
+            span = self._range(at, now) if options.as_of is None else _at(options.as_of, now)
             if not span.empty:
                 made += partitions_of(SpanPartition(at, span, now.space), options)
         return made
+
+    def _range(self, at: int, now: Frontier) -> Span:
+        """The epochs of one daemon that the options ask for."""
+        options, first = self._options, self._options.first
+        if isinstance(first, tuple):
+            first = before_time(options.peers[at], options, first, now.space) + 1
+        return _range(now.oldest if first == "earliest" else max(first, 1), options.last, now)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition, on an executor."""
@@ -57,9 +68,8 @@ def _at(as_of: Literal["latest"] | int, now: Frontier) -> Span:
     return Span(at, at, as_of=at or None)
 
 
-def _range(options: ReadOptions, now: Frontier) -> Span:
-    first = now.oldest if options.first == "earliest" else max(options.first, 1)
-    last = now.epoch if options.last == "latest" else options.last
+def _range(first: int, ending: Literal["latest"] | int, now: Frontier) -> Span:
+    last = now.epoch if ending == "latest" else ending
     if last > now.epoch:
         raise UsageError(f"endingEpoch {last} has not come yet, the newest epoch is {now.epoch}")
     if first > last + 1:

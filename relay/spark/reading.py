@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from dataspace.errors import Refused
 from relay.spark import offsets
+from relay.spark.feeds import feed_of
 from relay.spark.links import AWAY, Patience, asked, lent
 from relay.spark.offsets import Span
 from relay.spark.peers import Peer
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     from dataspace.client.blocking_link import Link
     from dataspace.client.blocks import Block
-    from index.values import Value
     from relay.spark.options import ReadOptions, StreamOptions
 
 
@@ -110,26 +110,13 @@ def _rest(link: Link, task: Task, place: _Place) -> Iterator[Block]:
 
 
 def _asked_for(link: Link, task: Task, span: Span) -> Iterator[Block]:
-    pattern = task.columns.pattern
+    feed, pattern = feed_of(task.options.topic), task.columns.pattern
     try:
-        _check_space(link, task)
-        yield from _spanned(link, pattern, span)
+        yield from feed.blocks(link, pattern, span, task.space)
     except Refused as refusal:
         if refusal.code not in ("epoch-gone", "epoch-ahead"):
             raise
         offsets.tolerate(refusal.text, fail=task.options.fail_on_loss)
-        left = offsets.remaining(span, task.space, link.frontier())
+        left = offsets.remaining(span, task.space, feed.frontier(link))
         if left is not None:
-            yield from _spanned(link, pattern, left)
-
-
-def _check_space(link: Link, task: Task) -> None:
-    space = link.welcome.space
-    if space != task.space:
-        raise Refused("epoch-gone", f"the dataspace is another one now: it is {space}, it was {task.space}")
-
-
-def _spanned(link: Link, pattern: Value, span: Span) -> Iterator[Block]:
-    if span.as_of is not None:
-        return link.columns(pattern, as_of=span.as_of, upto=span.upto)
-    return link.columns(pattern, after=span.after, upto=span.upto)
+            yield from feed.blocks(link, pattern, left, task.space)

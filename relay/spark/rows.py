@@ -21,7 +21,17 @@ import pyarrow.compute as pc
 
 from dataspace.errors import DataspaceError
 from relay.spark.nesting import Unfit
-from relay.spark.schema import CHANGE_TYPE, DAEMON, EPOCH, EPOCH_TIMESTAMP, SEQ, Column, Columns
+from relay.spark.schema import (
+    CHANGE_TYPE,
+    CRASHED,
+    DAEMON,
+    EPOCH,
+    EPOCH_TIMESTAMP,
+    SEQ,
+    TIME,
+    Column,
+    Columns,
+)
 
 if TYPE_CHECKING:
     from dataspace.client.blocks import Block
@@ -90,7 +100,7 @@ def _sortable(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def batch(block: Block, columns: Columns, *, url: str = "") -> pa.RecordBatch:
     """One block as a record batch; O(rows), nearly all of it in Arrow."""
-    own = _own_columns(block, url)
+    own = _own_columns(block, columns, url)
     bad: set[int] = set()
     made = pa.RecordBatch.from_arrays(
         [
@@ -104,7 +114,7 @@ def batch(block: Block, columns: Columns, *, url: str = "") -> pa.RecordBatch:
     return made
 
 
-def _own_columns(block: Block, url: str) -> dict[str, Callable[[], pa.Array]]:
+def _own_columns(block: Block, columns: Columns, url: str) -> dict[str, Callable[[], pa.Array]]:
     """How the columns are made that do not come from captures; one that nobody wants costs nothing."""
     totals = block.totals()
 
@@ -118,10 +128,16 @@ def _own_columns(block: Block, url: str) -> dict[str, Callable[[], pa.Array]]:
         offsets = [at if number else -block.skipped for number, at in enumerate(before)]
         return pc.subtract(_ascending(len(block)), _repeated(offsets, totals, pa.int64()))
 
+    def times() -> pa.Array:
+        each = pa.array(block.coordinates, columns.arrow.field(TIME).type)  # type: ignore[attr-defined]  # a topic's
+        return each.take(_repeated(range(len(totals)), totals, pa.int64()))
+
     return {
         CHANGE_TYPE: kinds,
         EPOCH: lambda: _repeated(block.numbers, totals, pa.int64()),
         EPOCH_TIMESTAMP: lambda: _repeated(block.times, totals, pa.timestamp("us", tz="UTC")),
+        TIME: times,
+        CRASHED: lambda: _repeated(block.crashes, totals, pa.string()),  # type: ignore[attr-defined]  # as above
         SEQ: seqs,
         DAEMON: lambda: pa.repeat(url, len(block)),
     }

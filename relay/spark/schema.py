@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     BooleanType,
     DataType,
@@ -47,14 +48,27 @@ EPOCH: Final = "_epoch"
 EPOCH_TIMESTAMP: Final = "_epoch_timestamp"
 SEQ: Final = "_seq"
 DAEMON: Final = "_daemon"
+TIME: Final = "_time"
+CRASHED: Final = "_crashed"
 VALUE: Final = "_value"
 
-RESERVED: Final[Mapping[str, DataType]] = {
+CHANGES: Final[Mapping[str, DataType]] = {
     CHANGE_TYPE: StringType(),
     EPOCH: LongType(),
     EPOCH_TIMESTAMP: TimestampType(),
     SEQ: LongType(),
 }
+
+TOPIC: Final[Mapping[str, DataType]] = {
+    CHANGE_TYPE: StringType(),
+    EPOCH: LongType(),
+    TIME: ArrayType(LongType(), containsNull=False),
+    CRASHED: StringType(),
+    SEQ: LongType(),
+}
+"""The same for a topic: its times are the application's, and an epoch may have crashed."""
+
+RESERVED: Final[Mapping[str, DataType]] = {**CHANGES, **TOPIC}
 
 EXTRA: Final[Mapping[str, DataType]] = {DAEMON: StringType(), VALUE: StringType()}
 """Columns that are there when asked for: by several addresses, by ``includeValue``, by a schema."""
@@ -134,7 +148,9 @@ class Columns:
     malformed: Malformed = "fail"
 
 
-def inferred(pattern: str, *, include_value: bool = False, several: bool = False) -> StructType:
+def inferred(
+    pattern: str, *, include_value: bool = False, several: bool = False, topic: bool = False
+) -> StructType:
     """The schema of a pattern: its captures, then our own columns.
 
     Raises ``UsageError`` for a pattern that does not parse, and for names of captures that Spark could
@@ -144,20 +160,29 @@ def inferred(pattern: str, *, include_value: bool = False, several: bool = False
     'struct<who:string,_change_type:string,_epoch:bigint,_epoch_timestamp:timestamp,_seq:bigint>'
     """
     fields = [_inferred_field(name, kind) for name, kind in _captured(pattern)]
-    own = [StructField(name, kind, False) for name, kind in RESERVED.items()]
+    reserved = TOPIC if topic else CHANGES
+    own = [StructField(name, kind, name == CRASHED) for name, kind in reserved.items()]
     extra = [StructField(DAEMON, StringType(), False)] * several
     extra += [StructField(VALUE, StringType(), False)] * include_value
     return StructType(fields + own + extra)
 
 
 def columns(
-    pattern: str, schema: StructType, *, include_value: bool = False, malformed: Malformed = "fail"
+    pattern: str,
+    schema: StructType,
+    *,
+    include_value: bool = False,
+    malformed: Malformed = "fail",
+    topic: bool = False,
 ) -> Columns:
     """How the captures of a pattern fill the columns of a schema, inferred or given.
 
     Raises ``UsageError`` for a column that the pattern does not make, and for a type that cannot hold
     what the pattern captures.
     """
+    for name in schema.fieldNames():
+        if name in OWN and name not in {**(TOPIC if topic else CHANGES), **EXTRA}:
+            raise UsageError(f"column {name} is one of {'changes' if topic else 'topics'} only")
     whole = include_value or VALUE in schema.fieldNames()
     first = 1 if whole else 0  # the whole fact is captured before everything inside
     known = {name: (at, kind) for at, (name, kind) in enumerate(_captured(pattern), first)}
@@ -222,7 +247,7 @@ def _captured_column(
 ) -> Column:
     if field.name not in known:
         near = difflib.get_close_matches(field.name, [*known, *OWN], n=1, cutoff=0.0)
-        listed = ", ".join([*known, *RESERVED])
+        listed = ", ".join([*known, *CHANGES])
         raise UsageError(
             f"column {field.name} is none of the pattern's, did you mean {near[0]}? (it makes {listed})"
         )

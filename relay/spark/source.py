@@ -29,18 +29,19 @@ from pyspark.sql.streaming.datasource import (
 
 from relay.spark import offsets
 from relay.spark.carrying import CarriedPartition, carried, carrier
+from relay.spark.feeds import feed_of
 from relay.spark.links import asked, close_all
 from relay.spark.offsets import Json
 from relay.spark.places import offsets_of, place
 from relay.spark.schema import columns
-from relay.spark.spans import SpanPartition, beyond, frontiers, partitions_of, rows_of
+from relay.spark.spans import SpanPartition, before_time, frontier, frontiers, partitions_of, rows_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from dataspace.client.blocking_link import Frontier, Link
-    from relay.spark.options import StreamOptions
+    from dataspace.client.blocking_link import Frontier
+    from relay.spark.options import Start, StreamOptions
     from relay.spark.peers import Peer
 
 
@@ -50,7 +51,11 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: StreamOptions, schema: StructType) -> None:
         self._options = options
         self._columns = columns(
-            options.pattern, schema, include_value=options.include_value, malformed=options.malformed
+            options.pattern,
+            schema,
+            include_value=options.include_value,
+            malformed=options.malformed,
+            topic=options.topic is not None,
         )
         self._beginning: Json | None = None
         self._target: Sequence[Frontier] | None = None
@@ -62,9 +67,9 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the query begins.  Spark asks twice, and what "latest" is must not move in between."""
         _end_on_sigterm()
         if self._beginning is None:
-            pairs = zip(self._options.starts, frontiers(self._options), strict=True)
-            begun = [offsets.beginning(start, now) for start, now in pairs]
-            self._acknowledge([each.reached for each in begun])
+            starts = zip(self._options.peers, self._options.starts, frontiers(self._options), strict=True)
+            begun = [self._begun(peer, start, now) for peer, start, now in starts]
+            self._acknowledge(begun)
             self._beginning = self._place(begun)
         return self._beginning
 
@@ -88,8 +93,8 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         limited = isinstance(limit, ReadMaxRows)
         end = [
-            self._following(peer, at, frontier, limited=limited)
-            for peer, at, frontier in zip(self._options.peers, here, now, strict=True)
+            self._following(peer, at, there, limited=limited)
+            for peer, at, there in zip(self._options.peers, here, now, strict=True)
         ]
         return start if end == here else self._place(end)
 
@@ -125,13 +130,20 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: Json) -> None:
         """Lets the log drop what a named reader has done: it lags one batch, so that is always too little."""
-        self._acknowledge([each.epoch for each in self._offsets(end)])
+        self._acknowledge(self._offsets(end))
 
-    def _acknowledge(self, epochs: Sequence[int]) -> None:
-        reader = self._options.reader
+    def _acknowledge(self, done: Sequence[offsets.Offset]) -> None:
+        reader, feed = self._options.reader, feed_of(self._options.topic)
         if reader is not None:
-            for peer, epoch in zip(self._options.peers, epochs, strict=True):
-                asked(peer, self._options.connect_timeout, partial(_done, reader=reader, epoch=epoch))
+            for peer, each in zip(self._options.peers, done, strict=True):
+                said = partial(feed.acknowledge, reader=reader, epoch=each.reached, space=each.space)
+                asked(peer, self._options.connect_timeout, said)
+
+    def _begun(self, peer: Peer, start: Start, now: Frontier) -> offsets.Offset:
+        """Where reading begins at one daemon."""
+        if isinstance(start, tuple):
+            return offsets.beginning_after(before_time(peer, self._options, start, now.space), now)
+        return offsets.beginning(start, now)
 
     def stop(self) -> None:
         close_all()
@@ -167,24 +179,20 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _awaited(self, here: Sequence[offsets.Offset]) -> Sequence[Frontier]:
         """The frontiers as soon as one is past ``here``, or after ``pollTimeout``."""
-        peers, bound = self._options.peers, self._options.connect_timeout
+        peers = self._options.peers
         if len(peers) > 1:
             now = frontiers(self._options)
-            if any(_is_news(at, frontier) for at, frontier in zip(here, now, strict=True)):
+            if any(map(_is_news, here, now)):
                 return now
         timeout = self._options.poll_timeout / len(peers)
         waited: list[Frontier] = []
         for peer, at in zip(peers, here, strict=True):
             wait = timeout if _waits(at) and not any(map(_is_news, here, waited)) else 0.0
-            waited.append(asked(peer, bound, partial(beyond, epoch=at.reached, timeout=wait)))
+            waited.append(frontier(peer, self._options, at.reached, wait))
         return waited
 
 
 _Carrier = carrier(ChangesStream)
-
-
-def _done(link: Link, reader: str, epoch: int) -> None:
-    link.acknowledge(reader, epoch)
 
 
 def _waits(here: offsets.Offset) -> bool:

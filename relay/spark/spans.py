@@ -10,12 +10,12 @@ found out before a task is made for it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
 from relay.spark import offsets
+from relay.spark.feeds import feed_of
 from relay.spark.links import asked
 from relay.spark.offsets import Span
 from relay.spark.reading import Task, rows
@@ -23,8 +23,9 @@ from relay.spark.reading import Task, rows
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dataspace.client.blocking_link import Frontier, Link
+    from dataspace.client.blocking_link import Frontier
     from relay.spark.options import ReadOptions, StreamOptions
+    from relay.spark.peers import Peer
     from relay.spark.schema import Columns
 
 
@@ -49,7 +50,7 @@ def rows_of(
 def partitions_of(part: SpanPartition, options: StreamOptions | ReadOptions) -> list[SpanPartition]:
     """A span as the partitions that tasks read, or nothing; ``DataLoss`` for what is gone."""
     peer, span, space = options.peers[part.at], part.span, part.space
-    now = asked(peer, options.connect_timeout, partial(beyond, epoch=span.after, timeout=0.0))
+    now = frontier(peer, options, span.after)
     left: Span | None = span
     loss = offsets.missing(span, space, now)
     if loss is not None:
@@ -63,13 +64,18 @@ def partitions_of(part: SpanPartition, options: StreamOptions | ReadOptions) -> 
 
 def frontiers(options: StreamOptions | ReadOptions) -> Sequence[Frontier]:
     """How far all daemons are."""
-    return [asked(peer, options.connect_timeout, _now) for peer in options.peers]
+    return [frontier(peer, options) for peer in options.peers]
 
 
-def beyond(link: Link, epoch: int, timeout: float) -> Frontier:
-    """How far a daemon is, as soon as it is beyond an epoch or the time is over."""
-    return link.frontier(epoch, timeout)
+def frontier(
+    peer: Peer, options: StreamOptions | ReadOptions, after: int | None = None, timeout: float = 0.0
+) -> Frontier:
+    """How far a daemon is, as soon as that is beyond an epoch or the seconds are over."""
+    feed = feed_of(options.topic)
+    return asked(peer, options.connect_timeout, lambda link: feed.frontier(link, after, timeout))
 
 
-def _now(link: Link) -> Frontier:
-    return link.frontier()
+def before_time(peer: Peer, options: StreamOptions | ReadOptions, time: tuple[int, ...], space: str) -> int:
+    """The epoch of a topic after which those at or after a time begin."""
+    feed = feed_of(options.topic)
+    return asked(peer, options.connect_timeout, lambda link: feed.before(link, time, space))

@@ -24,7 +24,7 @@ from relay.spark.offsets import (
     remaining,
     span,
 )
-from relay.spark.options import Start
+from relay.spark.options import Numbered
 
 
 def at(epoch: int, oldest: int = 1, space: str = "s") -> Frontier:
@@ -46,7 +46,7 @@ def kept(place: Offset) -> Offset:
         (10, 9, Origin("after", 9)),
     ],
 )
-def test_a_stream_begins_where_it_was_told_to(start: Start, epoch: int, origin: Origin) -> None:
+def test_a_stream_begins_where_it_was_told_to(start: Numbered, epoch: int, origin: Origin) -> None:
     assert beginning(start, at(9, oldest=4)) == Offset(epoch, "s", origin)
 
 
@@ -151,7 +151,7 @@ def test_a_batch_read_again_after_a_loss_is_refused_or_cut_to_what_is_left() -> 
     st.one_of(st.none(), st.integers(1, 4)),
 )
 def test_every_epoch_is_read_once_whatever_the_pace_the_limit_and_the_crashes(
-    start: Start, steps: list[tuple[int, bool]], limit: int | None
+    start: Numbered, steps: list[tuple[int, bool]], limit: int | None
 ) -> None:
     epoch, oldest = 6, 3
     begun = beginning(start, at(epoch, oldest))

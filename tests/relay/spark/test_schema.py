@@ -7,7 +7,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from dataspace.errors import UsageError
 from index.text import parse_pattern
-from relay.spark.schema import RESERVED, capture_classes, columns, inferred, is_json
+from relay.spark.schema import CHANGES, capture_classes, columns, inferred, is_json
 from tests.relay.spark.schemas import ddl
 
 EVERY = "p($s:str, $i:int, $f:float, $b:bool, $y:bytes, $t:time)"
@@ -36,7 +36,7 @@ def test_captures_come_outer_before_inner_and_a_repeated_one_once() -> None:
 
 
 def test_a_pattern_without_captures_has_the_reserved_columns() -> None:
-    assert inferred("p(_)").fieldNames() == list(RESERVED)
+    assert inferred("p(_)").fieldNames() == list(CHANGES)
 
 
 def test_a_pattern_that_does_not_parse_is_pointed_at() -> None:
