@@ -22,14 +22,15 @@ RUNS = 4 + int(os.environ.get("TORTURE_ROUNDS", "0"))
 """Four runs have each victim once, and each place twice."""
 
 VICTIMS = ("worker", "daemon", "link", "query")
-PIECES = 165
+PIECES = 155
 """What passes between Spark and the daemon while a flow runs undisturbed, at the least."""
 
 BATCH_0 = 42
 """What has passed when the first batch of the first query is committed, at the least."""
 
 TRIES = 3
-"""Starts of a flow: two queries of one session now and then break a task of Spark's (SPARK.md, traps)."""
+"""Starts of a flow: two queries of one session now and then break a task of Spark's (SPARK.md, traps), and on
+a busy machine Spark gives up a Python worker that takes more than ten seconds to start."""
 
 
 def finish(
@@ -81,13 +82,20 @@ def test_whatever_is_killed_at_any_moment(
     master = shared.master if shared else "local[2, 4]"
     start = "snapshot" if early else "earliest"
     world.turns(12)
-    with Wire(own_daemon.port) as wire, Flow(wire.url, checkpoints, master=master, start=start) as flow:
-        moment = world.random.randrange(1, BATCH_0 if early else PIECES)
-        while not wire.wait(moment, 0.1):
-            assert flow.process.poll() is None, f"{flow.last_words()} after {wire.pieces} of {moment}"
-        done = len(list(checkpoints.glob("*/commits/[0-9]*")))
-        strike(victim, own_daemon, wire, flow, shared)
-        code = flow.end()
+    moment = world.random.randrange(1, BATCH_0 if early else PIECES)
+    for _ in range(TRIES):
+        with (
+            Wire(own_daemon.port) as wire,
+            Flow(wire.url, checkpoints, master=master, start=start) as flow,
+        ):
+            reached = wait(wire, moment, flow)
+            done = len(list(checkpoints.glob("*/commits/[0-9]*")))
+            if reached:
+                strike(victim, own_daemon, wire, flow, shared)
+            code = flow.end()
+        if reached:
+            break
+    assert reached, f"{wire.pieces} of {moment} pieces, ended with {code}: {flow.last_words()}"
     place = "locally" if locally else "on a cluster"
     print(
         f"run {run}: {victim} {place}, {moment} pieces and {done} batches after the start; ended with {code}"
@@ -96,6 +104,14 @@ def test_whatever_is_killed_at_any_moment(
         world.turns(4)
         finish(own_daemon, checkpoints, master=master, start=start)
     world.check()
+
+
+def wait(wire: Wire, pieces: int, flow: Flow) -> bool:
+    """Whether so many pieces passed before the flow ended."""
+    while not wire.wait(pieces, 0.1):
+        if flow.process.poll() is not None:
+            return False
+    return True
 
 
 def strike(victim: str, daemon: Daemon, wire: Wire, flow: Flow, cluster: Cluster | None) -> None:
