@@ -22,7 +22,7 @@ RUNS = 4 + int(os.environ.get("TORTURE_ROUNDS", "0"))
 """Four runs have each victim once, and each place twice."""
 
 VICTIMS = ("worker", "daemon", "link", "query")
-PIECES = 155
+PIECES = 140
 """What passes between Spark and the daemon while a flow runs undisturbed, at the least."""
 
 BATCH_0 = 42
