@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
@@ -66,6 +67,9 @@ def _space_lines(config: Config) -> Iterator[str]:
     for each in config.spaces:
         yield f"\n[spaces.{each.name}]  # in {each.data}"
         kept = each.retention
+        for limit, value in asdict(each.limits).items():
+            if value != getattr(config.space_limits, limit):
+                yield f"limits.{limit} = {value}"
         values = (kept.age, kept.size, kept.acknowledged, kept.reader_age, kept.reader_size)
         for setting, value in zip(KEEPING, values, strict=True):
             if value is not None:

@@ -86,7 +86,8 @@ async def connect(
                 remote.end_lease()
                 nursery.cancel_scope.cancel()
     except BaseExceptionGroup as group:
-        raise alone(_without_echoes(group)) from None
+        error = alone(_without_echoes(group))
+        raise error from error.__cause__  # which it keeps, without the group as its context
 
 
 def _without_echoes(group: BaseExceptionGroup[BaseException]) -> BaseExceptionGroup[BaseException]:

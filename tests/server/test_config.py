@@ -164,6 +164,7 @@ def test_what_is_checked_can_be_read_again_and_tells_no_secret(written: Callable
     assert again["tokens"][1]["assert"] == ["reading(_, _)"]
     assert [each["name"] for each in again["actors"]] == ["tests.server.rogues:echo", "words"]
     assert set(again["spaces"]) == {"orders", "empty"}
+    assert again["spaces"]["orders"]["limits"] == {"facts": 5}
 
 
 @pytest.mark.parametrize(

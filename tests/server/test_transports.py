@@ -14,7 +14,7 @@ import dataspace
 from dataspace import Record, Tls
 from dataspace.client.blocking_link import Link
 from dataspace.errors import Unreachable, UsageError
-from server.config import Config, ServerTls
+from server.config import Config, Limits, ServerTls
 from server.daemon import serve
 from server.listeners import CannotListen
 
@@ -168,3 +168,22 @@ async def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(CannotListen, match="a file that is no socket"):
         await serve(Config(listen=(f"unix:{path}",), data=tmp_path / "data"))
     assert path.read_text() == "precious"
+
+
+async def test_who_shakes_no_hands_is_parted_from_in_time_and_counted_as_a_stranger(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    limits = Limits(hello_seconds=0.3, strangers=5)
+    config = Config(listen=("tls:127.0.0.1:0",), data=tmp_path, tls=SERVER, limits=limits)
+    addresses = await nursery.start(serve, config)
+    host, port = "127.0.0.1", int(addresses[0].rpartition(":")[2])
+    with trio.fail_after(20):
+        silent = [await trio.open_tcp_stream(host, port) for _ in range(12)]
+        for each in silent:
+            try:
+                while await each.receive_some():
+                    pass
+            except trio.BrokenResourceError:
+                pass
+            await each.aclose()
+        await exchange(f"tls://{host}:{port}", TRUSTING)
