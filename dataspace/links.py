@@ -114,13 +114,15 @@ class SocketLink:
 
 
 def _find_dead_peers(connected: socket.socket) -> None:
-    """Has the system ask a silent peer for a sign of life: one that has vanished is found in 30 s."""
+    """Has the system ask a silent peer for a sign of life: one that has vanished is found in 30 s.
+
+    While something is on its way to it, that is up to the heartbeat.
+    """
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4)):
         if hasattr(socket, name):  # not every system has all of them
             connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-    if hasattr(socket, "TCP_USER_TIMEOUT"):
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000)
+    # No TCP_USER_TIMEOUT: it would also cut off a peer that is there and reads nothing for a while.
 
 
 def _name_of(connected: socket.socket) -> str:

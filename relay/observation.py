@@ -204,16 +204,18 @@ class Observation:
         """Counts one value that begins or ceases to wait; a state is not packed before it leaves."""
         count = sign * len(changes)
         self._size += count
-        self._use(count * OVERHEAD)
+        size = 0
         if changes.flags & SNAPSHOT:
             self._state += count
-            return
-        size = sign * len(changes.packed)
-        self._bytes += size
-        self._use(size)
-        if changes.messages:
-            self._messages += sign * len(changes.messages)
-            self._message_bytes += size
+        else:
+            size = sign * len(changes.packed)
+            self._bytes += size
+            if changes.messages:
+                self._messages += sign * len(changes.messages)
+                self._message_bytes += size
+        used = count * OVERHEAD + size
+        self._used += used
+        self._room.used += used
 
     def take(self, count: int, size: int) -> list[Changes]:
         """Up to ``count`` values of about ``size`` bytes in all, at least one if there is one and count > 0.
@@ -247,10 +249,6 @@ class Observation:
             self._difference = None
             self._wait_anew(())
             self._room.observers -= 1
-
-    def _use(self, size: int) -> None:
-        self._used += size
-        self._room.used += size
 
     def statistics(self) -> ObservationStatistics:
         """Counts, in O(1)."""
@@ -325,7 +323,8 @@ class Observation:
 
     def _wait_anew(self, values: Sequence[Changes]) -> None:
         """Lets these values wait and nothing else."""
-        self._use(-self._used)
+        self._room.used -= self._used
+        self._used = 0
         self._waiting.clear()
         self._size = self._bytes = self._messages = self._message_bytes = self._state = 0
         for each in values:

@@ -23,7 +23,7 @@ import trio
 
 from dataspace.wire.codec import array_head
 from dataspace.wire.frames import frame
-from dataspace.wire.packets import NUMBERS, Done, Error, Packet, Values
+from dataspace.wire.packets import NUMBERS, Available, Done, Error, Packet, Values
 from relay.log.columnar import Blocks
 from relay.observation import Observation
 from relay.topics.feed import Feed
@@ -49,6 +49,7 @@ class OutStream:
         "items",
         "number",
         "observation",
+        "peeked",
         "sent_bytes",
         "sent_items",
         "_taken",
@@ -60,6 +61,8 @@ class OutStream:
         self.bytes = size
         self.sent_items = 0
         self.sent_bytes = 0
+        self.peeked = -1
+        """How many values somebody waits to hear of, in total; below 0 for nobody."""
         self.observation: Observation | Blocks | Feed | None = None
         self.complete = False
         self.ended = False
@@ -91,6 +94,14 @@ class OutStream:
         self.sent_items += len(taken)
         self.sent_bytes += len(whole)
         return frame(whole), len(taken)
+
+    def answer_peek(self) -> Packet | None:
+        """The answer to a peek, once as many values as it is about were sent or are ready."""
+        known = self.sent_items + (0 if self.observation is None else len(self.observation))
+        if self.peeked < 0 or known < self.peeked:
+            return None
+        self.peeked = -1
+        return Available(self.number, known)
 
     def ending(self) -> Packet | None:
         """The packet that ends the stream, once it has failed or all of a complete one has left."""
@@ -167,6 +178,9 @@ class Outbox:
                 ready.append(stream)
                 continue
             self._ready_set.discard(stream)
+            known = stream.answer_peek() if stream.peeked >= 0 and not stream.ended else None
+            if known is not None:
+                pieces.append(self._encode(known))
             end = None if stream.ended else stream.ending()
             if end is not None:
                 stream.ended = True

@@ -275,6 +275,11 @@ class Connection:
                 if opened is not None:
                     opened.ask(items, size)
                     self.wake(opened)
+            case p.Peek(stream, items):
+                opened = self.streams.get(stream)
+                if opened is not None:
+                    opened.peeked = items
+                    self.wake(opened)
             case p.Open():
                 self._open(packet)
             case p.Abort(stream, _reason, wants_answer):

@@ -25,6 +25,7 @@ class Offer:
         self._asked = self._asked_size = 0
         self._sent = self._sent_size = 0
         self._over = False
+        self._waiting, self._peeked = 0, -1
         self._error: DataspaceError | None = None
         self._changed = trio.Event()
 
@@ -35,8 +36,13 @@ class Offer:
 
     async def send(self, value: Value) -> None:
         """Sends a value when the daemon has room for it; raises what the stream has failed with."""
-        while self._error is None and (self._sent >= self._asked or self._sent_size >= self._asked_size):
-            await self._wait()
+        self._waiting += 1
+        self._answer_peek()
+        try:
+            while self._error is None and (self._sent >= self._asked or self._sent_size >= self._asked_size):
+                await self._wait()
+        finally:
+            self._waiting -= 1
         if self._error is not None:
             raise self._error
         data = encode(p.Values(self.number, self._sent, (value,), 0))
@@ -62,6 +68,17 @@ class Offer:
         """The daemon has room for so many in all."""
         self._asked, self._asked_size = max(self._asked, items), max(self._asked_size, size)
         self._changed.set()
+
+    def peek(self, items: int) -> None:
+        """The daemon wants to know when there are so many values in all, sent or waiting to be."""
+        self._peeked = items
+        self._answer_peek()
+
+    def _answer_peek(self) -> None:
+        known = self._sent + self._waiting
+        if 0 <= self._peeked <= known:
+            self._peeked = -1
+            self._write(encode(p.Available(self.number, known)))
 
     def done(self) -> None:
         """The daemon has handled all of it."""

@@ -20,6 +20,8 @@ from typing import Final, Literal, Protocol
 import trio
 
 from dataspace.addresses import Address
+from dataspace.client.endings import Ending
+from dataspace.client.epochs import View
 from dataspace.client.in_flight import InFlight
 from dataspace.client.observations import Observation
 from dataspace.client.offers import Offer
@@ -42,6 +44,9 @@ from index.values import Map, Value, freeze
 SYSTEM: Final = "system"
 """The space in which a daemon says what there is: it can be observed from any other."""
 
+REASON: Final = 4096
+"""Characters of the reason of an abort that are sent."""
+
 IN_FLIGHT: Final = 4096
 """Turns that may wait for their answer at once."""
 
@@ -49,8 +54,14 @@ IN_FLIGHT: Final = 4096
 class Stream(Protocol):
     """Who takes what comes over a stream: an observation, or a subscription to a topic."""
 
-    def arrive(self, values: tuple[Value, ...], size: int) -> None:
-        """A frame of values has come, which cost ``size`` bytes of credit."""
+    def arrive(self, values: tuple[Value, ...], first: int, size: int, available: int) -> None:
+        """A frame of values has come, whose first has this number; so many more are ready.
+
+        It cost ``size`` bytes of credit.
+        """
+
+    def know(self, total: int) -> None:
+        """So many values, since the stream was opened, have come or are ready."""
 
     def finish(self) -> None:
         """This was all."""
@@ -212,24 +223,14 @@ class RemoteSpace:
 
         ``policy`` says what becomes of changes that are not read in time: ``conflate`` (the net difference is
         kept), ``wait`` (the log keeps them), ``fail`` (the observation ends) or ``drop`` (the oldest go, and
-        a mark says how many).  ``window`` fixes how many epochs are asked for ahead; without, that follows
-        from how fast they are read, and from the memory that this connection's observations share.
+        a mark says how many).  ``window`` fixes how many epochs are asked for ahead; with 0 nothing is on its
+        way that nobody waits for (a round trip for each read), and the rest waits at the daemon.  Without,
+        that follows from how fast they are read, and from the memory that this connection's observations
+        share.
         """
         form = parse_pattern(pattern) if isinstance(pattern, str) else pattern
-        return Observation(
-            self,
-            form,
-            snapshot=snapshot,
-            after=after,
-            upto=upto,
-            quiet=quiet,
-            durable=durable,
-            policy=policy,
-            window=window,
-            as_of=as_of,
-            net=net,
-            progress=progress,
-        )
+        view = View(form, snapshot, after, upto, quiet, durable, policy, as_of, net, progress)
+        return Observation(self, view, window)
 
     def publish(
         self,
@@ -304,9 +305,12 @@ class RemoteSpace:
 
     async def matches(self, pattern: Pattern | str) -> list[tuple[Value, ...]]:
         """What matches a pattern now, once, as rows of captures."""
-        async with self.observe(pattern, quiet=True) as observation:
+        observation = self.observe(pattern, quiet=True, window=1)
+        try:
             state = await observation.next_epoch()
             return state.added if state is not None else []
+        finally:
+            observation.close()
 
     async def sync(self) -> int:
         """Waits until everything that was sent before has been handled and is on disk; the newest epoch."""
@@ -418,18 +422,27 @@ class RemoteSpace:
         self._uplink.send(p.Open(number, Map({"space": self.space, **dict(spec.pairs())}), items, size))
         return number
 
-    def say_on_stream(self, packet: p.Ask) -> None:
-        """Sends an ask."""
+    def say_on_stream(self, packet: p.Ask | p.Peek) -> None:
+        """Sends an ask, or a peek."""
         if packet.stream in self._streams:
             self._uplink.send(packet, at_once=False)
 
-    def drop_stream(self, number: int) -> None:
+    def drop_stream(self, number: int, reason: str = "") -> None:
         """Ends a stream without waiting."""
         if self._streams.pop(number, None) is not None:
             if self._uplink.up:
-                self._uplink.send(p.Abort(number, "", False), at_once=False)
+                self._uplink.send(p.Abort(number, reason[:REASON], False), at_once=False)
             else:
                 self._dropped.append(number)
+
+    async def end_stream(self, number: int, reason: str = "") -> None:
+        """Ends a stream and waits until the daemon has confirmed it, or the connection is lost."""
+        if not self._uplink.up:
+            self.drop_stream(number, reason)
+        elif self._streams.pop(number, None) is not None:
+            ending = self._streams[number] = Ending(self._dropped)
+            self._uplink.send(p.Abort(number, reason[:REASON], True), at_once=False)
+            await ending.wait()
 
     # -- for the uplink -------------------------------------------------------------------------------
 
@@ -457,7 +470,8 @@ class RemoteSpace:
         streams = sorted(self._streams.items())
         self._streams.clear()
         for number, observation in streams:
-            observation.reopen(number, resumed=resumed, moved=moved)
+            if not isinstance(observation, Ending):
+                observation.reopen(number, resumed=resumed, moved=moved)
         for number in self._dropped if resumed else ():
             self._uplink.send(p.Abort(number, "", False), at_once=False)
         self._dropped.clear()
@@ -467,16 +481,22 @@ class RemoteSpace:
     def heard(self, packet: p.Packet, size: int) -> None:
         """A packet has come, in a frame of ``size`` bytes."""
         match packet:
-            case p.Values(stream, _first, values, _available):
+            case p.Values(stream, first, values, available):
                 observation = self._streams.get(stream)
                 if observation is not None:
-                    observation.arrive(values, size)
+                    observation.arrive(values, first, size, available)
             case p.Accepted(first, epochs):
                 for at, epoch in enumerate(epochs, first):
                     self._in_flight.accept(at, epoch)
                 self._room.set()
             case p.Refusal(sequence, code, text):
                 self._refused(sequence, Refused(code, text))
+            case p.Available(stream, items):
+                observation = self._streams.get(stream)
+                if observation is not None:
+                    observation.know(items)
+            case p.Peek(stream, items) if stream in self._offers:
+                self._offers[stream].peek(items)
             case p.Ask(stream, items, size) if stream in self._offers:
                 self._offers[stream].ask(items, size)
             case p.Done(stream) if stream in self._offers:
@@ -519,6 +539,9 @@ class RemoteSpace:
         for question in questions.values():
             question.fail(waiting)
         self._end_offers(waiting)
+        for number, stream in self._streams.items():
+            if isinstance(stream, Ending):
+                stream.lose(number)
 
     def ended(self, error: DataspaceError) -> None:
         """There will be no connection any more: whoever waits for something is told."""

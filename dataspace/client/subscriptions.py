@@ -227,7 +227,10 @@ class Subscription:
         self._skip = self._delivered.copy()
         self._begin(self._reached, number)
 
-    def arrive(self, values: tuple[Value, ...], size: int) -> None:
+    def know(self, total: int) -> None:
+        """Nobody has asked."""
+
+    def arrive(self, values: tuple[Value, ...], _first: int, size: int, _available: int) -> None:
         """A frame of messages has come, which cost ``size`` bytes of credit."""
         for at, value in enumerate(values, 1):
             self._skipped += 1

@@ -118,6 +118,16 @@ class Offer(NamedTuple):
     spec: Map
 
 
+class Peek(NamedTuple):
+    """Asks to be told when so many values, in total since the stream was opened, were sent or are ready.
+
+    It asks for no value, and takes the place of the peek before it.
+    """
+
+    stream: int
+    items: int
+
+
 class Welcome(NamedTuple):
     """The server's first packet: ``epoch`` is the space's newest, ``sequence`` the client's last turn.
 
@@ -155,6 +165,13 @@ class Values(NamedTuple):
     first: int
     values: tuple[Value, ...]
     available: int
+
+
+class Available(NamedTuple):
+    """Answers a ``Peek``: so many values, in total since the stream was opened, were sent or are ready."""
+
+    stream: int
+    items: int
 
 
 class Done(NamedTuple):
@@ -198,6 +215,7 @@ Packet: TypeAlias = (
     | Pong
     | Bye
     | Offer
+    | Peek
     | Welcome
     | Accepted
     | Refusal
@@ -206,6 +224,7 @@ Packet: TypeAlias = (
     | Error
     | Answer
     | Denied
+    | Available
 )
 
 _Check: TypeAlias = Callable[[Value], bool]
@@ -262,6 +281,7 @@ TABLE: Final[dict[int, tuple[type[Packet], tuple[_Check, ...]]]] = {
     9: (Bye, (_text, _text)),
     10: (Produce, (_number, _number, _sequence)),
     11: (Offer, (_number, _map)),
+    12: (Peek, (_number, _number)),
     33: (Welcome, (_number, _number, _text, _number, _number, _map, _map)),
     34: (Accepted, (_number, _numbers)),
     35: (Refusal, (_number, _text, _text)),
@@ -270,6 +290,7 @@ TABLE: Final[dict[int, tuple[type[Packet], tuple[_Check, ...]]]] = {
     38: (Error, (_number, _text, _text)),
     39: (Answer, (_number, _any)),
     40: (Denied, (_number, _text, _text)),
+    41: (Available, (_number, _number)),
 }
 
 NUMBERS: Final[dict[type[Packet], int]] = {kind: number for number, (kind, _) in TABLE.items()}

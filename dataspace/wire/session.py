@@ -44,7 +44,7 @@ class State(enum.Enum):
     ENDED = "ended"
 
 
-_BOTH = (p.Ask, p.Values, p.Done, p.Error, p.Ping, p.Pong)
+_BOTH = (p.Ask, p.Peek, p.Available, p.Values, p.Done, p.Error, p.Ping, p.Pong)
 _ASKED = dict.fromkeys((p.Turn, p.Open, p.Offer, p.Abort, p.Request, p.Produce, *_BOTH), State.TALKING)
 _TOLD = dict.fromkeys((p.Accepted, p.Refusal, p.Answer, p.Denied, *_BOTH), State.TALKING)
 
@@ -61,7 +61,9 @@ TRANSITIONS: Final[dict[Role, dict[State, dict[type, State]]]] = {
         State.ENDED: {},
     },
 }
-_STREAMED: Final = frozenset([p.Open, p.Offer, p.Ask, p.Abort, p.Values, p.Done, p.Error])
+_STREAMED: Final = frozenset(
+    [p.Open, p.Offer, p.Ask, p.Peek, p.Available, p.Abort, p.Values, p.Done, p.Error]
+)
 _FIRST: Final = {Role.SERVER: State.FRESH, Role.CLIENT: State.GREETING}
 
 
@@ -142,7 +144,10 @@ class Session:
         names = sorted(kind.__name__ for kind in TRANSITIONS[self.role][self._heard])
         return f"allowed are {', '.join(names)}" if names else "nothing is allowed any more"
 
-    def _check_stream(self, packet: p.Open | p.Offer | p.Ask | p.Abort | p.Values | p.Done | p.Error) -> None:
+    def _check_stream(
+        self,
+        packet: p.Open | p.Offer | p.Ask | p.Peek | p.Available | p.Abort | p.Values | p.Done | p.Error,
+    ) -> None:
         """A client numbers all streams, whoever sends on them."""
         if packet.__class__ is p.Open or packet.__class__ is p.Offer:
             if packet.stream <= self._opened:

@@ -52,6 +52,8 @@ class Budget:
 class Window:
     """The credit of one stream; ``items`` fixes how many values it is, instead of letting it grow.
 
+    With ``items`` 0 nothing is asked for ahead, but as much as is ``wanted`` at the moment.
+
     Counts are totals since the stream was opened, of values and of bytes.  ``take`` is called for each value,
     so that it does no more than add and compare.
     """
@@ -70,6 +72,7 @@ class Window:
         "_taken",
         "_taken_size",
         "size",
+        "wanted",
     )
 
     def __init__(self, budget: Budget, items: int | None = None) -> None:
@@ -77,13 +80,25 @@ class Window:
         self._fixed = items
         self.size = START if items is None else MOST
         """What the window would be in bytes if it had not to share."""
+        self.wanted = 0
+        """Reads that wait, where nothing is asked for ahead of them."""
         self.open()
 
     @property
     def limits(self) -> tuple[int, int]:
         """How many items and bytes the window is now."""
         size = min(self.size, self._budget.share)
-        return (max(1, size // ITEM) if self._fixed is None else self._fixed, size)
+        return (max(1, size // ITEM) if self._fixed is None else self._fixed or self.wanted, size)
+
+    @property
+    def spent(self) -> bool:
+        """Whether nothing more will come before more is asked for."""
+        return self._came >= self._asked or self._came_size >= self._asked_size
+
+    @property
+    def came(self) -> int:
+        """Values that have come since the stream was opened."""
+        return self._came
 
     def open(self, held: tuple[int, int] = (0, 0)) -> tuple[int, int]:
         """The first credit of a new stream; what is ``held`` of the one before counts against it."""
@@ -92,6 +107,10 @@ class Window:
         self._raise(self._taken, self._taken_size)
         self._before, self._before_size = self._asked, self._asked_size
         return self._asked, self._asked_size
+
+    def allows(self, items: int) -> bool:
+        """Whether so many values more were asked for, of which the last may overdraw the bytes."""
+        return self._came + items <= self._asked and self._came_size < self._asked_size
 
     def arrive(self, items: int, size: int) -> None:
         """Values have come."""
@@ -129,7 +148,7 @@ class Window:
     def _raise(self, taken: int, taken_size: int) -> None:
         """Asks for a whole window beyond what is taken, and sets when to ask again."""
         items, size = self.limits
-        self._asked = max(1, self._asked, taken + items)
+        self._asked = max(1 if items else 0, self._asked, taken + items)
         self._asked_size = max(1, self._asked_size, taken_size + size)
         self._due = self._asked - items // 2
         self._due_size = self._asked_size - size // 2

@@ -6,6 +6,10 @@
 [2, 4, 6]
 """
 
+from dataspace.streams.marks import Aborted, EndOfStream, Mark, Reason
+from dataspace.streams.protocol import Stage, Upstream
+from dataspace.streams.sources import Source
+from dataspace.streams.stages import Kind
 from relay.streams.ahead import async_map, buffer, parallelize
 from relay.streams.checker import Checker, Violation, check
 from relay.streams.draining import collect, concat, drain, find, log, on_end, reduce
@@ -15,13 +19,9 @@ from relay.streams.joins import cat, converge, many, merge
 from relay.streams.lends import lend
 from relay.streams.limits import limit, rate_limit, sequentialize
 from relay.streams.maps import filter, filter_not, map, non_unique, through, unique
-from relay.streams.marks import Aborted, EndOfStream, Mark, Reason
 from relay.streams.observed import logged, observation
 from relay.streams.pipes import Pipe, PipeStatistics, pipe
-from relay.streams.protocol import Stage, Upstream
 from relay.streams.sinks import Sink
-from relay.streams.sources import Source
-from relay.streams.stages import Kind
 from relay.streams.takes import batch, flatten, take, window
 from relay.streams.throughs import Map, Transform
 from relay.streams.values import count, empty, error, from_iterable, infinite, keys, once, values

@@ -20,9 +20,9 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 import trio
 
 from dataspace.errors import UsageError
-from relay.streams.marks import End, Reason
-from relay.streams.protocol import Upstream
-from relay.streams.stages import Base, Kind
+from dataspace.streams.marks import End, Reason
+from dataspace.streams.protocol import Upstream
+from dataspace.streams.stages import Base, Kind
 from relay.streams.throughs import Transform
 
 T = TypeVar("T")

@@ -26,8 +26,8 @@ from typing import Any, Final
 
 import trio
 
-from relay.streams.marks import Aborted, EndOfStream, Mark, Reason
-from relay.streams.protocol import VERSION, AnyStage, Upstream
+from dataspace.streams.marks import Aborted, EndOfStream, Mark, Reason
+from dataspace.streams.protocol import VERSION, AnyStage, Upstream
 
 
 class Violation(AssertionError):

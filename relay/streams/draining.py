@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import reduce as fold
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
-from relay.streams.marks import Reason
+from dataspace.streams.marks import Reason
 from relay.streams.sinks import Sink
 
 T = TypeVar("T")

@@ -17,10 +17,10 @@ from typing import Any, BinaryIO, Final, Generic, TextIO, TypeVar
 import trio
 
 from dataspace.client.changes import Change, EpochChanges
+from dataspace.streams.marks import EndOfStream, Reason
+from dataspace.streams.sources import Source
 from index.jsons import captures_json
-from relay.streams.marks import EndOfStream, Reason
 from relay.streams.sinks import Sink
-from relay.streams.sources import Source
 
 T = TypeVar("T")
 

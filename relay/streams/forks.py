@@ -16,10 +16,10 @@ from typing import Any, Final, Generic, TypeVar
 import trio
 
 from dataspace.errors import UsageError
-from relay.streams.marks import End, Reason
+from dataspace.streams.marks import End, Reason
+from dataspace.streams.protocol import Upstream
+from dataspace.streams.sources import Source
 from relay.streams.pipes import Pipe, pipe
-from relay.streams.protocol import Upstream
-from relay.streams.sources import Source
 
 T = TypeVar("T")
 

@@ -17,9 +17,9 @@ from typing import Any, ClassVar, Final, TypeVar
 import trio
 
 from dataspace.errors import Closed
-from relay.streams.marks import End, EndOfStream, Reason
-from relay.streams.protocol import Upstream
-from relay.streams.sources import Source
+from dataspace.streams.marks import End, EndOfStream, Reason
+from dataspace.streams.protocol import Upstream
+from dataspace.streams.sources import Source
 
 T = TypeVar("T")
 

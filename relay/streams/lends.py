@@ -16,9 +16,9 @@ from typing import Any, Final, Generic, Self, TypeVar
 import trio
 
 from dataspace.errors import UsageError
-from relay.streams.marks import End, EndOfStream, Reason
-from relay.streams.protocol import Upstream
-from relay.streams.sources import Source
+from dataspace.streams.marks import End, EndOfStream, Reason
+from dataspace.streams.protocol import Upstream
+from dataspace.streams.sources import Source
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 import trio
 
 from dataspace.errors import UsageError
-from relay.streams.protocol import Upstream
+from dataspace.streams.protocol import Upstream
 from relay.streams.throughs import Map, Transform
 
 T = TypeVar("T")

@@ -12,8 +12,8 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from relay.streams.marks import Reason
-from relay.streams.protocol import AnyStage, Upstream
+from dataspace.streams.marks import Reason
+from dataspace.streams.protocol import AnyStage, Upstream
 
 T = TypeVar("T")
 Answer = Coroutine[Any, Any, T]

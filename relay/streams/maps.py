@@ -13,8 +13,8 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from dataspace.errors import UsageError
+from dataspace.streams.marks import Reason
 from index.values import key as value_key
-from relay.streams.marks import Reason
 from relay.streams.throughs import Map, Transform
 
 T = TypeVar("T")

@@ -21,6 +21,8 @@ from dataspace.client.observations import Observation as RemoteObservation
 from dataspace.errors import UsageError
 from dataspace.interests import Interest
 from dataspace.space import Space
+from dataspace.streams.marks import EndOfStream, Reason
+from dataspace.streams.sources import Source
 from dataspace.wire.packets import MORE, SNAPSHOT
 from index.patterns import capture_names
 from index.text import parse_pattern
@@ -28,8 +30,6 @@ from index.values import Value
 from relay.log import Log
 from relay.log.replay import Replay, Rows
 from relay.observation import Observation
-from relay.streams.marks import EndOfStream, Reason
-from relay.streams.sources import Source
 
 PORTION: Final = 64
 """Epochs that are taken from the log at once."""
@@ -42,23 +42,6 @@ class Observable(Protocol):
     """A space at the other end of a connection."""
 
     def observe(self, pattern: Value | str, **options: Any) -> RemoteObservation: ...
-
-
-class Remote(Source[EpochChanges]):
-    """An observation of a daemon's space.  It survives a lost connection as the observation does."""
-
-    def __init__(self, observation: RemoteObservation) -> None:
-        super().__init__("observation")
-        self._observation = observation
-
-    async def _fetch(self) -> None:
-        epoch = await self._observation.next_epoch()
-        if epoch is None:
-            raise EndOfStream
-        self._held.append(epoch)
-
-    def _close(self, reason: Reason | None) -> None:
-        self._observation.close()
 
 
 class Local(Source[EpochChanges]):
@@ -121,7 +104,7 @@ def observation(
     ``Space`` in this process, from now on, without options.
     """
     if not isinstance(space, Space):
-        return Remote(space.observe(pattern, snapshot=snapshot, **options))
+        return space.observe(pattern, snapshot=snapshot, **options).epochs()
     if options:
         raise UsageError(f"an observation in this process has no option {min(options)!r}")
     return Local(space, parse_pattern(pattern) if isinstance(pattern, str) else pattern, snapshot)

@@ -24,12 +24,12 @@ from typing import Any, Final, Self, TypedDict, TypeVar, Unpack, cast, overload
 import trio
 
 from dataspace.errors import UsageError
+from dataspace.streams.marks import EndOfStream, Reason
+from dataspace.streams.protocol import VERSION, AnyStage, Stage, Upstream
+from dataspace.streams.stages import Kind
 from relay.streams.checker import Checker
 from relay.streams.links import NOTHING, Link
 from relay.streams.maps import fused
-from relay.streams.marks import EndOfStream, Reason
-from relay.streams.protocol import VERSION, AnyStage, Stage, Upstream
-from relay.streams.stages import Kind
 
 T = TypeVar("T")
 A = TypeVar("A")

@@ -14,10 +14,10 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
-from relay.streams.marks import End, EndOfStream, Reason
-from relay.streams.paces import LONGEST
-from relay.streams.protocol import Upstream
-from relay.streams.stages import Base, Kind
+from dataspace.streams.marks import End, EndOfStream, Reason
+from dataspace.streams.paces import LONGEST
+from dataspace.streams.protocol import Upstream
+from dataspace.streams.stages import Base, Kind
 
 T = TypeVar("T")
 R = TypeVar("R")

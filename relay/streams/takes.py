@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import trio
 
 from dataspace.errors import UsageError
-from relay.streams.marks import End, Reason
-from relay.streams.protocol import Upstream
+from dataspace.streams.marks import End, Reason
+from dataspace.streams.protocol import Upstream
 from relay.streams.throughs import Transform
 
 T = TypeVar("T")

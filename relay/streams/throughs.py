@@ -16,10 +16,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
-from relay.streams.marks import End, EndOfStream, Mark, Reason
-from relay.streams.paces import Pace
-from relay.streams.protocol import Upstream
-from relay.streams.stages import Base, Kind
+from dataspace.streams.marks import End, EndOfStream, Mark, Reason
+from dataspace.streams.paces import Pace
+from dataspace.streams.protocol import Upstream
+from dataspace.streams.stages import Base, Kind
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -12,8 +12,8 @@ from itertools import count as counter
 from itertools import repeat
 from typing import Any, TypeVar
 
-from relay.streams.marks import End, check_reason
-from relay.streams.sources import Iterated
+from dataspace.streams.marks import End, check_reason
+from dataspace.streams.sources import Iterated
 
 K = TypeVar("K")
 T = TypeVar("T")

@@ -12,10 +12,10 @@ from typing import Any, ClassVar, Final, TypeVar
 import trio
 
 from dataspace.errors import Closed, UsageError
-from relay.streams.marks import EndOfStream, Reason
-from relay.streams.protocol import Upstream
+from dataspace.streams.marks import EndOfStream, Reason
+from dataspace.streams.protocol import Upstream
+from dataspace.streams.sources import Source
 from relay.streams.sinks import Sink
-from relay.streams.sources import Source
 
 T = TypeVar("T")
 

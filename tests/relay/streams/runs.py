@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 
 import trio
 
+from dataspace.streams.marks import EndOfStream
+from dataspace.streams.protocol import AnyStage
 from relay import streams as s
 from relay.streams.links import NOTHING, Link
-from relay.streams.marks import EndOfStream
-from relay.streams.protocol import AnyStage
 
 
 class Scripted(s.Source[int]):

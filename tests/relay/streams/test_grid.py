@@ -13,8 +13,8 @@ from typing import Any, Final
 import pytest
 import trio
 
+from dataspace.streams.protocol import AnyStage
 from relay import streams as s
-from relay.streams.protocol import AnyStage
 from tests.relay.streams.runs import Failure, Naive, Run, Scripted
 
 REQUESTS: Final = (0, 1, 2, 3, 4)

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import pytest
 import trio
 
+from dataspace.streams.protocol import AnyStage
 from relay import streams as s
-from relay.streams.protocol import AnyStage
 from tests.relay.streams.runs import Failure, Naive, Run, Scripted
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, Protocol, TypeVar
 
-from relay.streams.marks import Reason
+from dataspace.streams.marks import Reason
 
 VERSION: Final = 0
 """The version of the Promistream draft that this follows."""

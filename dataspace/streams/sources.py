@@ -17,9 +17,9 @@ from typing import ClassVar, Final, Generic, TypeVar
 
 import trio
 
-from relay.streams.marks import End, EndOfStream, Mark, Reason
-from relay.streams.paces import Pace
-from relay.streams.stages import Base, Kind
+from dataspace.streams.marks import End, EndOfStream, Mark, Reason
+from dataspace.streams.paces import Pace
+from dataspace.streams.stages import Base, Kind
 
 T = TypeVar("T")
 

@@ -16,9 +16,9 @@ from typing import Any, ClassVar, Final
 import trio
 
 from dataspace.errors import UsageError
-from relay.streams.lines import Line
-from relay.streams.marks import End, Reason, check_reason
-from relay.streams.protocol import VERSION, Upstream
+from dataspace.streams.lines import Line
+from dataspace.streams.marks import End, Reason, check_reason
+from dataspace.streams.protocol import VERSION, Upstream
 
 
 class Kind(Enum):
