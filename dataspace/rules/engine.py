@@ -11,10 +11,11 @@ whichever way they came to be; the relations of a stratum change only when all b
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from dataspace.rules.compiling import Compiler, RuleFailed
+from dataspace.rules.derived import Derived
 from dataspace.rules.graphs import BlockingCycle, Edge, Graph, Strata
 from dataspace.rules.grouping import Grouping
 from dataspace.rules.plans import BoundAtom
@@ -30,18 +31,6 @@ from index.values import Record, Value, key
 
 MAX_INSERTED: Final = 2_000_000
 """Rows that may be inserted in one tick, unless the engine is told otherwise."""
-
-
-@dataclass(slots=True)
-class Derived:
-    """What a tick changed: facts that follow now and did not, messages, facts that did and do not."""
-
-    added: list[Value] = field(default_factory=list)
-    messages: list[Value] = field(default_factory=list)
-    removed: list[Value] = field(default_factory=list)
-
-    def __bool__(self) -> bool:
-        return bool(self.added or self.messages or self.removed)
 
 
 @dataclass(slots=True)
@@ -565,4 +554,4 @@ def _lead(head: HeadRelation, view: View, terms: Terms, *, within: bool) -> None
     head.on_delete.append(delete)
 
 
-__all__ = ["Engine", "Derived", "HeadRelation", "Unalias", "UsageError"]
+__all__ = ["Engine", "HeadRelation", "Unalias", "UsageError"]

@@ -15,10 +15,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from dataspace.rules.derived import Derived
 from dataspace.rules.graphs import Edge, Graph, Strata
+from dataspace.rules.inlets import Facts, Incoming, Interval, Messages, Streamed
 from dataspace.rules.operators import Emit, Operator, Port, Source, nowhere
+from dataspace.rules.outlets import Outcome
 from dataspace.rules.stages import Stage
 from index.errors import UsageError
+from index.values import Value
 
 MAX_LOOPED: Final = 10_000_000
 """Items that may go round the cycles of a flow in one tick, unless the flow is told otherwise."""
@@ -63,6 +67,7 @@ class Flow:
         self.operators: dict[str, Operator] = {}
         self.kinds: dict[str, str] = {}
         self.edges: list[tuple[Edge, str]] = []
+        self.outcome = Outcome()
         self._max_looped = max_looped
         self._sources: list[Source] = []
         self._iterators: list[tuple[Source, Iterator[Any]]] = []
@@ -77,9 +82,32 @@ class Flow:
     def source(self, items: Iterable[Any] = (), *, name: str | None = None) -> Stage:
         """A source: what ``items`` gives in the first tick, and what is ``put`` in later ones."""
         source = Source()
-        stage = self.add("source", source, name=name)
-        self._sources.append(source)
         self._iterators.append((source, iter(items)))
+        return self._fed("source", source, name)
+
+    def facts(self, pattern: Value, *, name: str | None = None) -> Stage:
+        """The captures of a pattern, as a tuple, as they come and go in the space that drives this.
+
+        A pattern of two captures makes pairs, ready to be joined and folded by key.
+        """
+        return self._fed("facts", Facts(pattern), name)
+
+    def messages(self, pattern: Value, *, name: str | None = None) -> Stage:
+        """The captures of a pattern in the messages of each turn of that space."""
+        return self._fed("messages", Messages(pattern), name)
+
+    def interval(self, seconds: float, *, name: str | None = None) -> Stage:
+        """The time in microseconds since 1970, each time that so many seconds have passed (see ``pump``)."""
+        return self._fed("interval", Interval(seconds), name)
+
+    def stream(self, stream: Incoming, *, name: str | None = None) -> Stage:
+        """The values of a stream, as ``pump`` reads them."""
+        return self._fed("stream", Streamed(stream), name)
+
+    def _fed(self, kind: str, source: Source, name: str | None) -> Stage:
+        """A source, filed where a tick looks for what waits."""
+        stage = self.add(kind, source, name=name)
+        self._sources.append(source)
         return stage
 
     def add(self, kind: str, operator: Operator, *, name: str | None = None) -> Stage:
@@ -275,6 +303,10 @@ class Flow:
             self.run_tick()
             ticks += 1
         return ticks
+
+    def take(self) -> Derived:
+        """What its outlets assert, and no longer, and send, since this was last asked; O(that)."""
+        return self.outcome.take()
 
     @property
     def pending(self) -> bool:

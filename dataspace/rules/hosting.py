@@ -5,20 +5,25 @@ claimed by an owner of its own, so that it is counted, logged and restored like 
 goes in the epoch of the turn that took its cause away.  What is wrong with a rule is a fact too,
 ``rule-error(name, text, row, reason)``, for as long as the rule is there.
 
+Flows can be attached, which take each turn as a tick (``driving``): they come after the rules, and what
+they assert is claimed by the same owner.
+
 The space asks before it changes its index: what is claimed is seen as it will be after the turn.
 
-Always: a fact that follows and that nobody else claims has exactly one claim by ``RULES``; all others have
-none.
+Always: a fact that a flow asserts, or that follows and that nobody else claims, has exactly one claim by
+``RULES``; all others have none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 from dataspace.epochs import Claims
-from dataspace.rules.engine import Derived
+from dataspace.rules.derived import Derived
+from dataspace.rules.driving import FlowHost, transitions
+from dataspace.rules.flows import Flow
 from dataspace.rules.program import Program, ProgramStatistics
 from index.trie import Index
 from index.values import Record, Value, key
@@ -43,9 +48,11 @@ class RuleHost:
     def __init__(self, index: Index, *, max_facts: int) -> None:
         self.claims: dict[int, Value] = {}
         self.program: Program | None = None
+        self.flows: Final = FlowHost()
         self._index = index
         self._max_facts = max_facts
         self._handles: dict[Hashable, int] = {}
+        self._by_flows: set[Hashable] = set()
         self._next = 1
         self._errors: dict[Hashable, Value] = {}
         self._coming: Sequence[Value] = ()
@@ -53,7 +60,7 @@ class RuleHost:
         self._adopted = False
 
     def __bool__(self) -> bool:
-        return self.program is not None or self._adopted
+        return self.program is not None or self._adopted or bool(self.flows)
 
     def adopt(self, claims: Mapping[int, Value]) -> None:
         """Takes over what rules held when the log ended; the next turn says what is still right."""
@@ -73,22 +80,36 @@ class RuleHost:
         self, added: Sequence[Value], removed: Sequence[Value], messages: Sequence[Value]
     ) -> Consequence:
         """What follows from claims that are about to be made and ended, and from messages."""
+        if self.flows:
+            return self._claim(self._with_flows(added, removed, messages))
         coming, going = self._transitions(added, removed)
+        return self._claim(self._follow(coming, going, messages))
+
+    def _follow(
+        self,
+        coming: list[Value],
+        going: list[Value],
+        messages: Sequence[Value],
+        turn: tuple[list[Value], list[Value]] | None = None,
+    ) -> Derived:
+        """What rules make of facts that come and go, so far as others than the rules claim them.
+
+        ``turn`` is all that comes and goes in this turn, where this is not the first tick of it.
+        """
+        self._coming, self._going = turn or (coming, going)
         rules_in = [pair for value in coming if (pair := _rule(value)) is not None]
         rules_out = [pair for value in going if (pair := _rule(value)) is not None]
         if self.program is None or rules_in or rules_out:
-            return self._turn_of_rules(coming, going, messages, (rules_in, rules_out))
-        self._coming, self._going = coming, going
-        return self._claim(self._with_errors(self.program.tick(coming, going, messages)))
+            return self._follow_anew(coming, going, messages, (rules_in, rules_out))
+        return self._with_errors(self.program.tick(coming, going, messages))
 
-    def _turn_of_rules(
+    def _follow_anew(
         self,
         coming: list[Value],
         going: list[Value],
         messages: Sequence[Value],
         rules: tuple[list[tuple[str, str]], list[tuple[str, str]]],
-    ) -> Consequence:
-        self._coming, self._going = coming, going
+    ) -> Derived:
         if self.program is None:
             self.program = Program(self._facts, max_inserted=self._max_facts)
             rules = [pair for value in self._facts() if (pair := _rule(value)) is not None], []
@@ -97,21 +118,75 @@ class RuleHost:
         if self._adopted:
             self._adopted = False
             derived = self._compared(derived)
-        consequence = self._claim(derived)
         if not self.program.entries:
             self.program = None
-        return consequence
+        return derived
 
     def advance(self) -> Consequence:
-        """The tick that ``next`` has asked for."""
-        assert self.program is not None  # else nothing is pending
+        """The tick that ``next``, or a flow, has asked for."""
         self._coming = self._going = ()
-        return self._claim(self._with_errors(self.program.tick_again()))
+        derived = Derived()
+        if self.program is not None and self.program.pending:
+            derived = self._with_errors(self.program.tick_again())
+        if self.flows:
+            derived = self._run_flows([], derived, by_itself=True)
+        return self._claim(derived)
 
     @property
     def pending(self) -> bool:
-        """Whether ``next`` asks for a tick."""
-        return self.program is not None and self.program.pending
+        """Whether ``next``, or a flow, asks for a tick."""
+        return (self.program is not None and self.program.pending) or self.flows.pending
+
+    # -- flows ----------------------------------------------------------------------------------------
+
+    def attach(self, name: str, flow: Flow) -> None:
+        """Lets the turns of the space drive a flow, from all facts there are and from the next turn on.
+
+        ``Space.advance`` makes that turn if nobody else does.  ``UsageError`` for a name that is taken.
+        O(facts × inlets).
+        """
+        self.flows.attach(name, flow, self._index.values())
+
+    def detach(self, name: str) -> None:
+        """Ends that; what the flow asserts goes with the next turn."""
+        self.flows.detach(name)
+
+    def _with_flows(
+        self, added: Sequence[Value], removed: Sequence[Value], messages: Sequence[Value]
+    ) -> Derived:
+        """Rules first, then flows, then what rules make of what flows assert."""
+        coming, going = self._transitions(added, removed)
+        derived = Derived()
+        if self.program is not None or self._adopted or rules_in(coming):
+            derived = self._follow(coming, going, messages)
+        self.flows.tell((), (), messages)
+        return self._run_flows(_changes(added, removed), derived, by_itself=False)
+
+    def _run_flows(self, turn: _Changes, derived: Derived, *, by_itself: bool) -> Derived:
+        """Lets flows see a turn and what rules made of it; what follows from all of it together."""
+        first = [*turn, *_changes(derived.added, derived.removed)]
+        self.flows.tell(*transitions(first, self._index.count))
+        made = self.flows.tick(by_itself=by_itself)
+        derived.messages += made.messages
+        if not (made.added or made.removed):
+            return derived
+        asserted = _changes(made.added, made.removed)
+        further = self._follow_flows(turn, asserted)
+        derived.messages += further.messages
+        later = [*asserted, *_changes(further.added, further.removed)]
+        self._by_flows.update(map(key, made.added))
+        self._by_flows.difference_update(map(key, made.removed))
+        self.flows.tell(*transitions(later, _counted(first, self._index.count)))
+        whole = [*_changes(derived.added, derived.removed), *later]
+        derived.added, derived.removed = transitions(whole, lambda value: int(key(value) in self._handles))
+        return derived
+
+    def _follow_flows(self, turn: _Changes, asserted: _Changes) -> Derived:
+        """What rules make of what flows assert, and no longer, after a turn."""
+        coming, going = transitions(asserted, _counted(turn, self._claimed))
+        if self.program is None and not rules_in(coming):
+            return Derived()
+        return self._follow(coming, going, (), transitions([*turn, *asserted], self._claimed))
 
     # -- claims ---------------------------------------------------------------------------------------
 
@@ -124,34 +199,19 @@ class RuleHost:
             if self._claimed(value) == (0 if added else 1):
                 return list(added), list(removed)
             return [], []
-        values: dict[Hashable, Value] = {}
-        by: dict[Hashable, int] = {}
-        for value in added:
-            values.setdefault(key(value), value)
-            by[key(value)] = by.get(key(value), 0) + 1
-        for value in removed:
-            values.setdefault(key(value), value)
-            by[key(value)] = by.get(key(value), 0) - 1
-        coming, going = [], []
-        for at, value in values.items():
-            if by[at]:
-                before = self._claimed(value)
-                if not before:
-                    coming.append(value)
-                elif not before + by[at]:
-                    going.append(value)
-        return coming, going
+        return transitions(_changes(added, removed), self._claimed)
 
     def _claimed(self, value: Value) -> int:
-        """How many claims on a fact there are by others."""
-        return self._index.count(value) - (key(value) in self._handles)
+        """How many claims on a fact there are by others, flows among them."""
+        at = key(value)
+        return self._index.count(value) - (at in self._handles and at not in self._by_flows)
 
     def _facts(self) -> Iterator[Value]:
         """All facts that others claim, as they will be after this turn."""
         going = set(map(key, self._going))
         for value in self._index.values():
             at = key(value)
-            if at not in going and (at not in self._handles or self._index.count(value) > 1):
+            if at not in going and self._claimed(value):
                 yield value
         yield from self._coming
 
@@ -201,6 +261,19 @@ class RuleHost:
 
 
 _NOTHING: Final = Consequence()
+_Changes: TypeAlias = list[tuple[Value, int]]
+
+
+def _changes(added: Iterable[Value], removed: Iterable[Value]) -> _Changes:
+    return [*[(value, +1) for value in added], *[(value, -1) for value in removed]]
+
+
+def _counted(changes: _Changes, before: Callable[[Value], int]) -> Callable[[Value], int]:
+    """How often a value is there after some changes."""
+    by: dict[Hashable, int] = {}
+    for value, weight in changes:
+        by[key(value)] = by.get(key(value), 0) + weight
+    return lambda value: before(value) + by.get(key(value), 0)
 
 
 def _rule(value: Value) -> tuple[str, str] | None:

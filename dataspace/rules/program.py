@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dataspace.rules.compiling import RuleFailed
-from dataspace.rules.engine import MAX_INSERTED, Derived, Engine, Unalias
+from dataspace.rules.derived import Derived
+from dataspace.rules.engine import MAX_INSERTED, Engine, Unalias
 from dataspace.rules.explaining import Explainer
 from dataspace.rules.reading import read_rules
 from dataspace.rules.syntax import Rule

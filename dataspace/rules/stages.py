@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dataspace.rules import blocking as b
 from dataspace.rules import joins as j
 from dataspace.rules import operators as o
+from dataspace.rules import outlets as out
 from index.errors import UsageError
 
 if TYPE_CHECKING:
@@ -197,6 +198,18 @@ class Stage:
     def for_each(self, fn: Fn, *, gone: Fn | None = None, name: str | None = None) -> Stage:
         """Calls ``fn`` with each item that comes, ``gone`` with each that goes."""
         return self.then("for_each", o.ForEach(fn, gone), name=name)
+
+    def assert_(self, make: Fn = b._itself, *, lifetime: str = o.STATIC, name: str | None = None) -> Stage:
+        """Asserts what ``make`` makes of each item, until it is taken back; with ``"tick"`` for one tick."""
+        return self.then("assert", out.Asserting(self.flow.outcome, make, lifetime), name=name)
+
+    def send(self, make: Fn = b._itself, *, name: str | None = None) -> Stage:
+        """Sends what ``make`` makes of each item that comes as a message."""
+        return self.then("send", out.Sending(self.flow.outcome, make), name=name)
+
+    def write(self, stream: out.Outgoing, *, changes: bool = False, name: str | None = None) -> Stage:
+        """Writes each item into a stream, which does not wait; with ``changes`` as ``(item, weight)``."""
+        return self.then("write", out.Writing(stream, changes=changes), name=name)
 
     def each_change(self, fn: o.Emit, *, name: str | None = None) -> Stage:
         """Calls ``fn`` with each item and its weight."""
