@@ -8,7 +8,10 @@ from __future__ import annotations
 import argparse
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
+from hashlib import blake2b
 from typing import TYPE_CHECKING
+
+from index.values import Value, text_of
 
 if TYPE_CHECKING:
     from dataspace import RemoteSpace, Tls
@@ -64,3 +67,8 @@ def _tls(args: argparse.Namespace) -> Tls:
 
     said = {"ca": args.tls_ca, "certificate": args.tls_certificate, "key": args.tls_key}
     return replace(Tls.default(), **{name: value for name, value in said.items() if value})
+
+
+def durable_handle(value: Value) -> int:
+    """The handle under which commands claim a fact of a durable owner: several runs must agree on it."""
+    return int.from_bytes(blake2b(text_of(value).encode(), digest_size=7).digest(), "big")

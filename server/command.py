@@ -279,10 +279,15 @@ def _rule(
 ) -> None:
     ruled = commands.add_parser("rule", help="add rules, and ask about them")
     verbs = ruled.add_subparsers(dest="verb", metavar="VERB", required=True)
-    add = verbs.add_parser("add", parents=[client], help="hold a rule until Ctrl-C, or durably")
+    add = verbs.add_parser(
+        "add", parents=[client], help="hold a rule until Ctrl-C, or durably instead of a former one"
+    )
     add.add_argument("name", metavar="NAME")
     add.add_argument("text", metavar="TEXT", help="such as 'near($x) <- at($x, _).', or @FILE")
     add.add_argument("--durable", metavar="OWNER", help="let it stay, owned by this name")
+    remove = verbs.add_parser("remove", parents=[client], help="take away a rule that was added durably")
+    remove.add_argument("name", metavar="NAME")
+    remove.add_argument("--durable", metavar="OWNER", required=True, help="who it was added for")
     verbs.add_parser("list", parents=[client], help="the rules, and what is wrong with them")
     verbs.add_parser("explain", parents=[client], help="how they are carried out")
     why = verbs.add_parser("why", parents=[client], help="a proof of a fact")

@@ -26,7 +26,7 @@ from dataspace.wire.packets import SEND
 from index.jsons import to_json
 from index.text import parse_pattern, unparse
 from index.values import Map, Value
-from server.client_options import connect
+from server.client_options import connect, durable_handle
 from server.lines import given, parsed_lines
 from server.printing import duration, json_line, print_epoch, size_text, time_text
 
@@ -51,7 +51,7 @@ async def assert_(args: argparse.Namespace) -> int:
         _follow_connection(space)
         turn = space.draft()
         for fact in facts:
-            turn.assert_(fact, handle=_free_handle(args.durable, fact))
+            turn.assert_(fact, handle=durable_handle(fact) if args.durable else None)
         await _commit(space, turn, args, facts)
         _say(f"asserted {len(facts)} {_plural('fact', len(facts))} in epoch {turn.epoch}")
         if args.durable:
@@ -60,17 +60,6 @@ async def assert_(args: argparse.Namespace) -> int:
             return await _run_program(args.program)
         await trio.sleep(seconds)
     return 0
-
-
-def _free_handle(durable: str | None, fact: Value) -> int | None:
-    """Facts of a durable owner are asserted by several runs: the handle follows from the fact."""
-    if durable is None:
-        return None
-    import hashlib  # one use
-
-    from index.values import text_of
-
-    return int.from_bytes(hashlib.blake2b(text_of(fact).encode(), digest_size=7).digest(), "big")
 
 
 async def _commit(space: RemoteSpace, turn: Draft, args: argparse.Namespace, facts: Sequence[Value]) -> None:
@@ -105,9 +94,7 @@ async def retract(args: argparse.Namespace) -> int:
     async with connect(args, owner=args.durable) as space:
         turn = space.draft()
         for fact in facts:
-            handle = _free_handle(args.durable, fact)
-            assert handle is not None  # the owner is given
-            turn.retract(handle)
+            turn.retract(durable_handle(fact))
         await _commit(space, turn, args, facts)
     _say(f"retracted {len(facts)} {_plural('fact', len(facts))} in epoch {turn.epoch}")
     return 0

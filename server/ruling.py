@@ -17,6 +17,7 @@ from dataspace.rules.hosting import RuleHost
 from dataspace.rules.reading import read_rules
 from dataspace.space import Space
 from dataspace.wire.packets import Action
+from index.text import unparse
 from index.values import Record, Value
 from server.config import RuleText
 
@@ -34,6 +35,8 @@ def ask_rules(host: RuleHost, question: str, about: Value) -> str:
     match question:
         case "why":
             proof = explainer.why(about)
+            if proof is None and host.is_claimed(about):
+                return f"{unparse(about)}    claimed"
             return "no rule derives it now: ask why-not" if proof is None else str(proof)
         case "why-not":
             return explainer.why_not(about)

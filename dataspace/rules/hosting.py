@@ -74,6 +74,10 @@ class RuleHost:
         """Whether a fact is a rule."""
         return value.__class__ is Record and value.label == "rule"
 
+    def is_claimed(self, value: Value) -> bool:
+        """Whether others than the rules claim a fact."""
+        return self._claimed(value) > 0
+
     # -- turns ----------------------------------------------------------------------------------------
 
     def turn(
