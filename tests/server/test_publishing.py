@@ -1,0 +1,75 @@
+"""What bulk writers stage is published once, by whoever has the writer, and not without bounds."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from pathlib import Path
+
+import pytest
+import trio
+
+import dataspace
+from dataspace import Record, Refused, RemoteSpace
+from dataspace.space import SpaceLimits
+from index.values import Map
+from server.config import Limits
+
+
+async def stage(space: RemoteSpace, key: str, *numbers: int) -> None:
+    operations = tuple([("assert", Record("n", number)) for number in numbers])
+    await space.request("stage", Map({"key": (key,), "operations": operations}))
+
+
+async def publish(
+    space: RemoteSpace, key: str, client: str, sequence: int, *, exclusive: bool = True
+) -> object:
+    request = {
+        "keys": ((key,),),
+        "owner": "w",
+        "client": client,
+        "sequence": sequence,
+        "exclusive": exclusive,
+    }
+    return await space.request("publish", Map(request))
+
+
+async def test_whoever_began_last_has_the_writer(url: str) -> None:
+    async with dataspace.connect(url) as space:
+        for number, client in ((1, "a"), (2, "b")):
+            await stage(space, client, number)
+            await publish(space, client, client, 1)
+        await stage(space, "a", 3)
+        with pytest.raises(Refused, match="writer 'w' has been written to by b since epoch 2"):
+            await publish(space, "a", "a", 2)
+        assert await publish(space, "a", "a", 1) == 1, "what was published before is answered as ever"
+        await stage(space, "c", 4)
+        await publish(space, "c", "c", 1, exclusive=False)
+        await stage(space, "b", 5)
+        await publish(space, "b", "b", 2)
+        assert sorted(await space.matches("n($)")) == [(1,), (2,), (4,), (5,)]
+
+
+@pytest.mark.parametrize("space_limits", [SpaceLimits(actions_per_publication=3)])
+async def test_a_publication_is_read_up_to_its_limit_only(url: str) -> None:
+    async with dataspace.connect(url) as space:
+        await stage(space, "a", 1, 2)
+        await stage(space, "a", 3, 4)
+        with pytest.raises(
+            Refused, match="publication of 4 actions or more, limit actions_per_publication=3"
+        ):
+            await publish(space, "a", "a", 1)
+        assert await space.matches("n($)") == []
+
+
+@pytest.mark.parametrize("limits", [Limits(staged_seconds=0.05)])
+async def test_what_nobody_publishes_in_time_is_dropped_while_the_daemon_runs(
+    url: str, tmp_path: Path
+) -> None:
+    async with dataspace.connect(url) as space:
+        await stage(space, "a", 1)
+        with contextlib.closing(sqlite3.connect(tmp_path / "staged.sqlite")) as file, trio.fail_after(30):
+            while file.execute("SELECT count(*) FROM staged").fetchone()[0]:  # noqa: ASYNC110  # nobody tells
+                await trio.sleep(0.01)
+        with pytest.raises(Refused, match="nothing is staged under"):
+            await publish(space, "a", "a", 1)
