@@ -21,7 +21,7 @@ import trio
 from dataspace import __version__
 from dataspace.errors import DataspaceError, Unreachable, UsageError
 from dataspace.groups import alone
-from server import client_options, topic_options
+from server import client_options, serve_options, topic_options
 
 EXAMPLES = """\
 examples:
@@ -51,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"dataspace {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    _serve(commands)
+    serve_options.add_parser(commands)
     client = argparse.ArgumentParser(add_help=False)
     client_options.add_to(client)
     _assert(commands, client)
@@ -66,69 +66,6 @@ def parser() -> argparse.ArgumentParser:
     _token(commands)
     topic_options.add_parser(commands, client)
     return top
-
-
-def _serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    serve = commands.add_parser(
-        "serve",
-        help="run the daemon in the foreground",
-        epilog="What is said here goes before $DATASPACE_SERVE_NAME, and that before the file.",
-    )
-    serve.add_argument("--config", metavar="FILE", help="read this TOML file (or $DATASPACE_SERVE_CONFIG)")
-    serve.add_argument(
-        "--check", action="store_true", help="print what holds and who said so, and run nothing"
-    )
-    serve.add_argument(
-        "--listen",
-        metavar="ADDRESS",
-        action="append",
-        help="tcp:HOST:PORT, tls:HOST:PORT or unix:/PATH; may be given several times; port 0 picks one"
-        " (default tcp:127.0.0.1:7377)",
-    )
-    serve.add_argument("--socket-mode", metavar="MODE", help="who may connect to Unix sockets (default 0600)")
-    serve.add_argument("--tls-certificate", metavar="FILE", help="what to show at tls: addresses (PEM)")
-    serve.add_argument("--tls-key", metavar="FILE", help="the key of that, if it is in another file")
-    serve.add_argument("--tls-client-ca", metavar="FILE", help="let in whom these vouch for, and nobody else")
-    serve.add_argument(
-        "--data", metavar="DIR", type=Path, help="where the log is kept (default ~/.local/state/dataspace)"
-    )
-    serve.add_argument(
-        "--host-space", metavar="NAME", action="append", help="have a dataspace of this name beside main"
-    )
-    serve.add_argument(
-        "--accept-damage",
-        action="store_true",
-        help="go on with a log that lost its end, saying what is missing",
-    )
-    serve.add_argument(
-        "--heartbeat",
-        metavar="TIME",
-        help="the longest silence of a connection before a ping; it is given up after two (default 15s)",
-    )
-    serve.add_argument(
-        "--grace",
-        metavar="TIME",
-        help="the longest that a session may outlive a lost connection (default 5m); 0s allows none",
-    )
-    _keep(serve)
-    serve.add_argument(
-        "--rules",
-        metavar="FILE",
-        type=Path,
-        action="append",
-        default=[],
-        help="hold the rules of a file; may be given several times",
-    )
-    serve.add_argument(
-        "--actor",
-        metavar="MODULE:FUNCTION",
-        action="append",
-        help="host an actor; may be given several times",
-    )
-    serve.add_argument(
-        "--trace", metavar="FILE", type=Path, help="write every turn of hosted actors to a file"
-    )
-    serve.add_argument("--verbose", action="store_true", help="log every session")
 
 
 def _assert(
@@ -209,20 +146,6 @@ def _send(
     )
 
 
-def _keep(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--keep-for", metavar="TIME", help="drop epochs older than this, such as 7d (default: keep)"
-    )
-    command.add_argument(
-        "--keep-bytes", metavar="SIZE", help="drop the oldest beyond this size, such as 10GiB"
-    )
-    command.add_argument(
-        "--keep-unread",
-        action="store_true",
-        help="drop what every named reader has acknowledged; readers are always waited for, up to 8GiB",
-    )
-
-
 LOG_VERBS = ("read", "verify", "compact", "export")
 
 
@@ -249,7 +172,7 @@ def _log(
     compact = verbs.add_parser(
         "compact", parents=[files], help="give back room; the daemon must not be running"
     )
-    _keep(compact)
+    serve_options.add_keeping(compact)
     export = verbs.add_parser("export", parents=[files], help="write changes to a file")
     _epochs(export)
     export.add_argument("--format", choices=["jsonl", "msgpack", "parquet"], default="jsonl")
@@ -335,8 +258,8 @@ def _actors(
 def _token(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     made = commands.add_parser(
         "token",
-        help="make a secret for a daemon's configuration, or a token that is good for less",
-        epilog="dataspace token narrow --token-file admin --observe 'reading(_)' --for 1d > reader",
+        help="make a secret for a daemon, or a token that is good for less",
+        epilog="Whoever has a token can make a lesser one: dataspace token narrow --help",
     )
     verbs = made.add_subparsers(dest="verb", metavar="VERB", required=True)
     verbs.add_parser("new", help="print a secret that nobody guesses")

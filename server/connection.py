@@ -14,20 +14,18 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from dataspace.errors import DataspaceError, ProtocolError, Refused, UsageError
 from dataspace.wire import packets as p
-from dataspace.wire.features import Granted, Wanted
 from dataspace.wire.heartbeat import Heartbeat
 from dataspace.wire.session import Role, Session, State
 from index.values import Map
 from relay.faults import reach
 from relay.outbox import Outbox, OutStream
-from server.clients import PASSING
+from server.greeting import greet
 from server.leases import PREFIX as LEASE
 from server.observing import Observing
 from server.offering import Offering
@@ -64,7 +62,7 @@ class Connection:
         self.daemon = daemon
         self.home = daemon.main
         """The dataspace that it is about, once it has said which."""
-        self._trusted = trusted
+        self.trusted = trusted
         self.link = link
         self.number = number
         self.name = ""
@@ -149,11 +147,10 @@ class Connection:
             self.cancel.cancel()
             return
         self._accepted = []
-        self.part("internal", "a defect in the daemon ended this session")
-        self._reading.cancel()
+        self.dismiss("internal", "a defect in the daemon ended this session")
 
     async def _read(self) -> None:
-        patience = math.inf if self._trusted else self.daemon.config.limits.hello_seconds
+        patience = math.inf if self.trusted else self.daemon.config.limits.hello_seconds
         deadline = trio.current_time() + patience
         while self.session.state is not State.ENDED:
             chunk = await self._receive(deadline)
@@ -299,76 +296,21 @@ class Connection:
             case p.Ping(number):
                 self.say(p.Pong(number))
             case p.Hello():
-                self._greet(packet)
+                greet(self, packet)
             case p.Bye():
                 self.part("", "")
             case _:
                 pass  # a pong needs no answer
 
-    def _greet(self, hello: p.Hello) -> None:
-        if hello.version != p.VERSION:
-            raise ProtocolError("version", f"version {hello.version}, this daemon speaks {p.VERSION}")
-        if not hello.client:
-            raise ProtocolError("malformed", "Hello.client must not be empty: turns are numbered by it")
-        self.name = hello.name
-        wanted = Wanted.read(hello.features)
-        self._admit(hello.client, wanted)
-        standing, resumed = self.home.sessions.greet(self, hello.client, wanted)
-        self.standing = standing
-        if resumed:
-            self.session.resume()
-        logger.info(
-            "session %d: %r (%r) from %s%s",  # quoted, so that no name writes lines of its own
-            standing.number,
-            self.name,
-            hello.client,
-            self.link.peer,
-            f" came back as connection {self.number}" if resumed else "",
-        )
-        granted = self._grant(wanted, standing, resumed=resumed)
-        self.session.allow_frames(self.daemon.config.limits.frame_bytes)
-        self.say(
-            p.Welcome(
-                p.VERSION,
-                standing.number,
-                self.home.identity,
-                self.home.space.epoch,
-                standing.client.sequence,
-                self.home.limits_map(),
-                granted.packed(),
-            )
-        )
-
-    def _admit(self, client: str, wanted: Wanted) -> None:
-        """Finds out what the peer may do; ``ProtocolError`` if it may not come in."""
-        if not self._trusted:
-            self.permit = self.daemon.keys.admit(wanted.token)
-        permit = self.permit
-        try:
-            permit.check_space(wanted.space)
-            self.home = self.daemon.find_space(wanted.space)
-            if not client.startswith(PASSING):
-                permit.check_durable(client.removeprefix("owner:"))
-        except Refused as refusal:
-            raise ProtocolError(refusal.code, refusal.text) from None
-        if permit.until is not None:
-            self.start(self._expel, permit.until)
-
-    async def _expel(self, until: datetime) -> None:
-        """Ends the connection when its token is not good any more."""
-        await trio.sleep(max(0.0, (until - datetime.now(UTC)).total_seconds()))
-        self.part("unauthorized", "the token is not good any more")
-        self._reading.cancel()
-
-    def _grant(self, wanted: Wanted, standing: Standing, *, resumed: bool) -> Granted:
-        """What this peer gets of what it would like; its heart beats from now on."""
-        limits = self.daemon.config.limits
-        interval = wanted.heartbeat
-        if interval != math.inf:
-            interval = max(limits.heartbeat_least, min(interval, limits.heartbeat_seconds))
+    def beat(self, interval: float) -> None:
+        """Has something said at least every so many seconds, and expects as much of the peer."""
         self._beat = Heartbeat(interval, now=trio.current_time())
         self._writable.set()  # the writer's task reckons anew
-        return Granted(interval, standing.grace, standing.secret, resumed)
+
+    def dismiss(self, code: str, text: str) -> None:
+        """Ends this connection, and says why."""
+        self.part(code, text)
+        self._reading.cancel()
 
     def supersede(self) -> None:
         """Ends this connection because its client has another one; its session is not its own any more."""

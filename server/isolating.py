@@ -51,6 +51,7 @@ class Isolated:
         self.turns = self.facets = self.stalls = 0
         self._before = (0, 0)
         self._crash = ""
+        self._ordered = b""
 
     def guard(self, turn: Turn) -> None:
         """The boot script of the guardian: it ends, or crashes, when the process does."""
@@ -63,6 +64,7 @@ class Isolated:
         self.process = process.pid
         try:
             async with trio.open_nursery() as nursery:
+                await trio.to_thread.run_sync(_tell, process, self._ordered)
                 heard = trio.Event()
                 nursery.start_soon(self._hear_reports, process, heard)
                 code = await _wait_ended(process)
@@ -96,16 +98,12 @@ class Isolated:
                 bufsize=0,
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             )
-            order = frame(pack(self._order(theirs.fileno())))
-        assert process.stdin is not None and process.stdout is not None  # as asked for
+            self._ordered = frame(pack(self._order(theirs.fileno())))
+        assert process.stdout is not None  # as asked for
         os.set_blocking(process.stdout.fileno(), False)
         from server.listeners import serve_link  # it needs connections, which need the daemon
 
         connection = serve_link(self._daemon, SocketLink(ours), trusted=True)
-        try:
-            process.stdin.write(order)
-        except BrokenPipeError:
-            pass  # it has ended already, as will be seen
         return process, connection
 
     def _order(self, descriptor: int) -> Map:
@@ -144,6 +142,15 @@ class Isolated:
                 self.stalls = self._before[1] + stalls
             case ("crash", str(text)):
                 self._crash = text
+
+
+def _tell(process: subprocess.Popen[bytes], order: bytes) -> None:
+    """Writes what to run; in a thread, since it may be longer than a pipe, and read late."""
+    assert process.stdin is not None  # as asked for
+    try:
+        process.stdin.write(order)
+    except BrokenPipeError:
+        pass  # it has ended already, as will be seen
 
 
 async def _wait_ended(process: subprocess.Popen[bytes]) -> int:

@@ -156,7 +156,7 @@ async def _publish(connection: Connection, arguments: Map) -> Value:
     keys = arguments.get("keys")
     if not isinstance(keys, tuple):
         raise Refused("bad-request", "keys must be an array of keys")
-    _check_owner(connection, text(arguments, "owner"))
+    _check_publisher(connection, text(arguments, "owner"), text(arguments, "client"))
     return await publish(
         connection.home,
         [_key(each) for each in keys],
@@ -169,8 +169,10 @@ async def _publish(connection: Connection, arguments: Map) -> Value:
     )
 
 
-def _check_owner(connection: Connection, owner: str) -> None:
-    """Refuses to publish for an owner that the peer may not speak for."""
+def _check_publisher(connection: Connection, owner: str, client: str) -> None:
+    """Refuses to publish for an owner, or under the identity of one, that the peer may not speak for."""
+    if client.startswith("owner:"):
+        connection.permit.check_durable(client.removeprefix("owner:"))
     if owner.startswith(LEASE):
         connection.permit.check_writes()
     else:

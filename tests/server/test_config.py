@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -13,7 +14,7 @@ from dataspace.actors.supervision import Restart
 from dataspace.errors import UsageError
 from index.values import Map
 from server.checking import check_lines
-from server.command import parser
+from server.command import main, parser
 from server.config import Config, HostedActor, Limits, RuleText, ServerTls
 from server.config_file import Loaded, load
 from server.settings import PREFIX, SETTINGS, config_file
@@ -225,3 +226,15 @@ def test_a_variable_that_is_none_is_named(
 def test_a_file_that_is_not_there_is_named() -> None:
     with pytest.raises(UsageError, match="cannot read the configuration nowhere"):
         loaded("--config", "nowhere.toml")
+
+
+def test_the_command_checks_and_says_what_is_wrong(
+    written: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", "--config", str(written(WHOLE)), "--grace", "3s", "--check"]) == 0
+    told = capsys.readouterr().out
+    assert re.search(r"^grace = 3.0 +# --grace$", told, re.MULTILINE)
+    assert main(["serve", "--config", str(written("grase = 1")), "--check"]) == 2
+    assert "did you mean grace?" in capsys.readouterr().err
+    assert main(["serve", "--host-space", "Main", "--check"]) == 2
+    assert "--host-space: a space is named by small letters" in capsys.readouterr().err
