@@ -26,6 +26,7 @@ from relay.observation import Observation
 from relay.outbox import OutStream
 from relay.policies import Policy
 from server.pumping import Pump
+from server.reads import Reads
 from server.replaying import progress_mark, pump_columns
 from server.topics import SYSTEM
 
@@ -110,6 +111,7 @@ class Observing:
         self._marks: dict[OutStream, trio.CancelScope] = {}
         self.slots: Final = trio.Semaphore(connection.home.config.limits.replays)
         """Replays that may hold a part of the log in memory at once; the others wait for their turn."""
+        self.reads: Final = Reads(connection)
 
     def open(self, stream: OutStream, spec: Map) -> None:
         """Begins to feed a stream; raises ``Refused`` or ``UsageError`` if it cannot be."""
@@ -155,6 +157,7 @@ class Observing:
 
     def end(self) -> None:
         """The connection is over; its facts, interests among them, go in one turn elsewhere."""
+        self.reads.end()
         for space, interest, observation in self._live.values():
             space.ignore(interest, observation)
         self._live.clear()

@@ -71,6 +71,7 @@ async def pump_columns(
     home, waiting = connection.home, Blocks()
     if request.upto is None or not request.durable:
         raise Refused("bad-request", "a stream of columns needs upto, and durable=true")
+    read = connection.observing.reads.begun()
     start = beginning(home, request)
     stream.observation = waiting
     while request.upto > home.commits.durable:
@@ -87,6 +88,7 @@ async def pump_columns(
             block = await trio.to_thread.run_sync(next, blocks, None)
         if block is None:
             break
+        read.sent(block)
         waiting.extend(block)
         connection.wake(stream)
         home.flush()
@@ -94,6 +96,7 @@ async def pump_columns(
             await stream.wait_taken()
     stream.complete = True
     connection.wake(stream)
+    connection.observing.reads.ended(read, request)
     home.flush()
 
 
