@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 class _During:
     """What both kinds have in common: which match has begun what."""
 
-    def __init__(self, turn: Turn, pattern: object, handler: Handler) -> None:
+    def __init__(self, turn: Turn, pattern: object, handler: Handler, *, quiet: bool = False) -> None:
         turn._check()
         self.handler = handler
-        self.observation = made = Observation(turn.facet, turn.home)
+        self.observation = made = Observation(turn.facet, turn.home, quiet=quiet)
         self.begun: dict[Watch, dict[Hashable, object]] = {}
         made.added, made.removed, made.lingers = self._begin, self._end, self._lingers
         turn._follow(made, pattern)
@@ -79,13 +79,13 @@ class DuringFacets(_During):
         turn.stop(begun)
 
 
-class DuringActors(_During):
-    """``Turn.during_spawn``: an actor begun is always booted before it is ended."""
+class DuringActors(_During, Keeper):
+    """``Turn.during_spawn``: an actor begun is always booted before it is ended, and ends with the facet."""
 
     def __init__(self, turn: Turn, pattern: object, handler: Handler, name: str) -> None:
         self.name = name
         super().__init__(turn, pattern, handler)
-        turn.on_stop(self._end_all)
+        turn.facet.keep(self)
 
     def start(self, turn: Turn, row: tuple[Value, ...]) -> object:
         """An actor that does not end of itself while the match is there."""
@@ -100,10 +100,12 @@ class DuringActors(_During):
         """Asks it to end."""
         turn.end_actor(begun)  # type: ignore[arg-type]  # an actor, by start
 
-    def _end_all(self, turn: Turn) -> None:
+    def close(self) -> None:
+        """The facet has ended, by a crash perhaps: so do they all."""
+        engine = self.observation.facet.actor.engine
         for rows in self.begun.values():
             for begun in rows.values():
-                self.finish(turn, begun)
+                engine.end(begun, "its facet has ended")  # type: ignore[arg-type]  # an actor, by start
 
 
 class Link(Keeper):

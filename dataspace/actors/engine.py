@@ -110,8 +110,9 @@ class Engine:
         return facet
 
     def end(self, actor: Actor, why: str = "ended from outside") -> None:
-        """Asks an actor to end in an orderly way, in a turn of its own."""
-        self.enqueue(Call(actor.root, why, Turn.stop_actor))
+        """Asks an actor to end in an orderly way, in a turn of its own; nothing if it does not run."""
+        if actor.number in self.actors:
+            self.enqueue(Call(actor.root, why, Turn.stop_actor))
 
     def statistics(self) -> EngineStatistics:
         """Counts, in O(actors)."""
@@ -317,15 +318,20 @@ def _ignore(watch: Watch) -> None:
         watch.interest = None
 
 
-def _forget(facet: Facet) -> None:
-    """Takes down a facet and all below it without a word; its claims go with the actor."""
-    for child in list(facet.children):
-        _forget(child)
-    facet.ended = True
-    for endpoint in facet.endpoints:
-        if isinstance(endpoint, Observation):
-            for watch in endpoint.watches():
-                watch.live = False
-                _ignore(watch)
-    for keeper in list(facet.keepers or ()):
-        keeper.close()
+def _forget(root: Facet) -> None:
+    """Takes down a facet and all below it without a word; its claims go with the actor.
+
+    A loop, as facets may nest deeper than calls.
+    """
+    below = [root]
+    while below:
+        facet = below.pop()
+        below += facet.children
+        facet.ended = True
+        for endpoint in facet.endpoints:
+            if isinstance(endpoint, Observation):
+                for watch in endpoint.watches():
+                    watch.live = False
+                    _ignore(watch)
+        for keeper in list(facet.keepers or ()):
+            keeper.close()

@@ -1,25 +1,31 @@
 """Layers: an actor that hosts an inner dataspace, and what passes between it and the one outside.
 
 Inside, ``outbound(x)`` asserted or sent is ``x`` outside; observing ``inbound(p)`` inside observes ``p``
-outside, and what matches is ``inbound(x)`` inside.  A *firewall* is a layer that lets only what matches one
-of its patterns pass, in either direction.
+outside, and what matches is ``inbound(x)`` inside.  That interest is a fact outside like any other: demand
+inside starts supply outside.  A *firewall* is a layer that lets only what matches one of its patterns pass,
+in either direction.  Layers nest: ``inbound(p, 2)`` is about the space outside of the one outside.
 
 Always: nothing that went out comes back but as ``inbound`` of itself, once; a message comes in once however
-many interests it matches; when the layer ends, all it had outside goes, and the actors inside end.
+many interests it matches, and messages in the order in which they were sent, as far as any interest can tell;
+when the layer ends, however it does, all it had outside goes, and the actors inside end.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING
 
-from dataspace.actors.facets import Handler
+from dataspace.actors.facets import Handler, Keeper
 from dataspace.actors.records import pattern_of, record
-from index.patterns import Pattern, capture, matcher, observe
-from index.values import Value, key
+from index.errors import UsageError
+from index.patterns import DISCARD, Pattern, capture, matcher, observe, skeleton
+from index.values import Record, Value, freeze, key
 
 if TYPE_CHECKING:
+    from dataspace.actors.engine import Engine
+    from dataspace.actors.homes import Home
     from dataspace.actors.turn import Turn
 
 Outbound = record("outbound", "what")
@@ -27,22 +33,42 @@ Inbound = record("inbound", "what")
 Quit = record("quit-dataspace")
 
 
+def outbound(what: object, layers: int = 1) -> Value:
+    """What is to be asserted or sent for it to be ``what`` so many layers further out.
+
+    >>> outbound(1, 2)
+    Record('outbound', Record('outbound', 1,),)
+    """
+    value = freeze(what)
+    for _ in range(layers):
+        value = Outbound(value)
+    return value
+
+
+def inbound(pattern: object, layers: int = 1) -> Pattern:
+    """What is to be observed for what matches a pattern, as text or value, so many layers further out."""
+    asked = pattern_of(pattern)
+    for _ in range(layers):
+        asked = Inbound(asked)
+    return asked
+
+
 def layer(
     turn: Turn, boot: Handler, *args: object, name: str = "inner", allow: Sequence[object] | None = None
 ) -> None:
     """Hosts an inner dataspace with one first actor; ``quit-dataspace()`` sent inside ends it.
 
-    With ``allow``, only facts and messages that match one of these patterns pass.
+    It belongs to the facet, and several may.  With ``allow``, only facts and messages that match one of these
+    patterns pass, facts of interest among them.
     """
-    actor = turn.actor
-    actor.inner = actor.engine.home(name)
-    inner, outer = turn.at(actor.inner), turn
+    home = turn.actor.engine.home(name)
+    inner, outer = turn.at(home), turn
     passes = _filter(allow)
-    turn.facet.preventers += 1
+    turn.facet.keep(_Inside(turn.actor.engine, home))
     inner.stop_when_message(Quit())
 
     @inner.during(Outbound(capture()))
-    def outbound(turn: Turn, what: Value) -> None:
+    def let_out(turn: Turn, what: Value) -> None:
         if passes(what):
             turn.at(outer.home).assert_(what)
 
@@ -52,14 +78,23 @@ def layer(
             turn.at(outer.home).send(what)
 
     _bring_in(inner, outer, passes)
-    turn.spawn(boot, *args, home=actor.inner)
-    turn.on_stop(lambda _: _end_inside(turn))
+    turn.spawn(boot, *args, home=home)
 
 
-def _end_inside(turn: Turn) -> None:
-    for other in list(turn.actor.engine.actors.values()):
-        if other.home is turn.actor.inner:
-            turn.end_actor(other)
+class _Inside(Keeper):
+    """The actors inside, which end with the layer."""
+
+    __slots__ = ("engine", "home")
+
+    def __init__(self, engine: Engine, home: Home) -> None:
+        self.engine = engine
+        self.home = home
+
+    def close(self) -> None:
+        """The layer has ended: so do they.  O(actors)."""
+        for actor in list(self.engine.actors.values()):
+            if actor.home is self.home:
+                self.engine.end(actor, "its layer has ended")
 
 
 def _bring_in(inner: Turn, outer: Turn, passes: Callable[[Value], bool]) -> None:
@@ -67,33 +102,66 @@ def _bring_in(inner: Turn, outer: Turn, passes: Callable[[Value], bool]) -> None
     said: dict[Pattern, list[Value]] = {}
 
     def flush(turn: Turn) -> None:
-        most: Counter[object] = Counter()
-        values: dict[object, Value] = {}
-        for heard in said.values():
-            counts = Counter(map(key, heard))
-            values.update({key(value): value for value in heard})
-            most |= counts
+        for value in _merged(said.values()):
+            inner.send(Inbound(value))
         said.clear()
-        for at, count in most.items():
-            for _ in range(count):
-                inner.send(Inbound(values[at]))
 
-    @inner.during(observe(Inbound(capture())))
+    @inner.during(observe(capture()), quiet=True)
     def wanted(turn: Turn, pattern: Pattern) -> None:
-        whole = capture(None, None, pattern)
-        outside = turn.at(outer.home)
+        asked = _asked_outside(pattern)
+        if asked is None:
+            return
+        outside, interest, whole = turn.at(outer.home), observe(asked), capture(None, None, asked)
+        if passes(interest):
+            outside.assert_(interest)
 
-        @outside.during(whole)
+        @outside.during(whole, quiet=True)
         def present(turn: Turn, what: Value, *_: Value) -> None:
             if passes(what):
                 turn.at(inner.home).assert_(Inbound(what))
 
-        @outside.on_message(whole)
         def heard(turn: Turn, what: Value, *_: Value) -> None:
             if passes(what):
                 if not said:
                     outer.before_commit(flush)
                 said.setdefault(pattern, []).append(what)
+
+        outside.observe(whole, message=heard, quiet=True)
+
+
+def _asked_outside(pattern: Pattern) -> Pattern | None:
+    """What an interest inside asks of the outside, None if nothing or if it is no pattern."""
+    while isinstance(pattern, Record) and pattern.label in ("$", "exact") and pattern.fields:
+        pattern = pattern.fields[-1]
+    if not (isinstance(pattern, Record) and pattern.label == "inbound" and len(pattern.fields) <= 1):
+        return None
+    asked = pattern.fields[0] if pattern.fields else DISCARD
+    try:
+        skeleton(capture(None, None, asked))
+    except UsageError:  # anybody inside may assert interest in what is none
+        return None
+    return asked
+
+
+def _merged(heard: Iterable[Sequence[Value]]) -> list[Value]:
+    """What all interests have heard of one epoch: each message once, no order of two that one heard changed.
+
+    >>> _merged([("a", "b", "a"), ("b", "c")])
+    ['a', 'b', 'a', 'c']
+    """
+    order: TopologicalSorter[tuple[Hashable, int]] = TopologicalSorter()
+    values: dict[tuple[Hashable, int], Value] = {}
+    for messages in heard:
+        times: Counter[Hashable] = Counter()
+        before: list[tuple[Hashable, int]] = []
+        for message in messages:
+            at = key(message)
+            node = (at, times[at])
+            times[at] += 1
+            order.add(node, *before)
+            values[node] = message
+            before = [node]
+    return [values[node] for node in order.static_order()]
 
 
 def _filter(allow: Sequence[object] | None) -> Callable[[Value], bool]:

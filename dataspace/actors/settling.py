@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dataspace.actors.actor import FACETS
 from dataspace.actors.draft import Draft
 from dataspace.actors.facets import Facet
 from dataspace.wire.packets import RETRACT
+from index.errors import UsageError
 
 if TYPE_CHECKING:
     from dataspace.actors.actor import Actor
@@ -69,12 +71,28 @@ def _end_inert(draft: Draft) -> None:
 
 
 def _stop(engine: Engine, facet: Facet, draft: Draft) -> None:
-    """Ends a facet in an orderly way: its children first."""
-    for child in list(facet.children):
-        _stop(engine, child, draft)
-    facet.stopping = True
+    """Ends a facet in an orderly way: its children first, those too that stop actions open meanwhile.
+
+    A loop, as facets may nest deeper than calls.
+    """
+    due, closed = [facet], 0
+    while due:
+        inner = due[-1]
+        inner.stopping = True
+        if inner.children:
+            due.append(next(iter(inner.children)))
+        elif inner.on_stop:
+            _run_stop_action(engine, inner)
+        else:
+            _close(engine, due.pop(), draft)
+            closed += 1
+            if closed > FACETS:
+                raise UsageError(f"facet {facet} does not end: what stops in it opens facets again")
+
+
+def _close(engine: Engine, facet: Facet, draft: Draft) -> None:
+    """Ends a facet that has no children and whose stop actions have run."""
     actor, parent = facet.actor, facet.parent
-    _run_stop_actions(engine, facet)
     facet.ended = True
     actor.facets -= 1
     for endpoint in list(facet.endpoints):
@@ -94,9 +112,9 @@ def _stop(engine: Engine, facet: Facet, draft: Draft) -> None:
         then(engine.enter(parent))
 
 
-def _run_stop_actions(engine: Engine, facet: Facet) -> None:
-    """In the parent's context, and with the facet's own fields in sight."""
-    while facet.on_stop:
-        action = facet.on_stop.pop(0)
-        engine.scope = facet
-        action((facet.parent or facet).turn)
+def _run_stop_action(engine: Engine, facet: Facet) -> None:
+    """The first, in the parent's context, and with the facet's own fields in sight."""
+    assert facet.on_stop
+    action = facet.on_stop.pop(0)
+    engine.scope = facet
+    action((facet.parent or facet).turn)

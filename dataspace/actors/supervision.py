@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dataspace.actors.actor import Actor, Call
-from dataspace.actors.facets import Facet, Handler
+from dataspace.actors.facets import Facet, Handler, Keeper
 from dataspace.errors import ActorCrashed
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Restart:
     pause: float = 10.0
 
 
-class Supervised:
+class Supervised(Keeper):
     """One supervised actor: what it is, and how it has fared."""
 
     def __init__(self, name: str, boot: Handler, args: tuple[object, ...], restart: Restart) -> None:
@@ -54,9 +54,8 @@ class Supervised:
 
     def set_up(self, turn: Turn) -> None:
         """Starts it; the facet lives until it has ended in an orderly way, and ends it."""
-        turn.facet.preventers += 1
+        turn.facet.keep(self)
         self._start(turn)
-        turn.on_stop(self._stop)
 
     def _start(self, turn: Turn) -> None:
         if self.actor is not None:
@@ -81,9 +80,10 @@ class Supervised:
         else:
             self._start(turn)
 
-    def _stop(self, turn: Turn) -> None:
-        if self.actor is not None and not self.actor.ended:
-            turn.end_actor(self.actor)
+    def close(self) -> None:
+        """The facet has ended, by a crash of the supervisor perhaps: so does the actor."""
+        if self.actor is not None:
+            self.actor.engine.end(self.actor, "its supervisor has ended")
         self.state = "ended"
 
 

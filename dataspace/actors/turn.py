@@ -170,9 +170,9 @@ class Turn:
         """Decorates what is called with the captures of each message."""
         return self._decorator(lambda handler: self.observe(pattern, message=handler))
 
-    def during(self, pattern: Given) -> Callable[[H], H]:
+    def during(self, pattern: Given, *, quiet: bool = False) -> Callable[[H], H]:
         """Decorates what sets up a facet for each match, which is stopped when the match goes."""
-        return self._decorator(lambda handler: DuringFacets(self, pattern, handler))
+        return self._decorator(lambda handler: DuringFacets(self, pattern, handler, quiet=quiet))
 
     def during_spawn(self, pattern: Given, *, name: str = "") -> Callable[[H], H]:
         """Decorates what boots an actor for each match, which ends when the match goes."""
@@ -197,10 +197,14 @@ class Turn:
         if self.home is not self.facet.actor.home:
             made.turn = Turn(made, self.home)
         scope, engine.scope = engine.scope, made
+        block, engine.block = (
+            engine.block,
+            None,
+        )  # what is read in the setup is not read by the block around it
         try:
             setup(made.turn, *args)
         finally:
-            engine.scope = scope
+            engine.scope, engine.block = scope, block
         engine.draft.touched[made] = None
         return made
 

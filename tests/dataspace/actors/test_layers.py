@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from dataspace.actors import Turn, capture, observe, record
-from dataspace.actors.layers import Inbound, Outbound, Quit, layer
+from collections.abc import Callable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dataspace.actors import Turn, capture, observe, pattern_of, record
+from dataspace.actors.layers import Inbound, Outbound, Quit, inbound, layer, outbound
 from dataspace.testing import Room
+from index.values import Record
 
 Note = record("note", "n", "text")
 
@@ -70,3 +76,212 @@ def test_a_firewall_lets_only_what_is_allowed_pass() -> None:
     room.run()
     assert room.facts() == ['note(1, "open")']
     assert room.transcript() == "note"
+
+
+def test_what_an_actor_knows_and_what_its_layers_host_are_apart() -> None:
+    room = Room()
+
+    def knower(turn: Turn) -> None:
+        turn.inside.on_asserted("secret($x)")(lambda turn, x: room.note(f"known {x}"))
+        for number in 1, 2:
+            layer(turn, resident, number)
+        turn.inside.assert_(record("secret", "x")("before"))
+        turn.on_message("tell()")(lambda turn: turn.inside.assert_(record("secret", "x")("after")))
+
+    def resident(turn: Turn, number: int) -> None:
+        turn.on_asserted("secret($x)")(lambda turn, x: room.note(f"leaked into {number}: {x}"))
+        turn.assert_(Outbound(Note(number, "here")))
+
+    actor = room.spawn(knower)
+    room.play(lambda turn: turn.send(record("tell")()))
+    assert room.transcript().splitlines() == ["known before", "known after"]
+    assert len(room.facts()) == 2 and not room.engine.crashes
+    room.enter(actor, Turn.stop_actor)
+    assert room.facts() == [] and room.engine.statistics().actors == 0
+
+
+def test_a_crash_of_the_layer_ends_all_that_it_hosts() -> None:
+    room = Room()
+
+    def inner(turn: Turn) -> None:
+        turn.assert_(Outbound(Note(1, "x")))
+        turn.on_stop(lambda turn: room.note("inside ended in good order"))
+
+    def host(turn: Turn) -> None:
+        layer(turn, inner)
+        layer(turn, inner, name="second")
+        turn.on_message("fail()")(lambda turn: turn.retract(99))
+
+    room.spawn(host)
+    room.run()
+    assert room.engine.statistics().actors == 3
+    room.play(lambda turn: turn.send(record("fail")()))
+    assert room.facts() == [] and room.engine.statistics().actors == 0
+    assert room.transcript().splitlines() == ["inside ended in good order"] * 2
+
+
+def test_a_layer_that_quits_ends_with_its_facet_and_leaves_the_actor_alone() -> None:
+    room = Room()
+
+    def host(turn: Turn) -> None:
+        turn.assert_(Note(0, "host"))
+        turn.react(lambda turn: layer(turn, inner))
+
+    def inner(turn: Turn) -> None:
+        turn.assert_(Outbound(Note(1, "x")))
+        turn.after(1)(lambda turn: turn.send(Quit()))
+
+    room.spawn(host)
+    room.run()
+    assert len(room.facts()) == 2
+    room.advance(2)
+    assert room.facts() == ['note(0, "host")'] and room.engine.statistics().actors == 1
+
+
+def test_layers_nest_as_deep_as_one_likes() -> None:
+    room = Room()
+    room.watch(observe(Note(7, capture())))
+
+    def host(turn: Turn, depth: int) -> None:
+        layer(turn, host, depth - 1) if depth else innermost(turn)
+
+    def innermost(turn: Turn) -> None:
+        turn.on_asserted(inbound("note(7, $text)", 3))(lambda turn, text: room.note(f"in {text}"))
+        turn.on_message(inbound("note(7, $text)", 3))(lambda turn, text: room.note(f"heard {text}"))
+        turn.on_asserted(inbound("note(7, $text)", 2))(lambda turn, text: room.note(f"halfway {text}"))
+        turn.assert_(outbound(Note(8, "out"), 3))
+        turn.assert_(outbound(Note(7, "half"), 2))
+        turn.after(1)(lambda turn: turn.send(outbound(Note(9, "pulse"), 3)))
+        turn.after(2)(lambda turn: turn.send(Outbound(outbound(Quit()))))
+
+    room.watch("note(9, $text)")
+    room.spawn(host, 3)
+    room.run()
+    room.play(lambda turn: turn.send(Note(7, "message")))
+
+    def brief(turn: Turn) -> None:
+        turn.assert_(Note(7, "fact"))
+        turn.stop_after(0.5)
+
+    room.play(brief)
+    assert room.facts() == ['note(7, "fact")', 'note(8, "out")']
+    room.advance(1.5)
+    told = room.transcript().splitlines()
+    assert told[0].startswith("+ Observe(") and "note(7, $)" in told[0]
+    assert told[1:] == ["halfway half", "heard message", "in fact", '! note(9, $text) "pulse"']
+    room.advance(5)  # the outermost of the layers quits
+    assert room.facts() == [] and room.engine.statistics().actors == 0
+    assert not room.matches(observe(capture()))
+
+
+def test_demand_inside_starts_supply_outside_and_its_end_ends_it() -> None:
+    room = Room()
+
+    def supply(turn: Turn) -> None:
+        @turn.during("Observe(note($n:int, $))")
+        def wanted(turn: Turn, n: int, *_: object) -> None:
+            room.note(f"supply {n}")
+            turn.assert_(Note(n, "made"))
+            turn.on_stop(lambda turn: room.note(f"end {n}"))
+
+    def inner(turn: Turn) -> None:
+        turn.on_asserted(inbound("note(5, $text)"))(lambda turn, text: room.note(f"got {text}"))
+        turn.after(1)(lambda turn: turn.send(Quit()))
+
+    room.spawn(supply)
+    room.spawn(lambda turn: layer(turn, inner))
+    room.advance(2)
+    assert room.transcript().splitlines() == ["supply 5", "got made", "end 5"]
+
+
+def test_a_firewall_keeps_interest_to_itself_unless_it_is_allowed() -> None:
+    for allow, seen in (["note(_, _)"], 0), (["note(_, _)", "Observe(_)"], 1):
+        room = Room()
+
+        def inner(turn: Turn) -> None:
+            turn.on_asserted(inbound("note($n, _)"))(lambda turn, n: room.note(f"{n}"))  # noqa: B023  # now
+
+        room.spawn(lambda turn: layer(turn, inner, allow=allow))  # noqa: B023  # in this round
+        room.play(lambda turn: turn.claim(Note(1, "x")) and turn.prevent_inert())
+        assert len(room.matches(observe(capture()))) == seen
+        assert room.transcript() == "1"
+
+
+def test_messages_come_in_once_each_and_in_the_order_in_which_they_were_sent() -> None:
+    room = Room()
+
+    def inner(turn: Turn) -> None:
+        turn.on_message(inbound("note($n, $text)"))(lambda turn, n, text: room.note(f"{n}{text}"))
+        turn.on_message(inbound('note($n, "a")'))(lambda turn, n: room.note(f"{n} for a"))
+
+    def say(turn: Turn) -> None:
+        for n, text in (1, "b"), (2, "a"), (1, "b"), (3, "a"):
+            turn.send(Note(n, text))
+
+    room.spawn(lambda turn: layer(turn, inner))
+    room.run()
+    room.play(say)
+    assert room.transcript().splitlines() == ["1b", "2a", "1b", "3a", "2 for a", "3 for a"]
+
+
+def test_interest_inside_in_what_is_no_pattern_harms_nobody() -> None:
+    room = Room()
+
+    def inner(turn: Turn) -> None:
+        turn.assert_(record("Observe", "p")(Inbound(record("$", "a")(1))))
+        turn.on_asserted(inbound("note($n, _)"))(lambda turn, n: room.note(f"{n}"))
+
+    room.spawn(lambda turn: layer(turn, inner))
+    room.play(lambda turn: turn.claim(Note(1, "x")) and turn.prevent_inert())
+    assert room.transcript() == "1" and not room.engine.crashes
+
+
+patterns = st.sampled_from(
+    ["note($n, $t)", "note($n, _)", "note(_, $t)", "note(1, $t)", "note($n, 0)", "note", "note($x, $x)", "$"]
+).map(lambda text: "note()" if text == "note" else text)
+values = st.builds(Note, st.integers(0, 2), st.integers(0, 2))
+
+
+@given(st.lists(patterns, min_size=1, max_size=4, unique=True), st.lists(values, max_size=8))
+def test_overlapping_interests_inside_hear_exactly_what_they_would_hear_outside(
+    asked: list[str], said: list[Record]
+) -> None:
+    heard: dict[str, list[object]] = {"inside": [], "outside": []}
+
+    def listen(turn: Turn, where: str) -> None:
+        for each in asked:
+            pattern = inbound(each) if where == "inside" else pattern_of(each)
+
+            def hear(sign: str, each: str = each) -> Callable[..., object]:
+                def note(turn: Turn, *row: object) -> None:
+                    if only_notes(row):
+                        heard[where].append((each, sign, row))
+
+                return note
+
+            turn.observe(pattern, added=hear("+"), message=hear("!"), removed=hear("-"))
+
+    def only_notes(row: tuple[object, ...]) -> bool:
+        return not any(isinstance(each, Record) and each.label != "note" for each in row)
+
+    room = Room()
+    room.spawn(listen, "outside")
+    room.spawn(lambda turn: layer(turn, listen, "inside"))
+    held: dict[Record, int] = {}
+
+    def say(turn: Turn, value: Record) -> None:
+        turn.prevent_inert()
+        turn.send(value)
+        if value in held:
+            turn.retract(held.pop(value))
+        else:
+            held[value] = turn.claim(value)
+
+    player = room.spawn(lambda turn: turn.prevent_inert())
+    room.run()
+    for value in said:
+        room.enter(player, say, value)
+    assert not room.engine.crashes
+    for each in asked:
+        inside, outside = ([line[1:] for line in heard[at] if line[0] == each] for at in heard)  # type: ignore[index]
+        assert inside == outside
