@@ -64,11 +64,16 @@ class Handles(MutableMapping[int, Value]):
         """The values."""
         return self.places.values()
 
+    @classmethod
+    def at(cls, places: dict[int, Value]) -> Handles:
+        """The handles of these places, which are not copied."""
+        made = cls.__new__(cls)
+        made.places = places
+        return made
+
     def copy(self) -> Handles:
         """A copy, which costs as that of a dict."""
-        made = Handles()
-        made.places = self.places.copy()
-        return made
+        return Handles.at(self.places.copy())
 
     def __repr__(self) -> str:
         return f"Handles({dict(self.items())!r:.80})"

@@ -73,6 +73,7 @@ class Interest:
     def close(self, number: int, time: int) -> None:
         """Ends the collection and tells the observers; O(observers)."""
         changes = Changes(number, time, self._added, self._messages, self._removed)
-        self.forget()
+        self._waiting = False  # as ``forget``, without its call
+        self._added, self._messages, self._removed = [], [], []
         for observer in self.observers:
             observer.offer(changes)

@@ -100,18 +100,20 @@ class Space:
         """
         if len(actions) > self.limits.actions_per_turn:
             self._check_length(actions, publication)
-        known = self._claims.get(owner)
-        claims = Handles() if known is None else known
+        held = self._claims.get(owner)
+        places = {} if held is None else held.places
         draft = _Draft()
-        _take(claims.places, actions, draft)
+        _take(places, actions, draft)
         if draft.added:
-            self._check_room(owner, claims.places, actions, draft)
-        if known is None:
-            if claims.places:
-                self._claims[owner] = claims
-        elif not claims.places:
-            del self._claims[owner]
-        return self._conclude(draft, (Claims(owner, draft.asserted, draft.retracted),), now, client, sequence)
+            self._check_room(owner, places, actions, draft)
+        claims: tuple[Claims, ...] = ()
+        if draft.asserted or draft.retracted:
+            claims = (Claims(owner, draft.asserted, draft.retracted),)
+            if not places:
+                self._claims.pop(owner, None)
+            elif held is None:
+                self._claims[owner] = Handles.at(places)
+        return self._conclude(draft, claims, now, client, sequence)
 
     def end(self, owners: Iterable[str], now: int) -> Epoch | None:
         """Retracts everything that these owners claim, in one turn; None if they claim nothing."""
@@ -279,6 +281,9 @@ class Space:
         return (*claims, *consequence.claims) if consequence.claims else claims
 
     def _tell(self) -> None:
+        if len(self._touched) == 1:  # as mostly: no copy
+            self._touched.pop().close(self.epoch, self.time)
+            return
         touched = self._touched[:]
         self._touched.clear()
         for interest in touched:
