@@ -96,23 +96,25 @@ def updates(*, url: str | None = None, name: str | None = None, **options: Optio
     return write
 
 
-def keep(query: StreamingQuery, *, url: str | None = None, lease: str = "60s") -> threading.Thread:
+def keep(
+    query: StreamingQuery, *, url: str | None = None, lease: str = "60s", **options: str
+) -> threading.Thread:
     """Keeps up the facts of a query with ``owner=query`` while it runs, and ends them when it ends.
 
     The thread renews the query's lease, so that a query without news keeps its facts; if this program dies,
-    they go when the lease runs out.  ``url`` and ``lease`` as in the query's options.
+    they go when the lease runs out.  All as in the query's options, a token for instance.
     """
-    said = {"label": "kept", "owner": "query", "lease": lease, "url": url or default_url()}
-    options = sink_options(said)
-    owner = query_owner(options, str(query.id))
-    bound = options.connect_timeout
+    said = {"label": "kept", "owner": "query", "lease": lease, "url": url or default_url(), **options}
+    read = sink_options(said)
+    owner = query_owner(read, str(query.id))
+    bound = read.connect_timeout
 
     def run() -> None:
         while query.isActive:
-            asked(options.peer, bound, lambda link: link.lease(owner))
+            asked(read.peer, bound, lambda link: link.lease(owner))
             with contextlib.suppress(StreamingQueryException):  # how it ended is not asked here
-                query.awaitTermination(max(1, int((options.lease or 60.0) / 3)))
-        asked(options.peer, bound, lambda link: link.lease(owner, keep=False))
+                query.awaitTermination(max(1, int((read.lease or 60.0) / 3)))
+        asked(read.peer, bound, lambda link: link.lease(owner, keep=False))
 
     thread = threading.Thread(target=run, name=f"lease of query {query.id}", daemon=True)
     thread.start()

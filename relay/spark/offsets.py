@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from dataspace.errors import DataspaceError
-from relay.spark.options import Numbered
+from relay.spark.option_values import Numbered
 
 if TYPE_CHECKING:
     from dataspace.client.blocking_link import Frontier

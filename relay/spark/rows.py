@@ -36,7 +36,7 @@ from relay.spark.schema import (
 if TYPE_CHECKING:
     from dataspace.client.blocks import Block
     from index.values import Value
-    from relay.spark.options import Malformed
+    from relay.spark.option_values import Malformed
 
 CHANGE_TYPES: Final = ["insert", "message", "delete"]
 """In the order in which the changes of an epoch come."""

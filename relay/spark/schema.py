@@ -38,7 +38,7 @@ from index.patterns import capture, capture_names, skeleton
 from index.skeletons import ATOM_CLASSES
 from index.text import ParseError, parse_pattern, unparse
 from relay.spark.nesting import ATOMS, Convert, Unfit, conversion, held_class
-from relay.spark.options import Malformed
+from relay.spark.option_values import Malformed
 
 if TYPE_CHECKING:
     from index.values import Value

@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from dataspace.client.blocking_link import Frontier
-    from relay.spark.options import Start, StreamOptions
+    from relay.spark.option_values import Start
+    from relay.spark.options import StreamOptions
     from relay.spark.peers import Peer
 
 

@@ -24,7 +24,7 @@ from relay.spark.offsets import (
     remaining,
     span,
 )
-from relay.spark.options import Numbered
+from relay.spark.option_values import Numbered
 
 
 def at(epoch: int, oldest: int = 1, space: str = "s") -> Frontier:

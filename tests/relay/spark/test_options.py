@@ -8,9 +8,9 @@ import pytest
 
 from dataspace.credentials import Tls
 from dataspace.errors import UsageError
+from relay.spark.option_values import seconds
 from relay.spark.options import (
     read_options,
-    seconds,
     sink_options,
     source_shape,
     stream_options,
