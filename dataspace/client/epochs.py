@@ -21,7 +21,7 @@ import trio
 from dataspace.client.assembling import Assembler
 from dataspace.client.changes import EpochChanges
 from dataspace.errors import DataspaceError, ProtocolError, Refused
-from dataspace.streams.marks import EndOfStream, Reason
+from dataspace.streams.marks import End, EndOfStream, Reason
 from dataspace.streams.sources import Source
 from dataspace.wire import packets as p
 from dataspace.wire.windows import Window
@@ -124,15 +124,18 @@ class Epochs(Source[EpochChanges]):
             self._reserved = max(0, self._reserved - 1)
             epoch = self._held.popleft()
         else:
-            self._want(len(line) + 1)
+            if self._lazy:
+                self._want(len(line) + 1)
             epoch = await super().read()
-        self._took(1)
+        self._took()
         return epoch
 
     async def read_some(self, limit: int, source: object = None) -> list[EpochChanges]:
-        self._want(len(self._line) + 1)
+        if self._lazy:
+            self._want(len(self._line) + 1)
         some = await super().read_some(limit)
-        self._took(len(some))
+        for _ in some:
+            self._took()
         return some
 
     async def peek(self, source: object = None) -> bool:
@@ -157,14 +160,22 @@ class Epochs(Source[EpochChanges]):
             return False
         return True
 
-    async def _fetch(self) -> None:
-        self.open()
-        while not self._held:
-            if self._error is not None:
-                raise type(self._error)(*self._error.args)  # others may be told of the same one
-            if self._over:
-                raise EndOfStream
+    async def _fetch_once(self) -> None:
+        """Waits until something happens.  Only the first reader in line does, so no scope is needed."""
+        if self._over:
+            self._finish(End(None) if self._error is None else End(_copied(self._error), owed=True))
+            self._settle()
+        elif self._stream is None:
+            await self._fetch()
+        else:
             await self._arrival.park()
+
+    async def _fetch(self) -> None:
+        try:
+            self.open()
+        except DataspaceError as error:
+            self._finish(End(error, owed=True))
+            self._settle()
 
     def _drop(self) -> None:
         super()._drop()
@@ -194,11 +205,11 @@ class Epochs(Source[EpochChanges]):
 
     # -- credit ---------------------------------------------------------------------------------------
 
-    def _took(self, count: int) -> None:
-        """The application has so many epochs more."""
-        for _ in range(count):
-            if self._window.take(*self._costs.popleft()):
-                self._want(len(self._line))
+    def _took(self) -> None:
+        """The application has one epoch more."""
+        items, size = self._costs.popleft()
+        if self._window.take(items, size):
+            self._want(len(self._line))
 
     def _want(self, readers: int) -> None:
         """Asks for more where too little is on its way, for so many readers where nothing is asked ahead."""
@@ -323,6 +334,11 @@ class Epochs(Source[EpochChanges]):
             if self._stream is not None and not self._closed:
                 self._space.budget.leave()
         self._arrival.unpark_all()
+
+
+def _copied(error: DataspaceError) -> DataspaceError:
+    """The same error for one stream alone: others may be told of it as well, and raise it."""
+    return type(error)(*error.args)
 
 
 def _said(reason: Reason) -> str:

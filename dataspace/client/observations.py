@@ -16,7 +16,7 @@ import trio
 
 from dataspace.client.changes import Change, EpochChanges
 from dataspace.client.epochs import Epochs, View
-from dataspace.streams.marks import EndOfStream, Reason
+from dataspace.streams.marks import End, EndOfStream, Reason
 from dataspace.streams.sources import Source
 
 if TYPE_CHECKING:
@@ -99,6 +99,14 @@ class Observation(Source[Change]):
             self._reserved = max(0, self._reserved - 1)
             return self._held.popleft()
         return await super().read()
+
+    async def _fetch_once(self) -> None:
+        """One more epoch.  An abort of the epochs ends this too: no scope is needed for it."""
+        try:
+            await self._fetch()
+        except Exception as error:  # noqa: BLE001  # what the epochs have to say; a read will raise it
+            self._finish(End.met(error))
+        self._settle()
 
     async def _fetch(self) -> None:
         self._held.extend(await self._epochs.read())

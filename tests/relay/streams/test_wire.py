@@ -20,6 +20,8 @@ import trio.testing
 import dataspace
 from dataspace import Broken, Record, Refused, RemoteSpace
 from dataspace.client.changes import EpochChanges
+from dataspace.space import Space
+from dataspace.wire import packets as p
 from relay import streams as s
 from relay.streams.links import NOTHING, Link
 from server.config import Config
@@ -227,6 +229,33 @@ async def test_a_lost_link_drains_what_came_and_then_fails(proxy: Proxy, url: st
             with pytest.raises(s.Aborted):
                 await stream.read()
         checker.check_over()
+
+
+async def test_a_space_in_this_process_keeps_the_same_protocol() -> None:
+    """The daemon's own waiting room, which a connection empties by hand, as a source."""
+    space = Space("main")
+    checker = s.check(s.observation(space, "n($n)", snapshot=False))
+    link = Link[EpochChanges](checker, NOTHING)
+    for n in range(5):
+        space.commit("me", [(p.SEND, Record("n", n))], n)
+    assert await link.peek()
+    assert [number(await link.read()) for _ in range(5)] == list(range(5))
+    answered: list[str] = []
+
+    async def hang(at: int) -> None:
+        with pytest.raises(s.Aborted):
+            await link.read()
+        answered.append(str(at))
+
+    async with trio.open_nursery() as nursery:
+        for at in range(3):
+            nursery.start_soon(hang, at)
+            await trio.testing.wait_all_tasks_blocked()
+        await link.abort()
+        answered.append("aborted")
+    assert answered == ["0", "1", "2", "aborted"]
+    assert await link.peek() is False
+    checker.check_over()
 
 
 async def stream_opened(space: RemoteSpace, stream: Any) -> bool:
