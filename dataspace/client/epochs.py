@@ -77,6 +77,19 @@ class View:
         return Map(spec)
 
 
+@dataclass(frozen=True, slots=True)
+class EpochsStatistics:
+    """How far behind a reader is: epochs ``held`` here, values ``ready`` at the daemon as far as is known.
+
+    ``came`` counts values since the stream was opened, ``window`` is what may be under way, in bytes.
+    """
+
+    held: int
+    ready: int
+    came: int
+    window: int
+
+
 class Epochs(Source[EpochChanges]):
     """The whole epochs of one observation: iterate, read, or put it at the beginning of a pipe."""
 
@@ -151,6 +164,11 @@ class Epochs(Source[EpochChanges]):
             return False
         self._reserved += 1
         return True
+
+    def statistics(self) -> EpochsStatistics:
+        """Counts, in O(1)."""
+        window = self._window
+        return EpochsStatistics(len(self._held), self._ready, window.came, window.limits[1])
 
     def _can_open(self) -> bool:
         """Opens the stream for who must not be told of errors: a read will be."""

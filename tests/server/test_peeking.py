@@ -97,6 +97,8 @@ async def test_a_stream_without_a_window_asks_for_nothing_ahead(url: str) -> Non
             with trio.move_on_after(0.05) as patience:
                 await seen.epochs().peek()
             assert patience.cancelled_caught, "each promise is for one value"
+            counts = seen.epochs().statistics()
+            assert (counts.held, counts.ready, counts.came) == (0, 2, 0)
             told = await writer.status()
             assert told["waiting_bytes"] != 0, "both are still at the daemon"
             assert [change.n for change in [await seen.read(), await seen.read()]] == [1, 2]
