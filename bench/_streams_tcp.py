@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from statistics import median
 from typing import Any, Final
 
 import msgpack
@@ -230,21 +231,26 @@ def _observed(streams: int, stalled: int, count: int) -> float:
 
 
 def measure(rounds: int, scale: float) -> dict[str, float]:
-    """All figures of this half; ``scale`` shrinks the amounts for a quick look."""
-    best: dict[str, float] = {}
+    """All figures of this half; ``scale`` shrinks the amounts for a quick look.
 
-    def keep(name: str, value: float) -> None:
-        best[name] = max(best.get(name, value), value)
-
+    Rates are the best of the rounds.  Ratios are the median of those of each round: the two that are compared
+    follow one another there, and what else the machine does may strike either.
+    """
+    told: list[dict[str, float]] = []
     for _ in range(rounds):
-        windows(int(40_000 * scale), keep)
+        one: dict[str, float] = {}
+        windows(int(40_000 * scale), one.__setitem__)
         events = max(TURN, int(30_000 * scale))
-        keep("tcp_nine_alone_per_s", _observed(9, 0, events))
-        keep("tcp_nine_beside_stalled_per_s", _observed(9, 1, events))
-        keep("tcp_1000_streams_per_s", _observed(STREAMS, 0, max(2 * STREAMS, int(100_000 * scale))))
-    for window in WINDOWS:
-        floor_rate = best[f"tcp_floor_values_per_s_{window}"]
-        best[f"tcp_ratio_floor_{window}"] = best[f"tcp_values_per_s_{window}"] / floor_rate
-    best["tcp_1000_ratio_floor"] = best["tcp_1000_streams_per_s"] / best["tcp_floor_values_per_s_1024"]
-    best["stalled_ratio"] = best["tcp_nine_beside_stalled_per_s"] / best["tcp_nine_alone_per_s"]
-    return best
+        one["tcp_nine_alone_per_s"] = _observed(9, 0, events)
+        one["tcp_nine_beside_stalled_per_s"] = _observed(9, 1, events)
+        one["tcp_1000_streams_per_s"] = _observed(STREAMS, 0, max(2 * STREAMS, int(100_000 * scale)))
+        told.append(one)
+    figures = {name: max(one[name] for one in told) for name in told[0]}
+    ratios = {
+        f"tcp_ratio_floor_{w}": (f"tcp_values_per_s_{w}", f"tcp_floor_values_per_s_{w}") for w in WINDOWS
+    }
+    ratios["tcp_1000_ratio_floor"] = ("tcp_1000_streams_per_s", "tcp_floor_values_per_s_1024")
+    ratios["stalled_ratio"] = ("tcp_nine_beside_stalled_per_s", "tcp_nine_alone_per_s")
+    for name, (ours, other) in ratios.items():
+        figures[name] = median(one[ours] / one[other] for one in told)
+    return figures
