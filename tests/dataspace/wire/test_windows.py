@@ -103,3 +103,24 @@ def test_what_is_under_way_is_within_the_window(steps: list[tuple[int, int]], fi
         assert came - taken <= window.limits[0]
         assert came_bytes - taken_bytes <= window.limits[1] + 30_000
         assert items > came or size > came_bytes or came > taken, "who has taken all is asked for more"
+
+
+def test_a_window_of_nothing_asks_for_what_is_wanted_and_no_more() -> None:
+    window, (items, _) = _opened(Budget(), 0)
+    assert (items, window.ask(), window.spent) == (0, None, True)
+    window.wanted = 2
+    totals = window.ask()
+    assert totals is not None and totals[0] == 2
+    assert window.allows(2) and not window.allows(3)
+    window.arrive(2, 100)
+    window.wanted = 0
+    window.take(2, 100)
+    assert (window.ask() or (2,))[0] == 2, "what was taken asks for nothing by itself"
+
+
+def test_a_value_may_overdraw_the_bytes_and_the_next_one_may_not() -> None:
+    window, (_, size) = _opened(Budget(), 9)
+    window.arrive(1, size - 1)
+    assert window.allows(1)
+    window.arrive(1, size)
+    assert window.spent and not window.allows(1)
