@@ -41,7 +41,8 @@ PR_SET_PDEATHSIG: Final = 1
 
 def main() -> int:
     """Runs the actor; 0 when it has ended in good order, 1 when it has crashed."""
-    _die_with_daemon(int(sys.argv[1]))
+    daemon, descriptor = map(int, sys.argv[1:])
+    _die_with_daemon(daemon)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is the daemon's, who ends this process itself
     order = _read_order(sys.stdin.buffer)
     reports = _take_over_output()
@@ -49,7 +50,7 @@ def main() -> int:
     _log_to_stderr(verbose=order["verbose"] is True)
     try:
         boot = boot_function(str(order["run"]))
-        trio.run(_run, order, boot, reports)
+        trio.run(_run, descriptor, order, boot, reports)
     except ActorCrashed as crash:  # it has been logged
         reports(("crash", str(crash)[:1000]))
         return 1
@@ -60,9 +61,9 @@ def main() -> int:
     return 0
 
 
-async def _run(order: Map, boot: Handler, reports: Callable[[Value], None]) -> None:
-    name, arguments, descriptor = str(order["name"]), order["arguments"], order["socket"]
-    assert isinstance(arguments, tuple) and isinstance(descriptor, int)  # by server.isolating
+async def _run(descriptor: int, order: Map, boot: Handler, reports: Callable[[Value], None]) -> None:
+    name, arguments = str(order["name"]), order["arguments"]
+    assert isinstance(arguments, tuple)  # by server.isolating
     async with connect(
         f"fd:{descriptor}",
         name=name,

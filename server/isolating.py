@@ -51,7 +51,6 @@ class Isolated:
         self.turns = self.facets = self.stalls = 0
         self._before = (0, 0)
         self._crash = ""
-        self._ordered = b""
 
     def guard(self, turn: Turn) -> None:
         """The boot script of the guardian: it ends, or crashes, when the process does."""
@@ -64,9 +63,10 @@ class Isolated:
         self.process = process.pid
         try:
             async with trio.open_nursery() as nursery:
-                await trio.to_thread.run_sync(_tell, process, self._ordered)
                 heard = trio.Event()
                 nursery.start_soon(self._hear_reports, process, heard)
+                order = frame(pack(self._order()))
+                await trio.to_thread.run_sync(_tell, process, order, abandon_on_cancel=True)
                 code = await _wait_ended(process)
                 with trio.move_on_after(REPORT_SECONDS):  # its last report may still be on its way
                     await heard.wait()
@@ -87,30 +87,32 @@ class Isolated:
 
     def _start(self) -> tuple[subprocess.Popen[bytes], Connection]:
         """Starts the process, from this thread: on Linux it lives as long as the thread that started it."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "server.isolated", str(os.getpid())],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                pass_fds=[theirs.fileno()],
-                process_group=0,
-                bufsize=0,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            )
-            self._ordered = frame(pack(self._order(theirs.fileno())))
-        assert process.stdout is not None  # as asked for
-        os.set_blocking(process.stdout.fileno(), False)
         from server.listeners import serve_link  # it needs connections, which need the daemon
 
-        connection = serve_link(self._daemon, SocketLink(ours), trusted=True)
-        return process, connection
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                process = subprocess.Popen(
+                    [sys.executable, "-P", "-m", "server.isolated", str(os.getpid()), str(theirs.fileno())],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    pass_fds=[theirs.fileno()],
+                    process_group=0,
+                    bufsize=0,
+                    env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                )
+        except OSError:
+            ours.close()
+            raise
+        assert process.stdout is not None  # as asked for
+        os.set_blocking(process.stdout.fileno(), False)
+        return process, serve_link(self._daemon, SocketLink(ours), trusted=True)
 
-    def _order(self, descriptor: int) -> Map:
+    def _order(self) -> Map:
+        """What to run, and how."""
         settings, config = self._settings, self._daemon.config
         return Map(
             {
-                "socket": descriptor,
                 "run": settings.run,
                 "name": settings.title,
                 "space": settings.space,
