@@ -9,22 +9,19 @@ turns at the latest; an actor that does not yield is named by a watchdog within 
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from dataspace.actors.engine import Engine
-from dataspace.actors.facets import Handler
 from dataspace.actors.homes import Home
 from dataspace.actors.services import Require, service
 from dataspace.actors.shell import Shell, Watchdog, log_crash
 from dataspace.actors.supervision import Supervised, supervise
 from dataspace.actors.tracing import Trace
 from dataspace.actors.turn import Turn
-from dataspace.errors import InternalError, UsageError
+from dataspace.errors import UsageError
 from index.values import Map
+from server.booting import boot_function
 from server.config import HostedActor
 from server.isolating import Isolated
 
@@ -150,31 +147,3 @@ def _home(engine: Engine, home: LoggedSpace) -> Home:
 
 def _writer(file: TextIO) -> Callable[[str], object]:
     return lambda line: file.write(line + "\n")
-
-
-def boot_function(name: str, *, load: bool = True) -> Handler:
-    """The function that ``module:function`` names; ``UsageError`` if there is none.
-
-    Modules in the current directory are found, as with ``python -m``.  Without ``load`` the module is looked
-    for, but not run: it is another process that will.
-    """
-    module, colon, function = name.partition(":")
-    if not (module and colon and function):
-        raise UsageError(f"an actor is named module:function, got {name!r}")
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    try:
-        if not load:
-            if importlib.util.find_spec(module) is None:
-                raise ImportError(f"No module named {module!r}")
-            return _elsewhere
-        found = getattr(importlib.import_module(module), function, None)
-    except ImportError as error:
-        raise UsageError(f"actor {name}: {error}") from error
-    if not callable(found):
-        raise UsageError(f"actor {name}: module {module} has no function {function!r}")
-    return found  # type: ignore[no-any-return]  # callable, as just checked
-
-
-def _elsewhere(_turn: Turn) -> None:
-    raise InternalError("an isolated actor was started in the daemon")

@@ -32,7 +32,7 @@ from dataspace.errors import ActorCrashed
 from dataspace.wire.codec import pack, unpack_own
 from dataspace.wire.frames import HEAD, frame
 from index.values import Map, Value
-from server.hosting import boot_function
+from server.booting import boot_function, log_to_stderr
 
 REPORT_SECONDS: Final = 0.25
 ORPHANED: Final = 70
@@ -47,7 +47,7 @@ def main() -> int:
     order = _read_order(sys.stdin.buffer)
     reports = _take_over_output()
     threading.Thread(target=_wait_orphaned, name="lifeline", daemon=True).start()
-    _log_to_stderr(verbose=order["verbose"] is True)
+    log_to_stderr(verbose=order["verbose"] is True)
     try:
         boot = boot_function(str(order["run"]))
         trio.run(_run, descriptor, order, boot, reports)
@@ -142,12 +142,6 @@ def _take_over_output() -> Callable[[Value], None]:
                 os._exit(ORPHANED)
 
     return report
-
-
-def _log_to_stderr(*, verbose: bool) -> None:
-    from server.serving import log_to_stderr  # it loads the daemon
-
-    log_to_stderr(verbose=verbose)
 
 
 if __name__ == "__main__":

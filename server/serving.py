@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import signal
 import sys
 import time
@@ -11,11 +10,11 @@ import time
 import trio
 
 from relay.log import Retention
+from server.booting import boot_function, log_to_stderr
 from server.checking import check_lines
 from server.config import Config
 from server.config_file import load
 from server.daemon import serve
-from server.hosting import boot_function
 from server.printing import duration, size
 from server.settings import config_file
 
@@ -68,14 +67,3 @@ async def _wait_for_signal(
             print(f"dataspace: {signal.Signals(number).name}, stopping", file=sys.stderr, flush=True)
             scope.cancel()
             return
-
-
-def log_to_stderr(*, verbose: bool) -> None:
-    """Has the log of this process written to its standard error."""
-    handler = logging.StreamHandler()
-    formatter = logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%SZ")
-    formatter.converter = time.gmtime
-    handler.setFormatter(formatter)
-    logger = logging.getLogger("dataspace")
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO if verbose else logging.WARNING)

@@ -13,9 +13,9 @@ import dataspace
 from dataspace import Record
 from dataspace.errors import UsageError
 from index.values import Map, Value
+from server.booting import boot_function
 from server.config import Config, HostedActor
 from server.daemon import serve
-from server.hosting import boot_function
 
 pytestmark = pytest.mark.slow
 

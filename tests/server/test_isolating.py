@@ -36,24 +36,33 @@ def _isolated(
     )
 
 
+ACTORS = {
+    "echo": HostedActor(f"{ROGUES}:echo", name="echo"),
+    "never": _isolated("never"),
+    "several": _isolated("several", "one", "two", restart=Restart(intensity=2, period=60.0, pause=60.0)),
+    "conversation": _isolated("conversation", space="parlour"),
+    "service": HostedActor(
+        f"{ROGUES}:several", name="service", arguments=("served",), isolate=True, required=True
+    ),
+}
+
+
 @pytest.fixture
-async def url(tmp_path: Path, nursery: trio.Nursery) -> AsyncIterator[str]:
-    """A daemon with isolated actors, one that is not, and a second dataspace."""
-    actors = (
-        HostedActor(f"{ROGUES}:echo", name="echo"),
-        _isolated("never"),
-        _isolated("several", "one", "two", restart=Restart(intensity=2, period=60.0, pause=60.0)),
-        _isolated("conversation", space="parlour"),
-        HostedActor(f"{ROGUES}:several", name="service", arguments=("served",), isolate=True, required=True),
-    )
+async def url(tmp_path: Path, nursery: trio.Nursery, request: pytest.FixtureRequest) -> AsyncIterator[str]:
+    """A daemon that hosts the actors that a test names, with a second dataspace."""
     config = Config(
         listen=("tcp:127.0.0.1:0",),
         data=tmp_path,
-        actors=actors,
+        actors=tuple([ACTORS[name] for name in request.param]),
         spaces=(SpaceConfig("parlour", tmp_path / "spaces" / "parlour"),),
     )
     addresses = await nursery.start(serve, config)
     yield addresses[0].replace("tcp:", "tcp://", 1)
+
+
+def hosting(*names: str) -> pytest.MarkDecorator:
+    """Has the daemon of a test host these."""
+    return pytest.mark.parametrize("url", [names], indirect=True, ids=["-".join(names)])
 
 
 async def told(space: dataspace.RemoteSpace, name: str) -> Map:
@@ -88,6 +97,7 @@ async def echoed(space: dataspace.RemoteSpace, what: str) -> None:
                 return
 
 
+@hosting("echo", "never")
 async def test_one_that_never_yields_stops_nobody(url: str) -> None:
     with trio.fail_after(60):
         async with dataspace.connect(url) as space:
@@ -101,6 +111,7 @@ async def test_one_that_never_yields_stops_nobody(url: str) -> None:
             assert (await told(space, "echo"))["stalls"] == 0
 
 
+@hosting("conversation")
 async def test_all_that_an_actor_can_do_it_can_do_there(url: str) -> None:
     with trio.fail_after(60):
         async with dataspace.connect(url, space="parlour") as space, dataspace.connect(url) as elsewhere:
@@ -135,6 +146,7 @@ async def test_all_that_an_actor_can_do_it_can_do_there(url: str) -> None:
             assert await elsewhere.matches("guests($n, $m)") == []
 
 
+@hosting("several")
 async def test_one_that_crashes_is_started_again_until_it_has_to_pause(url: str) -> None:
     with trio.fail_after(60):
         async with dataspace.connect(url) as space:
@@ -149,6 +161,7 @@ async def test_one_that_crashes_is_started_again_until_it_has_to_pause(url: str)
             assert await space.matches("unsaid()") == []
 
 
+@hosting("several")
 async def test_one_that_is_killed_leaves_no_fact_and_comes_back(url: str) -> None:
     with trio.fail_after(60):
         async with dataspace.connect(url) as space:
@@ -168,6 +181,7 @@ async def test_one_that_is_killed_leaves_no_fact_and_comes_back(url: str) -> Non
             assert known["crashes"] == 1 and "was ended by SIGKILL" in str(known["last"])
 
 
+@hosting("several")
 async def test_one_that_leaves_in_good_order_stays_away(url: str) -> None:
     with trio.fail_after(60):
         async with dataspace.connect(url) as space:
@@ -178,6 +192,7 @@ async def test_one_that_leaves_in_good_order_stays_away(url: str) -> None:
             assert await space.matches("word($text)") == []
 
 
+@hosting("service")
 async def test_a_service_runs_while_it_is_required(url: str) -> None:
     with trio.fail_after(60):
         async with dataspace.connect(url) as space:

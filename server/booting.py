@@ -1,0 +1,55 @@
+"""Booting: what a daemon and the process of an isolated actor do alike when they start.
+
+It is apart from both so that such a process loads nothing of the daemon.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import logging
+import sys
+import time
+
+from dataspace.actors.facets import Handler
+from dataspace.actors.turn import Turn
+from dataspace.errors import InternalError, UsageError
+
+
+def boot_function(name: str, *, load: bool = True) -> Handler:
+    """The function that ``module:function`` names; ``UsageError`` if there is none.
+
+    Modules in the current directory are found, as with ``python -m``.  Without ``load`` the module is looked
+    for, but not run: it is another process that will.
+    """
+    module, colon, function = name.partition(":")
+    if not (module and colon and function):
+        raise UsageError(f"an actor is named module:function, got {name!r}")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        if not load:
+            if importlib.util.find_spec(module) is None:
+                raise ImportError(f"No module named {module!r}")
+            return _elsewhere
+        found = getattr(importlib.import_module(module), function, None)
+    except ImportError as error:
+        raise UsageError(f"actor {name}: {error}") from error
+    if not callable(found):
+        raise UsageError(f"actor {name}: module {module} has no function {function!r}")
+    return found  # type: ignore[no-any-return]  # callable, as just checked
+
+
+def _elsewhere(_turn: Turn) -> None:
+    raise InternalError("an isolated actor was started in the daemon")
+
+
+def log_to_stderr(*, verbose: bool) -> None:
+    """Has the log of this process written to its standard error."""
+    handler = logging.StreamHandler()
+    formatter = logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%SZ")
+    formatter.converter = time.gmtime
+    handler.setFormatter(formatter)
+    logger = logging.getLogger("dataspace")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO if verbose else logging.WARNING)
