@@ -56,17 +56,20 @@ async def stage_rows(home: LoggedSpace, at: tuple[str, ...], body: bytes, permit
 def _operations(staged: Value) -> list[Operation]:
     """The operations that are staged, in either form: pairs, or verbs, rows and which are no records."""
     match staged:
-        case (str() | tuple() as verbs, tuple() as rows, tuple() as plain):
+        # three pairs look alike, but for the verb that each begins with
+        case (str() | tuple() as verbs, tuple() as rows, tuple() as plain) if _all_integers(plain):
             bare = set(plain)
-            arrays = all(
-                row.__class__ is tuple and row for at, row in enumerate(rows) if at not in bare
-            ) and all(at.__class__ is int for at in plain)
+            arrays = all(row.__class__ is tuple and row for at, row in enumerate(rows) if at not in bare)
             each = [verbs] * len(rows) if isinstance(verbs, str) else verbs
             if arrays and len(each) == len(rows) and set(each) <= set(VERBS):
                 return list(zip(each, table(rows, plain, len(rows)), strict=True))
         case tuple():
             return [_check(operation) for operation in staged]
     raise Refused("bad-request", f"no operations: {staged!r:.80}, verbs are {', '.join(VERBS)}")
+
+
+def _all_integers(values: tuple[Value, ...]) -> bool:
+    return all(each.__class__ is int for each in values)
 
 
 async def publish(

@@ -54,9 +54,10 @@ class Pump:
         replay = Replay(self.home.log, request.pattern, start, live=live_base(self.home))
         async with self.observing.slots:
             await trio.to_thread.run_sync(replay.prepare)
-        if request.as_of is not None:
+        if request.as_of is not None or (request.snapshot and request.after is None):
             since = await trio.to_thread.run_sync(time_of, self.home, start)
             self.observation.extend(Changes(start, since, replay.bag(), flags=p.SNAPSHOT))
+            self._wake()
         at = await self._feed_net(replay) if request.net else start
         while request.upto is None or at < request.upto:
             goal = commits.durable if request.upto is None else min(commits.durable, request.upto)

@@ -1,4 +1,4 @@
-"""The commands about topics: publish, subscribe, list.
+"""The commands about topics: publish, subscribe, read, list, end.
 
 They are apart from the other commands because their unit is another one: epochs with times of their own,
 not turns of a space.
@@ -19,7 +19,7 @@ from index.jsons import to_json
 from index.text import parse, unparse
 from server.client_options import connect
 from server.lines import lines
-from server.printing import duration, json_line
+from server.printing import duration, json_line, size
 
 
 def time_of(text: str) -> Time:
@@ -36,7 +36,7 @@ def time_of(text: str) -> Time:
 
 async def topic(args: argparse.Namespace) -> int:
     """Carries out the verb."""
-    verbs = {"publish": _publish, "subscribe": _subscribe, "list": _list}
+    verbs = {"publish": _publish, "subscribe": _subscribe, "list": _list, "read": _read, "end": _end}
     return await verbs[args.verb](args)
 
 
@@ -54,7 +54,11 @@ async def _publish(args: argparse.Namespace) -> int:
             partitions=args.partitions,
             dimensions=args.dimensions,
             time=start,
-            retain=args.retain,
+            retain=0 if args.retain is None else size(args.retain),
+            durable=args.durable,
+            age=None if args.keep_for is None else duration(args.keep_for),
+            name=args.name,
+            away=duration(args.away),
         ) as publication,
     ):
         if values:
@@ -144,6 +148,28 @@ def _print_event(event: Batch | Frontier | Crash, *, progress: bool, as_json: bo
                 print(f"# partition {partition} lost a producer that was at {told}: {reason}", flush=True)
         case _:
             pass
+
+
+# -- read and end ------------------------------------------------------------------------------------
+
+
+async def _read(args: argparse.Namespace) -> int:
+    """Prints completed epochs by number, the same each time."""
+    async with connect(args) as space:
+        async for epoch in space.completed(args.topic, after=args.after, upto=args.until):
+            if args.json:
+                items = [to_json(each) for each in epoch.items]
+                line: dict[str, object] = {"number": epoch.number, "time": epoch.time, "items": items}
+                print(json_line(line | ({"crashed": epoch.crashed} if epoch.crashed else {})))
+            else:
+                _print_epoch(TopicEpoch(epoch.time, epoch.items, epoch.crashed), as_json=False)
+    return 0
+
+
+async def _end(args: argparse.Namespace) -> int:
+    async with connect(args) as space:
+        await space.end_topic(args.topic)
+    return 0
 
 
 # -- list --------------------------------------------------------------------------------------------

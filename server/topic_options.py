@@ -18,6 +18,9 @@ def add_parser(
     _subscribe_parser(verbs, client)
     listed = verbs.add_parser("list", parents=[client], help="what topics there are, and who uses them")
     listed.add_argument("--json", action="store_true", help="one JSON object a line")
+    _read_parser(verbs, client)
+    ended = verbs.add_parser("end", parents=[client], help="end a durable topic that nobody publishes to")
+    ended.add_argument("topic", metavar="TOPIC")
 
 
 def _publish_parser(
@@ -40,7 +43,32 @@ def _publish_parser(
     told.add_argument("--partition", type=int, default=0, metavar="N", help="which one (default 0)")
     told.add_argument("--partitions", type=int, default=1, metavar="N", help="how many there are (default 1)")
     told.add_argument("--dimensions", type=int, default=0, metavar="N", help="times are tuples of so many")
-    told.add_argument("--retain", type=int, default=0, metavar="BYTES", help="kept for later subscribers")
+    told.add_argument("--retain", metavar="BYTES", help="kept for later subscribers, such as 64MiB")
+    told.add_argument(
+        "--durable", action="store_true", help="kept on the daemon's disk, also while nobody publishes"
+    )
+    told.add_argument("--keep-for", metavar="TIME", help="of a durable topic, such as 7d (default: any time)")
+    told.add_argument("--name", default="", help="by which another process takes this publication up")
+    told.add_argument(
+        "--away", metavar="TIME", default="0s", help="how long it may be cut off before it has crashed"
+    )
+
+
+def _read_parser(
+    verbs: argparse._SubParsersAction[argparse.ArgumentParser], client: argparse.ArgumentParser
+) -> None:
+    told = verbs.add_parser(
+        "read",
+        parents=[client],
+        help="print what a durable topic has completed, by number, and end",
+        epilog="A number stands for the same epoch each time.",
+    )
+    told.add_argument("topic", metavar="TOPIC")
+    told.add_argument(
+        "--after", type=int, metavar="N", help="begin after this number (default: the oldest held)"
+    )
+    told.add_argument("--until", type=int, metavar="N", help="end with this number (default: the newest)")
+    told.add_argument("--json", action="store_true", help="one JSON object a line")
 
 
 def _subscribe_parser(

@@ -29,6 +29,7 @@ from dataspace.client.portions import TurnLimits
 from dataspace.client.publications import Joining, Publication, publishing
 from dataspace.client.questions import Question
 from dataspace.client.subscriptions import Subscription
+from dataspace.client.topic_epochs import Completed
 from dataspace.client.turns import Claim, Claims, Draft, Handles, Ticket
 from dataspace.client.uplink import Uplink
 from dataspace.credentials import Credentials
@@ -295,6 +296,15 @@ class RemoteSpace:
             slow=slow,
             timeout=timeout,
         )
+
+    def completed(self, topic: str, *, after: int | None = None, upto: int | None = None) -> Completed:
+        """The epochs that a durable topic has completed, by their numbers (after, upto]; then it ends.
+
+        From the oldest that is retained to the newest there is, unless told.  A number stands for the same
+        time and items each time.  Raises ``Refused``: ``no-topic``, ``not-durable``, ``epoch-gone``,
+        ``epoch-ahead``.
+        """
+        return Completed(self, topic, after, upto)
 
     async def end_topic(self, topic: str) -> None:
         """Ends a topic that this session made, or a durable one that nobody publishes to.

@@ -107,8 +107,7 @@ class Chain:
         previous = self.checksum_of(ordinal - 1)
         while fetched := self._fetch(ordinal, upto, limit):
             for segment in fetched:
-                if ordinal < self.first:
-                    raise Refused("epoch-gone", f"segment {ordinal} went while it was read: it is too old")
+                self._check_held(ordinal)
                 if segment.ordinal != ordinal:
                     found(f"{self._storage.path}: segment {ordinal}, before epoch {segment.first}, is gone")
                 elif segment.sealed_by(previous):
@@ -117,6 +116,12 @@ class Chain:
                     numbers = f"{segment.first} to {segment.last}"
                     found(f"{self._storage.path}: segment {ordinal} with epochs {numbers} was altered")
                 ordinal, previous = segment.ordinal + 1, segment.checksum
+
+        self._check_held(ordinal)  # that there is nothing may be because it went
+
+    def _check_held(self, ordinal: int) -> None:
+        if ordinal < self.first:
+            raise Refused("epoch-gone", f"segment {ordinal} went while it was read: it is too old")
 
     def backwards(self) -> Iterator[Segment]:
         """All segments, the newest first."""

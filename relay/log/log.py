@@ -241,13 +241,13 @@ class Log(LogReader):
         newest_dropped = self._chain.head_of(ordinal - 1)
         oldest = max(self.oldest, newest_dropped.last + 1)
         before = (self.oldest, self._before)
-        with self._writing, self._chain.dropping(ordinal):
+        with self._writing:
+            # Who reads meanwhile must find the numbers ahead of the rows, so that it is told
+            # ``epoch-gone``, and not that something was altered, or nothing.
+            self.oldest, self._before = oldest, newest_dropped.until
             try:
-                with self._storage.transaction() as connection:
+                with self._chain.dropping(ordinal), self._storage.transaction() as connection:
                     reach("trim-before-write")
-                    # Who reads meanwhile must find the numbers ahead of the rows, so that it is told
-                    # ``epoch-gone`` and not that something was altered.
-                    self.oldest, self._before = oldest, newest_dropped.until
                     self._chain.delete(connection, ordinal)
                     connection.execute("DELETE FROM starts WHERE first < ?", (oldest,))
                     _put(

@@ -129,8 +129,9 @@ class LogReader:
 
     def segments(self, after: int, upto: int) -> Iterator[Segment]:
         """The segments that hold the epochs in (after, upto], and more at both ends.  Raises as ``read``."""
-        self.check_retained(after)
-        return self._chain.walk(self._chain.beyond(after), upto)
+        ordinal = self._chain.beyond(after)
+        self.check_retained(after)  # only now: what goes meanwhile would have moved that place
+        return self._chain.walk(ordinal, upto)
 
     def within(self, after: int, upto: int, changes: int) -> int:
         """The last epoch of (after, upto] that ends no later than so many changes after ``after``.

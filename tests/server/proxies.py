@@ -39,7 +39,11 @@ class Proxy:
             await client.aclose()
             return
         up, down = self.cuts.pop(0) if self.cuts else (1 << 40, 1 << 40)
-        daemon = await trio.open_tcp_stream(self._target.host, self._target.port)
+        try:
+            daemon = await trio.open_tcp_stream(self._target.host, self._target.port)
+        except OSError:  # the daemon is dead just now
+            await client.aclose()
+            return
         async with client, daemon, trio.open_nursery() as nursery:
             self._scopes.add(nursery.cancel_scope)
             nursery.start_soon(self._pass_on, client, daemon, up, nursery.cancel_scope)

@@ -296,3 +296,12 @@ async def test_a_topic_in_memory_has_no_numbers(url: str) -> None:
         with pytest.raises(Refused, match="is not durable"):
             async with space.publish("t", durable=True):
                 pass
+
+
+async def test_the_client_reads_by_number_too(url: str) -> None:
+    await publish(url, range(4))
+    async with dataspace.connect(url) as space:
+        assert [each.items async for each in space.completed("t", after=1, upto=3)] == [(1,), (2,)]
+        assert [each.number async for each in space.completed("t")] == [1, 2, 3, 4]
+        with pytest.raises(Refused, match="still to come"):
+            assert not [each async for each in space.completed("t", upto=9)]

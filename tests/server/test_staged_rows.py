@@ -36,3 +36,8 @@ def test_operations_survive_the_plain_form(operations: list[tuple[str, Value]]) 
 def test_what_means_no_operations_is_refused(staged: Value) -> None:
     with pytest.raises(Refused, match="no operation"):
         _operations(staged)
+
+
+def test_three_pairs_are_no_plain_form() -> None:
+    pairs = tuple(("send", Record("batch", at)) for at in range(3))
+    assert list(_operations(pairs)) == list(pairs)
