@@ -55,8 +55,12 @@ def configure(builder: SparkSession.Builder, *, local_checkpoints: bool = True) 
     It also sets environment variables that are not set: the workers' Python is this one, Spark listens on
     the loopback interface alone, and the workers of a local Spark find this package.  Warns where workers
     are not reused, since every task then takes a second.
+
+    The builder of a client of Spark Connect is left as it is: all of this is for the server to be told.
     """
     given = dict(getattr(builder, "_options", {}))
+    if str(given.get("spark.remote", os.environ.get("SPARK_REMOTE", ""))).startswith("sc:"):
+        return builder
     wanted = {**_QUICK, **(_LOCAL if local_checkpoints else {}), **_executors_path()}
     for name, value in wanted.items():
         if name not in given:

@@ -52,6 +52,12 @@ def test_configuring_sets_what_the_builder_does_not() -> None:
 
 
 @pytest.mark.usefixtures("environment")
+def test_the_builder_of_a_client_of_spark_connect_is_left_as_it_is() -> None:
+    options = configure(SparkSession.builder.remote("sc://127.0.0.1:15002"))._options
+    assert options == {"spark.remote": "sc://127.0.0.1:15002"}
+
+
+@pytest.mark.usefixtures("environment")
 def test_checkpoints_in_an_object_store_keep_sparks_own_way() -> None:
     options = configure(SparkSession.builder, local_checkpoints=False)._options
     assert "spark.sql.streaming.checkpointFileManagerClass" not in options
