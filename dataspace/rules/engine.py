@@ -11,75 +11,26 @@ whichever way they came to be; the relations of a stratum change only when all b
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from dataspace.rules.compiling import Compiler, RuleFailed
+from dataspace.rules.costs import Costs, Spent
 from dataspace.rules.derived import Derived
 from dataspace.rules.graphs import BlockingCycle, Edge, Graph, Strata
 from dataspace.rules.grouping import Grouping
+from dataspace.rules.heads import HeadRelation, lead
 from dataspace.rules.plans import BoundAtom
-from dataspace.rules.relations import Relation, State, Trigger, settle
+from dataspace.rules.relations import Relation, settle
 from dataspace.rules.syntax import Rule, Verb
 from dataspace.rules.tables import write
 from dataspace.rules.terms import Row, Terms
 from dataspace.rules.views import View, form_of
-from index.errors import UsageError
 from index.positions import Class, class_of, label_class
 from index.text import unparse
 from index.values import Record, Value, key
 
 MAX_INSERTED: Final = 2_000_000
 """Rows that may be inserted in one tick, unless the engine is told otherwise."""
-
-
-@dataclass(slots=True)
-class Spent:
-    """What a rule has cost: rows that set it off, and the time from there on in nanoseconds."""
-
-    calls: int = 0
-    nanoseconds: int = 0
-
-
-class HeadRelation(Relation):
-    """The rows that rules derive under one label, with one number of fields."""
-
-    __slots__ = ("held", "is_shown", "of", "published", "verb")
-
-    def __init__(self, label: Value, arity: int, verb: Verb) -> None:
-        name = unparse(Record.of(label, ())).removesuffix("()")
-        super().__init__(name if verb is Verb.ASSERT else f"{verb}({name})", arity)
-        self.of = label
-        self.verb = verb
-        self.is_shown = False  # True where a view of all its fields is this relation itself
-        self.changed = {}
-        self.published: dict[Row, Value] = {}  # what follows, as facts
-        self.held: dict[Row, None] = {}  # of ``next``: what holds in this tick because of the one before
-
-    def fact(self, row: Row) -> Value:
-        """The fact that a row stands for."""
-        return Record.of(self.of, tuple([term.value for term in row]))
-
-    def publish(self, derived: Derived) -> None:
-        """Says what has changed since it was last said, and makes the facts of it."""
-        changed, states, base, published = self.changed, self.states, self.base, self.published
-        assert changed is not None  # of heads it is kept
-        of, label = Record.of, self.of
-        added, removed = derived.added, derived.removed
-        for row, before in changed.items():
-            state = states.get(row)
-            if state is not None and state[2] and row not in base:
-                if not before:
-                    fact = published[row] = of(label, tuple([term.value for term in row]))
-                    added.append(fact)
-            elif before:
-                removed.append(published.pop(row))
-        changed.clear()  # in place: the table of the relation has it as well
-
-    def pending_check(self, row: Row) -> None:
-        """Has the next tick look whether a row still holds."""
-        assert self.changed is not None  # of heads it is kept
-        self.changed.setdefault(row, False)
 
 
 Unit = list[Relation] | Relation | Grouping
@@ -97,8 +48,7 @@ class Engine:
         apart: frozenset[Hashable] = frozenset(),
         clock: Callable[[], int] | None = None,
     ) -> None:
-        self._clock = clock
-        self._spent: dict[int, Spent] = {}
+        self._costs = Costs(clock)
         self.rules = tuple(rules)
         self.terms = Terms()
         self.heads: dict[tuple[Hashable, int, Verb], HeadRelation] = {}
@@ -274,7 +224,7 @@ class Engine:
         self._route(view)
         for head in self.matching(view):
             within = id(head) in cycles and view in cycles[id(head)]
-            _lead(head, view, self.terms, within=within)
+            lead(head, view, self.terms, within=within)
 
     def _route(self, view: View) -> None:
         """Has facts of the class of a view, or of all classes, read by it."""
@@ -291,7 +241,7 @@ class Engine:
         cycle = [] if grouping is not None else cycles.get(id(head), [])
         change = None if grouping is None else grouping.change
         compiler = Compiler(number, rule, self.atoms[number], head, cycle, self.terms, change)
-        compiler.install(self._timed(number))
+        compiler.install(self._costs.timed(number))
 
     def _hold(self, number: int, rule: Rule) -> None:
         """What follows from nothing, or from what is not there, holds from the start."""
@@ -310,12 +260,13 @@ class Engine:
         Raises ``RuleFailed``, after which this engine is good for nothing but ``derived``.
         O(derivations touched).
         """
-        self._inserted = {}
+        self._inserted.clear()
         self._left = self._max_inserted
         derived = Derived()
-        schedule, self._schedule = self._schedule, []
-        for head, row, by in schedule:
-            head.support(row, by)
+        if self._schedule:
+            schedule, self._schedule = self._schedule, []
+            for head, row, by in schedule:
+                head.support(row, by)
         for value in added:
             self._claim(value, +1)
         for value in removed:
@@ -323,13 +274,19 @@ class Engine:
         for value in messages:
             self._claim(value, +1)
         self._settle()
-        self._delay()
-        self._send(derived)
+        if self._delayed:
+            self._delay()
+        for head in self._sending:
+            head.send(derived.messages)
         if messages:
             for value in messages:
                 self._claim(value, -1)
             self._settle()
-        self._conclude(derived)
+            for head in self._sending:
+                head.send([])  # which sends nothing: what held because of a message no longer does
+        for head in self._facts:
+            if head.changed:
+                head.publish(derived)
         return derived
 
     def load(self, facts: Iterable[Value], before: Engine) -> Derived:
@@ -377,8 +334,10 @@ class Engine:
     def _settle(self) -> None:
         for unit in self._units:
             if unit.__class__ is list:
-                if any(relation.pending for relation in unit):
-                    self._stamp = settle(unit, self._stamp, self._spend)
+                for relation in unit:
+                    if relation.pending:
+                        self._stamp = settle(unit, self._stamp, self._spend)
+                        break
             elif unit.pending:  # type: ignore[union-attr]  # a relation, or groups
                 if unit.__class__ is not Grouping:
                     self._spend(unit, len(unit.pending))  # type: ignore[arg-type, union-attr]  # a relation
@@ -418,28 +377,13 @@ class Engine:
             if not head.changed:
                 continue
             now = self.heads[key(head.of), head.width, Verb.ASSERT]
-            for row in head.changed:
+            for row in dict.fromkeys(head.changed):
                 if head.has(row) != (row in head.held):
                     self._schedule.append((now, row, +1 if row not in head.held else -1))
             head.changed.clear()
             for each, row, by in self._schedule:
                 if each is now:
                     head.held.update({row: None}) if by > 0 else head.held.pop(row, None)
-
-    def _send(self, derived: Derived) -> None:
-        for head in self._sending:
-            assert head.changed is not None  # of heads it is kept
-            derived.messages.extend(
-                [head.fact(row) for row, before in head.changed.items() if not before and head.has(row)]
-            )
-
-    def _conclude(self, derived: Derived) -> None:
-        for head in self._facts:
-            if head.changed:
-                head.publish(derived)
-        for head in self._sending:
-            assert head.changed is not None  # of heads it is kept
-            head.changed.clear()
 
     @property
     def pending(self) -> bool:
@@ -480,24 +424,7 @@ class Engine:
 
     def spent(self, number: int) -> Spent:
         """What a rule has cost, if the engine was given a clock."""
-        return self._spent.get(number, Spent())
-
-    def _timed(self, number: int) -> Callable[[Trigger], Trigger]:
-        clock = self._clock
-        if clock is None:
-            return lambda trigger: trigger
-        spent = self._spent.setdefault(number, Spent())
-
-        def timed(trigger: Trigger) -> Trigger:
-            def run(row: Row, state: State) -> None:
-                begun = clock()
-                trigger(row, state)
-                spent.nanoseconds += clock() - begun
-                spent.calls += 1
-
-            return run
-
-        return timed
+        return self._costs.of(number)
 
     def relations(self) -> list[Relation]:
         """All relations, each once."""
@@ -519,39 +446,3 @@ class Unalias(Exception):
     def __init__(self, label: Hashable) -> None:
         super().__init__(label)
         self.label = label
-
-
-def _lead(head: HeadRelation, view: View, terms: Terms, *, within: bool) -> None:
-    """Lets the rows of a head support those of a view; ``within`` one cycle, stamps are compared."""
-    project = view.projection(head.of, head.width, terms)
-    states, touch = view.states, view.pending.append
-
-    def insert(row: Row, state: State) -> None:
-        made = project(row)
-        if made is None:
-            return
-        known = states.get(made)
-        if known is None:
-            states[made] = [1, 0, 0]
-            touch(made)
-        else:
-            known[0] += 1
-            if not within:
-                known[1] += 1
-
-    def delete(row: Row, state: State) -> None:
-        made = project(row)
-        if made is None:
-            return
-        known = states[made]
-        known[0] -= 1
-        if known[2] > state[2] if within else known[2]:
-            known[1] -= 1
-            if not known[1]:
-                touch(made)
-
-    head.on_insert.append(insert)
-    head.on_delete.append(delete)
-
-
-__all__ = ["Engine", "HeadRelation", "Unalias", "UsageError"]

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from itertools import islice
 
 from dataspace.rules.drawing import mermaid
-from dataspace.rules.engine import Engine, HeadRelation
+from dataspace.rules.engine import Engine
+from dataspace.rules.heads import HeadRelation
 from dataspace.rules.plans import Bind, BoundAtom, Look, Step, plan
 from dataspace.rules.relations import Relation, State
 from dataspace.rules.solving import Known, Solution, Solver, gives, unify

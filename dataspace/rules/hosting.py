@@ -49,6 +49,7 @@ class RuleHost:
         self.claims: dict[int, Value] = {}
         self.program: Program | None = None
         self.flows: Final = FlowHost()
+        self.clock: Callable[[], int] | None = None  # gives nanoseconds: rules made later are timed by it
         self._index = index
         self._max_facts = max_facts
         self._handles: dict[Hashable, int] = {}
@@ -101,10 +102,8 @@ class RuleHost:
         ``turn`` is all that comes and goes in this turn, where this is not the first tick of it.
         """
         self._coming, self._going = turn or (coming, going)
-        rules_in = [pair for value in coming if (pair := _rule(value)) is not None]
-        rules_out = [pair for value in going if (pair := _rule(value)) is not None]
-        if self.program is None or rules_in or rules_out:
-            return self._follow_anew(coming, going, messages, (rules_in, rules_out))
+        if self.program is None or rules_in(coming) or rules_in(going):
+            return self._follow_anew(coming, going, messages)
         return self._with_errors(self.program.tick(coming, going, messages))
 
     def _follow_anew(
@@ -112,11 +111,11 @@ class RuleHost:
         coming: list[Value],
         going: list[Value],
         messages: Sequence[Value],
-        rules: tuple[list[tuple[str, str]], list[tuple[str, str]]],
     ) -> Derived:
+        rules = _rules(coming), _rules(going)
         if self.program is None:
-            self.program = Program(self._facts, max_inserted=self._max_facts)
-            rules = [pair for value in self._facts() if (pair := _rule(value)) is not None], []
+            self.program = Program(self._facts, max_inserted=self._max_facts, clock=self.clock)
+            rules = _rules(self._facts()), []
         derived = self.program.declare_and_tick(rules, coming, going, messages)
         derived = self._with_errors(derived)
         if self._adopted:
@@ -287,6 +286,10 @@ def _rule(value: Value) -> tuple[str, str] | None:
             case Record(fields=(str(name), str(text))):
                 return name, text
     return None
+
+
+def _rules(values: Iterable[Value]) -> list[tuple[str, str]]:
+    return [pair for value in values if (pair := _rule(value)) is not None]
 
 
 def rules_in(values: Iterable[Value]) -> bool:

@@ -145,9 +145,11 @@ class Program:
 
         O(derivations touched); never raises because of a rule.
         """
-        self._note(added, removed)
+        self._claimed += len(added) - len(removed)
+        if self._own is not None:
+            self._keep(self._own, added, removed)
         self._self_ticks = 0
-        if len(removed) > max(RECOMPUTE_FROM, RECOMPUTE_SHARE * self._claimed):
+        if len(removed) > RECOMPUTE_FROM and len(removed) > RECOMPUTE_SHARE * self._claimed:
             return self._begin_anew(messages)
         return self._run(added, removed, messages)
 
@@ -170,7 +172,9 @@ class Program:
         """A tick in which rules change as well: all of it counts from now on."""
         if not self.declare(*rules):
             return self.tick(added, removed, messages)
-        self._note(added, removed)
+        self._claimed += len(added) - len(removed)
+        if self._own is not None:
+            self._keep(self._own, added, removed)
         return self._begin_anew(messages)
 
     @property
@@ -239,13 +243,12 @@ class Program:
 
     # -- facts ----------------------------------------------------------------------------------------
 
-    def _note(self, added: Sequence[Value], removed: Sequence[Value]) -> None:
-        self._claimed += len(added) - len(removed)
-        if self._own is not None:
-            for value in added:
-                self._own[key(value)] = value
-            for value in removed:
-                del self._own[key(value)]
+    @staticmethod
+    def _keep(own: dict[Hashable, Value], added: Sequence[Value], removed: Sequence[Value]) -> None:
+        for value in added:
+            own[key(value)] = value
+        for value in removed:
+            del own[key(value)]
 
     def _kept(self) -> Iterable[Value]:
         assert self._own is not None  # it is kept when nobody else does

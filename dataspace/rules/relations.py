@@ -74,7 +74,7 @@ class Relation:
         self.on_delete: list[Trigger] = []
         self.pending: list[Row] = []
         self.base: dict[Row, int] = {}
-        self.changed: dict[Row, bool] | None = None
+        self.changed: list[Row] | None = None
         self.table: Table
 
     def index(self, columns: Columns) -> Index:
@@ -114,8 +114,8 @@ class Relation:
             self.base[row] = before + by
         else:
             del self.base[row]
-        if self.changed is not None and (before == 0 or before + by == 0) and self.has(row):
-            self.changed.setdefault(row, before == 0)
+        if self.changed is not None and (before == 0 or before + by == 0):
+            self.changed.append(row)
 
     def derived(self, row: Row) -> bool:
         """Whether rules make this row hold, and nobody claims it."""

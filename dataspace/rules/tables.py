@@ -34,7 +34,6 @@ def write(relation: Relation) -> None:
         "states": relation.states,
         "pending": relation.pending,
         "changed": relation.changed,
-        "base": relation.base,
     }
     names.update((f"i{at}", index) for at, index in enumerate(relation.indexes.values()))
     names.update((f"on_insert{at}", each) for at, each in enumerate(relation.on_insert))
@@ -113,7 +112,7 @@ def _come(indexes: tuple[Columns, ...], triggers: int, keeps: bool) -> list[str]
             "else: bucket[row] = st",
         ]
     if keeps:
-        lines.append("if row not in changed: changed[row] = False")
+        lines.append("changed.append(row)")
     return lines + [f"on_insert{at}(row, st)" for at in range(triggers)]
 
 
@@ -128,7 +127,7 @@ def _go(indexes: tuple[Columns, ...], triggers: int, keeps: bool) -> list[str]:
             "else: del bucket[row]",
         ]
     if keeps:
-        lines.append("if row not in changed: changed[row] = row not in base")
+        lines.append("changed.append(row)")
     return lines
 
 
