@@ -62,6 +62,7 @@ class LoggedSpace:
         self.sessions = Sessions(self)
         self.leases = Leases(self)
         self.space = Space(settings.name, limits=settings.limits)
+        self.space.rules.clock = time.perf_counter_ns
         self.commits = GroupCommit(log, after_group=daemon.flush, state=self.space.all_claims)
         limits = daemon.config.limits
         self.staging = Staging(settings.data, limit=limits.staged_bytes, kept=limits.staged_seconds)

@@ -22,11 +22,14 @@ Where one relation stands at several atoms, those before the trigger do not see 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType, MappingProxyType
 from typing import Any, Final, NoReturn
 
 from dataspace.rules.arithmetic import calculate, compare, maker
+from dataspace.rules.budgets import Budget
+from dataspace.rules.failures import RuleFailed
 from dataspace.rules.plans import Bind, BoundAtom, Look, plan
 from dataspace.rules.relations import Relation, Trigger
 from dataspace.rules.syntax import Aggregate, Arithmetic, Comparison, Expression, Rule, Structure, Variable
@@ -37,14 +40,13 @@ from index.values import Value
 EMPTY: Final[MappingProxyType[Any, Any]] = MappingProxyType({})
 
 
-class RuleFailed(Exception):
-    """A rule raised, or ran away: ``rule`` is its number, ``row`` what its variables were."""
+@dataclass(frozen=True, slots=True)
+class RuleLimits:
+    """What one rule may use up in a tick, and how many rows of its head may wait to be inserted."""
 
-    def __init__(self, rule: int, row: dict[str, Value], reason: str) -> None:
-        super().__init__(rule, row, reason)
-        self.rule = rule
-        self.row = row
-        self.reason = reason
+    steps: Budget
+    text: Budget
+    waiting: int
 
 
 class Compiler:
@@ -62,7 +64,8 @@ class Compiler:
         head: Relation | None,
         cycle: Iterable[Relation],
         terms: Terms,
-        group: Callable[[Any, Any, int], None] | None = None,
+        group: Callable[[Any, Any, int], None] | None,
+        limits: RuleLimits,
     ) -> None:
         self.number = number
         self.rule = rule
@@ -71,6 +74,7 @@ class Compiler:
         self.cycle = list(cycle)
         self.terms = terms
         self.group = group
+        self.limits = limits
 
     def install(self, around: Callable[[Trigger], Trigger]) -> None:
         """Adds this rule's functions to the relations of its body, and makes the indexes they need."""
@@ -102,7 +106,12 @@ class _Text:
         self._depth = 1
         self._names: dict[str, str] = {}
         self._stamps: list[str] = []
-        self._bound: dict[str, object] = {"EMPTY": EMPTY, "terms": compiler.terms.of}
+        self._bound: dict[str, object] = {
+            "EMPTY": EMPTY,
+            "terms": compiler.terms.of,
+            "steps": compiler.limits.steps,
+            "pay_for": compiler.limits.text.pay_for,
+        }
 
     def write(self) -> None:
         trigger = self._trigger
@@ -149,11 +158,14 @@ class _Text:
         index = self._bind(atom.relation.index(step.bound))
         known = [names[at] for at in step.bound]
         at = known[0] if len(known) == 1 else _row(known)
-        row, state = self._new("r"), self._new("s")
+        row, state, found = self._new("r"), self._new("s"), self._new("b")
+        self._line(f"{found} = {index}.get({at}, EMPTY)")
+        self._line(f"steps.left -= len({found})")
+        self._line(f"if steps.left < 0: steps.refill(len({found}))")
         if self._in_cycle(atom):
-            self._line(f"for {row}, {state} in {index}.get({at}, EMPTY).items():")
+            self._line(f"for {row}, {state} in {found}.items():")
         else:
-            self._line(f"for {row} in {index}.get({at}, EMPTY):")
+            self._line(f"for {row} in {found}:")
         self._depth += 1
         if skipped:
             self._line(f"if {row} == f: continue")
@@ -194,7 +206,7 @@ class _Text:
             case _:
                 value = self._value(expression)
                 made = self._new("t")
-                self._line(f"{made} = terms({value})")
+                self._guarded(f"pay_for({value}); {made} = terms({value})")
                 return made
 
     def _value(self, expression: Expression) -> str:
@@ -241,9 +253,13 @@ class _Text:
             self._discount(states, touch)
 
     def _count(self, states: str, touch: str) -> None:
+        head, limits = self._of.head, self._of.limits
+        assert head is not None  # by _conclude
         self._line(f"st = {states}.get(h)")
         self._line("if st is None:")
         self._line(f"    {states}[h] = [1, 0, 0]; {touch}(h)")
+        full = self._bind(_full(self._of.number, limits.waiting))
+        self._line(f"    if len({self._bind(head.pending)}) > {limits.waiting}: {full}(h)")
         self._line("else:")
         self._line("    st[0] += 1")
         if not self._stamps:
@@ -299,10 +315,20 @@ def _row(names: list[str]) -> str:
 
 def _failure(number: int) -> Callable[[Exception, dict[str, Any]], NoReturn]:
     def fail(error: Exception, row: dict[str, Any]) -> NoReturn:
+        if isinstance(error, RuleFailed):
+            raise error
         values = {name: term.value for name, term in row.items()}
         raise RuleFailed(number, values, f"{type(error).__name__}: {error}") from error
 
     return fail
+
+
+def _full(number: int, limit: int) -> Callable[[tuple[Any, ...]], NoReturn]:
+    def full(row: tuple[Any, ...]) -> NoReturn:
+        last = unparse(tuple([term.value for term in row]))[:60]
+        raise RuleFailed(number, {}, f"more than {limit} new facts in one tick, the last one of {last}")
+
+    return full
 
 
 @lru_cache(maxsize=1024)

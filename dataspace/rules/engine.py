@@ -13,9 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Final
 
-from dataspace.rules.compiling import Compiler, RuleFailed
+from dataspace.rules.budgets import MAX_TEXT, STEPS_FOR_EACH_ROW, Budget
+from dataspace.rules.compiling import Compiler, RuleLimits
 from dataspace.rules.costs import Costs, Spent
 from dataspace.rules.derived import Derived
+from dataspace.rules.failures import RuleFailed
 from dataspace.rules.graphs import BlockingCycle, Edge, Graph, Strata
 from dataspace.rules.grouping import Grouping
 from dataspace.rules.heads import HeadRelation, lead
@@ -49,6 +51,8 @@ class Engine:
         clock: Callable[[], int] | None = None,
     ) -> None:
         self._costs = Costs(clock)
+        self._ticks = [0]
+        self._limits: dict[int, RuleLimits] = {}
         self.rules = tuple(rules)
         self.terms = Terms()
         self.heads: dict[tuple[Hashable, int, Verb], HeadRelation] = {}
@@ -240,15 +244,28 @@ class Engine:
         grouping = self.groupings.get(number)
         cycle = [] if grouping is not None else cycles.get(id(head), [])
         change = None if grouping is None else grouping.change
-        compiler = Compiler(number, rule, self.atoms[number], head, cycle, self.terms, change)
+        compiler = Compiler(
+            number, rule, self.atoms[number], head, cycle, self.terms, change, self._limit(number)
+        )
         compiler.install(self._costs.timed(number))
 
     def _hold(self, number: int, rule: Rule) -> None:
         """What follows from nothing, or from what is not there, holds from the start."""
         grouping = self.groupings.get(number)
         change = None if grouping is None else grouping.change
-        compiler = Compiler(number, rule, self.atoms[number], self._head(rule), [], self.terms, change)
+        compiler = Compiler(
+            number, rule, self.atoms[number], self._head(rule), [], self.terms, change, self._limit(number)
+        )
         compiler.function(None, +1)((), [])
+
+    def _limit(self, number: int) -> RuleLimits:
+        known = self._limits.get(number)
+        if known is None:
+            most = self._max_inserted
+            steps = Budget(number, STEPS_FOR_EACH_ROW * most, "rows were looked at", self._ticks)
+            text = Budget(number, MAX_TEXT, "characters of values were made", self._ticks)
+            known = self._limits[number] = RuleLimits(steps, text, most)
+        return known
 
     # -- ticks ----------------------------------------------------------------------------------------
 
@@ -260,6 +277,7 @@ class Engine:
         Raises ``RuleFailed``, after which this engine is good for nothing but ``derived``.
         O(derivations touched).
         """
+        self._ticks[0] += 1
         self._inserted.clear()
         self._left = self._max_inserted
         derived = Derived()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
 from itertools import islice
 
 from dataspace.rules.drawing import mermaid
@@ -154,7 +155,18 @@ class Explainer:
             known = unify(rule, fact)
             if known is not None:
                 lines.append(f"{rule}\n    {self._lacking(number, rule, known)}")
-        return "\n".join(lines) or f"no rule derives facts like {unparse(fact)}"
+        return "\n".join(lines) or f"no rule derives facts like {unparse(fact)}{self._near(fact)}"
+
+    def _near(self, fact: Value) -> str:
+        """What the question may have meant: a label much like it, or the same with other fields."""
+        if not isinstance(fact, Record):
+            return ""
+        heads = {str(head.of): head for head in self._engine.heads.values() if head.verb is Verb.ASSERT}
+        near = get_close_matches(str(fact.label), heads, n=1)
+        if not near:
+            return ""
+        rule = next(r for r in self._engine.rules if str(r.head.label) == near[0])
+        return f": did you mean {rule.head}?"
 
     def _lacking(self, number: int, rule: Rule, known: Known) -> str:
         atoms = self._engine.atoms[number]

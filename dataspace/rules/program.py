@@ -15,10 +15,10 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from dataspace.rules.compiling import RuleFailed
 from dataspace.rules.derived import Derived
 from dataspace.rules.engine import MAX_INSERTED, Engine, Unalias
 from dataspace.rules.explaining import Explainer
+from dataspace.rules.failures import RuleFailed
 from dataspace.rules.reading import read_rules
 from dataspace.rules.syntax import Rule
 from index.errors import UsageError

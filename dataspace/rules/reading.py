@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from dataspace.rules.safety import check
+from dataspace.rules.safety import UnsafeVariable, check
 from dataspace.rules.syntax import (
     AGGREGATES,
     Aggregate,
@@ -123,6 +123,9 @@ class _RuleReader(Reader):
         rule = Rule(head, tuple(body))
         try:
             check(rule)
+        except UnsafeVariable as error:
+            found = re.compile(rf"\${re.escape(error.name)}(?![\w-])").search(self.text, at, self.position)
+            raise self.error(str(error), found.start() if found else at) from None
         except UsageError as error:
             raise self.error(str(error), at) from None
         return rule

@@ -10,6 +10,7 @@ Always: a rule that passed can be carried out in some order of its body.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
 
 from dataspace.rules.syntax import (
     Aggregate,
@@ -27,10 +28,20 @@ from index.patterns import DISCARD, skeleton
 from index.text import unparse
 from index.values import Map, Record, Value
 
-RESERVED = ("rule", "rule-error", "Observe", "$", "_", "lit", "exact")
+RESERVED = ("rule", "rule-error", "flow-error", "Observe", "$", "_", "lit", "exact")
 """Labels that no rule may derive."""
 
 MAX_FIELDS = 64
+
+
+class UnsafeVariable(UsageError):
+    """A variable that nothing binds; ``name`` is it, without the ``$``."""
+
+    def __init__(self, name: str, where: str, bound: Iterable[str]) -> None:
+        near = get_close_matches(name, bound, n=1)
+        hint = f": did you mean ${near[0]}?" if near and len(name) > 1 else ""
+        super().__init__(f"unsafe rule: ${name} in {where} is bound by no positive part of the body{hint}")
+        self.name = name
 
 
 def check(rule: Rule) -> None:
@@ -45,7 +56,7 @@ def check(rule: Rule) -> None:
     bound = bound_by(rule)
     for name, where in _asked(rule):
         if name not in bound:
-            raise UsageError(f"unsafe rule: ${name} in {where} is bound by no positive part of the body")
+            raise UnsafeVariable(name, where, bound)
     for argument in rule.head.arguments:
         _check_made(argument.of if isinstance(argument, Aggregate) else argument)
     for literal in rule.body:

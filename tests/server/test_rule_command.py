@@ -1,19 +1,16 @@
-"""``dataspace rule`` adds, replaces and removes rules, and answers questions, as a user reads it."""
+"""The command ``dataspace rule``, against a real daemon, as a user meets it."""
 
 from __future__ import annotations
 
-import os
+import re
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import dataspace
-from dataspace import BlockingSpace, Record
 from tests.server.processes import DaemonProcess
+from tests.server.test_command import Running, run
 
 pytestmark = pytest.mark.slow
 
@@ -21,133 +18,100 @@ REACH = "reach($x, $y) <- road($x, $y). reach($x, $z) <- reach($x, $y), road($y,
 
 
 @pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
-    process = DaemonProcess(tmp_path_factory.mktemp("rules") / "data")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    process = DaemonProcess(tmp_path_factory.mktemp("daemon") / "data")
     process.start()
-    yield process
+    run(process.url, "assert", "--durable", "map", 'road("a", "b")', 'road("b", "c")')
+    assert run(process.url, "rule", "add", "reach", REACH, "--durable", "map").returncode == 0
+    yield process.url
     assert process.stop() == 0
 
 
-@pytest.fixture
-def space(daemon: DaemonProcess) -> Iterator[BlockingSpace]:
-    """Somebody with facts, and no rules of others."""
-    with dataspace.connect_blocking(daemon.url) as connected:
-        yield connected
+def said(url: str, *words: str) -> str:
+    done = run(url, "rule", *words)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
 
 
-def rule(daemon: DaemonProcess, *words: str) -> subprocess.CompletedProcess[str]:
-    """One command, to its end."""
-    return subprocess.run(
-        [sys.executable, "-m", "server", "rule", *words],
-        env=os.environ | {"DATASPACE_URL": daemon.url},
-        text=True,
-        capture_output=True,
-        timeout=60,
-    )
+def refused(url: str, *words: str) -> str:
+    done = run(url, "rule", *words)
+    assert done.returncode == 2 and done.stdout == ""
+    return done.stderr
 
 
-@pytest.fixture
-def roads(daemon: DaemonProcess, space: BlockingSpace) -> Iterator[BlockingSpace]:
-    """Two roads, and a durable rule over them."""
-    with space.turn() as turn:
-        turn.assert_(Record("road", "a", "b"))
-        turn.assert_(Record("road", "b", "c"))
-    added = rule(daemon, "add", "reach", REACH, "--durable", "roads")
-    assert (added.returncode, added.stdout, added.stderr) == (0, "", "added rule reach\n")
-    yield space
-    removed = rule(daemon, "remove", "reach", "--durable", "roads")
-    assert (removed.returncode, removed.stderr) == (0, "removed rule reach\n")
-    assert space.matches("reach($x, $y)") == []
+def test_list_shows_each_rule_by_its_name(url: str) -> None:
+    assert said(url, "list") == f"reach:\n    {REACH}\n"
 
 
-def test_a_durable_rule_stays_is_listed_and_is_replaced_by_its_name(
-    daemon: DaemonProcess, roads: BlockingSpace
-) -> None:
-    assert sorted(roads.matches("reach($x, $y)")) == [("a", "b"), ("a", "c"), ("b", "c")]
-    assert rule(daemon, "list").stdout == f"reach:\n    {REACH}\n"
-    only = "reach($x, $y) <- road($x, $y)."
-    with roads.observe("reach($x, $y)") as observation:
-        changes = iter(observation)
-        assert len([next(changes) for _ in range(3)]) == 3
-        assert rule(daemon, "add", "reach", only, "--durable", "roads").returncode == 0
-        gone = next(changes)
-    assert (gone.kind, gone.captures) == ("-", ("a", "c")), "what both derive does not blink"
-    assert rule(daemon, "list").stdout == f"reach:\n    {only}\n"
-
-
-def test_a_rule_is_held_until_its_command_is_killed(daemon: DaemonProcess, roads: BlockingSpace) -> None:
-    holding = subprocess.Popen(
-        [sys.executable, "-m", "server", "rule", "add", "ends", "end($y) <- road(_, $y), not road($y, _)."],
-        env=os.environ | {"DATASPACE_URL": daemon.url},
-        text=True,
-        stderr=subprocess.PIPE,
-    )
-    with holding, roads.observe("end($y)") as observation:
-        ends = iter(observation)
-        assert next(ends).captures == ("c",)
-        holding.send_signal(signal.SIGKILL)
-        gone = next(ends)
-    assert (gone.kind, gone.captures) == ("-", ("c",))
-
-
-def test_why_proves_and_why_not_says_what_lacks(daemon: DaemonProcess, roads: BlockingSpace) -> None:
-    assert rule(daemon, "why", 'reach("a", "c")').stdout.splitlines() == [
+def test_why_shows_a_proof_down_to_what_is_claimed(url: str) -> None:
+    assert said(url, "why", 'reach("a", "c")').splitlines() == [
         'reach("a", "c")    by reach($x, $z) <- reach($x, $y), road($y, $z).',
         '    reach("a", "b")    by reach($x, $y) <- road($x, $y).',
         '        road("a", "b")    claimed',
         '    road("b", "c")    claimed',
     ]
-    assert rule(daemon, "why", 'road("a", "b")').stdout.strip() == 'road("a", "b")    claimed'
-    assert "why-not" in rule(daemon, "why", 'reach("c", "a")').stdout
-    assert rule(daemon, "why-not", 'reach("c", "a")').stdout.splitlines() == [
-        "reach($x, $y) <- road($x, $y).",
-        '    no match of road($x, $y)  with $x = "c", $y = "a"',
-        "reach($x, $z) <- reach($x, $y), road($y, $z).",
-        '    no match of reach($x, $y)  with $x = "c", $z = "a"',
-    ]
+    assert said(url, "why", 'reach("c", "a")') == "no rule derives it now: ask why-not\n"
 
 
-def test_explain_graph_and_monotone_tell_of_every_rule(daemon: DaemonProcess, roads: BlockingSpace) -> None:
-    explained = rule(daemon, "explain")
-    assert explained.returncode == 0 and "reach" in explained.stdout and "stratum" in explained.stdout
-    graph = rule(daemon, "graph").stdout
-    assert graph.startswith("flowchart") and "subgraph" in graph and "road" in graph
-    assert "reach" in rule(daemon, "monotone").stdout
+def test_why_not_names_what_lacks_or_what_may_have_been_meant(url: str) -> None:
+    lacking = said(url, "why-not", 'reach("a", "z")')
+    assert 'no match of road($x, $y)  with $x = "a", $y = "z"' in lacking
+    assert said(url, "why-not", "reech(_, _)") == (
+        "no rule derives facts like reech(_, _): did you mean reach($x, $y)?\n"
+    )
 
 
-def test_the_text_may_be_in_a_file(daemon: DaemonProcess, roads: BlockingSpace, tmp_path: Path) -> None:
-    (tmp_path / "back.rules").write_text("back($y, $x) <- road($x, $y).\n", encoding="utf-8")
-    assert rule(daemon, "add", "back", f"@{tmp_path}/back.rules", "--durable", "roads").returncode == 0
-    assert sorted(roads.matches("back($x, $y)")) == [("b", "a"), ("c", "b")]
-    assert rule(daemon, "remove", "back", "--durable", "roads").returncode == 0
-    nowhere = rule(daemon, "add", "back", f"@{tmp_path}/none.rules")
-    assert nowhere.returncode == 2 and "No such file" in nowhere.stderr
+def test_explain_shows_strata_indexes_orders_and_what_each_rule_took(url: str) -> None:
+    lines = said(url, "explain").splitlines()
+    assert lines[0] == "stratum 0"
+    assert any(re.fullmatch(r"    reach +3 rows  indexes  ?by 1: 2", line) for line in lines), lines
+    assert any(re.fullmatch(r"    \d+ rows took \d+\.\d ms", line) for line in lines), lines
+    assert "    reach($x, $y) -> road($y, $z) (by 0), reach($x, $z)" in lines
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("add", "bad", "p($x) <- q($x"), "expected"),
-        (("add", "bad", "p($x) <- q($y)."), "$x"),
-        (("add", "bad", "p($x) <- q($x), not p($x).", "--durable", "roads"), "p"),
-        (("remove", "none", "--durable", "roads"), "roads has added no rule none"),
-        (("remove", "none"), "--durable"),
-        (("why", "reach("), "expected"),
-    ],
-)
-def test_what_is_wrong_is_said(daemon: DaemonProcess, words: tuple[str, ...], said: str) -> None:
-    done = rule(daemon, *words)
-    assert done.returncode in (1, 2) and said in done.stderr, done.stderr
-    assert "Traceback" not in done.stderr
-    rule(daemon, "remove", "bad", "--durable", "roads")
+def test_graph_and_monotone_draw_and_report(url: str) -> None:
+    graph = said(url, "graph")
+    assert graph.startswith("flowchart LR\n") and 'subgraph s0["stratum 0"]' in graph
+    assert said(url, "monotone").splitlines()[1::2] == ["    monotone", "    monotone"]
 
 
-def test_a_rule_that_was_suspended_is_listed_with_the_reason(
-    daemon: DaemonProcess, space: BlockingSpace
-) -> None:
-    text = "ratio($x, $a / $b) <- pair($x, $a, $b)."
-    assert rule(daemon, "add", "ratio", text, "--durable", "sums").returncode == 0
-    space.assert_(Record("pair", "x", 1, 0))
-    listed = rule(daemon, "list").stdout
-    assert listed.startswith(f"ratio:\n    {text}\n    suspended: ") and "division" in listed, listed
-    assert rule(daemon, "remove", "ratio", "--durable", "sums").returncode == 0
+def test_a_rule_is_held_until_the_command_ends_and_takes_its_facts_along(url: str) -> None:
+    with Running(url, "rule", "add", "back", "back($y, $x) <- road($x, $y).") as command:
+        assert command.error_line() == "added rule back\n"
+        with Running(url, "observe", "back($x, $y)", "--count", "4") as watching:
+            came = [watching.line().split(" ", 1)[1] for _ in range(2)]
+            assert sorted(came) == ['+ x="b" y="a"\n', '+ x="c" y="b"\n']
+            assert command.end(signal.SIGTERM) == (0, "", "")
+            gone = [watching.line().split(" ", 2)[:2] for _ in range(2)]
+            assert gone[0] == gone[1] and gone[0][1] == "-", "in one epoch"
+
+
+def test_what_is_wrong_with_a_text_is_shown_at_its_place(url: str) -> None:
+    complaint = refused(url, "add", "bad", "near($town, $from) <- road($form, $town).")
+    assert "unsafe rule: $from in the head is bound by no positive part of the body: did you mean $form?" in (
+        complaint
+    )
+    line, caret = complaint.splitlines()[-2:]
+    assert line[caret.index("^") :].startswith("$from")
+    assert "did you" not in refused(url, "add", "bad", "p($x) <- ")
+
+
+def test_a_cycle_through_what_blocks_is_refused_with_the_whole_cycle(url: str) -> None:
+    complaint = refused(url, "add", "bad", "p($x) <- road($x, _), not q($x). q($x) <- p($x).")
+    assert "bad is not carried out: " in complaint and "break it with next" in complaint
+    assert "bad" not in said(url, "list"), "and is not left behind"
+
+
+def test_a_file_can_be_given(url: str, tmp_path: Path) -> None:
+    (tmp_path / "two.rules").write_text("two($x) <- reach($x, $y), reach($y, _).\n", encoding="utf-8")
+    done = run(url, "rule", "add", "two", f"@{tmp_path / 'two.rules'}", "--durable", "file")
+    assert done.returncode == 0
+    assert said(url, "why", 'two("a")').startswith('two("a")    by two($x)')
+    assert "no such file" in refused(url, "add", "two", f"@{tmp_path / 'none.rules'}").lower()
+
+
+def test_a_rule_that_raises_is_listed_as_suspended(url: str) -> None:
+    text = "ratio($x, 1 / $n) <- measured($x, $n)."
+    assert run(url, "rule", "add", "ratio", text, "--durable", "ratio").returncode == 0
+    run(url, "assert", "--durable", "ratio", "measured(1, 0)")
+    assert "    suspended: ZeroDivisionError: division by zero" in said(url, "list")

@@ -131,8 +131,21 @@ def live(name: str, seed: int, ticks: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_derived_is_what_follows_after_every_tick(name: str) -> None:
-    for seed in range(3 + 10 * LONG):
+    for seed in range(3):
         live(name, seed, 60)
+
+
+@pytest.mark.slow
+@pytest.mark.torture
+@pytest.mark.skipif(not LONG, reason="make torture: some minutes")
+def test_the_same_in_twenty_thousand_ticks() -> None:
+    ticks = 0
+    for seed in range(3, 3 + max(LONG, -(-20_000 // (60 * len(PROGRAMS))))):
+        for name in PROGRAMS:
+            live(name, seed, 60)
+            ticks += 60
+    print(f"{ticks} ticks of {len(PROGRAMS)} programs, each equal to recomputation from nothing")
+    assert ticks >= 20_000
 
 
 @pytest.mark.slow

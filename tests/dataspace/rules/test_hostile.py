@@ -1,0 +1,71 @@
+"""Whatever rules strangers write, the turn goes on without them, in bounded rows, steps and memory."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Sequence
+
+import pytest
+
+from dataspace.rules import Program
+from index.values import Record, Value
+
+HARMLESS = "fine($x) <- n($x), $x < 3."
+FACTS: Sequence[Value] = [Record("n", n) for n in range(60)]
+
+HOSTILE = {
+    "a product of three sets": ("p($x, $y, $z) <- n($x), n($y), n($z).", "new facts in one tick"),
+    "a product that comes to nothing": (
+        "p($x) <- n($x), n($y), n($z), $x + $y + $z < 0.",
+        "rows were looked at",
+    ),
+    "a product that is counted": ("p(count($x)) <- n($x), n($y), n($z).", "rows were looked at"),
+    "counting for ever": ("m($x) <- n($x). m($x + 1) <- m($x).", "new facts in one tick"),
+    "an integer that squares itself": ("m($x) <- n($x), $x > 1. m($x * $x) <- m($x).", "too large"),
+    "a text that doubles": ('m("ab") <- n(1). m($x + $x) <- m($x).', "too large"),
+    "a sequence that doubles": ("m([1]) <- n(1). m($x + $x) <- m($x).", "too large"),
+    "a tree that doubles": ("m([1]) <- n(1). m([$x, $x]) <- m($x).", "characters"),
+    "a tree that deepens": ("m(0) <- n(1). m(t($x)) <- m($x).", "nested"),
+    "a quotient by nought": ("m(1 / $x) <- n($x).", "ZeroDivisionError"),
+    "an integer that no float holds": (
+        "m(2) <- n(1). m($x * $x) <- m($x), $x < 10000000000000000000000000000000000000000000000000000. "
+        "k($x * $x * $x * $x * $x * $x * $x * $x * 0.5) <- m($x).",
+        "OverflowError",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("first", [True, False])
+def test_a_hostile_rule_is_suspended_with_a_reason_and_the_others_go_on(name: str, first: bool) -> None:
+    text, reason = HOSTILE[name]
+    program = Program(max_inserted=2_000)
+    program.add("harmless", HARMLESS)
+    tracemalloc.start()
+    try:
+        if first:
+            program.add("hostile", text)
+            program.tick(FACTS)
+        else:
+            program.tick(FACTS)
+            program.add("hostile", text)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert reason in program.entries["hostile", text].trouble
+    assert program.entries["harmless", HARMLESS].trouble == ""
+    assert program.derived() == [Record("fine", n) for n in range(3)]
+    assert program.tick((), [Record("n", 1)]).removed == [Record("fine", 1)], "and further turns are taken"
+    assert most < 200 * 1024 * 1024
+
+
+def test_what_is_used_up_counts_for_one_tick_only() -> None:
+    program = Program(max_inserted=100)  # and 500 rows looked at
+    program.add("pairs", "pair($x) <- n($x), m($y), $x = $y.")
+    program.add("join", "j($x, $y) <- a($k, $x), b($k, $y).")
+    program.tick([Record("b", 0, n) for n in range(90)])
+    for n in range(50):
+        program.tick([Record("a", 0, n)])
+        program.tick((), [Record("a", 0, n)])
+    assert not program.has_trouble
