@@ -42,7 +42,8 @@ def test_a_hostile_rule_is_suspended_with_a_reason_and_the_others_go_on(name: st
     text, reason = HOSTILE[name]
     program = Program(max_inserted=2_000)
     program.add("harmless", HARMLESS)
-    tracemalloc.start()
+    if name.startswith("a product"):  # where it is rows that would fill the memory; it slows values down
+        tracemalloc.start()
     try:
         if first:
             program.add("hostile", text)
@@ -50,14 +51,14 @@ def test_a_hostile_rule_is_suspended_with_a_reason_and_the_others_go_on(name: st
         else:
             program.tick(FACTS)
             program.add("hostile", text)
-        most = tracemalloc.get_traced_memory()[1]
+        most = tracemalloc.get_traced_memory()[1]  # nought where it was not begun
     finally:
         tracemalloc.stop()
     assert reason in program.entries["hostile", text].trouble
     assert program.entries["harmless", HARMLESS].trouble == ""
     assert program.derived() == [Record("fine", n) for n in range(3)]
     assert program.tick((), [Record("n", 1)]).removed == [Record("fine", 1)], "and further turns are taken"
-    assert most < 200 * 1024 * 1024
+    assert most < 50 * 1024 * 1024
 
 
 def test_what_is_used_up_counts_for_one_tick_only() -> None:
