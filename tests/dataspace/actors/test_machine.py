@@ -331,4 +331,4 @@ class Program(RuleBasedStateMachine):
 
 
 Program.TestCase.settings = settings(max_examples=20 * ROUNDS, stateful_step_count=30, deadline=None)
-TestProgram = pytest.mark.slow(Program.TestCase)
+TestProgram = pytest.mark.slow(pytest.mark.torture(Program.TestCase))
