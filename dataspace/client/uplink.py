@@ -187,7 +187,10 @@ class Uplink:
         self._session = _new_session()
         try:
             with trio.move_on_after(CONNECT_SECONDS):
-                link.send_nowait(self._session.send(self._user.hello()))
+                try:
+                    link.send_nowait(self._session.send(self._user.hello()))
+                except OSError as error:  # it was killed between its kernel's welcome and its own
+                    raise Broken(f"{self.address.url} was lost before the hello: {error}") from error
                 while chunk := await link.receive():
                     heard = [(packet, self._session.size) for packet in self._session.feed(chunk)]
                     if heard:

@@ -7,12 +7,18 @@ from __future__ import annotations
 
 import os
 import random
+import socket
+import struct
+from typing import Any
 
 import pytest
 import trio
 
 import dataspace
 from dataspace import Record
+from dataspace.client import uplink
+from dataspace.errors import Broken
+from dataspace.links import open_link
 from dataspace.wire import packets as p
 from dataspace.wire.codec import pack
 from dataspace.wire.frames import frame
@@ -129,3 +135,22 @@ async def test_a_second_connection_of_the_same_client_replaces_the_first(url: st
                     assert await witness.matches("from($which)") == [("second",)]
                     await first.send("too late")
         await _until_none(witness, "from($which)")
+
+
+async def test_a_daemon_that_dies_before_it_is_said_hello_to_is_a_connection_that_broke(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its kernel has accepted for it, and has sent a reset by the time of the hello."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        async def open_late(*args: Any, **more: Any) -> Any:
+            link = await open_link(*args, **more)
+            accepted, _ = listener.accept()
+            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            accepted.close()
+            return link
+
+        monkeypatch.setattr(uplink, "open_link", open_late)
+        with pytest.raises(Broken, match="lost before the hello"):
+            async with dataspace.connect(f"tcp://127.0.0.1:{listener.getsockname()[1]}"):
+                raise AssertionError("nobody is there")
