@@ -146,14 +146,15 @@ class Uplink:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._write_rest)
-                await self._connect()
-                self._user.on_connection("connected")
-                task_status.started()
-                await self._stay()
+                try:
+                    await self._connect()
+                    self._user.on_connection("connected")
+                    task_status.started()
+                    await self._stay()
+                except ProtocolError as error:  # in here, where the nursery has not boxed it yet
+                    self._shut(error)
+                    raise
                 nursery.cancel_scope.cancel()
-        except ProtocolError as error:
-            self._shut(error)
-            raise
         finally:
             self._shut(Closed(f"the connection to {self.address.url} is closed"))
 
