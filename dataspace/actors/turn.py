@@ -196,11 +196,8 @@ class Turn:
         made = engine.open_facet(self.facet.actor, self.facet, name)
         if self.home is not self.facet.actor.home:
             made.turn = Turn(made, self.home)
-        scope, engine.scope = engine.scope, made
-        block, engine.block = (
-            engine.block,
-            None,
-        )  # what is read in the setup is not read by the block around it
+        scope, block = engine.scope, engine.block
+        engine.scope, engine.block = made, None  # what the setup reads is not read by the block around it
         try:
             setup(made.turn, *args)
         finally:

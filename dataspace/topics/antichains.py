@@ -9,6 +9,7 @@ Always: no element of either is less than or equal to another.  In a total order
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 
 from dataspace.topics.times import Time, less_equal
@@ -24,9 +25,9 @@ class _Incomparable:
         for each in times:
             self.insert(each)
 
+    @abstractmethod
     def insert(self, time: Time) -> bool:
         """Adds a time unless an element makes it superfluous; drops those that it does."""
-        raise NotImplementedError
 
     def __iter__(self) -> Iterator[Time]:
         return iter(sorted(self._elements))

@@ -22,7 +22,7 @@ from dataspace.client.topic_epochs import (
     topic_frontier,
     topic_number,
 )
-from dataspace.errors import Refused
+from dataspace.errors import InternalError, Refused
 from index.patterns import matcher
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class SpaceFeed:
         link.acknowledge(reader, epoch)
 
     def before(self, link: Link, time: tuple[int, ...], space: str) -> int:
-        raise NotImplementedError("only topics have times")  # as the options have made sure
+        raise InternalError("only topics have times, as the options have made sure")
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,10 @@ from typing import Final, Literal
 from dataspace.addresses import default_url, parse_url
 from dataspace.credentials import Tls, default_token, read_token
 from dataspace.errors import UsageError
+from dataspace.wire.features import MAIN
 from relay.spark import option_values as values
 from relay.spark.option_values import Bag, Malformed, Start
-from relay.spark.peers import MAIN, Peer
+from relay.spark.peers import Peer
 
 
 @dataclass(frozen=True, slots=True)

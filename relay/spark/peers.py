@@ -13,8 +13,7 @@ from typing import Final
 
 from dataspace.client.blocking_link import Link
 from dataspace.credentials import Tls
-
-MAIN: Final = "main"
+from dataspace.wire.features import MAIN
 
 SYSTEM_TLS: Final = Tls()
 """Whom the system trusts, and no certificate of one's own."""

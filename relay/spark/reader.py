@@ -15,8 +15,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from dataspace.errors import UsageError
 from relay.spark.offsets import Span
-from relay.spark.schema import columns
-from relay.spark.spans import SpanPartition, before_time, frontiers, partitions_of, rows_of
+from relay.spark.spans import SpanPartition, before_time, columns_of, frontiers, partitions_of, rows_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,13 +30,7 @@ class ChangesReader(DataSourceReader):
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
-        self._columns = columns(
-            options.pattern,
-            schema,
-            include_value=options.include_value,
-            malformed=options.malformed,
-            topic=options.topic is not None,
-        )
+        self._columns = columns_of(options, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
         """The epochs of each daemon."""

@@ -33,8 +33,15 @@ from relay.spark.feeds import feed_of
 from relay.spark.links import asked, close_all
 from relay.spark.offsets import Json
 from relay.spark.places import offsets_of, place
-from relay.spark.schema import columns
-from relay.spark.spans import SpanPartition, before_time, frontier, frontiers, partitions_of, rows_of
+from relay.spark.spans import (
+    SpanPartition,
+    before_time,
+    columns_of,
+    frontier,
+    frontiers,
+    partitions_of,
+    rows_of,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,13 +58,7 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: StreamOptions, schema: StructType) -> None:
         self._options = options
-        self._columns = columns(
-            options.pattern,
-            schema,
-            include_value=options.include_value,
-            malformed=options.malformed,
-            topic=options.topic is not None,
-        )
+        self._columns = columns_of(options, schema)
         self._beginning: Json | None = None
         self._target: Sequence[Frontier] | None = None
         self._seen: Sequence[Frontier] = ()

@@ -19,9 +19,11 @@ from relay.spark.feeds import feed_of
 from relay.spark.links import asked
 from relay.spark.offsets import Span
 from relay.spark.reading import Task, rows
+from relay.spark.schema import columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.types import StructType
 
     from dataspace.client.blocking_link import Frontier
     from relay.spark.options import ReadOptions, StreamOptions
@@ -36,6 +38,17 @@ class SpanPartition(InputPartition):
         self.at = at
         self.span = span
         self.space = space
+
+
+def columns_of(options: StreamOptions | ReadOptions, schema: StructType) -> Columns:
+    """The columns that the options and a schema ask for; raises as ``columns`` does."""
+    return columns(
+        options.pattern,
+        schema,
+        include_value=options.include_value,
+        malformed=options.malformed,
+        topic=options.topic is not None,
+    )
 
 
 def rows_of(

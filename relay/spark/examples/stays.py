@@ -19,8 +19,8 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 import relay.spark
-from dataspace import Record, connect_blocking
 from relay.spark.examples.common import daemons, drain, session, show
+from relay.spark.examples.presence import live
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,16 +54,6 @@ def stays(changes: DataFrame) -> DataFrame:
         outputMode="append",
         timeMode="none",
     )
-
-
-def live(url: str) -> None:
-    """Some people come and go."""
-    with connect_blocking(url, name="example", owner="example") as space:
-        alice = space.assert_(Record("present", "Alice", "kitchen"))
-        bob = space.assert_(Record("present", "Bob", "kitchen"))
-        alice = space.replace(alice, Record("present", "Alice", "hall"))
-        space.retract(bob)
-        space.replace(alice, Record("present", "Alice", "kitchen"))
 
 
 def run(spark: SparkSession, folder: Path, url: str) -> list[tuple[object, ...]]:
