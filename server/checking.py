@@ -66,12 +66,11 @@ def _toml(value: object) -> str:
 def _space_lines(config: Config) -> Iterator[str]:
     for each in config.spaces:
         yield f"\n[spaces.{each.name}]  # in {each.data}"
-        kept = each.retention
         for limit, value in asdict(each.limits).items():
             if value != getattr(config.space_limits, limit):
                 yield f"limits.{limit} = {value}"
-        values = (kept.age, kept.size, kept.acknowledged, kept.reader_age, kept.reader_size)
-        for setting, value in zip(KEEPING, values, strict=True):
+        for field, setting in KEEPING.items():
+            value = getattr(each.retention, field)
             if value is not None:
                 yield f"{setting.name} = {_written(setting.name, value)}"
 

@@ -28,14 +28,10 @@ from index.text import parse_pattern, unparse
 from index.values import Map, Value
 from server.client_options import connect, durable_handle
 from server.lines import given, parsed_lines
-from server.printing import duration, json_line, print_epoch, size_text, time_text
+from server.printing import duration, json_line, print_epoch, say, size_text, time_text
 
 _LAST_SECONDS: Final = 5.0
 """How long an interrupted command waits for what it has sent already."""
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 # -- assert ------------------------------------------------------------------------------------------
@@ -53,7 +49,7 @@ async def assert_(args: argparse.Namespace) -> int:
         for fact in facts:
             turn.assert_(fact, handle=durable_handle(fact) if args.durable else None)
         await _commit(space, turn, args, facts)
-        _say(f"asserted {len(facts)} {_plural('fact', len(facts))} in epoch {turn.epoch}")
+        say(f"asserted {len(facts)} {_plural('fact', len(facts))} in epoch {turn.epoch}")
         if args.durable:
             return 0
         if args.program:
@@ -79,13 +75,13 @@ async def _run_program(program: Sequence[str]) -> int:
     try:
         process = await trio.run_process(list(program), check=False, stdin=None)
     except OSError as error:
-        _say(f"dataspace: cannot run {program[0]}: {error.strerror}")
+        say(f"dataspace: cannot run {program[0]}: {error.strerror}")
         return 127
     return int(process.returncode) if process.returncode >= 0 else 128 - int(process.returncode)
 
 
 def _follow_connection(space: RemoteSpace) -> None:
-    space.on_connection = lambda what: _say(f"dataspace: connection {what}")
+    space.on_connection = lambda what: say(f"dataspace: connection {what}")
 
 
 async def retract(args: argparse.Namespace) -> int:
@@ -96,7 +92,7 @@ async def retract(args: argparse.Namespace) -> int:
         for fact in facts:
             turn.retract(durable_handle(fact))
         await _commit(space, turn, args, facts)
-    _say(f"retracted {len(facts)} {_plural('fact', len(facts))} in epoch {turn.epoch}")
+    say(f"retracted {len(facts)} {_plural('fact', len(facts))} in epoch {turn.epoch}")
     return 0
 
 
@@ -191,7 +187,7 @@ async def send(args: argparse.Namespace) -> int:
     async with connect(args) as space, space.turn() as turn:
         for message in messages:
             turn.send(message)
-    _say(f"sent {len(messages)} {_plural('message', len(messages))} in epoch {turn.epoch}")
+    say(f"sent {len(messages)} {_plural('message', len(messages))} in epoch {turn.epoch}")
     return 0
 
 
@@ -212,7 +208,7 @@ async def _send_lines(args: argparse.Namespace) -> int:
                 for ticket in waiting:
                     epoch = await ticket.wait()
                     sent += 1
-            _say(f"sent {sent} {_plural('message', sent)}" + (f", the last in epoch {epoch}" if sent else ""))
+            say(f"sent {sent} {_plural('message', sent)}" + (f", the last in epoch {epoch}" if sent else ""))
     return 0
 
 

@@ -22,7 +22,7 @@ from dataspace.actors.supervision import Restart
 from dataspace.credentials import read_token
 from dataspace.errors import UsageError
 from dataspace.space import SpaceLimits
-from dataspace.wire.features import MAIN
+from dataspace.wire.features import MAIN, SYSTEM
 from index.values import Map, Value, freeze
 from relay.log.retention import Retention
 from server.config import Config, HostedActor, Limits, RuleText, ServerTls, SpaceConfig
@@ -36,7 +36,6 @@ from server.settings import (
     Given,
     beside,
     flag,
-    number_of_bytes,
     path,
     seconds,
     settle,
@@ -45,7 +44,6 @@ from server.settings import (
     unknown,
 )
 from server.settings import count as counted
-from server.topics import SYSTEM
 
 TABLES: Final = ("spaces", "rules", "actors", "tokens")
 SPACE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
@@ -78,6 +76,10 @@ class Source:
             raise UsageError(f"{self.place(name)}: it is missing")
         return self.take(name, read)
 
+    def table(self, name: str, known: tuple[str, ...]) -> Source:
+        """The table within it under a name; an empty one where there is none."""
+        return Source(self.file, f"{self.where}.{name}", self._table.get(name, {}), known)
+
     def __contains__(self, name: str) -> bool:
         return name in self._table
 
@@ -103,7 +105,8 @@ def load(args: argparse.Namespace, file: Path | None) -> Loaded:
     data = value["data"]
     assert isinstance(data, Path)  # by its reader
     space_limits = _filled(SpaceLimits, value)
-    retention = _retention({each.name: value[f"log.{each.name}"] for each in KEEPING})
+    kept: dict[str, Any] = {field: value[f"log.{each.name}"] for field, each in KEEPING.items()}
+    retention = Retention(**kept)
     spaces = _spaces(document, file, data, space_limits, retention, args)
     rules = _rules(document, file, [MAIN, *spaces])
     rules[MAIN] = [*rules[MAIN], *map(Path, args.rules)]
@@ -176,16 +179,6 @@ def _filled(kind: Any, value: Mapping[str, object]) -> Any:
     return kind(**{each.name: value[f"limits.{each.name}"] for each in fields(kind)})
 
 
-def _retention(value: Mapping[str, Any]) -> Retention:
-    return Retention(
-        age=value["keep_for"],
-        size=value["keep_bytes"],
-        acknowledged=value["keep_unread"],
-        reader_age=value["keep_for_readers"],
-        reader_size=value["keep_bytes_for_readers"],
-    )
-
-
 def _tls(value: Mapping[str, object]) -> ServerTls | None:
     said = {name: value[f"tls.{name}"] for name in ("certificate", "key", "client_ca")}
     if said["certificate"] is None:
@@ -224,7 +217,7 @@ def _spaces(
     for name, table in tables.items():
         assert file is not None  # it holds this
         _check_space_name(name, f"{file}: spaces.{name}")
-        source = Source(file, f"spaces.{name}", table, ("limits", *(each.name for each in KEEPING)))
+        source = Source(file, f"spaces.{name}", table, ("limits", *(each.name for each in KEEPING.values())))
         found[name] = (_space_limits(source, limits), _space_retention(source, retention))
     for name in args.host_space or ():
         _check_space_name(name, "--host-space")
@@ -241,17 +234,16 @@ def _check_space_name(name: str, where: str) -> None:
 
 def _space_limits(source: Source, default: SpaceLimits) -> SpaceLimits:
     known = tuple([each.name for each in fields(SpaceLimits)])
-    table = Source(source.file, f"{source.where}.limits", source.take("limits", lambda said: said, {}), known)
+    table = source.table("limits", known)
     return SpaceLimits(**{name: table.take(name, counted, getattr(default, name)) for name in known})
 
 
 def _space_retention(source: Source, default: Retention) -> Retention:
     return Retention(
-        age=source.take("keep_for", seconds, default.age),
-        size=source.take("keep_bytes", number_of_bytes, default.size),
-        acknowledged=source.take("keep_unread", flag, default.acknowledged),
-        reader_age=source.take("keep_for_readers", seconds, default.reader_age),
-        reader_size=source.take("keep_bytes_for_readers", number_of_bytes, default.reader_size),
+        **{
+            field: source.take(each.name, each.read, getattr(default, field))
+            for field, each in KEEPING.items()
+        }
     )
 
 
@@ -294,12 +286,7 @@ def _actors(document: Table, file: Path | None, spaces: list[str]) -> Iterator[H
 
 
 def _restart(source: Source) -> Restart:
-    table = Source(
-        source.file,
-        f"{source.where}.restart",
-        source.take("restart", lambda said: said, {}),
-        ("intensity", "period", "pause"),
-    )
+    table = source.table("restart", ("intensity", "period", "pause"))
     usual = Restart()
     return Restart(
         intensity=table.take("intensity", counted, usual.intensity),

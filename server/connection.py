@@ -20,6 +20,7 @@ import trio
 
 from dataspace.errors import DataspaceError, ProtocolError, Refused, UsageError
 from dataspace.wire import packets as p
+from dataspace.wire.features import SYSTEM
 from dataspace.wire.heartbeat import Heartbeat
 from dataspace.wire.session import Role, Session, State
 from index.values import Map
@@ -33,7 +34,6 @@ from server.requests import answer
 from server.rights import OPEN
 from server.sessions import Standing
 from server.topic_following import Following
-from server.topics import SYSTEM
 
 if TYPE_CHECKING:
     from dataspace.epochs import Epoch

@@ -21,6 +21,7 @@ import trio
 from dataspace.epochs import Epoch
 from dataspace.errors import Closed, Refused
 from dataspace.space import Space
+from dataspace.wire.features import SYSTEM
 from dataspace.wire.packets import RETRACT, Action
 from index.values import Map
 from relay.log import Log, LogFailed
@@ -32,7 +33,6 @@ from server.config import SpaceConfig
 from server.leases import Leases
 from server.ruling import OWNER, actions_to_hold, rule_facts
 from server.sessions import Sessions
-from server.topics import SYSTEM
 from server.writers import Writers
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ from dataspace.errors import ProtocolError, Refused, UsageError
 from dataspace.interests import Interest
 from dataspace.space import Space
 from dataspace.wire import packets as p
+from dataspace.wire.features import MAIN, SYSTEM
 from index.patterns import observe
 from index.values import Map, Value, same
 from relay.observation import Observation
@@ -28,7 +29,6 @@ from relay.policies import Policy
 from server.pumping import Pump
 from server.reads import Reads
 from server.replaying import progress_mark, pump_columns
-from server.topics import SYSTEM
 
 if TYPE_CHECKING:
     from server.connection import Connection
@@ -119,7 +119,7 @@ class Observing:
         limits = home.config.limits
         if len(connection.streams) > limits.streams:
             raise Refused("limit", f"{len(connection.streams)} streams, limit {limits.streams}")
-        name = spec.get("space", "main")
+        name = spec.get("space", MAIN)
         if name == SYSTEM:
             self._open_system(stream, read_request(spec))
             return

@@ -71,6 +71,11 @@ def size_text(count: int) -> str:
     raise AssertionError
 
 
+def say(text: str) -> None:
+    """Tells whoever started the command, beside what it prints for the next one."""
+    print(text, file=sys.stderr, flush=True)
+
+
 def print_epoch(epoch: EpochChanges, *, as_json: bool, most: int | None = None) -> int:
     """Prints the changes of one epoch, or so many of them; how many there were."""
     changes: Iterator[Change] = islice(epoch, most)

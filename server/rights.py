@@ -176,14 +176,10 @@ def covers(allowed: Pattern, asked: Pattern) -> bool:
     >>> covers(parse_pattern('reading("d1")'), parse_pattern("reading($device)"))
     False
     """
-    return _covers(allowed, asked)
-
-
-def _covers(allowed: Pattern, asked: Pattern) -> bool:
     kind = _special(allowed)
     if kind in ("_", "$"):
         wanted, below = _parts(allowed)
-        return (wanted is None or _has_class(asked, wanted)) and (below is None or _covers(below, asked))
+        return (wanted is None or _has_class(asked, wanted)) and (below is None or covers(below, asked))
     if kind == "lit":
         constant = _constant(asked)
         return constant is not None and same(constant[0], allowed.fields[0])  # type: ignore[union-attr]  # a record
@@ -191,7 +187,7 @@ def _covers(allowed: Pattern, asked: Pattern) -> bool:
         return same(allowed, asked)
     if _special(asked) == "$":
         below = _parts(asked)[1]
-        return below is not None and _covers(allowed, below)
+        return below is not None and covers(allowed, below)
     if _special(asked) == "exact":
         inner = asked.fields[0]  # type: ignore[union-attr]  # a record
         return _special(inner) is None and _covers_structure(allowed, inner)  # in it a label is a label
@@ -208,13 +204,13 @@ def _covers_structure(allowed: Pattern, asked: Pattern) -> bool:
     if isinstance(allowed, tuple) and isinstance(asked, tuple):
         return _covers_all(allowed, asked)
     if isinstance(allowed, Map) and isinstance(asked, Map):
-        return all(name in asked and _covers(part, asked[name]) for name, part in allowed.pairs())
+        return all(name in asked and covers(part, asked[name]) for name, part in allowed.pairs())
     return same(allowed, asked)
 
 
 def _covers_all(allowed: tuple[Value, ...], asked: tuple[Value, ...]) -> bool:
     """Structure is at-least: what is asked for may mention more."""
-    return len(asked) >= len(allowed) and all(map(_covers, allowed, asked))
+    return len(asked) >= len(allowed) and all(map(covers, allowed, asked))
 
 
 def _special(pattern: Pattern) -> str | None:

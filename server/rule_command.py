@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 import trio
@@ -15,6 +14,7 @@ from dataspace.wire.packets import ASSERT, RETRACT, Action
 from index.text import parse, parse_pattern
 from index.values import Map, Record, Value
 from server.client_options import connect, durable_handle
+from server.printing import say
 
 
 async def rule(args: argparse.Namespace) -> int:
@@ -45,7 +45,7 @@ async def _add(args: argparse.Namespace) -> int:
         refused = [row for row in await _errors(space) if row[:2] == (args.name, text)]
         if refused:
             raise UsageError(f"{args.name} is not carried out: {refused[0][3]!s}")
-        _say(f"added rule {args.name}")
+        say(f"added rule {args.name}")
         if not args.durable:
             await trio.sleep_forever()
     return 0
@@ -71,7 +71,7 @@ async def _remove(args: argparse.Namespace) -> int:
             if refusal.code != "unknown-handle":
                 raise
             raise Refused(refusal.code, f"{args.durable} has added no rule {args.name}") from None
-    _say(f"removed rule {args.name}")
+    say(f"removed rule {args.name}")
     return 0
 
 
@@ -82,10 +82,6 @@ async def _commit(space: dataspace.RemoteSpace, *actions: Action) -> None:
 def _handle(name: str) -> int:
     """A durable owner has one rule of a name."""
     return durable_handle(Record("rule", name))
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def _text(given: str) -> str:

@@ -131,14 +131,17 @@ def _limits() -> Iterable[Setting]:
             yield Setting(f"limits.{field.name}", read, default)
 
 
-KEEPING: Final = (
-    Setting("keep_for", seconds, None, "keep_for"),
-    Setting("keep_bytes", number_of_bytes, None, "keep_bytes"),
-    Setting("keep_unread", flag, False, "keep_unread"),
-    Setting("keep_for_readers", seconds, Retention().reader_age),
-    Setting("keep_bytes_for_readers", number_of_bytes, Retention().reader_size),
-)
-"""What is said of the past, for the daemon under ``log`` and for each dataspace that wants it otherwise."""
+KEEPING: Final = {
+    "age": Setting("keep_for", seconds, None, "keep_for"),
+    "size": Setting("keep_bytes", number_of_bytes, None, "keep_bytes"),
+    "acknowledged": Setting("keep_unread", flag, False, "keep_unread"),
+    "reader_age": Setting("keep_for_readers", seconds, Retention().reader_age),
+    "reader_size": Setting("keep_bytes_for_readers", number_of_bytes, Retention().reader_size),
+}
+"""What is kept of the past, by the field of ``Retention`` that it fills.
+
+The daemon's stand under ``log``; a dataspace states its own where it wants them otherwise.
+"""
 
 SETTINGS: Final = (
     Setting("listen", addresses, (DEFAULT_LISTEN,), "listen"),
@@ -153,7 +156,7 @@ SETTINGS: Final = (
     Setting("tls.certificate", path, None, "tls_certificate"),
     Setting("tls.key", path, None, "tls_key"),
     Setting("tls.client_ca", path, None, "tls_client_ca"),
-    *[Setting(f"log.{each.name}", each.read, each.default, each.option) for each in KEEPING],
+    *[Setting(f"log.{each.name}", each.read, each.default, each.option) for each in KEEPING.values()],
     *_limits(),
 )
 BY_NAME: Final = {each.name: each for each in SETTINGS}

@@ -15,6 +15,7 @@ from dataspace.client.subscriptions import TopicEpoch
 from dataspace.errors import UsageError
 from dataspace.topics.messages import Batch, Crash, Frontier
 from dataspace.topics.times import Time
+from dataspace.wire.features import SYSTEM
 from index.jsons import to_json
 from index.text import parse, unparse
 from server.client_options import connect
@@ -176,7 +177,7 @@ async def _end(args: argparse.Namespace) -> int:
 
 
 async def _list(args: argparse.Namespace) -> int:
-    async with connect(args, space="system") as system:
+    async with connect(args, space=SYSTEM) as system:
         topics = await system.matches("topic($name:str, _, $partitions, $dimensions)")
         producers = await system.matches("publication($name, $partition, $producer)")
         followers = await system.matches("subscription($name, _, $subscription)")

@@ -20,12 +20,12 @@ from dataspace.errors import Refused
 from dataspace.space import Space
 from dataspace.topics.times import Order
 from dataspace.wire import packets as p
+from dataspace.wire.features import SYSTEM
 from index.values import Record
 from relay.topics.feed import Feed
 from relay.topics.ledger import Ledger
 from relay.topics.topic import Topic
 
-SYSTEM: Final = "system"
 """The name of the space that says what there is."""
 
 MAX_TOPICS: Final = 4096

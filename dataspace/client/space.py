@@ -36,13 +36,12 @@ from dataspace.credentials import Credentials
 from dataspace.errors import Broken, Closed, DataspaceError, ProtocolError, Refused, UsageError
 from dataspace.topics.times import Time
 from dataspace.wire import packets as p
-from dataspace.wire.features import MAIN, Granted, Wanted
+from dataspace.wire.features import MAIN, SYSTEM, Granted, Wanted
 from dataspace.wire.windows import Budget
 from index.patterns import Pattern
 from index.text import parse_pattern
 from index.values import Map, Value, freeze
 
-SYSTEM: Final = "system"
 """The space in which a daemon says what there is: it can be observed from any other."""
 
 REASON: Final = 4096

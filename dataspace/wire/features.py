@@ -19,6 +19,9 @@ from index.values import Map, Value
 MAIN: Final = "main"
 """The dataspace that is meant where none is named."""
 
+SYSTEM: Final = "system"
+"""The dataspace in which a daemon says of itself what its topics are, and who uses them."""
+
 MAX_TEXT: Final = 8192
 
 
