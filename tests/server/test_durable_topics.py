@@ -231,7 +231,10 @@ async def test_what_is_beyond_its_bytes_goes_and_is_refused(url: str) -> None:
                 await topic.advance(n + 1)
         known = await frontier(url)
         assert known.completed == 100
-        assert 75 < known.oldest <= 95
+        while known.oldest <= 75 or known != await frontier(url):  # what goes goes behind the acknowledgement
+            await trio.sleep(0.05)
+            known = await frontier(url)
+        assert known.oldest <= 95
         assert [each.number for each in await read(url)] == list(range(known.oldest, 101))
         with pytest.raises(Refused, match=f"the oldest is {known.oldest}"):
             await read(url, after=1)
