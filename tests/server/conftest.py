@@ -35,7 +35,7 @@ async def url(
     """The URL of a daemon that runs in this process, on a real socket and a real disk."""
     config = Config(listen=("tcp:127.0.0.1:0",), data=tmp_path, limits=limits, space_limits=space_limits)
     addresses = await nursery.start(serve, config)
-    yield addresses[0].replace("tcp:", "tcp://", 1)
+    yield addresses[0]
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ async def stage(
     config = Config(listen=("tcp:127.0.0.1:0",), data=data, actors=actors)
     addresses = await nursery.start(serve, config)
     with trio.fail_after(30):
-        yield Stage(addresses[0].replace("tcp:", "tcp://", 1))
+        yield Stage(addresses[0])
 
 
 def hosting(name: str) -> pytest.MarkDecorator:

@@ -43,7 +43,7 @@ async def daemon_at(path: Path) -> AsyncIterator[str]:
     async with trio.open_nursery() as nursery:
         config = Config(listen=("tcp:127.0.0.1:0",), data=path)
         addresses = await nursery.start(serve, config)
-        yield addresses[0].replace("tcp:", "tcp://", 1)
+        yield addresses[0]
         nursery.cancel_scope.cancel()
 
 

@@ -31,7 +31,7 @@ async def space(tmp_path: Path, nursery: trio.Nursery) -> AsyncIterator[dataspac
     )
     (tmp_path / "data").mkdir()
     addresses = await nursery.start(serve, config)
-    async with dataspace.connect(addresses[0].replace("tcp:", "tcp://", 1)) as space:
+    async with dataspace.connect(addresses[0]) as space:
         yield space
 
 

@@ -57,7 +57,7 @@ async def url(tmp_path: Path, nursery: trio.Nursery, request: pytest.FixtureRequ
         spaces=(SpaceConfig("parlour", tmp_path / "spaces" / "parlour"),),
     )
     addresses = await nursery.start(serve, config)
-    yield addresses[0].replace("tcp:", "tcp://", 1)
+    yield addresses[0]
 
 
 def hosting(*names: str) -> pytest.MarkDecorator:

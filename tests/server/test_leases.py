@@ -161,7 +161,7 @@ async def test_who_slept_for_too_long_asserts_everything_anew(url: str, witness:
 async def test_a_restart_gives_a_lease_its_whole_time_anew(tmp_path: Path) -> None:
     config = Config(listen=("tcp:127.0.0.1:0",), data=tmp_path)
     async with trio.open_nursery() as nursery:
-        url = (await nursery.start(serve, config))[0].replace("tcp:", "tcp://", 1)
+        url = (await nursery.start(serve, config))[0]
         async with Peer(url) as peer:
             await peer.greet()
             for owner in (LONG, LEASE):
@@ -171,7 +171,7 @@ async def test_a_restart_gives_a_lease_its_whole_time_anew(tmp_path: Path) -> No
             assert isinstance(await peer.hear(), p.Accepted)
         nursery.cancel_scope.cancel()
     async with trio.open_nursery() as nursery:
-        url = (await nursery.start(serve, config))[0].replace("tcp:", "tcp://", 1)
+        url = (await nursery.start(serve, config))[0]
         async with dataspace.connect(url) as space, space.observe("fact($n)") as seen:
             assert sorted(await _take(seen, 2)) == [("+", 1), ("+", 2)]
             assert await _take(seen, 1) == [("-", 2)]

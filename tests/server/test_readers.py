@@ -36,7 +36,7 @@ async def test_what_a_reader_has_not_acknowledged_is_kept(
     address = (await nursery.start(serve, config))[0]
 
     def read() -> None:
-        with Link(address.replace("tcp:", "tcp://", 1)) as link:
+        with Link(address) as link:
             start = link.frontier().epoch
             assert link.acknowledge("spark", start) == link.frontier().oldest
             publish(link, 1, 40)

@@ -635,7 +635,7 @@ async def _shout(data: Path, pieces: list[bytes]) -> None:
     """One daemon, one peer that says all of it, and one good client on the side."""
     async with trio.open_nursery() as nursery:
         addresses = await nursery.start(serve, Config(listen=("tcp:127.0.0.1:0",), data=data))
-        url = addresses[0].replace("tcp:", "tcp://", 1)
+        url = addresses[0]
         with trio.fail_after(30):
             async with dataspace.connect(url) as bystander:
                 await bystander.assert_(Record("bystander", 1))

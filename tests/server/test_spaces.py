@@ -35,7 +35,7 @@ def _config(data: Path) -> Config:
 
 async def started(nursery: trio.Nursery, data: Path) -> str:
     addresses = await nursery.start(serve, _config(data))
-    return str(addresses[0]).replace("tcp:", "tcp://", 1)
+    return str(addresses[0])
 
 
 @pytest.fixture

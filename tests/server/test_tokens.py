@@ -40,7 +40,7 @@ async def url(tmp_path: Path, nursery: trio.Nursery) -> AsyncIterator[str]:
     limits = Limits(hello_seconds=0.5, strangers=20)
     config = Config(listen=("tcp:127.0.0.1:0",), data=tmp_path, keys=keys, limits=limits)
     addresses = await nursery.start(serve, config)
-    yield addresses[0].replace("tcp:", "tcp://", 1)
+    yield addresses[0]
 
 
 async def _refused(url: str, token: str) -> str:

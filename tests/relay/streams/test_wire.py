@@ -35,7 +35,7 @@ WINDOWS = [None, 0, 1, 3]
 async def url(tmp_path: Path, nursery: trio.Nursery) -> AsyncIterator[str]:
     config = Config(listen=("tcp:127.0.0.1:0",), data=tmp_path / "data")
     addresses = await nursery.start(serve, config)
-    yield addresses[0].replace("tcp:", "tcp://", 1)
+    yield addresses[0]
 
 
 @pytest.fixture
