@@ -10,8 +10,14 @@ import importlib.util
 import logging
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
+from dataspace.actors.engine import Engine
 from dataspace.actors.facets import Handler
+from dataspace.actors.rendering import BEGINNING, Diagram, Text
+from dataspace.actors.tracing import Trace, TurnRecord
 from dataspace.actors.turn import Turn
 from dataspace.errors import InternalError, UsageError
 
@@ -53,3 +59,29 @@ def log_to_stderr(*, verbose: bool) -> None:
     logger = logging.getLogger("dataspace")
     logger.addHandler(handler)
     logger.setLevel(logging.INFO if verbose else logging.WARNING)
+
+
+@contextmanager
+def traced(engine: Engine, file: Path | None, *, origin: str = "") -> Iterator[None]:
+    """Has every turn of an engine added to a file, each as it ends and in one piece.
+
+    ``origin`` is put before the numbers of turns, for several processes may write to the same file.  A file
+    whose name ends in ``.mmd`` gets a mermaid diagram, any other one text.
+    """
+    if file is None:
+        yield
+        return
+    with file.open("ab", buffering=0) as out:
+        draw = file.suffix == ".mmd"
+        if draw and not out.tell():
+            out.write(f"{BEGINNING}\n".encode())
+        lines = Diagram() if draw else Text(origin)
+
+        def write(made: TurnRecord) -> None:
+            out.write("".join([f"{line}\n" for line in lines.of(made)]).encode())
+
+        engine.tracer = Trace(tell=write, keep=False)
+        try:
+            yield
+        finally:
+            engine.tracer = None

@@ -94,6 +94,8 @@ def _actor_lines(actor: HostedActor) -> Iterator[str]:
     if actor.arguments:
         yield f"arguments = {_toml(actor.arguments)}"
     yield f"isolate = {_toml(actor.isolate)}"
+    if actor.hang is not None:
+        yield f"hang = {actor.hang}"
     yield f"required = {_toml(actor.required)}"
     if actor.needs:
         yield f"needs = {_toml(actor.needs)}"

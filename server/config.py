@@ -22,6 +22,8 @@ from server.keys import Key
 
 DEFAULT_LISTEN: Final = "tcp:127.0.0.1:7377"
 DEFAULT_URL: Final = "tcp://127.0.0.1:7377"
+STALL_SECONDS: Final = 0.8
+HANG_SECONDS: Final = 30.0
 
 
 def default_data() -> Path:
@@ -81,7 +83,8 @@ class HostedActor:
     """An actor that the daemon runs.
 
     ``run`` is ``module:function``, called with a turn and the ``arguments``.  With ``isolate`` it runs in a
-    process of its own.  With ``required`` it is a service, which runs while ``require(name)`` is a fact of
+    process of its own, which is killed when it has given no sign of life for ``hang`` seconds, those of the
+    daemon unless told.  With ``required`` it is a service, which runs while ``require(name)`` is a fact of
     its space and all that it ``needs`` is ready; else it runs from the start.
     """
 
@@ -90,6 +93,7 @@ class HostedActor:
     space: str = MAIN
     arguments: tuple[Value, ...] = ()
     isolate: bool = False
+    hang: float | None = None
     required: bool = False
     needs: tuple[str, ...] = ()
     restart: Restart = field(default_factory=Restart)
@@ -151,8 +155,10 @@ class Config:
     """Who may connect to its Unix sockets, as permissions of a file."""
     verbose: bool = False
     """Whether every session is logged."""
-    stall_seconds: float = 0.8
+    stall_seconds: float = STALL_SECONDS
     """How long a turn of a hosted actor may last before the watchdog names it."""
+    hang_seconds: float = HANG_SECONDS
+    """How long an isolated actor may give no sign of life before its process is killed, and started again."""
 
     def all_spaces(self) -> tuple[SpaceConfig, ...]:
         """Every dataspace, ``main`` first."""

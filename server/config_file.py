@@ -36,6 +36,7 @@ from server.settings import (
     Given,
     beside,
     flag,
+    lasting,
     path,
     seconds,
     settle,
@@ -145,6 +146,7 @@ def load(args: argparse.Namespace, file: Path | None) -> Loaded:
         socket_mode=value["socket_mode"],  # type: ignore[arg-type]
         verbose=value["verbose"],  # type: ignore[arg-type]
         stall_seconds=value["stall"],  # type: ignore[arg-type]
+        hang_seconds=value["hang"],  # type: ignore[arg-type]
     )
     return Loaded(config, given, file)
 
@@ -279,6 +281,7 @@ def _actors(document: Table, file: Path | None, spaces: list[str]) -> Iterator[H
             space=_space(source, spaces),
             arguments=source.take("arguments", _values, ()),
             isolate=source.take("isolate", flag, False),
+            hang=source.take("hang", lasting, None),
             required=source.take("required", flag, False),
             needs=source.take("needs", _names, ()),
             restart=_restart(source),

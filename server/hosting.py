@@ -9,19 +9,18 @@ turns at the latest; an actor that does not yield is named by a watchdog within 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from dataspace.actors.engine import Engine
 from dataspace.actors.homes import Home
 from dataspace.actors.services import Require, service
 from dataspace.actors.shell import Shell, Watchdog, log_crash
 from dataspace.actors.supervision import Supervised, supervise
-from dataspace.actors.tracing import Trace
 from dataspace.actors.turn import Turn
 from dataspace.errors import UsageError
 from index.values import Map
-from server.booting import boot_function
+from server.booting import boot_function, traced
 from server.config import HostedActor
 from server.isolating import Isolated
 
@@ -63,6 +62,11 @@ class Hosted:
     def _note(self, supervised: Supervised) -> None:
         self.supervised = supervised
 
+    def _state(self) -> str:
+        if self.isolated is not None and self.isolated.stuck:
+            return "stuck"
+        return "waiting" if self.supervised is None else self.supervised.state
+
     def status(self, stalls: int) -> Map:
         """What ``dataspace actors`` shows of it."""
         known, isolated = self.supervised, self.isolated
@@ -71,7 +75,7 @@ class Hosted:
             {
                 "name": self.settings.title,
                 "space": self.settings.space,
-                "state": "waiting" if known is None else known.state,
+                "state": self._state(),
                 "process": None if isolated is None else isolated.process,
                 "isolated": isolated is not None,
                 "turns": 0 if counted is None else counted.turns,
@@ -100,19 +104,16 @@ class Hosting:
         shell = Shell(after=self._after_slice)
         engine = shell.engine
         engine.on_crash = log_crash
-        trace = self._open_trace()
-        try:
-            if trace is not None:
-                engine.tracer = Trace(write=_writer(trace), keep=False)
-            for home in self._daemon.spaces.values():
-                here = [each for each in self._hosted if each.settings.space == home.name]
-                if here:
-                    engine.spawn(_host, here, home=_home(engine, home), name="host", daemon=True)
-            with Watchdog(engine, limit=self._daemon.config.stall_seconds) as self._watchdog:
-                await shell.run(forever=True)
-        finally:
-            if trace is not None:
-                trace.close()
+        config = self._daemon.config
+        for home in self._daemon.spaces.values():
+            here = [each for each in self._hosted if each.settings.space == home.name]
+            if here:
+                engine.spawn(_host, here, home=_home(engine, home), name="host", daemon=True)
+        with (
+            traced(engine, config.trace),
+            Watchdog(engine, limit=config.stall_seconds) as self._watchdog,
+        ):
+            await shell.run(forever=True)
 
     def status(self) -> tuple[Map, ...]:
         """What ``dataspace actors`` shows, an entry for each actor."""
@@ -123,10 +124,6 @@ class Hosting:
         self._daemon.flush()
         for home in self._daemon.spaces.values():
             await home.commits.wait_room()
-
-    def _open_trace(self) -> TextIO | None:
-        trace = self._daemon.config.trace
-        return None if trace is None else trace.open("a", encoding="utf-8", buffering=1)
 
 
 def _host(turn: Turn, hosted: Sequence[Hosted]) -> None:
@@ -143,7 +140,3 @@ def _home(engine: Engine, home: LoggedSpace) -> Home:
         commit=lambda owner, actions: home.commit(owner, actions, None, 0, None),
         end=lambda owner: home.end_owners((owner,)),
     )
-
-
-def _writer(file: TextIO) -> Callable[[str], object]:
-    return lambda line: file.write(line + "\n")

@@ -18,6 +18,8 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
 from typing import IO, Final
 
 import trio
@@ -26,15 +28,15 @@ from dataspace.actors.engine import Engine
 from dataspace.actors.facets import Handler
 from dataspace.actors.remote import RemoteEngine, act
 from dataspace.actors.shell import Watchdog
-from dataspace.actors.tracing import Trace
 from dataspace.client.connecting import connect
 from dataspace.errors import ActorCrashed
 from dataspace.wire.codec import pack, unpack_own
 from dataspace.wire.frames import HEAD, frame
 from index.values import Map, Value
-from server.booting import boot_function, log_to_stderr
+from server.booting import boot_function, log_to_stderr, traced
 
 REPORT_SECONDS: Final = 0.25
+LEAST_SECONDS: Final = 0.05
 ORPHANED: Final = 70
 PR_SET_PDEATHSIG: Final = 1
 
@@ -72,31 +74,59 @@ async def _run(descriptor: int, order: Map, boot: Handler, reports: Callable[[Va
         reconnect=False,
         token="",
     ) as remote:
-        await act(remote, boot, *arguments, name=name, prepare=lambda engine: _watch(engine, order, reports))
+        signs = Signs(order)
+        trio.lowlevel.spawn_system_task(signs.give)
+        with ExitStack() as stack:
+            await act(
+                remote,
+                boot,
+                *arguments,
+                name=name,
+                prepare=lambda engine: _watch(engine, order, stack, signs, reports),
+            )
 
 
-def _watch(engine: RemoteEngine, order: Map, reports: Callable[[Value], None]) -> None:
+class Signs:
+    """Signs of life: how often the loop of this process has come round, a few times a second."""
+
+    def __init__(self, order: Map) -> None:
+        seconds = order["signs"]
+        assert isinstance(seconds, float)  # by server.isolating
+        self.seconds = max(LEAST_SECONDS, min(REPORT_SECONDS, seconds))
+        self.count = 1
+
+    async def give(self) -> None:
+        """Counts until cancelled, while nothing keeps the loop."""
+        while True:
+            self.count += 1
+            await trio.sleep(self.seconds)
+
+
+def _watch(
+    engine: RemoteEngine, order: Map, stack: ExitStack, signs: Signs, reports: Callable[[Value], None]
+) -> None:
     """Has the engine watched, and what is seen reported, for as long as this process lives."""
-    seconds, trace = order["stall"], order["trace"]
-    assert isinstance(seconds, float)  # by server.isolating
-    if isinstance(trace, str):
-        file = open(trace, "a", encoding="utf-8", buffering=1)  # noqa: SIM115  open for as long as the process
-        engine.tracer = Trace(write=lambda line: file.write(line + "\n"), keep=False)
-    watchdog = Watchdog(engine, limit=seconds)
-    watchdog.__enter__()
-    threading.Thread(target=_report, args=(engine, watchdog, reports), name="reports", daemon=True).start()
+    stall, trace = order["stall"], order["trace"]
+    assert isinstance(stall, float)  # by server.isolating
+    stack.enter_context(
+        traced(engine, Path(trace) if isinstance(trace, str) else None, origin=f"{os.getpid()}.")
+    )
+    watchdog = stack.enter_context(Watchdog(engine, limit=stall))
+    what = (engine, watchdog, signs, reports)
+    threading.Thread(target=_report, args=what, name="reports", daemon=True).start()
 
 
-def _report(engine: Engine, watchdog: Watchdog, reports: Callable[[Value], None]) -> None:
-    """Reports counts when they have changed, a few times a second, also of an actor that does not yield."""
+def _report(engine: Engine, watchdog: Watchdog, signs: Signs, reports: Callable[[Value], None]) -> None:
+    """Reports what has changed, a few times a second, also of an actor that does not yield."""
     told: tuple[int, ...] = ()
     while True:
         facets = sum(actor.facets for actor in list(engine.actors.values()))
-        counts = (engine.turns, facets, sum(watchdog.stalls.values()))
+        stalls, stuck = sum(watchdog.stalls.values()), watchdog.stuck is not None
+        counts = (signs.count, engine.turns, facets, stalls, stuck)
         if counts != told:
             reports(("counts", *counts))
             told = counts
-        time.sleep(REPORT_SECONDS)
+        time.sleep(signs.seconds)
 
 
 # -- the process -------------------------------------------------------------------------------------

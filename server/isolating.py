@@ -4,7 +4,8 @@ The process is a client like any other, over a socket that it inherits, so that 
 it ends.  To the supervisor it looks like an actor: a guardian in the daemon runs it as a linked task, which
 ends when the process does and raises what it crashed of.
 
-Always: no process outlives its guardian; each life of an actor is one process.
+Always: no process outlives its guardian; each life of an actor is one process; one that gives no sign of life
+for the time that it is allowed is killed, and has crashed.
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
 
 MAX_REPORT: Final = 64 << 10
 REPORT_SECONDS: Final = 5.0
+PERIODS: Final = 8
+"""How many times within the time that it is allowed a process is looked at for a sign of life."""
+START_SECONDS: Final = 60.0
+"""How long the first sign may take at least: what a process loads is not hanging."""
 
 
 class ProcessEnded(DataspaceError):
@@ -49,6 +54,10 @@ class Isolated:
         self.process: int | None = None
         """The number of its process, while there is one."""
         self.turns = self.facets = self.stalls = 0
+        self.stuck = False
+        """Whether one of its turns has not ended in time, and still lasts."""
+        self._signs = 0
+        self._hang = daemon.config.hang_seconds if settings.hang is None else settings.hang
         self._before = (0, 0)
         self._crash = ""
 
@@ -58,13 +67,14 @@ class Isolated:
 
     async def _live(self, _outside: Outside) -> None:
         """One life; ``ProcessEnded`` unless it ended in good order."""
-        self._before, self._crash = (self.turns, self.stalls), ""
+        self._before, self._crash, self._signs = (self.turns, self.stalls), "", 0
         process, connection = self._start()
         self.process = process.pid
         try:
             async with trio.open_nursery() as nursery:
                 heard = trio.Event()
                 nursery.start_soon(self._hear_reports, process, heard)
+                nursery.start_soon(self._await_silence, process)
                 order = frame(pack(self._order()))
                 await trio.to_thread.run_sync(_tell, process, order, abandon_on_cancel=True)
                 code = await _wait_ended(process)
@@ -78,7 +88,7 @@ class Isolated:
                 with trio.move_on_after(REPORT_SECONDS):  # what it said last is heard, and then its facts go
                     await connection.ended.wait()
             connection.cancel.cancel()
-            self.process, self.facets = None, 0
+            self.process, self.facets, self.stuck = None, 0, False
             for pipe in (process.stdin, process.stdout):
                 assert pipe is not None  # as asked for
                 pipe.close()
@@ -108,6 +118,22 @@ class Isolated:
         os.set_blocking(process.stdout.fileno(), False)
         return process, serve_link(self._daemon, SocketLink(ours), trusted=True)
 
+    async def _await_silence(self, process: subprocess.Popen[bytes]) -> None:
+        """Kills a process once it has given no sign of life for too long.
+
+        It is looked at several times in that time, and must have been silent each time: a daemon that did
+        not run for a while has not heard what was said.
+        """
+        hang = self._hang
+        allowed, silent, heard = max(hang, START_SECONDS), 0.0, 0
+        while silent < allowed:
+            await trio.sleep(hang / PERIODS)
+            silent += hang / PERIODS
+            if self._signs != heard:
+                allowed, silent, heard = hang, 0.0, self._signs
+        self._crash = f"its process {process.pid} gave no sign of life for {allowed:g} s and was killed"
+        process.kill()
+
     def _order(self) -> Map:
         """What to run, and how."""
         settings, config = self._settings, self._daemon.config
@@ -118,6 +144,7 @@ class Isolated:
                 "space": settings.space,
                 "arguments": settings.arguments,
                 "stall": config.stall_seconds,
+                "signs": self._hang / PERIODS,
                 "trace": None if config.trace is None else str(config.trace),
                 "verbose": config.verbose,
             }
@@ -138,7 +165,8 @@ class Isolated:
 
     def _take(self, report: object) -> None:
         match report:
-            case ("counts", int(turns), int(facets), int(stalls)):
+            case ("counts", int(signs), int(turns), int(facets), int(stalls), bool(stuck)):
+                self._signs, self.stuck = signs, stuck
                 self.turns = self._before[0] + turns
                 self.facets = facets
                 self.stalls = self._before[1] + stalls

@@ -79,7 +79,10 @@ def _add_hosted(group: argparse._ArgumentGroup) -> None:
         help="host an actor; may be given several times",
     )
     group.add_argument(
-        "--trace", metavar="FILE", type=Path, help="write every turn of hosted actors to a file"
+        "--trace",
+        metavar="FILE",
+        type=Path,
+        help="write every turn of hosted actors to a file, as a mermaid diagram if it ends in .mmd",
     )
 
 

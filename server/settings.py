@@ -21,7 +21,7 @@ from dataspace.addresses import parse_listen
 from dataspace.errors import UsageError
 from dataspace.space import SpaceLimits
 from relay.log.retention import Retention
-from server.config import DEFAULT_LISTEN, Limits, default_data
+from server.config import DEFAULT_LISTEN, HANG_SECONDS, STALL_SECONDS, Limits, default_data
 from server.printing import duration, size
 
 PREFIX: Final = "DATASPACE_SERVE_"
@@ -92,6 +92,13 @@ def seconds(value: object) -> float:
     raise UsageError(f"a time such as '10s' or 0.5 is needed, not {value!r:.80}")
 
 
+def lasting(value: object) -> float:
+    """A time that is not nothing."""
+    if (found := seconds(value)) > 0:
+        return found
+    raise UsageError(f"a time above 0 is needed, not {value!r:.80}")
+
+
 def number_of_bytes(value: object) -> int:
     """A size, as text such as 10GiB, or in bytes."""
     return size(value) if isinstance(value, str) else count(value)
@@ -152,7 +159,8 @@ SETTINGS: Final = (
     Setting("trace", path, None, "trace"),
     Setting("heartbeat", seconds, Limits().heartbeat_seconds, "heartbeat"),
     Setting("grace", seconds, Limits().grace_seconds, "grace"),
-    Setting("stall", seconds, 0.8),
+    Setting("stall", lasting, STALL_SECONDS),
+    Setting("hang", lasting, HANG_SECONDS),
     Setting("tls.certificate", path, None, "tls_certificate"),
     Setting("tls.key", path, None, "tls_key"),
     Setting("tls.client_ca", path, None, "tls_client_ca"),

@@ -9,7 +9,8 @@ from dataspace.actors.facets import Facet
 from dataspace.actors.fields import Derived, Field
 from dataspace.actors.homes import Home
 from dataspace.actors.records import RecordOf, pattern_of, record
-from dataspace.actors.tracing import Trace, TurnRecord, mermaid, readable
+from dataspace.actors.rendering import mermaid, readable
+from dataspace.actors.tracing import Trace, TurnRecord
 from dataspace.actors.turn import Turn
 from index.patterns import DISCARD, capture, lit, observe
 

@@ -256,11 +256,15 @@ class Engine:
         where = f"actor {actor.name}, facet {self.scope}, {event}"
         crash = ActorCrashed(f"{where}: {failure.__class__.__name__}: {failure}")
         crash.__cause__ = failure
-        self.fell(actor, crash)
+        self._bury(actor, crash)
+        self._take_down(crash)
 
-    def fell(self, actor: Actor, crash: ActorCrashed) -> None:
-        """Ends an actor that has crashed, in one turn: exactly once."""
+    def fell(self, actor: Actor, event: str, crash: ActorCrashed) -> None:
+        """Ends an actor that has crashed outside of its turns: exactly once."""
         if not actor.ended:
+            self.turns += 1
+            if self.tracer is not None:
+                self.tracer.fell(self.turns, actor.name, event, crash.__cause__)
             self._bury(actor, crash)
             self._take_down(crash)
 

@@ -132,7 +132,7 @@ class RemoteEngine(Engine):
             if actor.owner == owner:
                 crash = ActorCrashed(f"actor {actor.name}: its turn was refused, {refusal}")
                 crash.__cause__ = refusal
-                self.fell(actor, crash)
+                self.fell(actor, "refusal", crash)
                 if self.on_ready is not None:
                     self.on_ready()
 

@@ -145,7 +145,7 @@ class Shell:
         except Exception as error:  # noqa: BLE001  # a task's fence: its error ends its actor and no other
             crash = ActorCrashed(f"actor {actor.name}, facet {facet}, linked task: {error!r}")
             crash.__cause__ = error
-            self.engine.fell(actor, crash)
+            self.engine.fell(actor, "linked task", crash)
             self._wake()
             return
         if not facet.ended:

@@ -1,8 +1,9 @@
 """Traces: every turn with its cause and its effects, as plain records.
 
-The kernel calls a tracer after each turn.  ``Trace`` keeps records; ``readable`` and ``mermaid`` render them.
+The kernel calls a tracer after each turn.  ``Trace`` keeps the records, or tells somebody of each;
+``rendering`` makes text and diagrams of them.
 
-Always: a turn's cause has a lower number than the turn.
+Always: a turn's cause has a lower number than the turn; what a turn that failed had wanted is not told.
 """
 
 from __future__ import annotations
@@ -25,10 +26,16 @@ class Tracer(Protocol):
     def turn(self, number: int, event: Event, draft: Draft, failure: Exception | None) -> None:
         """A turn is over."""
 
+    def fell(self, number: int, actor: str, event: str, failure: BaseException | None) -> None:
+        """An actor crashed outside of its turns."""
+
 
 @dataclass(frozen=True, slots=True)
 class TurnRecord:
-    """One turn: of which actor, for which event, caused by which turn (0: from outside), and what it did."""
+    """One turn: of which actor, for which event, caused by which turn (0: from outside), and what it did.
+
+    The crash of an actor outside of its turns, by a linked task, is the failure of one that did nothing.
+    """
 
     number: int
     actor: str
@@ -40,27 +47,27 @@ class TurnRecord:
 
 @dataclass
 class Trace:
-    """Keeps what happened; ``write`` is called with each line of text, if given."""
+    """Keeps what happened, unless told not to; ``tell`` is called with each record, if given."""
 
-    write: Callable[[str], object] | None = None
+    tell: Callable[[TurnRecord], object] | None = None
     records: list[TurnRecord] = field(default_factory=list)
     keep: bool = True
 
     def turn(self, number: int, event: Event, draft: Draft, failure: Exception | None) -> None:
-        """Takes down a turn; actions of one that failed never were."""
+        """Takes down a turn."""
         actions = () if failure is not None else tuple(_actions(draft))
-        made = TurnRecord(
-            number,
-            event.actor.name,
-            str(event),
-            event.cause,
-            actions,
-            None if failure is None else repr(failure),
-        )
+        failed = None if failure is None else repr(failure)
+        self._take(TurnRecord(number, event.actor.name, str(event), event.cause, actions, failed))
+
+    def fell(self, number: int, actor: str, event: str, failure: BaseException | None) -> None:
+        """Takes down a crash that no turn brought about."""
+        self._take(TurnRecord(number, actor, event, 0, (), repr(failure)))
+
+    def _take(self, made: TurnRecord) -> None:
         if self.keep:
             self.records.append(made)
-        if self.write is not None:
-            self.write(_line(made))
+        if self.tell is not None:
+            self.tell(made)
 
 
 def _actions(draft: Draft) -> Iterable[str]:
@@ -79,38 +86,3 @@ def _action(action: Action) -> str:
         return f"- handle {action[1]!r}"
     sign = "+" if verb == ASSERT else "~" if verb == REPLACE else "!"
     return f"{sign} {unparse(action[-1])}"
-
-
-def _line(made: TurnRecord) -> str:
-    actions = "".join([f"\n    {action}" for action in made.actions])
-    failure = f"\n    crashed: {made.failure}" if made.failure else ""
-    cause = made.cause or "outside"
-    return f"turn {made.number} {made.actor}: {made.event} (caused by {cause}){actions}{failure}"
-
-
-def readable(records: Iterable[TurnRecord]) -> str:
-    """The turns as text, a paragraph each."""
-    return "\n".join([_line(made) for made in records])
-
-
-def mermaid(records: Iterable[TurnRecord]) -> str:
-    """A mermaid sequence diagram: an arrow from the actor of the causing turn, a note of what was done."""
-    records = list(records)
-    actors = {made.number: made.actor for made in records}
-    lines = ["sequenceDiagram", "    participant outside"]
-    lines += [f"    participant {_safe(name)}" for name in dict.fromkeys(actors.values())]
-    for made in records:
-        source = actors.get(made.cause, "outside")
-        lines.append(f"    {_safe(source)}->>{_safe(made.actor)}: {_safe(made.event)}")
-        lines += [f"    Note over {_safe(made.actor)}: {_plain(action)}" for action in made.actions]
-        if made.failure:
-            lines.append(f"    Note over {_safe(made.actor)}: crashed {_plain(made.failure)}")
-    return "\n".join(lines)
-
-
-def _safe(name: str) -> str:
-    return "".join([char if char.isalnum() or char in "_- " else "_" for char in name])
-
-
-def _plain(text: str) -> str:
-    return text.replace(";", ",").replace("#", "").replace("\n", " ")

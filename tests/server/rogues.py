@@ -6,6 +6,7 @@ import os
 import time
 
 from dataspace.actors import Turn, record
+from dataspace.actors.shell import Outside
 
 Echo = record("echo", "what")
 
@@ -67,6 +68,16 @@ def stone(turn: Turn) -> None:
     @turn.on_message("hang()")
     def hang(turn: Turn) -> None:
         sum(range(1 << 60))
+
+
+def sleeper(turn: Turn) -> None:
+    """Has a task that holds up the whole loop, though no turn of its own lasts long."""
+    turn.assert_(record("sleeper", "process")(os.getpid()))
+
+    async def sleep(_: Outside) -> None:
+        time.sleep(1000)  # noqa: ASYNC251  which is what it does wrong
+
+    turn.on_message("hang()")(lambda turn: turn.task(sleep))
 
 
 def several(turn: Turn, *words: str) -> None:

@@ -26,6 +26,7 @@ data = "data"
 grace = "1m"
 heartbeat = 2.5
 stall = "2s"
+hang = 90
 trace = "turns.txt"
 
 [limits]
@@ -64,6 +65,7 @@ name = "words"
 space = "orders"
 arguments = ["one", 2, { k = [true] }, 2026-01-01T00:00:00Z]
 isolate = true
+hang = "5m"
 required = true
 needs = ["echo"]
 restart = { intensity = 2, period = "1m", pause = 3 }
@@ -111,7 +113,7 @@ def test_all_that_a_file_can_say(written: Callable[[str], Path], tmp_path: Path)
         tmp_path / "turns.txt",
     )
     assert config.limits == Limits(heartbeat_seconds=2.5, grace_seconds=60.0, streams=7, staged_bytes=1 << 20)
-    assert config.space_limits.facts == 1000 and config.stall_seconds == 2.0
+    assert config.space_limits.facts == 1000 and (config.stall_seconds, config.hang_seconds) == (2.0, 90.0)
     assert (config.retention.age, config.retention.size) == (7 * 86_400.0, 10 << 30)
     assert config.tls == ServerTls(str(tmp_path / "daemon.pem"), None, str(tmp_path / "ca.pem"))
     orders, empty = config.spaces
@@ -124,7 +126,7 @@ def test_all_that_a_file_can_say(written: Callable[[str], Path], tmp_path: Path)
     words = config.actors[1]
     assert words.arguments == ("one", 2, Map({"k": (True,)}), datetime(2026, 1, 1, tzinfo=UTC))
     assert (words.title, words.space, words.needs) == ("words", "orders", ("echo",))
-    assert words.isolate and words.required and words.restart == Restart(2, 60.0, 3.0)
+    assert words.isolate and words.hang == 300.0 and words.required and words.restart == Restart(2, 60.0, 3.0)
     admin, sensor = config.keys
     assert admin.rights.assert_ is True and sensor.secret == "another secret that is long"
     assert (sensor.rights.assert_, sensor.rights.observe) == (("reading(_, _)",), False)
@@ -179,6 +181,7 @@ def test_what_is_checked_can_be_read_again_and_tells_no_secret(written: Callable
         ("listen = 'nowhere'", "listen: 'nowhere' is no address"),
         ("socket_mode = '999'", "socket_mode: permissions such as '0660' are needed"),
         ("verbose = 1", "verbose: true or false is needed, not 1"),
+        ("hang = 0", "hang: a time above 0 is needed, not 0"),
         ("grace = \nx", "Invalid value (at line 1"),
         ("[spaces.Orders]", "spaces.Orders: a space is named by small letters"),
         ("[spaces.main]", "a space 'main' is there anyway"),

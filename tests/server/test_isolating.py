@@ -24,13 +24,19 @@ ROGUES = "tests.server.rogues"
 
 
 def _isolated(
-    name: str, *arguments: Value, restart: Restart | None = None, space: str = "main"
+    name: str,
+    *arguments: Value,
+    restart: Restart | None = None,
+    space: str = "main",
+    run: str = "",
+    hang: float | None = None,
 ) -> HostedActor:
     return HostedActor(
-        f"{ROGUES}:{name}",
+        f"{ROGUES}:{run or name}",
         name=name,
         arguments=arguments,
         isolate=True,
+        hang=hang,
         space=space,
         restart=restart or Restart(),
     )
@@ -39,6 +45,9 @@ def _isolated(
 ACTORS = {
     "echo": HostedActor(f"{ROGUES}:echo", name="echo"),
     "never": _isolated("never"),
+    "hanging": _isolated("hanging", run="never", hang=1.5),
+    "numb": _isolated("numb", run="stone", hang=1.5),
+    "sleeper": _isolated("sleeper", hang=1.5),
     "several": _isolated("several", "one", "two", restart=Restart(intensity=2, period=60.0, pause=60.0)),
     "conversation": _isolated("conversation", space="parlour"),
     "service": HostedActor(
@@ -105,10 +114,29 @@ async def test_one_that_never_yields_stops_nobody(url: str) -> None:
             await until(space, "Observe(say(_))")
             await space.send(Record("hang"))
             known = await until_told(space, "never", lambda known: known["stalls"] == 1)
-            assert known["state"] == "running" and isinstance(known["process"], int)
+            assert known["state"] == "stuck" and isinstance(known["process"], int)
             for number in range(20):
                 await echoed(space, f"word {number}")
             assert (await told(space, "echo"))["stalls"] == 0
+
+
+@hosting("hanging", "numb", "sleeper", "echo")
+async def test_one_that_gives_no_sign_of_life_is_killed_and_started_again(url: str) -> None:
+    with trio.fail_after(60):
+        async with dataspace.connect(url) as space:
+            before = {}
+            for name, label in ("hanging", "never"), ("numb", "stone"), ("sleeper", "sleeper"):
+                (before[name],) = await until(space, f"{label}($process)")
+                await until_told(space, name, lambda known: known["turns"] != 0)
+            await until(space, "Observe(say(_))")
+            await space.send(Record("hang"))
+            for name, process in before.items():
+                known = await until_told(space, name, lambda known: known["crashes"] != 0)
+                assert "gave no sign of life for 1.5 s and was killed" in str(known["last"])
+                assert not _runs(process)  # type: ignore[arg-type]  # a number
+            assert await until(space, "never($process)") != (before["hanging"],)
+            assert (await told(space, "echo"))["crashes"] == 0
+            await echoed(space, "after all that")
 
 
 @hosting("conversation")

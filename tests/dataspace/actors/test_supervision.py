@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataspace.actors import Turn, mermaid, readable, record
+from dataspace.actors import Turn, record
 from dataspace.actors.services import Require, service
 from dataspace.actors.supervision import Restart, supervise
 from dataspace.testing import Room
@@ -57,18 +57,3 @@ def test_a_service_starts_when_required_after_what_it_depends_on_and_stops_when_
     room.play(lambda turn: turn.send(record("enough")()))
     assert sorted(room.transcript().splitlines()) == ["stop db", "stop web"]
     assert room.facts() == ['depends-on("web", "db")']
-
-
-def test_a_trace_has_every_turn_with_its_cause() -> None:
-    room = Room()
-
-    def ear(turn: Turn) -> None:
-        turn.on_message("say($x)")(lambda turn, x: turn.claim(record("heard", "x")(x)))
-
-    room.spawn(ear)
-    room.run()
-    room.play(lambda turn: turn.send(record("say", "x")("hi")))
-    text = readable(room.trace.records)
-    assert 'turn 3 ear: epoch 2 of main (caused by 2)\n    + heard("hi")' in text
-    drawn = mermaid(room.trace.records)
-    assert drawn.startswith("sequenceDiagram") and "_lambda_->>ear: epoch 2 of main" in drawn
