@@ -18,8 +18,9 @@ import trio
 
 from dataspace.addresses import Address
 from dataspace.credentials import Credentials
+from dataspace.dialing import open_link
 from dataspace.errors import Broken, Closed, DataspaceError, ProtocolError, Unreachable
-from dataspace.links import Link, open_link
+from dataspace.links import Link
 from dataspace.wire import packets as p
 from dataspace.wire.features import Granted
 from dataspace.wire.heartbeat import Heartbeat

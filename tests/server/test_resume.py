@@ -17,8 +17,8 @@ import trio
 import dataspace
 from dataspace import Record
 from dataspace.client import uplink
+from dataspace.dialing import open_link
 from dataspace.errors import Broken
-from dataspace.links import open_link
 from dataspace.wire import packets as p
 from dataspace.wire.codec import pack
 from dataspace.wire.frames import frame
