@@ -22,11 +22,11 @@ state plus the limits.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dataspace.changes import Changes, Lost
+from dataspace.changes import PART, Changes, Lost
 from dataspace.errors import Refused
 from dataspace.wire.packets import MORE, SNAPSHOT
 from relay.differences import Difference
@@ -165,7 +165,7 @@ class Observation:
         if self._size == self._state:  # nothing waits but perhaps a state
             return False
         return (
-            self._size - self._state + len(changes) > self._limit
+            self._size - self._state + changes.size > self._limit
             or self._bytes + len(changes.packed) > self._byte_limit
             or self._room.denies(self._used)
             or (bool(changes.messages) and self._messages + len(changes.messages) > self._message_limit)
@@ -195,25 +195,43 @@ class Observation:
 
     def extend(self, changes: Changes) -> None:
         """Takes in one epoch as it is, whatever waits already: for snapshots and for the log."""
+        self._append(changes.parts())
         self.newest = changes.number
-        for part in changes.parts():
-            self._waiting.append(part)
-            self._count(part, +1)
 
-    def _count(self, changes: Changes, sign: int) -> None:
-        """Counts one value that begins or ceases to wait; a state is not packed before it leaves."""
-        count = sign * len(changes)
-        self._size += count
-        size = 0
-        if changes.flags & SNAPSHOT:
-            self._state += count
-        else:
-            size = sign * len(changes.packed)
-            self._bytes += size
-            if changes.messages:
-                self._messages += sign * len(changes.messages)
-                self._message_bytes += size
-        used = count * OVERHEAD + size
+    def extend_all(self, epochs: Sequence[Changes]) -> None:
+        """The same for several epochs in order."""
+        values: list[Changes] = []
+        for each in epochs:
+            if each.size <= PART:
+                values.append(each)
+            else:
+                values += each.parts()
+        self._append(values)
+        self.newest = epochs[-1].number
+
+    def _append(self, values: Sequence[Changes]) -> None:
+        self._count(values, +1)  # first, since what cannot be packed must not wait
+        self._waiting.extend(values)
+
+    def _count(self, values: Iterable[Changes], sign: int) -> None:
+        """Counts values that begin or cease to wait; a state is not packed before it leaves."""
+        count = size = state = messages = message_bytes = 0
+        for each in values:
+            count += each.size
+            if each.flags & SNAPSHOT:
+                state += each.size
+                continue
+            packed = len(each.packed)
+            size += packed
+            if each.messages:
+                messages += len(each.messages)
+                message_bytes += packed
+        self._size += sign * count
+        self._state += sign * state
+        self._bytes += sign * size
+        self._messages += sign * messages
+        self._message_bytes += sign * message_bytes
+        used = sign * (count * OVERHEAD + size)
         self._used += used
         self._room.used += used
 
@@ -230,16 +248,16 @@ class Observation:
                     break
                 self._wait_anew(self._difference.changes().parts())
                 self._difference = None
-            changes = waiting.popleft()
-            cost = len(changes.packed)
-            if cost > PART_BYTES and len(changes) > 1:
-                self._split(changes)
+            cost = len(waiting[0].packed)
+            if cost > PART_BYTES and waiting[0].size > 1:
+                self._split()
                 continue
-            self._count(changes, -1)
+            taken.append(waiting.popleft())
             size -= cost
-            taken.append(changes)
-            self._begun = bool(changes.flags & MORE)
-        self._taken += len(taken)
+        if taken:
+            self._count(taken, -1)
+            self._begun = bool(taken[-1].flags & MORE)
+            self._taken += len(taken)
         return taken
 
     def close(self) -> None:
@@ -289,17 +307,15 @@ class Observation:
     def _drop_for(self, changes: Changes) -> None:
         """Lets the oldest epochs go until these have room, and half of it is free; O(1) over many calls."""
         begun = self._take_begun()
-        for each in begun:
-            self._count(each, -1)
+        self._count(begun, -1)
         if self._waiting:
             lost = self._lost_first()
             while self._waiting and (self._is_beyond(changes) or self._is_half_full):
                 lost.add(self._pop_epoch())
             self._waiting.appendleft(lost)
-            self._count(lost, +1)
-        for each in reversed(begun):
-            self._waiting.appendleft(each)
-            self._count(each, +1)
+            self._count([lost], +1)
+        self._waiting.extendleft(reversed(begun))
+        self._count(begun, +1)
 
     def _lost_first(self) -> Lost:
         """The mark at the head of what waits, or a new one."""
@@ -307,18 +323,18 @@ class Observation:
         if not isinstance(first, Lost):
             return Lost(first.number)
         self._waiting.popleft()
-        self._count(first, -1)
+        self._count([first], -1)
         return first
 
     def _pop_epoch(self) -> Sequence[Changes]:
         """Takes out all values of the oldest epoch."""
         gone: list[Changes] = []
         while not gone or gone[-1].flags & MORE:
-            each = self._waiting.popleft()
-            self._count(each, -1)
-            gone.append(each)
-            self._dropped += len(each)
-            self._counts.dropped += len(each)
+            gone.append(self._waiting.popleft())
+        self._count(gone, -1)
+        size = sum([each.size for each in gone])
+        self._dropped += size
+        self._counts.dropped += size
         return gone
 
     def _wait_anew(self, values: Sequence[Changes]) -> None:
@@ -327,17 +343,15 @@ class Observation:
         self._used = 0
         self._waiting.clear()
         self._size = self._bytes = self._messages = self._message_bytes = self._state = 0
-        for each in values:
-            self._waiting.append(each)
-            self._count(each, +1)
+        self._append(values)
 
-    def _split(self, changes: Changes) -> None:
-        """Puts a value that would make too large a frame back in parts."""
-        self._count(changes, -1)
-        parts = changes.parts(max(1, len(changes) * PART_BYTES // len(changes.packed)))
+    def _split(self) -> None:
+        """Cuts the first value, which would make too large a frame, in parts."""
+        changes = self._waiting.popleft()
+        parts = changes.parts(max(1, changes.size * PART_BYTES // len(changes.packed)))
         self._waiting.extendleft(reversed(parts))
-        for part in parts:
-            self._count(part, +1)
+        self._count([changes], -1)
+        self._count(parts, +1)
 
     def _is_failed_by(self, changes: Changes) -> bool:
         """Fails where messages wait already and these are too many more; whether it did."""

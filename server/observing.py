@@ -171,7 +171,7 @@ class Observing:
         """What the daemon says of itself: facts of now, of which no log is kept, nor who is interested."""
         if not request.live or request.policy is Policy.WAIT or request.progress:
             raise Refused("epoch-gone", f"space {SYSTEM!r} keeps no log, there is only its state")
-        self._open_live(stream, request, self._connection.home.daemon.topics.space)
+        self._open_live(stream, request, self._connection.daemon.topics.space)
 
     def _open_live(self, stream: OutStream, request: Request, space: Space) -> None:
         observation = self.observation(stream, request)
@@ -196,9 +196,9 @@ class Observing:
         made = stream.observation = Observation(
             lambda: self._connection.wake(stream),
             policy=request.policy,
-            counts=self._connection.home.daemon.slow,
+            counts=self._connection.daemon.slow,
             behind=lambda: self._fall_behind(stream, request),
-            room=self._connection.home.daemon.room,
+            room=self._connection.daemon.room,
         )
         return made
 

@@ -109,20 +109,26 @@ class Pump:
 
     async def _feed_some(self, replay: Replay, goal: int) -> None:
         """Feeds the stream until it is done, or is not read while others wait to begin."""
-        offered = 0
+        slice: list[Changes] = []
+        size = 0
         for number, micros, added, messages, removed in replay.epochs(goal):
             changes = Changes(number, micros, added, messages, removed)
-            self.observation.extend(changes)
-            offered += len(changes) + 1
-            if offered >= SLICE:
-                offered = 0
-                self._wake()
+            slice.append(changes)
+            size += changes.size + 1
+            if size >= SLICE:
+                self._offer(slice)
+                slice, size = [], 0
                 await trio.lowlevel.checkpoint()
                 while self._is_full:
                     if self.observing.slots.statistics().tasks_waiting:
                         return  # the next time begins where this one has come to
                     with trio.move_on_after(YIELD_SECONDS):
                         await self.stream.wait_taken()
+        self._offer(slice)
+
+    def _offer(self, epochs: list[Changes]) -> None:
+        if epochs:
+            self.observation.extend_all(epochs)
         self._wake()
 
     @property

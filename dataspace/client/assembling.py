@@ -8,9 +8,11 @@ Always: what comes out is whole epochs in ascending order.
 
 from __future__ import annotations
 
+from typing import Any
+
 from dataspace.client.changes import EpochChanges
 from dataspace.errors import ProtocolError
-from dataspace.wire.packets import MORE, PROGRESS, SNAPSHOT
+from dataspace.wire.packets import MORE
 from index.values import Record, Value
 
 
@@ -41,29 +43,23 @@ class Assembler:
         number, micros, flags, added, messages, removed, first = value
         if not number.__class__ is micros.__class__ is flags.__class__ is first.__class__ is int:
             raise ProtocolError("malformed", f"no epoch of changes: {value!r:.80}")
-        snapshot = bool(flags & SNAPSHOT)
-        epoch = EpochChanges(number, micros, first, self.names, snapshot=snapshot)
-        epoch.added, epoch.messages, epoch.removed = _rows(added), _rows(messages), _rows(removed)
-        epoch.progress = bool(flags & PROGRESS)
-        return epoch, bool(flags & MORE)
+        if not (added.__class__ is tuple and messages.__class__ is tuple and removed.__class__ is tuple):
+            raise ProtocolError("malformed", f"no rows of captures: {value!r:.80}")
+        came: Any = [*added]  # rows of captures, from a daemon that is trusted that far
+        said: Any = [*messages]
+        went: Any = [*removed]
+        return EpochChanges(number, micros, first, self.names, came, said, went, flags), bool(flags & MORE)
 
     def _mark(self, value: Record) -> EpochChanges:
         """A mark among the epochs: what was dropped there."""
         if value.label != "lost" or [each.__class__ for each in value.fields] != [int, int, int]:
             raise ProtocolError("malformed", f"no mark that is known: {value!r:.80}")
         count, first, number = value.fields
-        mark = EpochChanges(number, 0, first, self.names, snapshot=False)  # type: ignore[arg-type]  # as just checked
-        mark.lost = count  # type: ignore[assignment]  # as above
-        return mark
-
-
-def _rows(value: Value) -> list[tuple[Value, ...]]:
-    if value.__class__ is not tuple:
-        raise ProtocolError("malformed", f"no rows of captures: {value!r:.80}")
-    return list(value)  # type: ignore[arg-type]  # rows, from a daemon that is trusted that far
+        return EpochChanges(number, 0, first, self.names, [], [], [], lost=count)  # type: ignore[arg-type]  # as just checked
 
 
 def _join(whole: EpochChanges, part: EpochChanges) -> None:
     whole.added += part.added
     whole.messages += part.messages
     whole.removed += part.removed
+    whole.flags = part.flags  # the last does not say that there is more

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from dataspace.wire.packets import PROGRESS, SNAPSHOT
 from index.values import Value
 
 ADDED: Final = "+"
@@ -76,37 +77,55 @@ class EpochChanges:
     ``first`` is below ``number`` where the daemon had to conflate: the rows are then the net difference
     over the epochs from ``first`` to ``number``.  ``snapshot`` rows are a state, told as additions.  Where
     ``lost`` is not 0, this is a mark: so many changes of those epochs were dropped, and there are no rows.
+    ``flags`` are those of the wire.
     """
 
     __slots__ = (
         "added",
         "first",
+        "flags",
         "lost",
         "messages",
         "micros",
         "names",
         "number",
-        "progress",
         "removed",
-        "snapshot",
     )
 
     def __init__(
-        self, number: int, micros: int, first: int, names: tuple[str, ...], *, snapshot: bool
+        self,
+        number: int,
+        micros: int,
+        first: int,
+        names: tuple[str, ...],
+        added: list[tuple[Value, ...]],
+        messages: list[tuple[Value, ...]],
+        removed: list[tuple[Value, ...]],
+        flags: int = 0,
+        lost: int = 0,
     ) -> None:
         self.number = number
         self.micros = micros
         self.first = first
         self.names = names
-        self.snapshot = snapshot
-        self.lost = 0
-        self.progress = False
-        self.added: list[tuple[Value, ...]] = []
-        self.messages: list[tuple[Value, ...]] = []
-        self.removed: list[tuple[Value, ...]] = []
+        self.flags = flags
+        self.lost = lost
+        self.added = added
+        self.messages = messages
+        self.removed = removed
 
     def __len__(self) -> int:
         return len(self.added) + len(self.messages) + len(self.removed)
+
+    @property
+    def snapshot(self) -> bool:
+        """Whether the additions are a state."""
+        return bool(self.flags & SNAPSHOT)
+
+    @property
+    def progress(self) -> bool:
+        """Whether this only says how far all has been told."""
+        return bool(self.flags & PROGRESS)
 
     @property
     def conflated(self) -> bool:

@@ -14,14 +14,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 import trio
 
 from dataspace.client.assembling import Assembler
 from dataspace.client.changes import EpochChanges
 from dataspace.errors import DataspaceError, ProtocolError, Refused
-from dataspace.streams.marks import End, EndOfStream, Reason
+from dataspace.streams.iteration import Iteration
+from dataspace.streams.marks import End, Reason
 from dataspace.streams.sources import Source
 from dataspace.wire import packets as p
 from dataspace.wire.windows import Window
@@ -90,7 +91,7 @@ class EpochsStatistics:
     window: int
 
 
-class Epochs(Source[EpochChanges]):
+class Epochs(Source[EpochChanges], Iteration[EpochChanges]):
     """The whole epochs of one observation: iterate, read, or put it at the beginning of a pipe."""
 
     def __init__(self, space: RemoteSpace, view: View, window: int | None) -> None:
@@ -116,40 +117,10 @@ class Epochs(Source[EpochChanges]):
 
     # -- the application's side -----------------------------------------------------------------------
 
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> EpochChanges:
-        try:
-            return await self.read()
-        except EndOfStream:
-            raise StopAsyncIteration from None
-
     def open(self) -> None:
         """Opens the stream now rather than at the first read; nothing happens if it is open."""
         if self._stream is None and not self._over:
             self._open()
-
-    async def read(self, source: object = None) -> EpochChanges:
-        line, pace = self._line, self._pace
-        if self._held and line.entered == line.left and pace.passed + 1 < pace.run:
-            pace.passed += 1
-            self._reserved = max(0, self._reserved - 1)
-            epoch = self._held.popleft()
-        else:
-            if self._lazy:
-                self._want(len(line) + 1)
-            epoch = await super().read()
-        self._took()
-        return epoch
-
-    async def read_some(self, limit: int, source: object = None) -> list[EpochChanges]:
-        if self._lazy:
-            self._want(len(self._line) + 1)
-        some = await super().read_some(limit)
-        for _ in some:
-            self._took()
-        return some
 
     async def peek(self, source: object = None) -> bool:
         """Waits until there is one more epoch, here or at the daemon, and reserves it; asks for none."""
@@ -223,11 +194,15 @@ class Epochs(Source[EpochChanges]):
 
     # -- credit ---------------------------------------------------------------------------------------
 
-    def _took(self) -> None:
-        """The application has one epoch more."""
-        items, size = self._costs.popleft()
-        if self._window.take(items, size):
-            self._want(len(self._line))
+    def _wanted(self, readers: int) -> None:
+        if self._lazy:
+            self._want(readers)
+
+    def _took(self, count: int) -> None:
+        for _ in range(count):
+            items, size = self._costs.popleft()
+            if self._window.take(items, size):
+                self._want(len(self._line))
 
     def _want(self, readers: int) -> None:
         """Asks for more where too little is on its way, for so many readers where nothing is asked ahead."""
@@ -292,9 +267,10 @@ class Epochs(Source[EpochChanges]):
         self._pending_bytes += size
         self._window.arrive(len(values), size)
         self._ready = available
+        feed = self._assembler.feed
         for value in values:
             self._pending_items += 1
-            epoch = self._assembler.feed(value)
+            epoch = feed(value)
             if epoch is not None:
                 self._take_in(epoch)
         if self._pending_items and not self._held:  # nobody can take out a part of an epoch
@@ -326,10 +302,9 @@ class Epochs(Source[EpochChanges]):
         self._catching_up = False
         now = {keys(row): row for row in state.added}
         first = min(self._since + 1, state.number)
-        shown = EpochChanges(state.number, state.micros, first, self.names, snapshot=False)
-        shown.added = [row for at, row in now.items() if at not in self._known]
-        shown.removed = [row for at, row in self._known.items() if at not in now]
-        return shown
+        came = [row for at, row in now.items() if at not in self._known]
+        went = [row for at, row in self._known.items() if at not in now]
+        return EpochChanges(state.number, state.micros, first, self.names, came, [], went)
 
     def finish(self) -> None:
         """The daemon has said that this was all."""

@@ -16,6 +16,7 @@ import trio
 
 from dataspace.client.changes import Change, EpochChanges
 from dataspace.client.epochs import Epochs, View
+from dataspace.streams.iteration import Iteration
 from dataspace.streams.marks import End, EndOfStream, Reason
 from dataspace.streams.sources import Source
 
@@ -26,7 +27,7 @@ ABORT_SECONDS: Final = 1.0
 """How long leaving a block waits until the daemon has confirmed the end."""
 
 
-class Observation(Source[Change]):
+class Observation(Source[Change], Iteration[Change]):
     """The changes of one pattern.  Iterate over changes, or over ``epochs()``.
 
     ``async with`` ends it at the end of the block; without, it goes on until it is closed.  Raises
@@ -58,15 +59,6 @@ class Observation(Source[Change]):
         """Opens the observation now rather than at the first read; nothing happens if it is open."""
         self._epochs.open()
 
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Change:
-        try:
-            return await self.read()
-        except EndOfStream:
-            raise StopAsyncIteration from None
-
     async def __aenter__(self) -> Self:
         self.open()
         return self
@@ -91,14 +83,6 @@ class Observation(Source[Change]):
         self.abort_nowait(True)
 
     # -- as a source ----------------------------------------------------------------------------------
-
-    async def read(self, source: object = None) -> Change:
-        line, pace = self._line, self._pace
-        if self._held and line.entered == line.left and pace.passed + 1 < pace.run:
-            pace.passed += 1
-            self._reserved = max(0, self._reserved - 1)
-            return self._held.popleft()
-        return await super().read()
 
     async def _fetch_once(self) -> None:
         """One more epoch.  An abort of the epochs ends this too: no scope is needed for it."""

@@ -46,6 +46,12 @@ class Source(Base, Generic[T]):
         It must be cancel-safe: left by cancellation, it has taken nothing that is not in ``_held``.
         """
 
+    def _wanted(self, readers: int) -> None:
+        """Somebody is about to wait, and so many do with them; before any value is fetched."""
+
+    def _took(self, count: int) -> None:
+        """So many values have left, of which the first was waited for if need be."""
+
     def _give(self, value: T) -> None:
         """Puts a value into ``_held`` and counts it, for those who wait for one more than there are."""
         self._held.append(value)
@@ -54,29 +60,18 @@ class Source(Base, Generic[T]):
     # -- the protocol ---------------------------------------------------------------------------------
 
     async def read(self, source: object = None) -> T:
-        self._reserved = max(0, self._reserved - 1)
-        ticket = self._line.join()
-        if self._line.left != ticket:
-            await self._line.wait_turn(ticket)
-        try:
-            await self._fill()
-            return self._held.popleft()
-        finally:
-            self._line.leave(ticket)
+        line, pace = self._line, self._pace
+        if self._held and line.entered == line.left and pace.passed + 1 < pace.run:
+            pace.passed += 1
+            if self._reserved:
+                self._reserved -= 1
+            value = self._held.popleft()
+            self._took(1)
+            return value
+        return (await self._read_in_turn(1))[0]
 
     async def read_some(self, limit: int, source: object = None) -> list[T]:
-        self._reserved = max(0, self._reserved - 1)
-        ticket = self._line.join()
-        if self._line.left != ticket:
-            await self._line.wait_turn(ticket)
-        try:
-            await self._fill()
-            held = self._held
-            taken = [held.popleft() for _ in range(min(limit, len(held)))]
-            self._count(len(taken) - 1)
-            return taken
-        finally:
-            self._line.leave(ticket)
+        return await self._read_in_turn(limit)
 
     async def peek(self, source: object = None) -> bool:
         while len(self._held) <= self._reserved + len(self._line):
@@ -95,6 +90,22 @@ class Source(Base, Generic[T]):
         self._end_by_indication(reason, None)
 
     # -- how values come ------------------------------------------------------------------------------
+
+    async def _read_in_turn(self, limit: int) -> list[T]:
+        self._reserved = max(0, self._reserved - 1)
+        self._wanted(len(self._line) + 1)
+        ticket = self._line.join()
+        if self._line.left != ticket:
+            await self._line.wait_turn(ticket)
+        try:
+            await self._fill()
+            held = self._held
+            taken = [held.popleft() for _ in range(min(limit, len(held)))]
+            self._count(len(taken) - 1)
+        finally:
+            self._line.leave(ticket)
+        self._took(len(taken))
+        return taken
 
     async def _fill(self) -> None:
         """Returns when a value is held; raises the end."""

@@ -60,16 +60,17 @@ def packer() -> Callable[[object], bytes]:
     return _packers()[0].pack  # type: ignore[no-any-return]  # msgpack has no types
 
 
-def unpack(data: bytes | memoryview, *, elements: int = MAX_ELEMENTS, depth: int = MAX_DEPTH) -> Value:
+def unpack(data: bytes | memoryview, *, elements: int = MAX_ELEMENTS, depth: int | None = MAX_DEPTH) -> Value:
     """The value that some bytes mean; O(size), bounded before memory is spent.
 
     Raises ``ProtocolError("malformed")`` for anything that ``pack`` would not write, and
-    ``ProtocolError("limit")`` beyond ``depth`` levels (``MAX_DEPTH`` at most) or ``elements``.
+    ``ProtocolError("limit")`` beyond ``depth`` levels (``MAX_DEPTH`` at most) or ``elements``.  With None
+    only what could break the interpreter is bounded: for bytes from whoever has bounded them before.
     """
     if len(data) > elements:
         scan(bytes(data), elements)
     value = unpack_own(data)
-    if value.__class__ in _COMPOUND:
+    if depth is not None and value.__class__ in _COMPOUND:
         _bound_depth(value, depth, depth)
     return value
 

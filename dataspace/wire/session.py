@@ -75,7 +75,8 @@ class Session:
     def __init__(self, role: Role, *, max_frame: int = MAX_FRAME, max_elements: int = MAX_ELEMENTS) -> None:
         self.role = role
         self._elements = max_elements
-        self._depth = CLIENT_DEPTH if role is Role.SERVER else MAX_DEPTH
+        # A daemon has bounded what it passes on; to look again costs a client as much as to decode.
+        self._depth = CLIENT_DEPTH if role is Role.SERVER else None
         self._cutter = Cutter(min(FIRST_FRAME, max_frame) if role is Role.SERVER else max_frame)
         self._heard = _FIRST[role]
         self._said = _FIRST[_other(role)]

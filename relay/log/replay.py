@@ -72,7 +72,8 @@ class Replay:
                 rows = self._told(bag, change)
                 if rows is not None:
                     yield rows
-                    bag = self.own_bag()
+                    if self._kept:
+                        bag = self.own_bag()
         self.at = max(self.at, upto)
         self.leave()
 
@@ -87,7 +88,9 @@ class Replay:
 
     def _told(self, bag: Bag, change: Change) -> Rows | None:
         number, time, added, messages, removed = change
-        came, said, went = self._rows(added), self._rows(messages), self._rows(removed)
+        came = self._rows(added) if added else []
+        said = self._rows(messages) if messages else []
+        went = self._rows(removed) if removed else []
         came = bag.add_all(came) if came else came
         went = bag.remove_all(went) if went else went
         self.at = number

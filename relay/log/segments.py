@@ -81,12 +81,18 @@ class Segment:
 
     def changes_after(self, after: int, upto: int) -> Iterator[Change]:
         """Facts and messages of the epochs in (after, upto], without claims and without silent ones."""
-        for entry in self._entries():
-            if after < entry[0] <= upto and not entry[10]:
-                added = entry[2]
-                sent = added + entry[3]
-                values = table(entry[5], entry[6], sent + entry[4])
-                yield entry[0], entry[1], values[:added], values[added:sent], values[sent:]
+        for number, time, added, sent, removed, rows, plain, _, _, _, silent in self._entries():
+            if silent or not after < number <= upto:
+                continue
+            count = added + sent + removed
+            values = table(rows, plain, count)
+            if added == count:
+                yield number, time, values, (), ()
+            elif sent == count:
+                yield number, time, (), values, ()
+            else:
+                sent += added
+                yield number, time, values[:added], values[added:sent], values[sent:]
 
     def rows_after(self, after: int, upto: int) -> Iterator[Rows]:
         """The same with the values as they are written, and perhaps more of them than counted."""

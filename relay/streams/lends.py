@@ -16,6 +16,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 import trio
 
 from dataspace.errors import UsageError
+from dataspace.streams.iteration import Iteration
 from dataspace.streams.marks import End, EndOfStream, Reason
 from dataspace.streams.protocol import Upstream
 from dataspace.streams.sources import Source
@@ -35,7 +36,7 @@ class Loan(Generic[T, R]):
         self.result: R
 
 
-class Borrower(Source[T], Generic[T, R]):
+class Borrower(Source[T], Iteration[T], Generic[T, R]):
     """A stream of values that are to be answered; in a block, it gives back what it did not answer."""
 
     def __init__(self, lender: Lender[T, R]) -> None:
@@ -66,15 +67,6 @@ class Borrower(Source[T], Generic[T, R]):
     ) -> None:
         self.abort_nowait(True)
         self._lender.take_back(self._loans)
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> T:
-        try:
-            return await self.read()
-        except EndOfStream:
-            raise StopAsyncIteration from None
 
 
 class Lender(Source[R], Generic[T, R]):

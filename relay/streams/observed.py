@@ -79,10 +79,11 @@ class Local(Source[EpochChanges]):
         epoch = self._assembling
         if epoch is None:
             number, time, first = changes.number, changes.time, changes.first
-            epoch = EpochChanges(number, time, first, self._names, snapshot=changes.snapshot)
+            epoch = EpochChanges(number, time, first, self._names, [], [], [], changes.flags)
         epoch.added.extend(changes.added)
         epoch.messages.extend(changes.messages)
         epoch.removed.extend(changes.removed)
+        epoch.flags = changes.flags
         if changes.flags & MORE:
             self._assembling = epoch
         else:
@@ -121,11 +122,7 @@ class Logged(Source[EpochChanges]):
     async def _fetch(self) -> None:
         rows = await trio.to_thread.run_sync(lambda: list(islice(self._epochs, PORTION)))
         for number, time, added, messages, removed in rows:
-            epoch = EpochChanges(number, time, number, self._names, snapshot=False)
-            epoch.added.extend(added)
-            epoch.messages.extend(messages)
-            epoch.removed.extend(removed)
-            self._held.append(epoch)
+            self._held.append(EpochChanges(number, time, number, self._names, added, messages, removed))
         if not rows:
             raise EndOfStream
 

@@ -24,7 +24,8 @@ from typing import Any, Final, Self, TypedDict, TypeVar, Unpack, cast, overload
 import trio
 
 from dataspace.errors import UsageError
-from dataspace.streams.marks import EndOfStream, Reason
+from dataspace.streams.iteration import Iteration
+from dataspace.streams.marks import Reason
 from dataspace.streams.protocol import VERSION, AnyStage, Stage, Upstream
 from dataspace.streams.stages import Kind
 from relay.streams.checker import Checker
@@ -55,7 +56,7 @@ class PipeStatistics:
     running: bool
 
 
-class Pipe(trio.abc.ReceiveChannel[T]):
+class Pipe(Iteration[T], trio.abc.ReceiveChannel[T]):
     """Stages bound to one another.  Made by ``pipe``."""
 
     promistream_version: Final = VERSION
@@ -131,15 +132,6 @@ class Pipe(trio.abc.ReceiveChannel[T]):
     async def aclose(self) -> None:
         """Ends the stream on purpose."""
         await self.abort(True)
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> T:
-        try:
-            return await self.read()
-        except EndOfStream:
-            raise StopAsyncIteration from None
 
     async def __aenter__(self) -> Self:
         if self.needs_tasks:
