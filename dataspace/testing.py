@@ -6,14 +6,17 @@
     room.run()
     assert room.transcript() == "+ present($who) 'Alice'"
 
-It is part of what users get, so that their tests need neither a daemon nor an event loop.
+It is part of what users get, so that their tests need neither a daemon nor an event loop.  ``check`` holds a
+transcript against the one in a file.
 
 Always: nothing happens but within ``run`` and ``advance``; time stands still but within ``advance``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from dataspace.actors.actor import Actor, Call
 from dataspace.actors.engine import Engine
@@ -22,10 +25,11 @@ from dataspace.actors.records import pattern_of
 from dataspace.actors.tracing import Trace
 from dataspace.actors.turn import Turn
 from dataspace.changes import Changes
+from dataspace.errors import ActorCrashed
 from index.text import unparse, unparse_pattern
 from index.values import Value
 
-__all__ = ["Room"]
+__all__ = ["Room", "check"]
 
 
 class _Ear:
@@ -95,6 +99,11 @@ class Room:
         """What matches now."""
         return self.home.space.matches(pattern_of(pattern))
 
+    @property
+    def crashes(self) -> Sequence[ActorCrashed]:
+        """The last hundred crashes of actors; none of them has raised here."""
+        return tuple(self.engine.crashes)
+
     def facts(self) -> list[str]:
         """All facts but interests, as sorted text."""
         values = self.home.space.index.values()
@@ -105,3 +114,13 @@ class Room:
         lines = "\n".join(self.lines)
         self.lines.clear()
         return lines
+
+
+def check(told: str, file: Path) -> None:
+    """Holds what was told against a file; with ``REWRITE=1`` in the environment writes it there, to be read.
+
+    Raises ``AssertionError`` where they differ.
+    """
+    if os.environ.get("REWRITE"):
+        file.write_text(told + "\n", encoding="utf-8")
+    assert told + "\n" == file.read_text(encoding="utf-8"), f"not as in {file}; REWRITE=1 writes it anew"

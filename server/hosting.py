@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 from dataspace.actors.engine import Engine
 from dataspace.actors.homes import Home
 from dataspace.actors.services import Require, service
-from dataspace.actors.shell import Shell, Watchdog, log_crash
+from dataspace.actors.shell import Shell, log_crash
 from dataspace.actors.supervision import Supervised, supervise
 from dataspace.actors.turn import Turn
+from dataspace.actors.watchdog import Watchdog
 from dataspace.errors import UsageError
 from index.values import Map
 from server.booting import boot_function, traced

@@ -27,7 +27,7 @@ import trio
 from dataspace.actors.engine import Engine
 from dataspace.actors.facets import Handler
 from dataspace.actors.remote import RemoteEngine, act
-from dataspace.actors.shell import Watchdog
+from dataspace.actors.watchdog import Watchdog
 from dataspace.client.connecting import connect
 from dataspace.errors import ActorCrashed
 from dataspace.wire.codec import pack, unpack_own

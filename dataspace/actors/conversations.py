@@ -3,7 +3,8 @@
 They are apart from plain observations because they remember: what was begun for a match is ended by that
 match's going, even if the pattern depends on a field and has changed since.
 
-Always: each match has one facet or actor; an old pattern is heard of while something begun for it lives.
+Always: each match has one facet or actor, though the pattern leaves it and comes back; an old pattern is
+heard of while something begun for it lives.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ class _During:
     """What both kinds have in common: which match has begun what."""
 
     def __init__(self, turn: Turn, pattern: object, handler: Handler, *, quiet: bool = False) -> None:
-        turn._check()
-        self.handler = handler
+        turn._check_endpoint("a conversation")
+        self.handler = turn._bound(handler)
         self.observation = made = Observation(turn.facet, turn.home, quiet=quiet)
         self.begun: dict[Watch, dict[Hashable, object]] = {}
         made.added, made.removed, made.lingers = self._begin, self._end, self._lingers
@@ -36,7 +37,9 @@ class _During:
     def _begin(self, turn: Turn, *row: Value) -> None:
         watch = self.observation.hearing
         assert watch is not None
-        self.begun.setdefault(watch, {})[keys(row)] = self.start(turn, row)
+        begun, at = self.begun.setdefault(watch, {}), keys(row)
+        if at not in begun:  # else the pattern was left and is back
+            begun[at] = self.start(turn, row)
 
     def _end(self, turn: Turn, *row: Value) -> None:
         watch = self.observation.hearing

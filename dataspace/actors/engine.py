@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Protocol
 
 from dataspace.actors.actor import Actor, Call, Event
+from dataspace.actors.contexts import bound
 from dataspace.actors.draft import Draft, Spawn
 from dataspace.actors.facets import AsyncFunction, Facet, Handler, Keeper, Observation, Watch
 from dataspace.actors.fields import Block
@@ -62,6 +64,8 @@ class Engine:
     ) -> None:
         self.clock = clock
         self.wall = wall
+        self.context = copy_context()
+        """The context variables that are usual; what is made under others is called under them."""
         self.timers = Timers()
         self.actors: dict[int, Actor] = {}
         self.tracer: Tracer | None = None
@@ -75,6 +79,9 @@ class Engine:
         self.turn = 0
         """The number of the turn that runs, or 0."""
         self.running: Actor | None = None
+        self.stepping: Actor | None = None
+        """Whose linked task runs, if one does, in a step of the number ``steps``."""
+        self.steps = 0
         self.scope: Facet | None = None
         """The facet that runs: whose fields may be used."""
         self.block: Block | None = None
@@ -95,7 +102,7 @@ class Engine:
         if self.running is not None:
             raise UsageError("within a turn actors are spawned by turn.spawn")
         actor = self.make(name or getattr(boot, "__name__", ""), home, daemon=daemon)
-        self._settle_in(Spawn(actor, boot, args, []))
+        self._settle_in(Spawn(actor, bound(self.context, boot), args, []))
         return actor
 
     def make(self, name: str, home: Home, *, daemon: bool) -> Actor:

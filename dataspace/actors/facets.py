@@ -10,6 +10,8 @@ is, or in this turn becomes, claimed.
 
 from __future__ import annotations
 
+import enum
+from bisect import insort_right
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
@@ -168,13 +170,53 @@ class Watch:
             delivery.parts.append((self, changes))
 
 
+class Rank(enum.IntEnum):
+    """Which handlers of one event come first, among those of additions, of messages, and of removals."""
+
+    QUERY = 0
+    """What keeps a field in step, so that all others find it so."""
+    QUERY_HANDLER = 1
+    """What is told of that."""
+    NORMAL = 2
+
+
+class RankedWatch(Watch):
+    """One whose rank is above the normal one: it comes before those of a lower one."""
+
+    __slots__ = ()
+
+    def offer(self, changes: Changes) -> None:
+        """Into the delivery, before what ranks lower; O(log observations that it concerns)."""
+        super().offer(changes)
+        delivery = self.observation.facet.actor.delivery
+        if delivery is not None and delivery.parts[-1] == (self, changes):
+            part = delivery.parts.pop()
+            insort_right(delivery.parts, part, key=_rank)
+
+
+def _rank(part: tuple[Watch, Changes]) -> Rank:
+    return part[0].observation.rank
+
+
 class Observation(Endpoint):
     """Hears of a pattern: what appears, passes and goes.  Each may be None."""
 
-    __slots__ = ("added", "hearing", "lingers", "messaged", "moved", "old", "quiet", "removed", "watch")
+    __slots__ = (
+        "added",
+        "hearing",
+        "lingers",
+        "messaged",
+        "moved",
+        "old",
+        "quiet",
+        "rank",
+        "removed",
+        "watch",
+    )
 
-    def __init__(self, facet: Facet, home: Home, *, quiet: bool = False) -> None:
+    def __init__(self, facet: Facet, home: Home, *, quiet: bool = False, rank: Rank = Rank.NORMAL) -> None:
         super().__init__(facet, home)
+        self.rank = rank
         self.added: Handler | None = None
         self.messaged: Handler | None = None
         self.removed: Handler | None = None
@@ -204,11 +246,22 @@ class Observation(Endpoint):
                 self.moved(self.facet.turn)
         if pattern is not None:
             skeleton(pattern)  # what is no pattern fails this turn, and not the engine later
-        self.watch = None if pattern is None else Watch(self, pattern)
+        self.watch = None if pattern is None else self._lingering(pattern) or self._watch_of(pattern)
         if self.watch is not None:
             draft.opened.append(self.watch)
         if not self.quiet:
             self.say(None if pattern is None else observe(pattern))
+
+    def _watch_of(self, pattern: Pattern) -> Watch:
+        return (Watch if self.rank is Rank.NORMAL else RankedWatch)(self, pattern)
+
+    def _lingering(self, pattern: Pattern) -> Watch | None:
+        """The watch of a pattern that was left and lingers, if there is one; it does no more."""
+        for watch in self.old:
+            if same(watch.pattern, pattern):
+                del self.old[watch]
+                return watch
+        return None
 
     def close(self) -> None:
         """Ends it, in the running turn: it hears nothing more."""

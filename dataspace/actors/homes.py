@@ -18,10 +18,12 @@ End = Callable[[str], None]
 class Home:
     """One space, and how a turn is committed to it; a daemon commits through its log."""
 
-    __slots__ = ("commit", "end", "name", "space")
+    __slots__ = ("commit", "depth", "end", "name", "space")
 
     def __init__(self, space: Space, wall: Callable[[], int], commit: Commit | None, end: End | None) -> None:
         self.space = space
         self.name = space.name
+        self.depth = 0
+        """How many layers there are between this space and the outermost one."""
         self.commit: Commit = commit or (lambda owner, actions: space.commit(owner, actions, wall()))
         self.end: End = end or (lambda owner: (space.end((owner,), wall()), None)[1])

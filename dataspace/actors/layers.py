@@ -54,29 +54,35 @@ def inbound(pattern: object, layers: int = 1) -> Pattern:
 
 
 def layer(
-    turn: Turn, boot: Handler, *args: object, name: str = "inner", allow: Sequence[object] | None = None
+    turn: Turn,
+    boot: Handler,
+    *args: object,
+    name: str = "inner",
+    allow: Sequence[object] | None = None,
+    forbid: Sequence[object] = (),
 ) -> None:
     """Hosts an inner dataspace with one first actor; ``quit-dataspace()`` sent inside ends it.
 
     It belongs to the facet, and several may.  With ``allow``, only facts and messages that match one of these
-    patterns pass, facts of interest among them.
+    patterns pass, facts of interest among them; none passes that matches one of ``forbid``.
     """
     home = turn.actor.engine.home(name)
+    home.depth = turn.home.depth + 1
     inner, outer = turn.at(home), turn
-    passes = _filter(allow)
+    passes = _filter(allow, forbid)
     turn.facet.keep(_Inside(turn.actor.engine, home))
-    inner.stop_when_message(Quit())
+    inner.observe(Quit(), message=lambda turn: turn.stop(), quiet=True)
 
-    @inner.during(Outbound(capture()))
+    @inner.during(Outbound(capture()), quiet=True)
     def let_out(turn: Turn, what: Value) -> None:
         if passes(what):
             turn.at(outer.home).assert_(what)
 
-    @inner.on_message(Outbound(capture()))
     def send_out(turn: Turn, what: Value) -> None:
         if passes(what):
             turn.at(outer.home).send(what)
 
+    inner.observe(Outbound(capture()), message=send_out, quiet=True)
     _bring_in(inner, outer, passes)
     turn.spawn(boot, *args, home=home)
 
@@ -102,7 +108,7 @@ def _bring_in(inner: Turn, outer: Turn, passes: Callable[[Value], bool]) -> None
     said: dict[Pattern, list[Value]] = {}
 
     def flush(turn: Turn) -> None:
-        for value in _merged(said.values()):
+        for value in _merged(said.values()) if not inner.facet.ended else ():
             inner.send(Inbound(value))
         said.clear()
 
@@ -164,8 +170,12 @@ def _merged(heard: Iterable[Sequence[Value]]) -> list[Value]:
     return [values[node] for node in order.static_order()]
 
 
-def _filter(allow: Sequence[object] | None) -> Callable[[Value], bool]:
-    if allow is None:
-        return lambda _: True
-    matches = [matcher(pattern_of(each)) for each in allow]
+def _filter(allow: Sequence[object] | None, forbid: Sequence[object]) -> Callable[[Value], bool]:
+    allowed = _any_of([capture()] if allow is None else allow)
+    forbidden = _any_of(forbid)
+    return lambda value: allowed(value) and not forbidden(value)
+
+
+def _any_of(patterns: Sequence[object]) -> Callable[[Value], bool]:
+    matches = [matcher(pattern_of(each)) for each in patterns]
     return lambda value: any(match(value) is not None for match in matches)

@@ -2,7 +2,8 @@
 
 They are apart from the other things a turn can do because they are made of them.
 
-Always: outside of handlers the field holds exactly what the actor has been told of.
+Always: the field holds what the actor has been told of, and is in step before any other handler of the same
+additions, or of the same removals, runs; the callbacks of queries come next.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from dataspace.actors.facets import Handler
+from dataspace.actors.facets import Handler, Rank
 from dataspace.actors.fields import Field
 from index.values import Map, Value, key
 
@@ -78,31 +79,24 @@ def _query(
     rows: Rows = {}
     field: Field[T] = turn.field(name, value_of(rows))
 
-    def gain(within: Turn, *row: Value) -> None:
+    def gain(_: Turn, *row: Value) -> None:
         rows[key(row)] = row
         field.value = value_of(rows)
-        if added is not None:
-            added(within, *row)
 
-    def lose(within: Turn, *row: Value) -> None:
-        if rows.pop(key(row), _GONE) is _GONE:
-            return
-        field.value = value_of(rows)
-        if removed is not None:
-            removed(within, *row)
+    def lose(_: Turn, *row: Value) -> None:
+        if rows.pop(key(row), None) is not None:
+            field.value = value_of(rows)
 
     def clear(_: Turn) -> None:
         rows.clear()
         field.value = value_of(rows)
 
-    made = turn.observe(pattern, added=gain, removed=lose)
-    made.moved = clear
+    turn.observe(pattern, added=gain, removed=lose, rank=Rank.QUERY).moved = clear
+    if added is not None or removed is not None:
+        turn.observe(pattern, added=added, removed=removed, quiet=True, rank=Rank.QUERY_HANDLER)
     return field
 
 
 def _told(row: tuple[Value, ...]) -> Any:
     """One capture is itself."""
     return row[0] if len(row) == 1 else row
-
-
-_GONE = object()

@@ -42,8 +42,7 @@ def settle(engine: Engine, actor: Actor, draft: Draft) -> None:
         elif draft.hooks:
             hooks, draft.hooks = draft.hooks, []
             for facet, hook in hooks:
-                if not facet.ended:
-                    hook(engine.enter(facet))
+                hook(engine.enter(facet))
         else:
             return
 

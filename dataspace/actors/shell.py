@@ -12,17 +12,17 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 import trio
 
 from dataspace.actors.actor import Actor, Call
+from dataspace.actors.contexts import bound
 from dataspace.actors.engine import Engine
 from dataspace.actors.facets import AsyncFunction, Facet, Handler, Keeper
+from dataspace.actors.stepping import stepped
 from dataspace.actors.turn import Turn
 from dataspace.errors import ActorCrashed
 
@@ -100,7 +100,7 @@ class Shell:
             assert self._nursery is not None
             self._nursery.start_soon(self._run_task, task, function, args, keep)
 
-        self.engine.draft.starts.append(begin)
+        self.engine.draft.starts.append(bound(self.engine.context, begin))
         return task
 
     async def run(self, *, forever: bool = False) -> None:
@@ -141,7 +141,7 @@ class Shell:
             return
         try:
             with task.scope:
-                await function(outside, *args)
+                await stepped(self.engine, actor, function, outside, *args)
         except Exception as error:  # noqa: BLE001  # a task's fence: its error ends its actor and no other
             crash = ActorCrashed(f"actor {actor.name}, facet {facet}, linked task: {error!r}")
             crash.__cause__ = error
@@ -172,42 +172,3 @@ async def run(boot: Handler, *args: object, space: str = "main") -> None:
 def log_crash(crash: ActorCrashed) -> None:
     """Writes a crash to the log, with its cause."""
     logger.error("%s", crash, exc_info=crash.__cause__)
-
-
-class Watchdog:
-    """A thread that names an actor whose turn does not end within ``limit`` seconds.
-
-    It only looks: the engine's thread is the one that is stuck.
-    """
-
-    def __init__(
-        self, engine: Engine, *, limit: float = 0.8, tell: Callable[[str], None] | None = None
-    ) -> None:
-        self.engine = engine
-        self.limit = limit
-        self.tell = tell or logger.error
-        self.stalls: Counter[str] = Counter()
-        """How often each actor did not yield in time."""
-        self.stuck: str | None = None
-        """The actor that does not yield, while it does not."""
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
-
-    def __enter__(self) -> Watchdog:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        seen, since, told = 0, time.monotonic(), 0
-        while not self._ended.wait(self.limit / 8):
-            turn, actor = self.engine.turn, self.engine.running
-            if turn != seen or actor is None:
-                seen, since, self.stuck = turn, time.monotonic(), None
-            elif time.monotonic() - since >= self.limit and told != turn:
-                told, self.stuck = turn, actor.name
-                self.stalls[actor.name] += 1
-                self.tell(f"actor {actor.name} does not yield: its turn {turn} lasts {self.limit} s and more")

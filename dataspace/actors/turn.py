@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dataspace.actors import queries
 from dataspace.actors.actor import Call
+from dataspace.actors.contexts import bound, check_plain
 from dataspace.actors.conversations import DuringActors, DuringFacets, Link
 from dataspace.actors.draft import Spawn
-from dataspace.actors.facets import Assertion, AsyncFunction, Facet, Handler, Keeper, Observation
+from dataspace.actors.facets import Assertion, AsyncFunction, Facet, Handler, Keeper, Observation, Rank
 from dataspace.actors.fields import Block, Derived, Field
 from dataspace.actors.records import pattern_of
 from dataspace.actors.timers import Timer
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 H = TypeVar("H", bound=Handler)
+F = TypeVar("F", bound=Callable[..., object] | None)
 
 Given = object
 """A pattern as text or value, or a function that computes one from fields (None: nothing now)."""
@@ -75,7 +77,7 @@ class Turn:
 
         With ``when``, or where the function gives None, only while there is something to say.
         """
-        self._check()
+        self._check_endpoint("an assertion")
         made = Assertion(self.facet, self.home)
         if callable(value) or when is not None:
             compute: Callable[[], object] = value if callable(value) else lambda: value
@@ -142,11 +144,15 @@ class Turn:
         message: Handler | None = None,
         removed: Handler | None = None,
         quiet: bool = False,
+        rank: Rank = Rank.NORMAL,
     ) -> Observation:
-        """Hears of a pattern: handlers get a turn and the captures.  ``quiet`` announces no interest."""
-        self._check()
-        made = Observation(self.facet, self.home, quiet=quiet)
-        made.added, made.messaged, made.removed = added, message, removed
+        """Hears of a pattern: handlers get a turn and the captures.
+
+        ``quiet`` announces no interest; of one event, handlers of a higher ``rank`` run first.
+        """
+        self._check_endpoint("an observation")
+        made = Observation(self.facet, self.home, quiet=quiet, rank=rank)
+        made.added, made.messaged, made.removed = map(self._bound, (added, message, removed))
         self._follow(made, pattern)
         return made
 
@@ -187,11 +193,16 @@ class Turn:
 
         return decorate
 
+    def _bound(self, function: F) -> F:
+        """What is called later, under the context variables of now (``contexts``)."""
+        return bound(self.facet.actor.engine.context, function)
+
     # -- facets ---------------------------------------------------------------------------------------
 
     def react(self, setup: Handler, *args: object, name: str = "") -> Facet:
         """A facet below this one: ``setup`` runs at once, with a turn of the new facet."""
         self._check()
+        check_plain(setup)
         engine = self.facet.actor.engine
         made = engine.open_facet(self.facet.actor, self.facet, name)
         if self.home is not self.facet.actor.home:
@@ -219,7 +230,7 @@ class Turn:
         if facet.ended:
             return
         if then is not None:
-            facet.thens = [*(facet.thens or ()), then]
+            facet.thens = [*(facet.thens or ()), self._bound(then)]
         if not facet.stopping:
             facet.stopping = True
             self.facet.actor.engine.draft.stopping.append(facet)
@@ -231,24 +242,24 @@ class Turn:
     def on_start(self, script: H) -> H:
         """Decorates what runs in this turn once the facet is set up."""
         self._check()
-        self.facet.actor.engine.draft.scripts.append((self.facet, script))
+        self.facet.actor.engine.draft.scripts.append((self.facet, self._bound(script)))
         return script
 
     def on_stop(self, script: H) -> H:
         """Decorates what runs when the facet stops, in its parent's context; not on a crash."""
         self._check()
-        self.facet.on_stop = [*(self.facet.on_stop or ()), script]
+        self.facet.on_stop = [*(self.facet.on_stop or ()), self._bound(script)]
         return script
 
     def on_exit(self, hook: Callable[[ActorCrashed | None], object]) -> None:
         """Has a function called after the actor's end, with the crash or None; there is no turn any more."""
         self._check()
-        self.facet.actor.exits.append(hook)
+        self.facet.actor.exits.append(self._bound(hook))
 
     def before_commit(self, hook: Handler) -> None:
         """Has a function called once before this turn commits; it may fail the turn."""
         self._check()
-        self.facet.actor.engine.draft.hooks.append((self.facet, hook))
+        self.facet.actor.engine.draft.hooks.append((self.facet, self._bound(hook)))
 
     def prevent_inert(self) -> Callable[[], None]:
         """Keeps the facet although it has nothing to do; the function that is returned ends that."""
@@ -304,7 +315,7 @@ class Turn:
 
     def when_true(self, condition: Callable[[], object], then: Handler) -> None:
         """Calls ``then`` whenever a condition on fields becomes true, also if it is at the beginning."""
-        known = [False]
+        known, then = [False], self._bound(then)
 
         def compute() -> None:
             before, known[0] = known[0], bool(condition())
@@ -322,14 +333,14 @@ class Turn:
 
     def derived(self, name: str, function: Callable[[], T]) -> Derived[T]:
         """A field that is computed from others."""
-        self._check()
-        made = Derived(self.facet, name, function)
+        self._check_endpoint("a derived field")
+        made = Derived(self.facet, name, self._bound(function))
         self._own(made._block)
         return made
 
     def dataflow(self, function: Callable[[], object], name: str = "") -> Block:
         """Runs a function now, and once in each turn in which a field that it read has changed."""
-        self._check()
+        self._check_endpoint("a block")
         return self._own(self._block(name or getattr(function, "__name__", "block"), function))
 
     def _own(self, block: Block) -> Block:
@@ -337,7 +348,7 @@ class Turn:
         return block
 
     def _block(self, name: str, action: Callable[[], object]) -> Block:
-        block = Block(self.facet, name, action)
+        block = Block(self.facet, name, self._bound(action))
         block.run()
         return block
 
@@ -390,7 +401,7 @@ class Turn:
         engine = self.facet.actor.engine
         name = name or getattr(boot, "__name__", "")
         actor = engine.make(name, home or self.home, daemon=daemon)
-        engine.draft.spawns.append(Spawn(actor, boot, args, [freeze(each) for each in initial]))
+        engine.draft.spawns.append(Spawn(actor, self._bound(boot), args, [freeze(each) for each in initial]))
         return actor
 
     def spawn_link(self, boot: Handler, *args: object, name: str = "", daemon: bool = False) -> Actor:
@@ -415,7 +426,7 @@ class Turn:
         return function
 
     sync = later
-    """The further turn comes after all that was sent until now has been handled."""
+    """The further turn comes after all that was sent until now has been handled, outside of layers too."""
 
     def snapshot(self, pattern: object, then: Callable[[Turn, list[tuple[Value, ...]]], object]) -> None:
         """Calls ``then`` once with what matches when this turn has committed, what it did included."""
@@ -425,12 +436,17 @@ class Turn:
 
     def _call(self, what: str, function: Handler) -> None:
         """Has a further turn call a function; until then the facet is not inert."""
-        facet = self.facet
+        facet, bound_function = self.facet, self._bound(function)
         facet.preventers += 1
+        rounds = [2 * self.home.depth]  # out of the layers and in again, which takes a turn each
 
         def call(turn: Turn) -> None:
+            if rounds[0]:
+                rounds[0] -= 1
+                facet.actor.engine.draft.calls.append(Call(facet, what, call))
+                return
             facet.preventers -= 1
-            function(turn)
+            bound_function(turn)
 
         facet.actor.engine.draft.calls.append(Call(facet, what, call))
 
@@ -445,13 +461,17 @@ class Turn:
         return self._decorator(lambda handler: self._timer(self.now + seconds, seconds, handler))
 
     def at_time(self, instant: datetime) -> Callable[[H], H]:
-        """Decorates what is called at a time; at once if that is past."""
+        """Decorates what is called at a time, with its zone; at once if that is past."""
+        if instant.tzinfo is None:
+            raise UsageError(f"a time with its zone is needed, not {instant!r}")
         wait = instant.timestamp() - self.facet.actor.engine.wall() / 1e6
         return self.after(max(0.0, wait))
 
     def _timer(self, at: float, period: float | None, handler: Handler) -> Timer:
         engine = self.facet.actor.engine
-        timer = Timer(engine.timers, self.facet, at, period, handler)
+        if at != at:
+            raise UsageError("a timer after nan seconds: when would that be?")
+        timer = Timer(engine.timers, self.facet, at, period, self._bound(handler))
         self.facet.keep(timer)
         engine.draft.starts.append(lambda: engine.timers.add(timer))
         return timer
@@ -482,6 +502,16 @@ class Turn:
         self.check_running()
         if self.facet.ended:
             raise UsageError(f"facet {self.facet} of actor {self.facet.actor.name} has ended")
+
+    def _check_endpoint(self, what: str) -> None:
+        """The same, and that it is not made by what runs again and again: there would be ever more."""
+        self._check()
+        block = self.facet.actor.engine.block
+        if block is not None:
+            raise UsageError(
+                f"{what} made in {block.name}, which runs again whenever a field changes:"
+                " make it around that, or in a facet of its own (turn.react)"
+            )
 
 
 def _pattern(given: object) -> Pattern | None:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import assert_type
 
 import dataspace
+from dataspace.actors import Derived, Facet, Field, Turn, capture, record
 from dataspace.client.changes import Change
 from dataspace.client.turns import Claim
 from index.values import Map, Record, Value, freeze, key, order_key, same
@@ -48,3 +49,32 @@ async def conversations() -> None:
             async for change in changes:
                 assert_type(change, Change)
                 assert_type(change.captures, tuple[Value, ...])
+
+
+Present = record("present", "who")
+
+
+def conversation(turn: Turn, first: str) -> None:
+    @turn.on_message(Present(capture("who")))
+    def heard(turn: Turn, who: str) -> int:
+        return len(who)
+
+    assert_type(heard(turn, "a decorated handler is what it was"), int)
+
+    @turn.during("present($who)")
+    def guest(turn: Turn, who: str) -> None:
+        turn.assert_(Present(who))
+        turn.on_stop(lambda turn: turn.send(Present(who)))
+
+    @turn.after(1.5)
+    def later(turn: Turn) -> None:
+        turn.stop(then=lambda turn: turn.react(conversation, "arguments go with it"))
+
+    count = turn.field("count", 0)
+    assert_type(count, Field[int])
+    name = turn.derived("name", lambda: f"{first} {count.value}")
+    assert_type(name, Derived[str])
+    assert_type(name.value, str)
+    turn.assert_(lambda: Present(name.value), when=lambda: count.value > 0)
+    assert_type(turn.react(conversation, "x"), Facet)
+    turn.spawn(conversation, "x", initial=[Present("x")])

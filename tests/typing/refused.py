@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataspace
+from dataspace.actors import Turn, record
 from index.values import Map, Record, Value, key, order_key
 
 a_list: Value = [1, 2]  # type: ignore[assignment]  # a list can change
@@ -26,3 +27,17 @@ async def conversations() -> None:
         print(claim.handle)  # type: ignore[attr-defined]  # it was not awaited
         with space.turn() as _:  # type: ignore[attr-defined]  # a turn ends on the disk, so it waits
             pass
+
+
+def conversation(turn: Turn) -> None:
+    @turn.on_message("present($who)")
+    def heard(turn: Turn, who: str) -> None:
+        pass
+
+    heard(turn, 1)  # type: ignore[arg-type]  # a decorated handler has the types it was written with
+    turn.on_message("present($who)")("no function")  # type: ignore[type-var]  # nothing could call that
+    turn.field("count", 0).value = "one"  # type: ignore[assignment]  # a field keeps its type
+    turn.stop("name")  # type: ignore[arg-type]  # a facet is not known by its name
+    turn.after("1s")  # type: ignore[arg-type]  # seconds are a number
+    turn.retract("present")  # type: ignore[arg-type]  # a claim is what claim gave
+    record("present", 1)  # type: ignore[arg-type]  # fields have names

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from dataspace.actors import Field, Turn, capture, record
 from dataspace.testing import Room
 
@@ -213,3 +215,141 @@ def test_knowledge_of_one_actor_is_seen_by_no_other() -> None:
 
     room.play(boot)
     assert room.transcript() == "know 1"
+
+
+def test_a_facet_is_not_begun_twice_though_the_pattern_leaves_and_comes_back() -> None:
+    for in_one_turn in (False, True):
+        room = Room()
+
+        def boot(turn: Turn) -> None:
+            kind = turn.field("kind", "a")
+
+            @turn.during(lambda: Item(kind.value, capture("n")))
+            def item(turn: Turn, n: int) -> None:
+                room.note(f"begin {n}")  # noqa: B023  # in this round
+                turn.on_stop(lambda turn: room.note(f"end {n}"))  # noqa: B023  # as above
+
+            @turn.on_message("set($kind)")
+            def put(turn: Turn, to: str) -> None:
+                kind.value = to
+
+            @turn.on_message("there-and-back()")
+            def move(turn: Turn) -> None:
+                kind.value = "b"
+                turn.before_commit(lambda turn: setattr(kind, "value", "a"))  # repaired in between
+
+        actor = room.spawn(boot)
+        holder = room.spawn(lambda turn: (turn.claim(Item("a", 1)), turn.prevent_inert()))
+        room.run()
+        if in_one_turn:
+            room.play(lambda turn: turn.send(record("there-and-back")()))
+            room.enter(holder, lambda turn: turn.claim(Item("a", 2)))
+        else:
+            room.play(lambda turn: turn.send(record("set", "kind")("b")))
+            room.enter(holder, lambda turn: turn.claim(Item("a", 2)))  # while nobody asks
+            assert room.transcript() == "begin 1"
+            room.play(lambda turn: turn.send(record("set", "kind")("a")))
+            room.note("begin 1")
+        assert sorted(room.transcript().splitlines()) == ["begin 1", "begin 2"]
+        room.enter(holder, lambda turn: turn.retract_matching("item(_, _)"))
+        assert room.transcript().splitlines() == ["end 1", "end 2"]
+        room.enter(actor, Turn.stop_actor)
+        room.enter(holder, Turn.stop_actor)
+        assert room.home.space.statistics().observers == 0 and not room.engine.crashes
+        room.home.space.index.check()
+
+
+@pytest.mark.parametrize(
+    "what", ["an assertion", "an observation", "a conversation", "a block", "a derived field"]
+)
+def test_what_a_block_would_make_again_and_again_is_refused(what: str) -> None:
+    room = Room()
+
+    def boot(turn: Turn) -> None:
+        n = turn.field("n", 0)
+
+        def block() -> None:
+            room.note(f"{n.value}")
+            if what == "an assertion":
+                turn.assert_(Count(n.value))
+            elif what == "an observation":
+                turn.on_asserted("item(_, _)")(lambda turn: None)
+            elif what == "a conversation":
+                turn.during("item(_, _)")(lambda turn: None)
+            elif what == "a block":
+                turn.when_true(lambda: n.value > 0, lambda turn: None)
+            else:
+                turn.derived("twice", lambda: n.value * 2)
+
+        turn.dataflow(block)
+
+    room.play(boot)
+    assert f"{what} made in block, which runs again whenever a field changes" in str(room.engine.crashes[-1])
+
+
+def test_a_block_may_speak_and_open_facets() -> None:
+    room = Room()
+    room.watch("count($n)")
+
+    def boot(turn: Turn) -> None:
+        n = turn.field("n", 1)
+        open_now = turn.field("open", (turn.react(lambda turn: turn.prevent_inert()),))
+
+        @turn.dataflow
+        def block() -> None:
+            turn.send(Count(n.value))
+            turn.react(lambda turn: turn.assert_(Count(-n.value)))
+
+        assert len(open_now.value) == 1
+
+    room.play(boot)
+    assert room.transcript().splitlines() == ["+ count($n) -1", "! count($n) 1"]
+
+
+def test_a_field_is_used_within_its_facet_only() -> None:
+    room = Room()
+    inner: list[Field[int]] = []
+
+    def boot(turn: Turn) -> None:
+        mine = turn.field("mine", 1)
+
+        def below(turn: Turn) -> None:
+            inner.append(turn.field("below", mine.value))  # of those around it: yes
+            turn.prevent_inert()
+
+        turn.react(below)
+        turn.on_message("go()")(lambda turn: inner[0].value)
+
+    room.spawn(boot)
+    room.play(lambda turn: turn.send(record("go")()))
+    assert "field below belongs to facet" in str(room.engine.crashes[-1])
+    assert "used outside of it" in str(room.engine.crashes[-1])
+
+
+def test_an_assertion_of_nothing_is_none() -> None:
+    room = Room()
+
+    def boot(turn: Turn) -> None:
+        n = turn.field("n", 0)
+        turn.assert_(lambda: Count(n.value) if n.value else None)
+        turn.on_message("go()")(lambda turn: setattr(n, "value", 1 - n.value))
+
+    room.spawn(boot)
+    room.run()
+    for expected in ["count(1)"], [], ["count(1)"]:
+        room.play(lambda turn: turn.send(record("go")()))
+        assert room.facts() == expected
+
+
+def test_a_query_has_its_default_while_nothing_matches() -> None:
+    room = Room()
+
+    def boot(turn: Turn) -> None:
+        last = turn.query_value("last", "item(_, $n)", "none")
+        turn.dataflow(lambda: room.note(str(last.value)))
+
+    room.spawn(boot)
+    player = room.spawn(lambda turn: (turn.claim(Item("a", 1)), turn.prevent_inert()))
+    room.run()
+    room.enter(player, Turn.stop_actor)
+    assert room.transcript().splitlines() == ["none", "1", "none"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 import trio
 
 import dataspace
-from dataspace.actors import Turn, capture, record
+from dataspace.actors import Turn, capture, readable, record
 from dataspace.actors.layers import Quit, inbound, layer, outbound
 from dataspace.actors.services import Require, service
 from dataspace.actors.shell import Outside, run
@@ -19,8 +20,8 @@ from dataspace.testing import Room
 
 DOCUMENT = Path(dataspace.__file__).parent / "ACTORS.md"
 SNIPPETS = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
-KINDS = (Outside, Restart, Room, Turn, datetime)
-FUNCTIONS = (capture, inbound, layer, outbound, record, run, service, supervise)
+KINDS = (ContextVar, Outside, Restart, Room, Turn, datetime)
+FUNCTIONS = (capture, inbound, layer, outbound, readable, record, run, service, supervise)
 NAMES = {each.__name__: each for each in (*KINDS, *FUNCTIONS, trio)} | {
     "Quit": Quit,
     "Require": Require,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import os
 from pathlib import Path
 
 import pytest
 
 from dataspace.actors.examples.stage import lines
+from dataspace.testing import check
 
 TRANSCRIPTS = Path(__file__).parents[2] / "transcripts" / "examples"
 CLASSICS = (
@@ -28,8 +28,5 @@ CLASSICS = (
 @pytest.mark.parametrize("name", CLASSICS)
 def test_a_classic_gives_its_transcript(name: str) -> None:
     module = importlib.import_module(f"dataspace.actors.examples.{name}")
-    told = "\n".join([f"# {module.__doc__}", *lines(module.main)]) + "\n"
-    file = TRANSCRIPTS / f"{name}.txt"
-    if os.environ.get("REWRITE"):
-        file.write_text(told, encoding="utf-8")
-    assert told == file.read_text(encoding="utf-8")
+    told = "\n".join([f"# {module.__doc__}", *lines(module.main)])
+    check(told, TRANSCRIPTS / f"{name}.txt")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dataspace.actors import Turn, capture, observe, pattern_of, record
+from dataspace.actors import Actor, Facet, Turn, capture, observe, pattern_of, record
 from dataspace.actors.layers import Inbound, Outbound, Quit, inbound, layer, outbound
 from dataspace.testing import Room
-from index.values import Record
+from index.text import unparse
+from index.values import Record, Value, keys
 
 Note = record("note", "n", "text")
 
@@ -236,52 +238,161 @@ def test_interest_inside_in_what_is_no_pattern_harms_nobody() -> None:
     assert room.transcript() == "1" and not room.engine.crashes
 
 
-patterns = st.sampled_from(
-    ["note($n, $t)", "note($n, _)", "note(_, $t)", "note(1, $t)", "note($n, 0)", "note", "note($x, $x)", "$"]
-).map(lambda text: "note()" if text == "note" else text)
-values = st.builds(Note, st.integers(0, 2), st.integers(0, 2))
-
-
-@given(st.lists(patterns, min_size=1, max_size=4, unique=True), st.lists(values, max_size=8))
-def test_overlapping_interests_inside_hear_exactly_what_they_would_hear_outside(
-    asked: list[str], said: list[Record]
-) -> None:
-    heard: dict[str, list[object]] = {"inside": [], "outside": []}
-
-    def listen(turn: Turn, where: str) -> None:
-        for each in asked:
-            pattern = inbound(each) if where == "inside" else pattern_of(each)
-
-            def hear(sign: str, each: str = each) -> Callable[..., object]:
-                def note(turn: Turn, *row: object) -> None:
-                    if only_notes(row):
-                        heard[where].append((each, sign, row))
-
-                return note
-
-            turn.observe(pattern, added=hear("+"), message=hear("!"), removed=hear("-"))
-
-    def only_notes(row: tuple[object, ...]) -> bool:
-        return not any(isinstance(each, Record) and each.label != "note" for each in row)
-
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_sync_inside_comes_after_those_outside_have_heard_and_what_is_there_has_come_in(depth: int) -> None:
     room = Room()
-    room.spawn(listen, "outside")
-    room.spawn(lambda turn: layer(turn, listen, "inside"))
-    held: dict[Record, int] = {}
+
+    def host(turn: Turn, below: int) -> None:
+        if below:
+            layer(turn, host, below - 1)
+        else:
+            innermost(turn)
+
+    def innermost(turn: Turn) -> None:
+        turn.send(outbound(Note(1, "pulse"), depth))
+        turn.on_asserted(inbound("note($n, _)", depth))(lambda turn, n: room.note(f"there is {n}"))
+        turn.sync(lambda turn: room.note("synced"))
+        turn.snapshot(inbound("note($n, _)", depth), lambda turn, rows: room.note(f"{rows}"))
+
+    def ear(turn: Turn) -> None:
+        turn.on_message("note($n, _)")(lambda turn, n: room.note(f"heard {n}"))
+        turn.assert_(Note(2, "fact"))
+
+    room.spawn(ear)
+    room.spawn(host, depth)
+    room.run()
+    assert room.transcript().splitlines() == ["heard 1", "there is 2", "synced", "[(2,)]"]
+
+
+def test_a_firewall_forbids_what_it_would_allow() -> None:
+    room = Room()
+
+    def inner(turn: Turn) -> None:
+        turn.assert_(Outbound(Note(1, "open")))
+        turn.assert_(Outbound(Note(2, "secret")))
+        turn.send(Outbound(Note(3, "secret")))
+        turn.on_asserted(Inbound(Note(capture("n"), capture("text"))))(
+            lambda turn, n, text: room.note(f"{n} {text}")
+        )
+
+    room.watch("note($n, _)")
+    room.spawn(lambda turn: layer(turn, inner, forbid=['note(_, "secret")']))
+    room.play(lambda turn: (turn.claim(Note(4, "secret")), turn.prevent_inert()))
+    assert room.transcript().splitlines() == ["+ note($n, _) 4", "+ note($n, _) 1", "1 open"]
+
+
+def test_what_has_come_in_is_a_fact_inside_like_any_other_and_there_once() -> None:
+    room = Room()
+
+    def inner(turn: Turn) -> None:
+        for each in "note($n, _)", "note(_, $text)", "note(1, _)":
+            turn.on_asserted(inbound(each))(lambda turn, *_: None)
+        turn.on_asserted("$x:record")(lambda turn, x: room.note(unparse(x)) if x.label == "inbound" else None)
+
+    room.spawn(lambda turn: layer(turn, inner))
+    room.play(lambda turn: (turn.claim(Note(1, "whole")), turn.prevent_inert()))
+    assert room.transcript() == 'inbound(note(1, "whole"))'
+
+
+def test_what_nobody_inside_asks_for_does_not_come_in() -> None:
+    room = Room()
+
+    def inner(turn: Turn) -> None:
+        turn.on_asserted("$x")(lambda turn, x: room.note(unparse(x)))
+        turn.observe(inbound("note($n, _)"), added=lambda turn, n: room.note(f"{n}"), quiet=True)
+
+    room.spawn(lambda turn: layer(turn, inner))
+    room.play(lambda turn: (turn.claim(Note(1, "whole")), turn.prevent_inert()))
+    assert room.transcript() == "Observe($x)"
+
+
+patterns = st.sampled_from(
+    [
+        *(
+            "note()",
+            "note($n)",
+            "note($n, $t)",
+            "note($n, _)",
+            "note(_, $t)",
+            "note($n, _, $)",
+            "note($x, $x)",
+        ),
+        *(
+            "note(1, $t)",
+            "note($n, 0)",
+            "note(lit(1), $)",
+            "note($n, _:int)",
+            "note($n:str)",
+            "note(_, _:bool)",
+        ),
+        *("$", "_:record", "$whole(note($n, _))"),
+        *("exact(note($n))", "exact(note($n, _))", "exact(note($, $))"),
+    ]
+)
+fields = st.one_of(st.integers(0, 1), st.booleans(), st.just("text"))
+values = st.lists(fields, max_size=3).map(lambda given: Record("note", *given))
+steps = st.one_of(st.tuples(st.just("say"), values), st.tuples(st.just("ask"), patterns))
+
+
+@given(st.lists(patterns, max_size=3, unique=True), st.lists(steps, max_size=10))
+def test_interests_inside_hear_exactly_what_they_would_hear_outside(
+    asked: list[str], program: list[tuple[str, Record | str]]
+) -> None:
+    """However they overlap, come and go; each its own captures, each once."""
+    heard: dict[str, dict[str, list[tuple[str, object]]]] = {}
+    open_now: dict[tuple[str, str], Facet] = {}
+
+    def listen(turn: Turn, where: str, each: str) -> None:
+        def hear(sign: str) -> Callable[..., object]:
+            def note(turn: Turn, *row: object) -> None:
+                if not any(isinstance(part, Record) and part.label != "note" for part in row):
+                    heard[where].setdefault(each, []).append((sign, keys(row)))  # type: ignore[arg-type]
+
+            return note
+
+        pattern = inbound(each) if where == "inside" else pattern_of(each)
+        turn.observe(pattern, added=hear("+"), message=hear("!"), removed=hear("-"))
+
+    def ask(turn: Turn, where: str, each: str) -> None:
+        before = open_now.pop((where, each), None)
+        if before is not None:
+            turn.stop(before)
+        else:
+            open_now[where, each] = turn.react(listen, where, each)
+
+    def listener(turn: Turn, where: str) -> None:
+        turn.prevent_inert()
+        actors[where] = turn.actor
+        for each in asked:
+            ask(turn, where, each)
 
     def say(turn: Turn, value: Record) -> None:
-        turn.prevent_inert()
         turn.send(value)
         if value in held:
             turn.retract(held.pop(value))
         else:
             held[value] = turn.claim(value)
 
+    def settled() -> dict[str, dict[str, list[tuple[str, object]]]]:
+        return {
+            where: {each: sorted(lines, key=repr) for each, lines in told.items()}
+            for where, told in heard.items()
+        }
+
+    room = Room()
+    actors: dict[str, Actor] = {}
+    held: dict[Value, int] = {}
+    heard = {"inside": {}, "outside": {}}
+    room.spawn(listener, "outside")
+    room.spawn(lambda turn: layer(turn, listener, "inside"))
     player = room.spawn(lambda turn: turn.prevent_inert())
     room.run()
-    for value in said:
-        room.enter(player, say, value)
-    assert not room.engine.crashes
-    for each in asked:
-        inside, outside = ([line[1:] for line in heard[at] if line[0] == each] for at in heard)  # type: ignore[index]
-        assert inside == outside
+    for what, given_ in program:
+        if isinstance(given_, Record):
+            room.enter(player, say, given_)
+        else:
+            for where in "outside", "inside":
+                room.enter(actors[where], ask, where, given_)
+        assert not room.engine.crashes
+        assert settled()["inside"] == settled()["outside"], what
+        heard = {"inside": {}, "outside": {}}

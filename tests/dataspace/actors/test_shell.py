@@ -9,7 +9,8 @@ import trio
 from trio.testing import MockClock
 
 from dataspace.actors import Actor, Turn, record
-from dataspace.actors.shell import Outside, Shell, Watchdog
+from dataspace.actors.shell import Outside, Shell
+from dataspace.actors.watchdog import Watchdog
 
 Seen = record("seen", "what")
 
@@ -106,3 +107,47 @@ async def test_the_watchdog_names_who_does_not_yield() -> None:
     with Watchdog(shell.engine, limit=0.05, tell=told.append):
         await shell.run()
     assert len(told) == 1 and told[0].startswith("actor hog does not yield")
+
+
+async def test_the_watchdog_names_whose_task_does_not_yield() -> None:
+    told: list[str] = []
+    shell = Shell()
+
+    async def sleep(_: Outside) -> None:
+        for _step in range(2):
+            await trio.lowlevel.checkpoint()
+            end, before = time.monotonic() + 5, len(told)
+            while len(told) == before and time.monotonic() < end:
+                pass
+
+    shell.engine.spawn(lambda turn: turn.task(sleep), home=shell.engine.home("main"), name="sleeper")
+    with Watchdog(shell.engine, limit=0.05, tell=told.append) as watchdog:
+        await shell.run()
+    assert [each.split(": ")[0] for each in told] == ["actor sleeper does not yield"] * 2
+    assert watchdog.stalls == {"sleeper": 2}
+
+
+async def test_a_task_is_awaited_as_if_nobody_looked(autojump_clock: MockClock) -> None:
+    told: list[object] = []
+    shell = Shell()
+
+    async def work(outside: Outside) -> None:
+        with trio.move_on_after(1) as scope:
+            await trio.sleep(10)
+        told.append(scope.cancelled_caught)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep, 1)
+        try:
+            await trio.sleep(100)
+        except trio.Cancelled:
+            told.append(trio.current_time() - start)
+            raise
+        finally:
+            told.append(outside.ended)
+
+    start = trio.current_time()
+    actor = shell.engine.spawn(
+        lambda turn: (turn.task(work), turn.stop_after(3)), home=shell.engine.home("main")
+    )
+    await shell.run()
+    assert told == [True, 3.0, True] and actor.crash is None and shell.engine.stepping is None

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
+from datetime import datetime
 
 import pytest
 
 from dataspace.actors import Turn, capture, record
+from dataspace.changes import Changes
 from dataspace.errors import UsageError
 from dataspace.testing import Room
 
@@ -277,3 +280,192 @@ def test_a_preventer_is_released_in_a_turn_of_its_actor_only() -> None:
     room.run()
     assert "used in a turn of thief" in str(room.engine.crashes[-1])
     assert room.engine.statistics().actors == 1, "it is kept"
+
+
+@pytest.mark.parametrize("which", ["child", "parent"])
+def test_a_link_ends_each_with_a_crash_of_the_other(which: str) -> None:
+    room = Room()
+
+    def fail(turn: Turn) -> None:
+        turn.retract(-1)
+
+    def child(turn: Turn) -> None:
+        turn.assert_(Present("child"))
+        turn.on_message('say("child")')(fail)
+
+    def parent(turn: Turn) -> None:
+        turn.assert_(Present("parent"))
+        turn.on_message('say("parent")')(fail)
+        turn.react(lambda turn: turn.spawn_link(child))
+
+    room.spawn(parent)
+    room.run()
+    room.play(lambda turn: turn.send(Say(which)))
+    left = ['present("parent")'] if which == "child" else []
+    assert room.facts() == left, "a crash of the child ends the facet of the link, and it is not the root"
+
+
+def test_a_link_keeps_the_parent_and_not_the_child() -> None:
+    room = Room()
+
+    def child(turn: Turn) -> None:
+        turn.on_stop(lambda turn: room.note("the child has nothing to do"))
+
+    def parent(turn: Turn) -> None:
+        turn.spawn_link(child)
+        turn.on_stop(lambda turn: room.note("nor has the parent, then"))
+
+    room.play(parent)
+    assert room.transcript().splitlines() == ["the child has nothing to do", "nor has the parent, then"]
+
+
+def test_on_start_runs_when_all_is_set_up_and_before_the_turn_commits() -> None:
+    room = Room()
+
+    def boot(turn: Turn) -> None:
+        @turn.on_start
+        def started(turn: Turn) -> None:
+            room.note(f"started, {len(turn.facet.endpoints)} endpoint")
+
+        turn.assert_(Present("me"))
+        room.note("set up")
+
+    room.watch(Present(capture("who")))
+    room.spawn(boot)
+    room.run()
+    assert room.transcript().splitlines() == ["set up", "started, 1 endpoint", '+ present($who) "me"']
+
+
+def test_hooks_before_the_commit_go_on_until_all_is_quiet() -> None:
+    room = Room()
+
+    def boot(turn: Turn) -> None:
+        n = turn.field("n", 0)
+        turn.assert_(lambda: Present(n.value))
+
+        def again(turn: Turn) -> None:
+            room.note(f"hook at {n.value}")
+            if n.value < 2:
+                n.value += 1
+                turn.before_commit(again)
+
+        turn.before_commit(again)
+
+    room.watch(Present(capture("n")))
+    room.spawn(boot)
+    room.run()
+    assert room.transcript().splitlines() == ["hook at 0", "hook at 1", "hook at 2", "+ present($n) 2"]
+
+
+def test_a_crash_is_heard_as_one_epoch_and_once() -> None:
+    room = Room()
+    epochs: list[tuple[int, int]] = []
+
+    class Ear:
+        def offer(self, changes: Changes) -> None:
+            epochs.append((len(changes.added), len(changes.removed)))
+
+    def boot(turn: Turn) -> None:
+        for n in range(3):
+            turn.assert_(Present(n))
+            turn.react(lambda turn: turn.assert_(Present(n + 10)))  # noqa: B023  # at once
+        turn.claim(Present("adhoc"))
+        turn.on_message("say(_)")(lambda turn: turn.retract(-1))
+
+    room.home.space.observe(Present(capture()), Ear())
+    room.spawn(boot)
+    room.run()
+    for _ in range(2):
+        room.play(lambda turn: turn.send(Say("fail")))
+    assert epochs == [(7, 0), (0, 7)] and len(room.engine.crashes) == 1
+
+
+def test_events_reach_each_actor_in_the_order_in_which_they_were_caused() -> None:
+    room = Room()
+
+    def ear(turn: Turn, name: str) -> None:
+        turn.on_message("say($n)")(lambda turn, n: room.note(f"{name}{n}"))
+
+    def mouth(turn: Turn, first: int) -> None:
+        for n in range(first, first + 3):
+            turn.send(Say(n))
+
+    for name in "a", "b":
+        room.spawn(ear, name)
+    room.run()
+    room.spawn(mouth, 0)
+    room.spawn(mouth, 3)
+    room.run()
+    heard = room.transcript().splitlines()
+    assert [each for each in heard if each[0] == "a"] == [f"a{n}" for n in range(6)]
+    assert heard[:6] == ["a0", "a1", "a2", "b0", "b1", "b2"], "one turn for each actor and epoch"
+
+
+def test_knowledge_of_one_actor_has_messages_too() -> None:
+    room = Room()
+
+    def boot(turn: Turn) -> None:
+        turn.inside.on_message("say($x)")(lambda turn, x: room.note(f"realised {x}"))
+        turn.on_message("say($x)")(lambda turn, x: room.note(f"heard {x}"))
+        turn.sync(lambda turn: turn.inside.send(Say("plan")))
+
+    room.spawn(boot)
+    room.run()
+    room.play(lambda turn: turn.send(Say("news")))
+    assert room.transcript().splitlines() == ["realised plan", "heard news"]
+
+
+def test_a_hook_runs_though_its_facet_ends_in_that_turn() -> None:
+    room = Room()
+
+    def boot(turn: Turn) -> None:
+        turn.assert_(Present("me"))
+
+        @turn.on_message("say($x)")
+        def said(turn: Turn, x: str) -> None:
+            turn.before_commit(lambda turn: room.note("checked"))
+            turn.stop()
+
+    room.spawn(boot)
+    room.run()
+    room.play(lambda turn: turn.send(Say("end")))
+    assert room.transcript() == "checked" and room.facts() == []
+
+
+@pytest.mark.parametrize("how", ["handler", "boot", "facet", "script"])
+def test_what_a_turn_would_have_to_wait_for_is_refused(how: str) -> None:
+    room = Room()
+
+    async def work(turn: Turn) -> None:
+        room.note("never")
+
+    def steps(turn: Turn) -> Iterator[None]:
+        room.note("never")
+        yield
+
+    def boot(turn: Turn) -> None:
+        given = work if how != "script" else steps
+        if how == "handler":
+            turn.on_message("say(_)")(given)
+        elif how == "boot":
+            turn.spawn(given)
+        elif how == "facet":
+            turn.react(given)
+        else:
+            turn.on_stop(given)
+
+    room.play(boot)
+    assert "is async or yields, but a turn waits for nothing: use turn.task" in str(room.engine.crashes[-1])
+
+
+def test_a_time_that_is_none_is_refused() -> None:
+    room = Room()
+    room.play(lambda turn: turn.after(math.nan)(lambda turn: None))
+    room.play(lambda turn: turn.at_time(datetime(2026, 1, 1))(lambda turn: None))  # on purpose
+    room.play(lambda turn: turn.every(0)(lambda turn: None))
+    said = [str(crash.__cause__) for crash in room.engine.crashes]
+    assert [each.split(",")[0] for each in said] == [
+        "a timer after nan seconds: when would that be?",
+        "a time with its zone is needed",
+        "every 0 seconds",
+    ]
