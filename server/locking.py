@@ -40,8 +40,11 @@ def locked(directory: Path) -> Iterator[None]:
                 f"{directory} is in use by a daemon with process number {holder}; "
                 "give another directory with --data, or stop that one"
             ) from None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        try:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        except OSError as error:
+            raise DataUnusable(f"cannot keep data in {directory}: {error.strerror}") from error
         yield
     finally:
         os.close(descriptor)

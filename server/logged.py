@@ -11,9 +11,11 @@ Always: one task at a time touches the space; an epoch is acknowledged only when
 from __future__ import annotations
 
 import logging
+import stat
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trio
@@ -203,6 +205,15 @@ class LoggedSpace:
             "disk_full": self.commits.full is not None,
             "waiting_epochs": self.commits.statistics().backlog_epochs,
             "readers": Map({each.name: each.epoch for each in self.log.readers}),
-            "disk_bytes": sum(each.stat().st_size for each in self.settings.data.iterdir() if each.is_file()),
+            "disk_bytes": sum(map(_size, self.settings.data.iterdir())),
             "data": str(self.settings.data),
         }
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file; none of what is no file, or has just gone."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return 0
+    return found.st_size if stat.S_ISREG(found.st_mode) else 0

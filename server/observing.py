@@ -23,6 +23,7 @@ from dataspace.wire import packets as p
 from dataspace.wire.features import MAIN, SYSTEM
 from index.patterns import observe
 from index.values import Map, Value, same
+from relay.log import LogDamaged, LogFailed
 from relay.observation import Observation
 from relay.outbox import OutStream
 from relay.policies import Policy
@@ -261,6 +262,8 @@ class Observing:
                     await Pump(connection, self, stream, request).run()
         except (Refused, ProtocolError) as refusal:
             connection.fail(stream, refusal.code, refusal.text)
+        except (LogFailed, LogDamaged) as failure:
+            connection.fail(stream, failure.code, str(failure))
         except UsageError as error:
             connection.fail(stream, "bad-request", str(error))
         finally:

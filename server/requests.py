@@ -17,7 +17,7 @@ import trio
 from dataspace.errors import ProtocolError, Refused, UsageError
 from dataspace.wire import packets as p
 from index.values import Map, Value
-from relay.log import LogFailed
+from relay.log import LogDamaged, LogFailed
 from server.leases import PREFIX as LEASE
 from server.publishing import publish, stage, stage_rows
 from server.ruling import ask_rules
@@ -56,10 +56,8 @@ async def _carry_out(connection: Connection, request: p.Request, verb: Verb) -> 
         value = await verb(connection, request.arguments)
     except (Refused, ProtocolError) as refusal:
         connection.say(p.Denied(request.number, refusal.code, refusal.text[:4000]))
-    except LogFailed as failure:
-        if not failure.full:
-            raise
-        connection.say(p.Denied(request.number, "disk-full", str(failure)))
+    except (LogFailed, LogDamaged) as failure:
+        connection.say(p.Denied(request.number, failure.code, str(failure)[:4000]))
     except UsageError as error:
         connection.say(p.Denied(request.number, "bad-request", str(error)[:4000]))
     else:

@@ -23,7 +23,7 @@ from dataspace.topics.times import Order
 from dataspace.wire import packets as p
 from dataspace.wire.codec import unpack
 from index.values import Map, Record, Value
-from relay.log.storage import LogFailed
+from relay.log.refusals import LogDamaged, LogFailed
 from relay.outbox import OutStream
 from relay.topics.feed import Feed, Packed
 from server.topic_keeping import MAX_AWAY
@@ -315,6 +315,8 @@ class Following:
                 await catching.run(feed, _Teller(feed), partial(self._over, stream), stream.wait_taken)
             except Refused as refusal:
                 connection.fail(stream, refusal.code, refusal.text)
+            except (LogFailed, LogDamaged) as failure:
+                connection.fail(stream, failure.code, str(failure))
         connection.daemon.flush()
 
     def _over(self, stream: OutStream) -> None:

@@ -19,7 +19,7 @@ from dataspace.errors import Refused, UsageError
 from dataspace.topics.times import Order
 from relay.journal.journal import Begun, Ended, Journal
 from relay.journal.writing import TopicWriter
-from relay.log.storage import LogDamaged
+from relay.log.refusals import LogDamaged
 from relay.topics.ledger import Completed, Ledger, Step
 from relay.topics.topic import Topic
 from server.expiring import Expiring

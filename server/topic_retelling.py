@@ -21,7 +21,7 @@ from dataspace.topics.messages import Message
 from dataspace.topics.times import Time
 from index.values import Map, Value
 from relay.journal.journal import PART_BYTES, Journal, Piece
-from relay.log.storage import LogDamaged
+from relay.log.refusals import LogDamaged
 from relay.topics.feed import Feed
 from relay.topics.ledger import Ledger, Step
 from relay.topics.retelling import Retelling

@@ -27,7 +27,8 @@ from dataspace.wire.codec import pack, unpack_own
 from index.values import Value
 from relay.faults import reach
 from relay.log.acknowledged import AcknowledgedFile, Mark
-from relay.log.storage import LogDamaged, Storage
+from relay.log.refusals import LogDamaged
+from relay.log.storage import Storage
 from relay.topics.ledger import Completed, Moved, Step
 
 SLOT_BITS: Final = 40

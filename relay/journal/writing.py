@@ -21,7 +21,7 @@ import trio
 from dataspace.errors import Closed
 from dataspace.topics.times import Time
 from relay.journal.journal import Begun, Ended, Journal, Kept, Noted, Write
-from relay.log.storage import LogFailed
+from relay.log.refusals import LogFailed
 from relay.topics.ledger import Completed, Ledger, Step
 
 logger = logging.getLogger("dataspace")

@@ -6,8 +6,8 @@ because a log can be opened, read and verified without a daemon, an event loop o
 
 from relay.log.log import Log
 from relay.log.reader import LogReader, LogStatistics
+from relay.log.refusals import LogDamaged, LogFailed
 from relay.log.retention import Retention
 from relay.log.snapshots import RecoveredState
-from relay.log.storage import LogDamaged, LogFailed
 
 __all__ = ["Log", "LogDamaged", "LogFailed", "LogReader", "LogStatistics", "RecoveredState", "Retention"]

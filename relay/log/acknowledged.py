@@ -22,6 +22,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
+from relay.log.refusals import translated
+
 _FORM: Final = struct.Struct(">8sQqqq16s")
 _MAGIC: Final = b"dsmark1\n"
 _SLOT: Final = 512
@@ -43,34 +45,42 @@ class Mark:
 class AcknowledgedFile:
     """The file of the mark; made if it is not there."""
 
-    __slots__ = ("_descriptor", "_synced", "_turn", "mark")
+    __slots__ = ("_descriptor", "_path", "_synced", "_turn", "mark")
 
     def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        """Raises ``LogFailed`` if it cannot be opened."""
+        self._path = path
         self._synced = 0.0
-        self._turn, self.mark = _newest(self._descriptor)
+        with translated("open", path):
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            self._turn, self.mark = _newest(self._descriptor)
 
     @staticmethod
     def read(path: Path) -> Mark:
         """The mark in a file that is left alone; an empty one if there is no file."""
-        try:
-            descriptor = os.open(path, os.O_RDONLY)
-        except FileNotFoundError:
-            return Mark()
-        try:
-            return _newest(descriptor)[1]
-        finally:
-            os.close(descriptor)
+        with translated("read", path):
+            try:
+                descriptor = os.open(path, os.O_RDONLY)
+            except FileNotFoundError:
+                return Mark()
+            try:
+                return _newest(descriptor)[1]
+            finally:
+                os.close(descriptor)
 
     def write(self, mark: Mark, *, sync: bool = False) -> None:
-        """Keeps a new mark; flushes it to the disk if asked to, or if that is a second ago."""
+        """Keeps a new mark; flushes it to the disk if asked to, or if that is a second ago.
+
+        Raises ``LogFailed``, never as one that is worth another try: what the mark is about is on disk.
+        """
         self._turn += 1
         body = _FORM.pack(_MAGIC, self._turn, mark.epoch, mark.segment, mark.reserved, mark.checksum)
-        os.pwrite(self._descriptor, body + _seal(body), self._turn % 2 * _SLOT)
-        self.mark = mark
-        if sync or monotonic() - self._synced >= SYNC_SECONDS:
-            os.fsync(self._descriptor)
-            self._synced = monotonic()
+        with translated("write", self._path):
+            os.pwrite(self._descriptor, body + _seal(body), self._turn % 2 * _SLOT)
+            self.mark = mark
+            if sync or monotonic() - self._synced >= SYNC_SECONDS:
+                os.fsync(self._descriptor)
+                self._synced = monotonic()
 
     def close(self) -> None:
         """Lets go of the file."""

@@ -25,9 +25,9 @@ from dataspace.errors import Closed
 from dataspace.handles import Held
 from relay.faults import reach
 from relay.log.log import SNAPSHOT_CHANGES, Log
+from relay.log.refusals import LogFailed
 from relay.log.segments import Encoded, encode
 from relay.log.snapshots import RecoveredState, SnapshotWriter
-from relay.log.storage import LogFailed
 
 logger = logging.getLogger("dataspace")
 

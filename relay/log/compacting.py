@@ -24,9 +24,10 @@ from relay.log.acknowledged import AcknowledgedFile, Mark
 from relay.log.chain import Chain
 from relay.log.log import SCHEMA, sync_directory
 from relay.log.reader import LogReader
+from relay.log.refusals import LogFailed, translated
 from relay.log.segments import SEGMENT_BYTES, Segment, joined
 from relay.log.snapshots import newest_segment, rechained
-from relay.log.storage import LogFailed, Storage
+from relay.log.storage import Storage
 
 NEW: Final = "log.sqlite.new"
 
@@ -133,8 +134,9 @@ def _remove(path: Path, *, but_itself: bool = False) -> None:
 
 
 def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with translated("flush", path):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

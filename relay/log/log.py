@@ -26,11 +26,12 @@ from relay.log.chain import SCHEMA as CHAIN_SCHEMA
 from relay.log.reader import LogReader
 from relay.log.readers import SCHEMA as READERS_SCHEMA
 from relay.log.readers import Readers
+from relay.log.refusals import LogDamaged, LogFailed, translated
 from relay.log.retention import Retention, Trimmed
 from relay.log.segments import FORMAT, Encoded, cut
 from relay.log.snapshots import SCHEMA as SNAPSHOT_SCHEMA
 from relay.log.snapshots import RecoveredState, SnapshotWriter, drop_incomplete, newest, newest_segment
-from relay.log.storage import LogDamaged, LogFailed, Storage
+from relay.log.storage import Storage
 
 __all__ = ["Log"]
 
@@ -270,8 +271,9 @@ def _put(connection: sqlite3.Connection, **numbers: object) -> None:
 
 def sync_directory(directory: Path) -> None:
     """Makes sure that the names of new files survive a power failure."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with translated("flush", directory):
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -21,9 +21,10 @@ from index.values import Value
 from relay.log.acknowledged import AcknowledgedFile, Mark
 from relay.log.chain import Chain
 from relay.log.cursors import Cursors
+from relay.log.refusals import LogDamaged
 from relay.log.segments import CHECKSUM_BYTES, FORMAT, Segment
 from relay.log.snapshots import RecoveredState, newest, newest_epoch
-from relay.log.storage import LogDamaged, Storage
+from relay.log.storage import Storage
 
 __all__ = ["LogReader", "LogStatistics"]
 

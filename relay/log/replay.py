@@ -21,8 +21,8 @@ from index.patterns import capture, matcher
 from index.values import Value, key, keys
 from relay.log.cursors import Bag, Captures
 from relay.log.reader import LogReader
+from relay.log.refusals import LogDamaged
 from relay.log.segments import Change
-from relay.log.storage import LogDamaged
 
 Rows = tuple[int, int, list[Captures], list[Captures], list[Captures]]
 """Number and time of an epoch, and the captures added, sent and removed in it."""
@@ -117,11 +117,18 @@ class Replay:
         self._log.cursors.leave(self._name, self.at, self._prepared())
 
     def _nearest_bag(self) -> Bag:
-        """The bag at ``at``, from the base that is the fewest segments away."""
+        """The bag at ``at``, from the base that is the fewest segments away and not behind a damage."""
         bases = [base for base in self._bases() if base.epoch >= self._log.oldest - 1]
-        if not bases:
-            raise LogDamaged(f"no state is known from which epoch {self.at} could be reached")
-        epoch, bag = min(bases, key=lambda base: self._log.distance(base.epoch, self.at) + base.cost).make()
+        damage = LogDamaged(f"no state is known from which epoch {self.at} could be reached")
+        for base in sorted(bases, key=lambda base: self._log.distance(base.epoch, self.at) + base.cost):
+            try:
+                return self._bag_from(base)
+            except LogDamaged as found:
+                damage = found
+        raise damage
+
+    def _bag_from(self, base: _Base) -> Bag:
+        epoch, bag = base.make()
         if epoch <= self.at:
             for _, _, added, _, removed in self._changes(epoch, self.at):
                 bag.change(self._rows(added), self._rows(removed))

@@ -16,8 +16,8 @@ import trio
 
 from relay.log.commits import GroupCommit
 from relay.log.log import Log
+from relay.log.refusals import LogFailed
 from relay.log.retention import Retention, Trimmed
-from relay.log.storage import LogFailed
 
 logger = logging.getLogger("dataspace")
 

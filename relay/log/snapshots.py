@@ -19,8 +19,9 @@ from dataspace.epochs import Epoch
 from dataspace.handles import Handles, Held
 from dataspace.wire.codec import pack, unpack_own
 from index.values import Value, key
+from relay.log.refusals import LogDamaged
 from relay.log.segments import CHECKSUM_BYTES, checksum, rows_of, table
-from relay.log.storage import LogDamaged, Storage
+from relay.log.storage import Storage
 
 CHUNK_CLAIMS: Final = 4096
 """Claims, or clients, in one chunk."""

@@ -12,6 +12,8 @@ here is refused, never taken for an empty one.
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +23,10 @@ from typing import Final
 import trio
 
 from dataspace.errors import Refused
+from relay.log.refusals import LogFailed
 from relay.log.storage import Storage
+
+logger = logging.getLogger("dataspace")
 
 LIMIT_BYTES: Final = 4 << 30
 """Bytes that may be staged at once."""
@@ -62,13 +67,18 @@ class Staging:
         self._limit = limit
         self._kept = kept
         self._bytes = 0
+        self._gone: list[bytes] = []
+        self._discarding = threading.Lock()
         self.purge(kept)
 
     async def run(self) -> None:
         """Drops what has been staged for too long, until cancelled; looks some ten times in that time."""
         while True:
             await trio.sleep(self._kept / 10)
-            await trio.to_thread.run_sync(self.purge, self._kept)
+            try:
+                await trio.to_thread.run_sync(self.purge, self._kept)
+            except LogFailed as failure:  # what should have gone does no harm, but for its room
+                logger.warning("%s; what was staged too long ago stays", failure)
 
     async def stage(self, key: Key, body: bytes) -> None:
         """Keeps a blob under a key, after those that are there; it is on disk when this returns.
@@ -85,8 +95,16 @@ class Staging:
         return await trio.to_thread.run_sync(self._staged, list(keys))
 
     async def discard(self, *prefixes: Key) -> None:
-        """Drops all under keys that begin like one of these; O(what is dropped)."""
-        await trio.to_thread.run_sync(self._discard, prefixes)
+        """Drops all under keys that begin like one of these; O(what is dropped).
+
+        Where the disk has no room even for that, it is made up for before anything else is staged; until
+        then nobody finds it, but for the next daemon.
+        """
+        self._gone += map(_text, prefixes)
+        try:
+            await trio.to_thread.run_sync(self._discard)
+        except LogFailed as failure:
+            logger.warning("%s; what was discarded still takes its room", failure)
 
     def purge(self, kept: float) -> None:
         """Drops what was staged more than ``kept`` seconds ago; blocks."""
@@ -105,6 +123,8 @@ class Staging:
 
     def _stage(self, key: Key, body: bytes) -> None:
         at = _text(key)
+        if self._gone:
+            self._discard()
         with self._storage.transaction() as connection:
             size = self._bytes + len(at) + len(body) + ROW_BYTES
             if size > self._limit:
@@ -115,19 +135,23 @@ class Staging:
     def _staged(self, keys: Sequence[Key]) -> list[bytes]:
         bodies: list[bytes] = []
         for key in keys:
-            rows = self._storage.rows("SELECT body FROM staged WHERE key = ? ORDER BY part", _text(key))
-            if not rows:
+            at = _text(key)
+            rows = self._storage.rows("SELECT body FROM staged WHERE key = ? ORDER BY part", at)
+            if not rows or at.startswith(tuple(self._gone)):
                 raise Refused("not-staged", f"nothing is staged under {key}")
             bodies.extend([body for (body,) in rows])
         return bodies
 
-    def _discard(self, prefixes: Sequence[Key]) -> None:
-        with self._storage.transaction() as connection:
-            for prefix in prefixes:
-                begin = _text(prefix)
-                below = (begin, begin + b"\xff")
-                self._bytes -= connection.execute(f"{_TOTAL} WHERE key >= ? AND key < ?", below).fetchone()[0]
-                connection.execute("DELETE FROM staged WHERE key >= ? AND key < ?", below)
+    def _discard(self) -> None:
+        with self._discarding:
+            going, size = list(self._gone), 0
+            with self._storage.transaction() as connection:
+                for begin in going:
+                    below = (begin, begin + b"\xff")
+                    size += connection.execute(f"{_TOTAL} WHERE key >= ? AND key < ?", below).fetchone()[0]
+                    connection.execute("DELETE FROM staged WHERE key >= ? AND key < ?", below)
+            self._bytes -= size
+            del self._gone[: len(going)]
 
 
 _TOTAL: Final = f"SELECT ifnull(sum(length(key) + length(body) + {ROW_BYTES}), 0) FROM staged"

@@ -1,15 +1,16 @@
 """Storage: a SQLite file that either has a transaction whole and on disk, or says why not.
 
-What the log and the staging area share: how a file is opened so that ``COMMIT`` means *on disk*, how a
-transaction ends, how readers get connections of their own, and how SQLite's errors become ours.  It is
-apart from both because neither the format of the log nor that of staged batches is SQLite's business.
+What the log, the journal and the staging area share: how a file is opened so that ``COMMIT`` means *on
+disk*, how a transaction ends, and how readers get connections of their own.  It is apart from them because
+their formats are not SQLite's business.
 
-Always: after a failed transaction nothing of it is in the file; one thread at a time writes; readers never
-wait for the writer, nor it for them.
+Always: after a failed transaction nothing of it is in the file; after a failed flush nothing is written; one
+thread at a time writes; readers never wait for the writer, nor it for them.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
@@ -17,28 +18,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from dataspace.errors import DataspaceError
+from relay.log.refusals import LogFailed, translated
 
 CHECKPOINT_PAGES: Final = 4096
 """Pages in the write-ahead log before it is copied into the file: 16 MiB."""
 
 KEPT_WAL_BYTES: Final = 64 << 20
 """What the write-ahead log may keep of the disk after it was copied."""
-
-
-class LogFailed(DataspaceError):
-    """The disk refused; nothing of what was being written is there.
-
-    ``full`` says that there was no room, in which case a later attempt may succeed.
-    """
-
-    def __init__(self, text: str, *, full: bool = False) -> None:
-        super().__init__(text)
-        self.full = full
-
-
-class LogDamaged(DataspaceError):
-    """The file does not hold what was written to it; the message says what is missing or altered."""
 
 
 class Storage:
@@ -52,11 +38,12 @@ class Storage:
         self.path = path
         self._lock = threading.Lock()
         self._idle: list[sqlite3.Connection] = []
-        self._mode = "ro" if schema is None else "rwc"
+        self._failure = ""
+        self._how = "mode=rwc" if schema is not None else _how_to_read(path)
         self._writer: Final = self._connect()
         if schema is None:
             return
-        with self._translated("open"):
+        with translated("open", self.path):
             for pragma in _PRAGMAS:
                 self._writer.execute(f"PRAGMA {pragma}")
             self._writer.executescript(schema)
@@ -65,16 +52,27 @@ class Storage:
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """A transaction that is on disk when the block ends, or undone if it raises.
 
-        For one thread at a time; others wait.  Raises ``LogFailed`` or ``LogDamaged``.
+        For one thread at a time; others wait.  Raises ``LogFailed`` or ``LogDamaged``; after a failure for
+        which there is no second try, such as that of a flush, nothing is written any more.
         """
-        with self._lock, self._translated("write"):
-            self._writer.execute("BEGIN IMMEDIATE")
+        with self._lock:
+            if self._failure:
+                raise LogFailed(self._failure)
             try:
-                yield self._writer
-                self._writer.execute("COMMIT")
-            except BaseException:
-                self._undo()
+                with translated("write", self.path):
+                    yield from self._transaction()
+            except LogFailed as failure:
+                self._failure = "" if failure.full else str(failure)
                 raise
+
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        self._writer.execute("BEGIN IMMEDIATE")
+        try:
+            yield self._writer
+            self._writer.execute("COMMIT")
+        except BaseException:
+            self._undo()
+            raise
 
     def rows(self, question: str, *values: object) -> list[Any]:
         """All rows of a short answer, as they were at the last commit."""
@@ -84,7 +82,7 @@ class Storage:
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """A connection for a reader, which must be done with it soon: it keeps the log from shrinking."""
-        with self._translated("read"):
+        with translated("read", self.path):
             connection = self._idle.pop() if self._idle else self._connect()
             yield connection
         self._idle.append(connection)
@@ -103,15 +101,15 @@ class Storage:
 
     def close(self) -> None:
         """Closes all connections; the write-ahead log is copied into the file and goes."""
-        with self._lock, self._translated("close"):
+        with self._lock, translated("close", self.path):
             while self._idle:
                 self._idle.pop().close()
             self._writer.close()
 
     def _connect(self) -> sqlite3.Connection:
-        with self._translated("open"):
+        with translated("open", self.path):
             return sqlite3.connect(
-                f"{self.path.absolute().as_uri()}?mode={self._mode}",
+                f"{self.path.absolute().as_uri()}?{self._how}",
                 uri=True,
                 isolation_level=None,
                 check_same_thread=False,
@@ -125,18 +123,12 @@ class Storage:
             except sqlite3.Error:
                 pass  # the error that brought us here says more than this one
 
-    @contextmanager
-    def _translated(self, verb: str) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.OperationalError as error:
-            full = _code(error) == sqlite3.SQLITE_FULL
-            text = "the disk is full" if full else str(error)
-            raise LogFailed(f"cannot {verb} {self.path}: {text}", full=full) from error
-        except sqlite3.ProgrammingError:
-            raise  # this program's own mistake, such as reading what it has closed
-        except sqlite3.DatabaseError as error:
-            raise LogDamaged(f"cannot {verb} {self.path}: {error}") from error
+
+def _how_to_read(path: Path) -> str:
+    """A file on a medium that cannot be written needs no index of a write-ahead log, unless it has one."""
+    log = path.with_name(f"{path.name}-wal")
+    writable = os.access(path.parent, os.W_OK)
+    return "mode=ro" if writable or log.exists() else "mode=ro&immutable=1"
 
 
 _PRAGMAS: Final[Sequence[str]] = (
@@ -146,7 +138,3 @@ _PRAGMAS: Final[Sequence[str]] = (
     f"wal_autocheckpoint={CHECKPOINT_PAGES}",
     f"journal_size_limit={KEPT_WAL_BYTES}",
 )
-
-
-def _code(error: sqlite3.Error) -> int:
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
@@ -14,9 +15,10 @@ from typing import IO
 class DaemonProcess:
     """A daemon on a port that stays the same when it is started again."""
 
-    def __init__(self, data: Path, *more: str) -> None:
-        """``more`` are further words of its command line."""
+    def __init__(self, data: Path, *more: str, program: Sequence[str] = ("-m", "server")) -> None:
+        """``more`` are further words of its command line; ``program`` is what Python runs."""
         self.data = data
+        self.program = program
         self.more = more
         self.port = 0
         self.errors = ""
@@ -29,7 +31,7 @@ class DaemonProcess:
 
     def start(self, *, fault: str = "") -> None:
         """Starts it and waits until it listens; ``fault`` is where it is to be killed."""
-        command = [sys.executable, "-m", "server", "serve", "--data", str(self.data)]
+        command = [sys.executable, *self.program, "serve", "--data", str(self.data)]
         command += ["--listen", f"tcp:127.0.0.1:{self.port}"]
         self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115  until its end is read; a pipe would fill
         self.process = subprocess.Popen(

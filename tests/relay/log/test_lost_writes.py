@@ -21,6 +21,7 @@ import pytest
 
 from relay.log import Log, LogDamaged
 from tests.relay.log import crashing, recording
+from tests.relay.log.disk import Event
 from tests.relay.log.histories import plain
 
 pytestmark = [pytest.mark.slow, pytest.mark.torture]
@@ -30,7 +31,7 @@ EPOCHS = 60
 
 
 @pytest.fixture(scope="module")
-def events(tmp_path_factory: pytest.TempPathFactory) -> Sequence[recording.Event]:
+def events(tmp_path_factory: pytest.TempPathFactory) -> Sequence[Event]:
     """What a run asked of the disk."""
     place = tmp_path_factory.mktemp("recorded")
     record = place / "record"
@@ -46,9 +47,9 @@ class Disk:
 
     def __init__(self) -> None:
         self.synced: dict[str, bytearray] = {}
-        self.since: dict[str, list[recording.Event]] = {}
+        self.since: dict[str, list[Event]] = {}
 
-    def take(self, event: recording.Event) -> None:
+    def take(self, event: Event) -> None:
         """One thing that was asked of it."""
         kind, name = event[0], event[1]
         if kind in ("write", "truncate"):
@@ -73,7 +74,7 @@ class Disk:
             (place / name).write_bytes(left)
 
 
-def _apply(file: bytearray, event: recording.Event) -> None:
+def _apply(file: bytearray, event: Event) -> None:
     if event[0] == "truncate":
         del file[event[2] :]
         return
@@ -82,7 +83,7 @@ def _apply(file: bytearray, event: recording.Event) -> None:
     file[offset : offset + len(data)] = data
 
 
-def _torn(event: recording.Event, random: Random) -> recording.Event:
+def _torn(event: Event, random: Random) -> Event:
     if event[0] == "write" and len(event[3]) > 512 and random.random() < 0.1:
         return (*event[:3], event[3][: random.randrange(1, len(event[3]) // 512 + 1) * 512])
     return event
@@ -101,7 +102,7 @@ def _check(place: Path, accepted: int) -> None:
 
 @pytest.mark.parametrize("luck", [False, True], ids=["nothing unsynced", "some of it"])
 def test_what_was_accepted_survives_whenever_the_disk_stops(
-    events: Sequence[recording.Event], tmp_path: Path, luck: bool
+    events: Sequence[Event], tmp_path: Path, luck: bool
 ) -> None:
     random = Random(11)
     begun = next(at for at, event in enumerate(events) if event[0] == "accepted")
@@ -123,9 +124,7 @@ def test_what_was_accepted_survives_whenever_the_disk_stops(
     assert accepted == EPOCHS and reached >= INSTANTS
 
 
-def test_the_disk_would_show_a_sync_that_is_missing(
-    events: Sequence[recording.Event], tmp_path: Path
-) -> None:
+def test_the_disk_would_show_a_sync_that_is_missing(events: Sequence[Event], tmp_path: Path) -> None:
     """The proof of the proof: the same run without the syncs of the write-ahead log loses epochs."""
     disk = Disk()
     for event in events:
