@@ -32,7 +32,7 @@ from relay.log.cursors import Bag, Captures
 from relay.log.reader import LogReader
 from relay.log.replay import Live, Replay
 from relay.log.segments import Rows, Segment, table
-from relay.log.selections import Counts, Flat, flat_selection, general_selection, records_only
+from relay.log.selections import Counts, Flat, general_selection, records_only
 
 BLOCK_ROWS: Final = 16_384
 """Changes after which a block is closed, and that it holds at most."""
@@ -62,13 +62,10 @@ class ColumnReplay(Replay):
 
     def __init__(self, log: LogReader, pattern: Value, after: int, *, live: Live | None = None) -> None:
         super().__init__(log, pattern, after, live=live)
-        form = skeleton(pattern)
-        self._width = len(form.captures)
-        self._flat = flat_selection(form)
+        captures = skeleton(pattern).captures
+        self._width = len(captures)
         self._general = general_selection(pattern)
-        self._apart = () in form.captures or (
-            self._flat is not None and self._flat.faithful and self._flat.exact
-        )
+        self._apart = () in captures or (self._flat is not None and self._flat.faithful and self._flat.exact)
         """Whether captures tell facts apart whatever facts there are."""
         self._counted = True
 

@@ -17,12 +17,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from dataspace.epochs import Epoch
-from index.patterns import capture, matcher
+from index.patterns import capture
+from index.projections import match_reader
+from index.skeletons import skeleton
 from index.values import Value, key, keys
 from relay.log.cursors import Bag, Captures
 from relay.log.reader import LogReader
 from relay.log.refusals import LogDamaged
-from relay.log.segments import Change
+from relay.log.segments import Change, Segment
+from relay.log.selections import flat_selection, records_only
 
 Rows = tuple[int, int, list[Captures], list[Captures], list[Captures]]
 """Number and time of an epoch, and the captures added, sent and removed in it."""
@@ -46,7 +49,9 @@ class Replay:
         self.at = after
         self._log = log
         self.live = live
-        self._match: Final = matcher(pattern)
+        form = skeleton(pattern)
+        self._match: Final = match_reader(form)
+        self._flat: Final = flat_selection(form)
         self._name: Hashable = key(pattern)
         self._bag: Bag | None = None
         self._kept = False
@@ -67,11 +72,16 @@ class Replay:
         ``Log.read``.
         """
         bag = self.own_bag()
+        captures = self._captures if self._flat is None else self._flat_captures
         for segment in self._log.segments(self.at, upto) if upto > self.at else ():
-            for change in segment.changes_after(self.at, upto):
-                rows = self._told(bag, change)
-                if rows is not None:
-                    yield rows
+            for number, time, came, said, went in captures(segment, upto):
+                self.at = number
+                if came:
+                    came = bag.add_all(came)
+                if went:
+                    went = bag.remove_all(went)
+                if came or said or went:
+                    yield number, time, came, said, went
                     if self._kept:
                         bag = self.own_bag()
         self.at = max(self.at, upto)
@@ -82,19 +92,34 @@ class Replay:
         bag = self.own_bag()
         for epoch in epochs:
             if not epoch.silent:
-                rows = self._told(bag, (epoch.number, epoch.time, epoch.added, epoch.messages, epoch.removed))
-                if rows is not None:
-                    yield rows
+                came, went = bag.add_all(self._rows(epoch.added)), bag.remove_all(self._rows(epoch.removed))
+                said = self._rows(epoch.messages)
+                self.at = epoch.number
+                if came or said or went:
+                    yield epoch.number, epoch.time, came, said, went
 
-    def _told(self, bag: Bag, change: Change) -> Rows | None:
-        number, time, added, messages, removed = change
-        came = self._rows(added) if added else []
-        said = self._rows(messages) if messages else []
-        went = self._rows(removed) if removed else []
-        came = bag.add_all(came) if came else came
-        went = bag.remove_all(went) if went else went
-        self.at = number
-        return (number, time, came, said, went) if came or said or went else None
+    def _captures(self, segment: Segment, upto: int) -> Iterator[Rows]:
+        """The captures of all that matches in the epochs of a segment from here to ``upto``."""
+        rows = self._rows
+        for number, time, added, messages, removed in segment.changes_after(self.at, upto):
+            yield number, time, rows(added), rows(messages), rows(removed)
+
+    def _flat_captures(self, segment: Segment, upto: int) -> Iterator[Rows]:
+        """The same for a pattern that needs no records."""
+        assert self._flat is not None  # or the other would have been asked
+        select = self._flat.select
+        for number, time, counts, rows, plain in segment.rows_after(self.at, upto):
+            if plain:
+                counts, rows = records_only(counts, rows, plain)
+            added, sent, removed = counts
+            if not (sent or removed):
+                yield number, time, select(rows[:added]), [], []
+            elif not (added or removed):
+                yield number, time, [], select(rows[:sent]), []
+            else:
+                sent += added
+                came, said, went = rows[:added], rows[added:sent], rows[sent : sent + removed]
+                yield number, time, select(came), select(said), select(went)
 
     # -- the bag --------------------------------------------------------------------------------------
 
