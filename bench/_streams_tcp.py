@@ -3,13 +3,20 @@
 Values are epochs of one message each, read from the log with a fixed window.  The *floor* is a trio and
 msgpack server between a source that always has more and a reader with the same window: it decodes and
 encodes each frame, one value in each, and sends no more than it was asked for.
+
+A ratio is the median over many short pairs, of which each measures both sides right after one another and
+begins with the other side than the pair before: what else the machine does strikes both alike.  What a value
+costs is said in seconds of CPU time as well, which a busy machine lengthens less than seconds of the clock.
 """
 
 from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import count, islice
 from multiprocessing.connection import Connection
 from statistics import median
 from typing import Any, Final
@@ -18,12 +25,17 @@ import msgpack
 import trio
 
 import dataspace
-from bench._processes import daemon, running
+from bench._processes import Measuring, Run, Served, Side, running, serving
+from dataspace import Claim
 from index.values import Record
 
 WINDOWS: Final = (1, 64, 256, 1024)
 TURN: Final = 50
 STREAMS: Final = 1000
+NINE: Final = 9
+STALL: Final = 250
+"""Turns after which a stream that nobody reads has more waiting than may wait, so that it is put together."""
+
 HEAD: Final = 4
 
 
@@ -104,8 +116,10 @@ async def _source(port: int, count: int, report: Connection) -> None:
 async def _floor_reader(port: int, count: int, window: int, report: Connection) -> None:
     stream = await trio.open_tcp_stream("127.0.0.1", port)
     stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    report.send("connected")
+    await trio.to_thread.run_sync(report.recv)
     frames = _Frames(stream)
-    began, seen, asked = time.perf_counter(), 0, window
+    seen, asked = 0, window
     await stream.send_all(_framed(asked))
     while seen < count:
         for body in await frames.some():
@@ -114,17 +128,22 @@ async def _floor_reader(port: int, count: int, window: int, report: Connection) 
         if 2 * (asked - seen) <= window:
             asked = seen + window
             await stream.send_all(_framed(asked))
-    report.send(time.perf_counter() - began)
+    report.send(seen)
+    await trio.sleep_forever()
 
 
-def floor(count: int, window: int) -> float:
-    """Values per second through the forwarder."""
+def floor(count: int, window: int) -> Run:
+    """So many values through the forwarder."""
     with running(_forwarder) as forwarder:
         port = forwarder.pipe.recv()
         with running(_source, port, count) as source:
             assert source.pipe.recv() == "connected"
             with running(_floor_reader, port, count, window) as reader:
-                return float(count / reader.pipe.recv())
+                assert reader.pipe.recv() == "connected"
+                with Measuring(forwarder.pid, reader.pid) as measuring:
+                    reader.pipe.send(None)
+                    reader.pipe.recv()
+                return measuring.run(count)
 
 
 # -- ours ---------------------------------------------------------------------------------------------
@@ -141,116 +160,219 @@ async def _fill(url: str, count: int, report: Connection) -> None:
     await trio.sleep_forever()
 
 
-async def _read(url: str, upto: int, window: int, report: Connection) -> None:
+async def _read(url: str, upto: int, window: int, count: int, orders: Connection) -> None:
     async with dataspace.connect(url, name="bench reader") as space:
-        began, seen = time.perf_counter(), 0
+        orders.send(None)
+        await trio.to_thread.run_sync(orders.recv)
+        seen = 0
         async with space.observe(
             "says($n, $what)", after=0, upto=upto, window=window, quiet=True
         ) as observation:
             async for epoch in observation.epochs():
                 assert epoch.messages[0][1] == "x"
                 seen += 1
-        report.send((seen, time.perf_counter() - began))
+                if seen == count:
+                    break
+            orders.send(seen)
     await trio.sleep_forever()
 
 
-def windows(count: int, keep: Callable[[str, float], None]) -> None:
+def _ours(served: Served, count: int, upto: int, window: int) -> Run:
+    """So many values from the log of a daemon."""
+    with running(_read, served.url, upto, window, count) as reader:
+        reader.pipe.recv()
+        with Measuring(served.pid, reader.pid) as measuring:
+            reader.pipe.send(None)
+            assert reader.pipe.recv() == count
+        return measuring.run(count)
+
+
+def windows(rounds: int, count: int) -> dict[str, float]:
     """Values per second at each window, ours and the floor's in turn."""
-    with daemon() as url:
-        with running(_fill, url, count) as writer:
+    figures: dict[str, float] = {}
+    with serving() as served:
+        with running(_fill, served.url, count) as writer:
             upto = writer.pipe.recv()
         for window in WINDOWS:
-            some = count if window > 1 else max(200, count // 20)
-            keep(f"tcp_floor_values_per_s_{window}", floor(some, window))
-            with running(_read, url, upto if window > 1 else some, window) as reader:
-                seen, seconds = reader.pipe.recv()
-            assert abs(seen - some) <= 1, (seen, some)
-            keep(f"tcp_values_per_s_{window}", seen / seconds)
+            some = count if window > 1 else max(100, count // 40)
+            pairs = [
+                _alternately(number, partial(floor, some, window), partial(_ours, served, some, upto, window))
+                for number in range(rounds)
+            ]
+            figures[f"tcp_floor_values_per_s_{window}"] = max(other.rate for other, _ in pairs)
+            figures[f"tcp_values_per_s_{window}"] = max(ours.rate for _, ours in pairs)
+            figures[f"tcp_ratio_floor_{window}"] = median(ours.rate / other.rate for other, ours in pairs)
+            figures[f"tcp_cpu_ratio_floor_{window}"] = median(other.cpu / ours.cpu for other, ours in pairs)
+    return figures
 
 
 # -- many streams on one connection ---------------------------------------------------------------------
 
 
-async def _write(url: str, count: int, keys: int, report: Connection) -> None:
-    """Facts, in turns; each under one of so many keys."""
+async def _write(url: str, keys: int, orders: Connection) -> None:
+    """Facts in turns, each under one of so many keys: as many as are ordered, the last turn's going again."""
     async with dataspace.connect(url, name="bench writer") as space:
-        await trio.to_thread.run_sync(report.recv)
-        for start in range(0, count, TURN):
-            draft = space.draft()
-            for n in range(start, min(start + TURN, count)):
-                draft.assert_(Record("n", n % keys, n))
-            await space.submit(draft)
-        await space.drain(60)
-        await trio.sleep_forever()
+        claims: list[Claim] = []
+        numbers = count()
+        while True:
+            for _ in range(await trio.to_thread.run_sync(orders.recv)):
+                draft = space.draft()
+                for claim in claims:
+                    draft.retract(claim)
+                claims = [draft.assert_(Record("n", n % keys, n)) for n in islice(numbers, TURN)]
+                await space.submit(draft)
+            await space.drain(60)
 
 
-async def _observe(url: str, streams: int, stalled: int, count: int, report: Connection) -> None:
-    """So many streams of everything on one connection, and some more that nobody reads."""
+class _Followers:
+    """Streams of one connection, which count together what they have yet to be told."""
+
+    def __init__(self, space: dataspace.RemoteSpace) -> None:
+        self._space = space
+        self._missing = 0
+        self._ready = 0
+        self._changed = trio.Condition()
+
+    async def follow(self, pattern: str) -> None:
+        async with self._space.observe(pattern, quiet=True) as observation:
+            await observation.next_epoch()
+            await self._note(ready=1)
+            async for epoch in observation.epochs():
+                assert not epoch.conflated, "slices are small enough"
+                self._missing -= len(epoch.added)
+                if self._missing == 0:
+                    await self._note()
+
+    async def _note(self, ready: int = 0) -> None:
+        async with self._changed:
+            self._ready += ready
+            self._changed.notify_all()
+
+    async def wait_ready(self, streams: int) -> None:
+        async with self._changed:
+            while self._ready < streams:
+                await self._changed.wait()
+
+    def expect(self, changes: int) -> None:
+        self._missing += changes
+
+    async def wait_told(self) -> None:
+        async with self._changed:
+            while self._missing:
+                await self._changed.wait()
+
+
+async def _observe(url: str, patterns: list[str], orders: Connection) -> None:
+    """A stream for each pattern; what is ordered is that so many changes will come, or that one stalls."""
     async with dataspace.connect(url, name="bench reader") as space, trio.open_nursery() as nursery:
-        for _ in range(stalled):
-            space.observe("n($k, $n)", quiet=True, window=16).open()
-        seen, over = 0, trio.Event()
-
-        async def follow(pattern: str, mine: int) -> None:
-            nonlocal seen
-            async with space.observe(pattern, quiet=True) as observation:
-                await observation.next_epoch()
-                ready.append(pattern)
-                if len(ready) == streams:
-                    report.send("ready")
-                while mine > 0:
-                    epoch = await observation.next_epoch()
-                    assert epoch is not None
-                    mine -= len(epoch)
-                    seen += len(epoch)
-                if seen == (count if streams == STREAMS else count * streams):
-                    report.send(time.perf_counter())
-                    over.set()
-                await over.wait()  # what leaving costs is not the question
-
-        ready: list[str] = []
-        for k in range(streams):
-            if streams == STREAMS:
-                nursery.start_soon(follow, f"n({k}, $n)", count // streams)
+        followers = _Followers(space)
+        for pattern in patterns:
+            nursery.start_soon(followers.follow, pattern)
+        await followers.wait_ready(len(patterns))
+        stalled: dataspace.Observation | None = None
+        orders.send(None)
+        while True:
+            order = await trio.to_thread.run_sync(orders.recv)
+            if order == "stall":
+                stalled = space.observe("n($k, $n)", quiet=True, window=16)
+                stalled.open()
+            elif order == "go on":
+                assert stalled is not None
+                await stalled.aclose()
             else:
-                nursery.start_soon(follow, "n($k, $n)", count)
+                followers.expect(order)
+                orders.send(None)
+                await followers.wait_told()
+            orders.send(None)
 
 
-def _observed(streams: int, stalled: int, count: int) -> float:
-    """Values per second that all streams together are told."""
+class _Following:
+    """A daemon, a writer, and streams of one connection that are told of what it writes."""
+
+    def __init__(self, served: Served, reader: Side, writer: Side, fan_out: int) -> None:
+        self._served, self._reader, self._writer, self._fan_out = served, reader, writer, fan_out
+        assert reader.pipe.recv() is None
+
+    def order(self, what: object) -> None:
+        self._reader.pipe.send(what)
+        assert self._reader.pipe.recv() is None
+
+    def run(self, turns: int) -> Run:
+        """Writes so many turns, and waits until all streams have been told of them."""
+        told = turns * TURN * self._fan_out
+        self.order(told)
+        with Measuring(self._served.pid, self._reader.pid) as measuring:
+            self._writer.pipe.send(turns)
+            self._reader.pipe.recv()
+        return measuring.run(told)
+
+
+@contextmanager
+def _following(patterns: list[str], keys: int, fan_out: int) -> Iterator[_Following]:
     with (
-        daemon() as url,
-        running(_observe, url, streams, stalled, count) as reader,
-        running(_write, url, count, streams) as writer,
+        serving() as served,
+        running(_observe, served.url, patterns) as reader,
+        running(_write, served.url, keys) as writer,
     ):
-        assert reader.pipe.recv() == "ready"
-        began = time.perf_counter()
-        writer.pipe.send("go")
-        seconds = reader.pipe.recv() - began
-    return float(count / seconds if streams == STREAMS else count * streams / seconds)
+        yield _Following(served, reader, writer, fan_out)
+
+
+def stalled(rounds: int, turns: int) -> dict[str, float]:
+    """What nine streams are told beside a tenth that stalls, and what nine others are told alone.
+
+    Two daemons with all that belongs to them; half-way they change their parts.
+    """
+    nine = (["n($k, $n)"] * NINE, 1, NINE)
+    pairs: list[tuple[Run, Run]] = []
+    with _following(*nine) as one, _following(*nine) as other:
+        for alone, beside in ((one, other), (other, one)):
+            beside.order("stall")
+            for each in (alone, beside):
+                for _ in range(0, STALL, 50):  # few enough at once that the nine keep up
+                    each.run(50)
+            for number in range(rounds):
+                pairs.append(_alternately(number, partial(alone.run, turns), partial(beside.run, turns)))
+            beside.order("go on")
+    return {
+        "tcp_nine_alone_per_s": max(alone.rate for alone, _ in pairs),
+        "tcp_nine_beside_stalled_per_s": max(beside.rate for _, beside in pairs),
+        "stalled_ratio": median(beside.rate / alone.rate for alone, beside in pairs),
+        "stalled_cpu_ratio": median(alone.cpu / beside.cpu for alone, beside in pairs),
+    }
+
+
+def thousand(rounds: int, turns: int, window: int) -> dict[str, float]:
+    """Facts spread over a thousand streams, beside one stream through the floor."""
+    patterns = [f"n({key}, $n)" for key in range(STREAMS)]
+    with _following(patterns, STREAMS, 1) as following:
+        following.run(2 * STREAMS // TURN)
+        pairs = [
+            _alternately(number, partial(floor, turns * TURN, window), partial(following.run, turns))
+            for number in range(rounds)
+        ]
+    return {
+        "tcp_1000_streams_per_s": max(ours.rate for _, ours in pairs),
+        "tcp_1000_ratio_floor": median(ours.rate / other.rate for other, ours in pairs),
+        "tcp_1000_daemon_us": min(ours.costs[0] for _, ours in pairs) * 1e6,
+        "tcp_1000_reader_us": min(ours.costs[1] for _, ours in pairs) * 1e6,
+    }
+
+
+# -- in pairs -------------------------------------------------------------------------------------------
+
+
+def _alternately(number: int, one: Callable[[], Run], other: Callable[[], Run]) -> tuple[Run, Run]:
+    """A run of each, right after one another; every second time the other one goes first."""
+    if number % 2:
+        later = other()
+        return one(), later
+    return one(), other()
 
 
 def measure(rounds: int, scale: float) -> dict[str, float]:
-    """All figures of this half; ``scale`` shrinks the amounts for a quick look.
-
-    Rates are the best of the rounds.  Ratios are the median of those of each round: the two that are compared
-    follow one another there, and what else the machine does may strike either.
-    """
-    told: list[dict[str, float]] = []
-    for _ in range(rounds):
-        one: dict[str, float] = {}
-        windows(int(40_000 * scale), one.__setitem__)
-        events = max(TURN, int(30_000 * scale))
-        one["tcp_nine_alone_per_s"] = _observed(9, 0, events)
-        one["tcp_nine_beside_stalled_per_s"] = _observed(9, 1, events)
-        one["tcp_1000_streams_per_s"] = _observed(STREAMS, 0, max(2 * STREAMS, int(100_000 * scale)))
-        told.append(one)
-    figures = {name: max(one[name] for one in told) for name in told[0]}
-    ratios = {
-        f"tcp_ratio_floor_{w}": (f"tcp_values_per_s_{w}", f"tcp_floor_values_per_s_{w}") for w in WINDOWS
+    """All figures of this half; ``scale`` shrinks the amounts for a quick look."""
+    return {
+        **windows(3 * rounds, int(20_000 * scale)),
+        **stalled(4 * rounds, max(2, int(60 * scale))),
+        **thousand(3 * rounds, max(2, int(300 * scale)), WINDOWS[-1]),
     }
-    ratios["tcp_1000_ratio_floor"] = ("tcp_1000_streams_per_s", "tcp_floor_values_per_s_1024")
-    ratios["stalled_ratio"] = ("tcp_nine_beside_stalled_per_s", "tcp_nine_alone_per_s")
-    for name, (ours, other) in ratios.items():
-        figures[name] = median(one[ours] / one[other] for one in told)
-    return figures
