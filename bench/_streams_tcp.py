@@ -210,18 +210,20 @@ def windows(rounds: int, count: int) -> dict[str, float]:
 
 
 async def _write(url: str, keys: int, orders: Connection) -> None:
-    """Facts in turns, each under one of so many keys: as many as are ordered, the last turn's going again."""
+    """Facts under so many keys: as many turns as are ordered, each ending what the one before began."""
     async with dataspace.connect(url, name="bench writer") as space:
         claims: list[Claim] = []
-        numbers = count()
+        numbers, turns = count(), 1
         while True:
-            for _ in range(await trio.to_thread.run_sync(orders.recv)):
+            for _ in range(turns):
                 draft = space.draft()
                 for claim in claims:
                     draft.retract(claim)
                 claims = [draft.assert_(Record("n", n % keys, n)) for n in islice(numbers, TURN)]
                 await space.submit(draft)
             await space.drain(60)
+            orders.send(None)
+            turns = await trio.to_thread.run_sync(orders.recv)
 
 
 class _Followers:
@@ -239,7 +241,7 @@ class _Followers:
             await self._note(ready=1)
             async for epoch in observation.epochs():
                 assert not epoch.conflated, "slices are small enough"
-                self._missing -= len(epoch.added)
+                self._missing -= len(epoch)
                 if self._missing == 0:
                     await self._note()
 
@@ -291,7 +293,6 @@ class _Following:
 
     def __init__(self, served: Served, reader: Side, writer: Side, fan_out: int) -> None:
         self._served, self._reader, self._writer, self._fan_out = served, reader, writer, fan_out
-        assert reader.pipe.recv() is None
 
     def order(self, what: object) -> None:
         self._reader.pipe.send(what)
@@ -299,11 +300,12 @@ class _Following:
 
     def run(self, turns: int) -> Run:
         """Writes so many turns, and waits until all streams have been told of them."""
-        told = turns * TURN * self._fan_out
+        told = turns * 2 * TURN * self._fan_out
         self.order(told)
         with Measuring(self._served.pid, self._reader.pid) as measuring:
             self._writer.pipe.send(turns)
             self._reader.pipe.recv()
+        self._writer.pipe.recv()
         return measuring.run(told)
 
 
@@ -311,10 +313,12 @@ class _Following:
 def _following(patterns: list[str], keys: int, fan_out: int) -> Iterator[_Following]:
     with (
         serving() as served,
-        running(_observe, served.url, patterns) as reader,
         running(_write, served.url, keys) as writer,
     ):
-        yield _Following(served, reader, writer, fan_out)
+        assert writer.pipe.recv() is None  # there is something to begin with
+        with running(_observe, served.url, patterns) as reader:
+            assert reader.pipe.recv() is None
+            yield _Following(served, reader, writer, fan_out)
 
 
 def stalled(rounds: int, turns: int) -> dict[str, float]:
@@ -347,7 +351,7 @@ def thousand(rounds: int, turns: int, window: int) -> dict[str, float]:
     with _following(patterns, STREAMS, 1) as following:
         following.run(2 * STREAMS // TURN)
         pairs = [
-            _alternately(number, partial(floor, turns * TURN, window), partial(following.run, turns))
+            _alternately(number, partial(floor, turns * 2 * TURN, window), partial(following.run, turns))
             for number in range(rounds)
         ]
     return {
@@ -373,6 +377,6 @@ def measure(rounds: int, scale: float) -> dict[str, float]:
     """All figures of this half; ``scale`` shrinks the amounts for a quick look."""
     return {
         **windows(3 * rounds, int(20_000 * scale)),
-        **stalled(4 * rounds, max(2, int(60 * scale))),
-        **thousand(3 * rounds, max(2, int(300 * scale)), WINDOWS[-1]),
+        **stalled(4 * rounds, max(2, int(30 * scale))),
+        **thousand(3 * rounds, max(2, int(200 * scale)), WINDOWS[-1]),
     }
