@@ -26,8 +26,9 @@ from dataspace.actors.facets import Handler
 from dataspace.actors.shell import Shell, log_crash, wall
 from dataspace.client.changes import EpochChanges
 from dataspace.client.connecting import connect
+from dataspace.client.exchange import IN_FLIGHT
 from dataspace.client.observations import Observation
-from dataspace.client.space import IN_FLIGHT, RemoteSpace
+from dataspace.client.space import RemoteSpace
 from dataspace.client.turns import Ticket
 from dataspace.credentials import Tls
 from dataspace.epochs import Epoch

@@ -18,6 +18,7 @@ from typing import Final
 import trio
 
 from dataspace.addresses import default_url, parse_url
+from dataspace.client.exchange import Exchange, Identity
 from dataspace.client.space import RemoteSpace
 from dataspace.credentials import Credentials, Tls
 from dataspace.groups import alone
@@ -62,28 +63,22 @@ async def connect(
     identity = client or (f"owner:{owner}" if owner and not lease else f"~{uuid.uuid4().hex}")
     if lease:
         owner = f"lease:{max(1, round(lease * 1000))}:{owner or name or 'client'}-{uuid.uuid4().hex[:12]}"
-    remote = RemoteSpace(
-        parse_url(url or default_url()),
-        name=name,
-        client=identity,
-        owner=owner,
-        space=space,
-        heartbeat=heartbeat,
-        grace=grace,
-        lease=lease,
-        reconnect=reconnect,
-        credentials=Credentials.settle(token, tls),
-    )
+    who = Identity(name, identity, owner, space, heartbeat, grace, lease)
+    credentials = Credentials.settle(token, tls)
+    exchange = Exchange(parse_url(url or default_url()), who, credentials, reconnect=reconnect)
+    kept = exchange.lease
     try:
         async with trio.open_nursery() as nursery:
-            await nursery.start(remote.run)
+            await nursery.start(exchange.uplink.run)
             try:
-                await remote.wait_leased()
-                nursery.start_soon(remote.keep_leased)
-                yield remote
-                await remote.drain()
+                if kept is not None:
+                    await kept.wait()
+                    nursery.start_soon(kept.keep)
+                yield RemoteSpace(exchange)
+                await exchange.drain()
             finally:
-                remote.end_lease()
+                if kept is not None:
+                    kept.end()
                 nursery.cancel_scope.cancel()
     except BaseExceptionGroup as group:
         error = alone(_without_echoes(group))

@@ -30,7 +30,7 @@ from index.patterns import capture_names
 from index.values import Map, Value, keys
 
 if TYPE_CHECKING:
-    from dataspace.client.space import RemoteSpace
+    from dataspace.client.exchange import Exchange
 
 RESTARTS: Final = frozenset(["epoch-gone", "epoch-lost", "epoch-ahead"])
 """Errors of an opening that mean: not from that epoch, but the state can be had."""
@@ -94,17 +94,17 @@ class EpochsStatistics:
 class Epochs(Source[EpochChanges], Iteration[EpochChanges]):
     """The whole epochs of one observation: iterate, read, or put it at the beginning of a pipe."""
 
-    def __init__(self, space: RemoteSpace, view: View, window: int | None) -> None:
+    def __init__(self, exchange: Exchange, view: View, window: int | None) -> None:
         super().__init__("observation")
         self.names: Final = capture_names(view.pattern)
-        self._space = space
+        self._exchange = exchange
         self._view = view
         self._lazy = window == 0
         self._stream: int | None = None
         self._assembler = Assembler(self.names)
         self._costs: Final[deque[tuple[int, int]]] = deque()
         self._pending_items = self._pending_bytes = 0
-        self._window: Final = Window(space.budget, window)
+        self._window: Final = Window(exchange.budget, window)
         self._ready = 0
         self._peeked = -1
         self._known: Final[dict[Hashable, tuple[Value, ...]]] = {}
@@ -173,19 +173,19 @@ class Epochs(Source[EpochChanges], Iteration[EpochChanges]):
 
     def _close(self, reason: Reason | None) -> None:
         if self._stream is not None and not self._over:
-            self._space.budget.leave()
+            self._exchange.budget.leave()
         self._known.clear()
 
     async def _teardown(self, reason: Reason) -> None:
         """The abort is confirmed by the daemon: its interest has gone by then."""
         if self._leave():
             assert self._stream is not None  # so it is open
-            await self._space.end_stream(self._stream, _said(reason))
+            await self._exchange.end_stream(self._stream, _said(reason))
 
     def _indicate(self, reason: Reason) -> None:
         if self._leave():
             assert self._stream is not None  # so it is open
-            self._space.drop_stream(self._stream, _said(reason))
+            self._exchange.drop_stream(self._stream, _said(reason))
 
     def _leave(self) -> bool:
         """Takes note that this is over; whether the daemon has still to be told."""
@@ -212,13 +212,13 @@ class Epochs(Source[EpochChanges], Iteration[EpochChanges]):
             return
         totals = self._window.ask((self._pending_items, self._pending_bytes))
         if totals is not None and not self._over:
-            self._space.say_on_stream(p.Ask(self._stream, *totals))
+            self._exchange.say_on_stream(p.Ask(self._stream, *totals))
 
     def _ask_to_know(self, total: int) -> None:
         """Has the daemon say when there are so many values, unless they will come by themselves."""
         if self._window.spent and total != self._peeked and self._stream is not None:
             self._peeked = total
-            self._space.say_on_stream(p.Peek(self._stream, total))
+            self._exchange.say_on_stream(p.Peek(self._stream, total))
 
     # -- the wire's side ------------------------------------------------------------------------------
 
@@ -228,11 +228,11 @@ class Epochs(Source[EpochChanges], Iteration[EpochChanges]):
         self._pending_items = self._pending_bytes = self._ready = 0
         self._peeked = -1
         if self._stream is None:
-            self._space.budget.join()
+            self._exchange.budget.join()
         if self._lazy:
             self._window.wanted = len(self._line)
         spec = self._view.spec(self._newest, net=net, restated=self._restated)
-        self._stream = self._space.open_stream(self, spec, *self._window.open(held), number)
+        self._stream = self._exchange.open_stream(self, spec, *self._window.open(held), number)
         self._arrival.unpark_all()  # who peeks has to ask anew
 
     def reopen(self, number: int, *, resumed: bool, moved: bool) -> None:
@@ -325,7 +325,7 @@ class Epochs(Source[EpochChanges], Iteration[EpochChanges]):
         if not self._over:
             self._over = True
             if self._stream is not None and not self._closed:
-                self._space.budget.leave()
+                self._exchange.budget.leave()
         self._arrival.unpark_all()
 
 

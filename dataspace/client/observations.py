@@ -21,7 +21,7 @@ from dataspace.streams.marks import End, EndOfStream, Reason
 from dataspace.streams.sources import Source
 
 if TYPE_CHECKING:
-    from dataspace.client.space import RemoteSpace
+    from dataspace.client.exchange import Exchange
 
 ABORT_SECONDS: Final = 1.0
 """How long leaving a block waits until the daemon has confirmed the end."""
@@ -34,10 +34,10 @@ class Observation(Source[Change], Iteration[Change]):
     ``Refused("slow-observer")`` where messages were lost because nobody took them: once, then ``Aborted``.
     """
 
-    def __init__(self, space: RemoteSpace, view: View, window: int | None) -> None:
+    def __init__(self, exchange: Exchange, view: View, window: int | None) -> None:
         super().__init__("observation")
         self.pattern: Final = view.pattern
-        self._epochs: Final = Epochs(space, view, window)
+        self._epochs: Final = Epochs(exchange, view, window)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -1,9 +1,7 @@
 """A space somewhere else, with the verbs that an actor has.
 
-``connect`` gives a ``RemoteSpace`` inside ``async with``.  An uplink keeps the connection up; when it was
-lost and is there again, everything is as it was: what the session asserted is asserted again, turns without
-an answer are sent again under their old numbers (the daemon applies none twice), and observations go on from
-where they were.
+``connect`` gives a ``RemoteSpace`` inside ``async with``.  What hangs on the
+connection, and comes back with it, is in the ``Exchange`` below.
 
 Always: turns of one space take effect in the order in which they were submitted; a turn whose ``wait``
 returned is on the daemon's disk.
@@ -15,110 +13,37 @@ import random
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Final, Literal, Protocol
+from typing import Literal
 
 import trio
 
-from dataspace.addresses import Address
-from dataspace.client.endings import Ending
 from dataspace.client.epochs import View
-from dataspace.client.in_flight import InFlight
+from dataspace.client.exchange import Exchange
 from dataspace.client.observations import Observation
-from dataspace.client.offers import Offer
-from dataspace.client.portions import TurnLimits
 from dataspace.client.publications import Joining, Publication, publishing
-from dataspace.client.questions import Question
 from dataspace.client.subscriptions import Subscription
 from dataspace.client.topic_epochs import Completed
-from dataspace.client.turns import Claim, Claims, Draft, Handles, Ticket
-from dataspace.client.uplink import Uplink
-from dataspace.credentials import Credentials
-from dataspace.errors import Broken, Closed, DataspaceError, ProtocolError, Refused, UsageError
+from dataspace.client.turns import Claim, Draft, Handles, Ticket
+from dataspace.errors import UsageError
 from dataspace.topics.times import Time
 from dataspace.wire import packets as p
-from dataspace.wire.features import MAIN, SYSTEM, Granted, Wanted
-from dataspace.wire.windows import Budget
 from index.patterns import Pattern
 from index.text import parse_pattern
 from index.values import Map, Value, freeze
-
-"""The space in which a daemon says what there is: it can be observed from any other."""
-
-REASON: Final = 4096
-"""Characters of the reason of an abort that are sent."""
-
-IN_FLIGHT: Final = 4096
-"""Turns that may wait for their answer at once."""
-
-
-class Stream(Protocol):
-    """Who takes what comes over a stream: an observation, or a subscription to a topic."""
-
-    def arrive(self, values: tuple[Value, ...], first: int, size: int, available: int) -> None:
-        """A frame of values has come, whose first has this number; so many more are ready.
-
-        It cost ``size`` bytes of credit.
-        """
-
-    def know(self, total: int) -> None:
-        """So many values, since the stream was opened, have come or are ready."""
-
-    def finish(self) -> None:
-        """This was all."""
-
-    def fail(self, error: DataspaceError) -> None:
-        """The stream has failed, or the space was closed."""
-
-    def reopen(self, number: int, *, resumed: bool, moved: bool) -> None:
-        """There is a new connection."""
 
 
 class RemoteSpace:
     """The same verbs that an actor has, over a connection; made by ``connect``."""
 
-    def __init__(
-        self,
-        address: Address,
-        *,
-        name: str,
-        client: str,
-        owner: str,
-        space: str,
-        heartbeat: float,
-        grace: float,
-        lease: float,
-        reconnect: bool,
-        credentials: Credentials,
-    ) -> None:
-        self.name = name
-        self.client = client
-        self.owner = owner
-        self.space = space
-        self.welcome: p.Welcome | None = None
-        self._token = credentials.token
-        self._heartbeat = heartbeat
-        self._grace = grace
-        self._ticket: tuple[int, bytes] | None = None
-        self._dropped: list[int] = []
-        self.budget: Final = Budget()
-        self.on_connection: Callable[[str], None] = lambda _what: None
-        self._lease = lease
-        self._lease_question = 0
-        self._leased = Question()
+    def __init__(self, exchange: Exchange) -> None:
+        who = exchange.identity
+        self.name = who.name
+        self.client = who.client
+        self.owner = who.owner
+        self.space = who.space
+        self._exchange = exchange
         # A durable owner may have claims from other runs: a random beginning keeps clear of their handles.
-        self._handles = Handles(random.getrandbits(60) if owner and not lease else 1)
-        self._next_stream = 1
-        self._next_request = 1
-        self._streams: dict[int, Stream] = {}
-        self._requests: dict[int, Question] = {}
-        self._offers: dict[int, Offer] = {}
-        self.publications: set[Publication] = set()
-        """Those that outlive a connection; they add and remove themselves."""
-        self._room = trio.Event()
-        self._closed: DataspaceError | None = None
-        self._uplink = Uplink(address, self, credentials, reconnect=reconnect)
-        claims = Claims(owner if lease else "")
-        self._in_flight = InFlight(space, claims, self._write)
+        self._handles = Handles(random.getrandbits(60) if who.owner and not who.lease else 1)
 
     # -- verbs ----------------------------------------------------------------------------------------
 
@@ -157,7 +82,7 @@ class RemoteSpace:
         finally:
             with trio.move_on_after(1.0) as patience:
                 patience.shield = True
-                if self._closed is None:
+                if self._exchange.is_open:
                     await self.retract(claim)
 
     @asynccontextmanager
@@ -180,22 +105,14 @@ class RemoteSpace:
 
     async def submit(self, draft: Draft | Sequence[p.Action]) -> Ticket:
         """Sends a turn without waiting for its answer; waits only while too many are on their way."""
-        while len(self._in_flight) >= IN_FLIGHT:
-            self._check_open()
-            self._uplink.flush()
-            if self._room.is_set():  # several may wait for the same room
-                self._room = trio.Event()
-            await self._room.wait()
-        return self.submit_nowait(draft)
+        return await self._exchange.submit(_actions(draft))
 
     def submit_nowait(self, draft: Draft | Sequence[p.Action]) -> Ticket:
         """Sends a turn at once, or as soon as there is a connection again; see ``submit`` for its bound.
 
         Raises ``Refused("limit")`` for one that is larger than what the daemon takes.
         """
-        self._check_open()
-        actions = tuple(draft.actions if isinstance(draft, Draft) else draft)
-        return self._in_flight.submit(self.owner, actions)
+        return self._exchange.submit_nowait(_actions(draft))
 
     def observe(
         self,
@@ -230,7 +147,7 @@ class RemoteSpace:
         """
         form = parse_pattern(pattern) if isinstance(pattern, str) else pattern
         view = View(form, snapshot, after, upto, quiet, durable, policy, as_of, net, progress)
-        return Observation(self, view, window)
+        return Observation(self._exchange, view, window)
 
     def publish(
         self,
@@ -264,7 +181,7 @@ class RemoteSpace:
             raise UsageError("only a publication to a durable topic has a name and may be away")
         known = name or (uuid.uuid4().hex if away else "")
         shape = (partition, partitions, dimensions, time, retain, durable, age)
-        return publishing(self, Joining(topic, *shape, known, away))
+        return publishing(self._exchange, Joining(topic, *shape, known, away))
 
     def subscribe(
         self,
@@ -286,7 +203,7 @@ class RemoteSpace:
         after which ``Refused("no-topic")`` is raised.
         """
         return Subscription(
-            self,
+            self._exchange,
             topic,
             partitions=partitions,
             atomic=atomic,
@@ -303,7 +220,7 @@ class RemoteSpace:
         time and items each time.  Raises ``Refused``: ``no-topic``, ``not-durable``, ``epoch-gone``,
         ``epoch-ahead``.
         """
-        return Completed(self, topic, after, upto)
+        return Completed(self._exchange, topic, after, upto)
 
     async def end_topic(self, topic: str) -> None:
         """Ends a topic that this session made, or a durable one that nobody publishes to.
@@ -335,30 +252,7 @@ class RemoteSpace:
 
     async def request(self, verb: str, arguments: Map) -> Value:
         """Asks one of the requests of WIRE.md; raises ``Refused`` where it is denied."""
-        await self._wait_up()
-        question = Question()
-        number = self._take_number()
-        self._requests[number] = question
-        try:
-            self._uplink.send(p.Request(number, verb, arguments))
-            return await question.wait()
-        finally:
-            self._requests.pop(number, None)
-
-    def produce(self, producer: int, steps: tuple[Value, ...], question: Question) -> int:
-        """Sends steps of a producer, of which the answer settles a question; how many bytes they are."""
-        self._check_open()
-        if not self._uplink.up:
-            raise Broken(f"the connection of producer {producer} was lost, and it with it")
-        number = self._take_number()
-        self._requests[number] = question
-        return self._uplink.send(p.Produce(number, producer, steps), at_once=False)
-
-    def ask(self, verb: str, arguments: Map, question: Question) -> None:
-        """Asks one of the requests of WIRE.md without waiting; there must be a connection."""
-        number = self._take_number()
-        self._requests[number] = question
-        self._uplink.send(p.Request(number, verb, arguments))
+        return await self._exchange.request(verb, arguments)
 
     async def stage(self, key: Sequence[str], operations: Iterable[tuple[str, object]]) -> int:
         """Keeps operations on the daemon's disk under a key, sent as it asks for them; how many there were.
@@ -366,257 +260,44 @@ class RemoteSpace:
         Each is ``("assert" | "retract" | "send", value)``; the request ``publish`` makes one turn of them.
         Raises ``Broken`` if the connection is lost: what is under the key then is not known, discard it.
         """
-        offer = await self._offer({"kind": "stage", "key": tuple(key)})
-        try:
+        async with self._exchange.offer({"kind": "stage", "key": tuple(key)}) as offer:
             for verb, value in operations:
                 await offer.send((verb, freeze(value)))
             return await offer.finish()
-        finally:
-            if self._offers.pop(offer.number, None) is not None:
-                offer.give_up()
-
-    async def _offer(self, spec: dict[str, Value]) -> Offer:
-        await self._wait_up()
-        number, self._next_stream = self._next_stream, self._next_stream + 1
-        offer = self._offers[number] = Offer(number, lambda framed: self._write(framed, False))
-        self._uplink.send(p.Offer(number, Map(spec)))
-        return offer
-
-    def _end_offers(self, error: DataspaceError) -> None:
-        for offer in self._offers.values():
-            offer.fail(error)
-        self._offers.clear()
-
-    async def _wait_up(self) -> None:
-        self._check_open()
-        while not self._uplink.up:  # it may be lost again before this task runs
-            await self._uplink.wait_up()
-            self._check_open()
 
     async def drain(self, timeout: float = 10.0) -> None:
         """Waits until every turn has its answer, or for so many seconds."""
-        with trio.move_on_after(timeout):
-            for ticket in self._in_flight.tickets():
-                await ticket.settled()
+        await self._exchange.drain(timeout)
+
+    @property
+    def welcome(self) -> p.Welcome | None:
+        """What the daemon said when the newest connection was made; None before the first."""
+        return self._exchange.welcome
+
+    @property
+    def on_connection(self) -> Callable[[str], None]:
+        """What is told how the connection fares, in words; nothing unless it is set."""
+        return self._exchange.on_connection
+
+    @on_connection.setter
+    def on_connection(self, tell: Callable[[str], None]) -> None:
+        self._exchange.on_connection = tell
 
     @property
     def sequence(self) -> int:
         """The number of the newest turn of this client: at first, of the last one that the daemon knows."""
-        return self._in_flight.sequence
+        return self._exchange.in_flight.sequence
 
     @property
     def reconnects(self) -> int:
         """How often a lost connection was made again."""
-        return self._uplink.reconnects
-
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Keeps the connection up until cancelled; the first one must succeed."""
-        await self._uplink.run(task_status=task_status)
+        return self._exchange.uplink.reconnects
 
     @property
     def in_flight(self) -> int:
         """Turns that have no answer yet."""
-        return len(self._in_flight)
+        return len(self._exchange.in_flight)
 
-    # -- for observations -----------------------------------------------------------------------------
 
-    def open_stream(
-        self, observation: Stream, spec: Map, items: int, size: int, number: int | None = None
-    ) -> int:
-        """Opens a stream, at once or when the connection is back; its number, which an old one keeps."""
-        self._check_open()
-        if number is None:
-            number, self._next_stream = self._next_stream, self._next_stream + 1
-        self._streams[number] = observation
-        self._uplink.send(p.Open(number, Map({"space": self.space, **dict(spec.pairs())}), items, size))
-        return number
-
-    def say_on_stream(self, packet: p.Ask | p.Peek) -> None:
-        """Sends an ask, or a peek."""
-        if packet.stream in self._streams:
-            self._uplink.send(packet, at_once=False)
-
-    def drop_stream(self, number: int, reason: str = "") -> None:
-        """Ends a stream without waiting."""
-        if self._streams.pop(number, None) is not None:
-            if self._uplink.up:
-                self._uplink.send(p.Abort(number, reason[:REASON], False), at_once=False)
-            else:
-                self._dropped.append(number)
-
-    async def end_stream(self, number: int, reason: str = "") -> None:
-        """Ends a stream and waits until the daemon has confirmed it, or the connection is lost."""
-        if not self._uplink.up:
-            self.drop_stream(number, reason)
-        elif self._streams.pop(number, None) is not None:
-            ending = self._streams[number] = Ending(self._dropped)
-            self._uplink.send(p.Abort(number, reason[:REASON], True), at_once=False)
-            await ending.wait()
-
-    # -- for the uplink -------------------------------------------------------------------------------
-
-    def hello(self) -> p.Hello:
-        """What the client introduces itself with; the secret of its session, if it has one."""
-        home = MAIN if self.space == SYSTEM else self.space
-        wanted = Wanted(self._heartbeat, self._grace, self._ticket, home, self._token)
-        return p.Hello(p.VERSION, self.client, self.name, wanted.packed())
-
-    def welcomed(self, welcome: p.Welcome) -> None:
-        """A connection is there: what was said before is said again."""
-        before, self.welcome = self.welcome, welcome
-        self._in_flight.limits = TurnLimits.told(welcome.limits)
-        granted = Granted.read(welcome.features)
-        self._ticket = (welcome.session, granted.secret) if granted.secret else None
-        self._in_flight.hold(welcome.sequence)
-        if self._lease:
-            self._ask_for_lease()
-        else:
-            self._in_flight.release(restate=not granted.resumed)
-        self._reopen(resumed=granted.resumed, moved=before is not None and before.space != welcome.space)
-
-    def _reopen(self, *, resumed: bool, moved: bool) -> None:
-        """Opens all streams again under their numbers, in ascending order as the protocol wants it."""
-        streams = sorted(self._streams.items())
-        self._streams.clear()
-        for number, observation in streams:
-            if not isinstance(observation, Ending):
-                observation.reopen(number, resumed=resumed, moved=moved)
-        for number in self._dropped if resumed else ():
-            self._uplink.send(p.Abort(number, "", False), at_once=False)
-        self._dropped.clear()
-        for publication in list(self.publications):
-            publication.reconnected()
-
-    def heard(self, packet: p.Packet, size: int) -> None:
-        """A packet has come, in a frame of ``size`` bytes."""
-        match packet:
-            case p.Values(stream, first, values, available):
-                observation = self._streams.get(stream)
-                if observation is not None:
-                    observation.arrive(values, first, size, available)
-            case p.Accepted(first, epochs):
-                for at, epoch in enumerate(epochs, first):
-                    self._in_flight.accept(at, epoch)
-                self._room.set()
-            case p.Refusal(sequence, code, text):
-                self._refused(sequence, Refused(code, text))
-            case p.Available(stream, items):
-                observation = self._streams.get(stream)
-                if observation is not None:
-                    observation.know(items)
-            case p.Peek(stream, items) if stream in self._offers:
-                self._offers[stream].peek(items)
-            case p.Ask(stream, items, size) if stream in self._offers:
-                self._offers[stream].ask(items, size)
-            case p.Done(stream) if stream in self._offers:
-                self._offers.pop(stream).done()
-            case p.Error(stream, code, text) if stream in self._offers:
-                self._offers.pop(stream).fail(Refused(code, text))
-            case p.Done(stream):
-                observation = self._streams.pop(stream, None)
-                if observation is not None:
-                    observation.finish()
-            case p.Error(stream, code, text):
-                observation = self._streams.pop(stream, None)
-                if observation is not None:
-                    observation.fail(Refused(code, text))
-            case p.Answer(number, value) if number == self._lease_question:
-                self._granted(value)
-            case p.Denied(number, code, text) if number == self._lease_question:
-                self._leased.fail(Refused(code, text))
-            case p.Answer(number, value):
-                self._requests.pop(number, Question()).answer(value)
-            case p.Denied(number, code, text):
-                self._requests.pop(number, Question()).fail(Refused(code, text))
-            case _:
-                pass
-
-    def _refused(self, sequence: int, refusal: Refused) -> None:
-        if self._lease and refusal.code == "no-lease":
-            self._in_flight.keep(sequence)
-            self._lose_lease()
-            return
-        ticket = self._in_flight.refuse(sequence, refusal)
-        self._room.set()
-        if ticket is not None and ticket.restating:
-            self.on_connection(f"not the same: {len(ticket.actions)} facts are gone, {refusal}")
-
-    def lost(self, reason: Broken) -> None:
-        """The connection is gone: everything waits for the next one, but questions fail."""
-        waiting = Broken(f"{reason}, before the answer")
-        questions, self._requests = self._requests, {}
-        for question in questions.values():
-            question.fail(waiting)
-        self._end_offers(waiting)
-        for number, stream in self._streams.items():
-            if isinstance(stream, Ending):
-                stream.lose(number)
-
-    def ended(self, error: DataspaceError) -> None:
-        """There will be no connection any more: whoever waits for something is told."""
-        self._closed = error
-        known = isinstance(error, ProtocolError)
-        self._in_flight.fail(
-            lambda turn: error if known else Closed(f"closed before turn {turn.sequence} was answered")
-        )
-        self._leased.fail(error)
-        for observation in list(self._streams.values()):
-            observation.fail(error)
-        for question in self._requests.values():
-            question.fail(error)
-        for publication in list(self.publications):
-            publication.fail(error)
-        self._end_offers(error)
-        self._room.set()
-
-    def _check_open(self) -> None:
-        if self._closed is not None:
-            raise type(self._closed)(*self._closed.args)
-
-    def _write(self, framed: bytes, at_once: bool) -> None:
-        if self._uplink.up:
-            self._uplink.write(framed, at_once=at_once)
-
-    # -- the lease ------------------------------------------------------------------------------------
-
-    async def wait_leased(self) -> None:
-        """Returns when the lease is granted for the first time; raises ``Refused`` if it is not."""
-        if self._lease:
-            await self._leased.wait()
-
-    async def keep_leased(self) -> None:
-        """Renews the lease in good time, until cancelled; asserts everything anew if it was too late."""
-        while self._lease:
-            await trio.sleep(self._lease / 3)
-            try:
-                await self.request("renew", Map({"owner": self.owner}))
-            except Refused:
-                self._lose_lease()
-            except Broken:
-                pass  # it is asked for again when the connection is back
-
-    def end_lease(self) -> None:
-        """Gives the lease up, and with it its facts."""
-        if self._lease:
-            self._uplink.send(p.Request(self._take_number(), "release", Map({"owner": self.owner})))
-
-    def _lose_lease(self) -> None:
-        """The lease has ended before its renewal came: nothing is said in its name until there is another."""
-        if not self._lease_question:
-            self.on_connection("too late for its lease")
-            self._in_flight.hold()
-            self._ask_for_lease()
-
-    def _ask_for_lease(self) -> None:
-        self._lease_question = self._take_number()
-        self._uplink.send(p.Request(self._lease_question, "lease", Map({"owner": self.owner})))
-
-    def _granted(self, told: Value) -> None:
-        assert isinstance(told, Map)  # by WIRE.md
-        self._lease_question = 0
-        self._leased.answer(None)
-        self._in_flight.release(restate=told["fresh"] is True)
-
-    def _take_number(self) -> int:
-        number, self._next_request = self._next_request, self._next_request + 1
-        return number
+def _actions(draft: Draft | Sequence[p.Action]) -> tuple[p.Action, ...]:
+    return tuple(draft.actions if isinstance(draft, Draft) else draft)
