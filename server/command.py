@@ -272,6 +272,7 @@ def _token(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         )
     less.add_argument("--durable", metavar="NAME", action="append", help="may speak for this durable owner")
     less.add_argument("--topic", metavar="NAME", action="append", help="may use this topic")
+    less.add_argument("--reader", metavar="NAME", action="append", help="may be this named reader of a log")
     less.add_argument("--rules", action="store_true", help="may add rules")
     less.add_argument("--inspect", action="store_true", help="may look into the daemon")
     less.add_argument("--space", metavar="NAME", action="append", help="in this dataspace only")

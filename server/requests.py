@@ -249,6 +249,7 @@ async def _topic_acknowledge(connection: Connection, arguments: Map) -> Value:
     if not reader:
         raise Refused("bad-request", "reader must not be empty")
     place = (_topic(connection, arguments), number(arguments, "id"))
+    connection.permit.check_reader(reader)
     return await topic_acknowledge(connection.daemon, *place, reader, epoch, time.time_ns() // 1000)
 
 
@@ -266,6 +267,7 @@ async def _acknowledge(connection: Connection, arguments: Map) -> Value:
     connection.permit.check_reads()
     if not reader:
         raise Refused("bad-request", "reader must not be empty")
+    connection.permit.check_reader(reader)
     if arguments.get("forget") is True:
         await trio.to_thread.run_sync(home.log.forget, reader)
         return Map({"epoch": 0, "oldest": home.log.oldest})

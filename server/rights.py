@@ -22,7 +22,7 @@ from index.text import parse_pattern, unparse
 from index.values import Map, Record, Value, same
 
 PATTERNS: Final = ("assert", "send", "observe")
-NAMES: Final = ("durable", "topics")
+NAMES: Final = ("durable", "topics", "readers")
 FLAGS: Final = ("rules", "inspect")
 CONDITIONS: Final = ("spaces", "until")
 KNOWN: Final = (*PATTERNS, *NAMES, *FLAGS, *CONDITIONS)
@@ -41,6 +41,7 @@ class Rights:
     observe: Scope = True
     durable: Scope = True
     topics: Scope = True
+    readers: Scope = True
     rules: bool = True
     inspect: bool = True
     spaces: Scope = True
@@ -65,6 +66,7 @@ class Rights:
             observe=read["observe"],
             durable=read["durable"],
             topics=read["topics"],
+            readers=read["readers"],
             rules=_flag(stated, "rules", rest),
             inspect=_flag(stated, "inspect", rest),
             spaces=_scope(stated, "spaces", True),
@@ -78,7 +80,10 @@ class Rights:
             listed["until"] = self.until
         if replace(self, spaces=True, until=None) == Rights():
             return Map(listed)
-        named = {"assert": self.assert_, **{name: getattr(self, name) for name in KNOWN[1:7]}}
+        named = {
+            "assert": self.assert_,
+            **{name: getattr(self, name) for name in (*PATTERNS[1:], *NAMES, *FLAGS)},
+        }
         return Map({**named, **listed})
 
 
@@ -145,6 +150,10 @@ class Permit:
     def check_topic(self, name: str) -> None:
         """Refuses a topic."""
         self._check_name("topics", name, f"use topic {name!r:.80}")
+
+    def check_reader(self, name: str) -> None:
+        """Refuses a named reader, for which the log keeps what it has not read."""
+        self._check_name("readers", name, f"speak for reader {name!r:.80}")
 
     def check_space(self, name: str) -> None:
         """Refuses a dataspace."""

@@ -38,6 +38,7 @@ def caveat(args: argparse.Namespace) -> Map:
         "observe": args.may_observe,
         "durable": args.durable,
         "topics": args.topic,
+        "readers": args.reader,
         "spaces": args.space,
     }
     listed |= {name: tuple(given) for name, given in names.items() if given}

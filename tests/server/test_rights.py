@@ -102,6 +102,7 @@ def test_what_is_not_listed_is_not_allowed() -> None:
         lambda: permit.check_observe(parse_pattern("p($x)")),
         lambda: permit.check_durable("anything"),
         lambda: permit.check_topic("anything"),
+        lambda: permit.check_reader("anything"),
         lambda: permit.check_inspect("the index"),
         permit.check_reads,
     ]:
@@ -127,6 +128,20 @@ def test_a_caveat_can_only_take_away() -> None:
         permit.check_observe(parse_pattern("p($x)"))
     with pytest.raises(Refused):
         permit.check_durable("one")
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {},
+        {"spaces": ("kitchen",)},
+        {"observe": ("p(_)",), "readers": ("nightly",), "rules": True},
+        {"assert": True, "send": ("m(_)",), "durable": ("d",), "topics": ("t",), "inspect": True},
+    ],
+)
+def test_what_is_stated_of_rights_states_the_same_rights(table: dict[str, Value]) -> None:
+    rights = Rights.read(Map(table))
+    assert Rights.read(rights.stated()) == rights
 
 
 @pytest.mark.parametrize(

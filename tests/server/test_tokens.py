@@ -26,7 +26,7 @@ from tests.server.peers import Peer
 ADMIN, SENSOR, READER = "the secret of the admin", "the secret of a sensor", "the secret of a reader"
 RIGHTS: dict[str, dict[str, Value]] = {
     "sensor": {"assert": ("reading(_, _)",), "send": ("alarm(_)",)},
-    "reader": {"observe": ("reading(_)",)},
+    "reader": {"observe": ("reading(_)",), "readers": ("nightly",)},
 }
 
 
@@ -107,6 +107,22 @@ async def test_what_is_staged_is_looked_at_as_well(url: str) -> None:
                 link.publish([("k",)], client="me", sequence=1, owner="me")
 
     await trio.to_thread.run_sync(by_rows)
+
+
+async def test_only_a_reader_that_is_listed_holds_the_log(url: str) -> None:
+    def acknowledge(token: str, reader: str) -> None:
+        with Link(url, token=token) as link:
+            link.acknowledge(reader, link.frontier().epoch)
+
+    with trio.fail_after(10):
+        await trio.to_thread.run_sync(acknowledge, READER, "nightly")
+        await trio.to_thread.run_sync(acknowledge, ADMIN, "weekly")
+        with pytest.raises(Refused, match="does not allow to speak for reader 'weekly'"):
+            await trio.to_thread.run_sync(acknowledge, READER, "weekly")
+        async with dataspace.connect(url, token=narrow(ADMIN, Map({"topics": ("t",)}))) as space:
+            asked = {"topic": "t", "id": 1, "reader": "nightly", "number": 1}
+            with pytest.raises(Refused, match="does not allow to speak for reader 'nightly'"):
+                await space.request("topic-acknowledge", Map(asked))
 
 
 async def test_identities_and_owners_that_last_need_a_right(url: str) -> None:
