@@ -80,11 +80,8 @@ class Rights:
             listed["until"] = self.until
         if replace(self, spaces=True, until=None) == Rights():
             return Map(listed)
-        named = {
-            "assert": self.assert_,
-            **{name: getattr(self, name) for name in (*PATTERNS[1:], *NAMES, *FLAGS)},
-        }
-        return Map({**named, **listed})
+        others = (*PATTERNS[1:], *NAMES, *FLAGS)
+        return Map({"assert": self.assert_, **{name: getattr(self, name) for name in others}, **listed})
 
 
 EVERYTHING: Final = Rights()
