@@ -158,6 +158,7 @@ class Epochs(Source[EpochChanges], Iteration[EpochChanges]):
             await self._fetch()
         else:
             await self._arrival.park()
+            self.pace.begin()
 
     async def _fetch(self) -> None:
         try:

@@ -35,9 +35,9 @@ class Observation(Source[Change], Iteration[Change]):
     """
 
     def __init__(self, exchange: Exchange, view: View, window: int | None) -> None:
-        super().__init__("observation")
-        self.pattern: Final = view.pattern
         self._epochs: Final = Epochs(exchange, view, window)
+        super().__init__("observation", pace=self._epochs.pace)
+        self.pattern: Final = view.pattern
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -36,11 +36,15 @@ class Pace:
         """Lets others run and sets the length of the next run.  A full checkpoint: may be cancelled."""
         self.adapt()
         await trio.lowlevel.checkpoint()
+        self.begin()
+
+    def begin(self) -> None:
+        """A wait has let others run: the run begins anew, and the wait is not a part of it."""
+        self.passed = 0
         self._since = perf_counter()
 
     def adapt(self) -> None:
         """Sets the length of the next run by how long this one took."""
-        self.passed = 0
         if perf_counter() - self._since > SECONDS:
             self.run = max(1, self.run // 2)
         elif self.run < LONGEST:

@@ -29,7 +29,7 @@ class Source(Base, Generic[T]):
 
     kind: ClassVar[Kind] = Kind.SOURCE
 
-    def __init__(self, description: str) -> None:
+    def __init__(self, description: str, *, pace: Pace | None = None) -> None:
         super().__init__(description)
         self._held: Final[deque[T]] = deque()
         self._given = 0
@@ -37,7 +37,8 @@ class Source(Base, Generic[T]):
         self._waiting: trio.CancelScope | None = None
         self._fetching = False
         self._fetched: Final = trio.lowlevel.ParkingLot()
-        self._pace: Final = Pace()
+        self.pace: Final = pace or Pace()
+        """Given by who reads for nobody but another source, which has it too."""
 
     @abstractmethod
     async def _fetch(self) -> None:
@@ -60,7 +61,7 @@ class Source(Base, Generic[T]):
     # -- the protocol ---------------------------------------------------------------------------------
 
     async def read(self, source: object = None) -> T:
-        line, pace = self._line, self._pace
+        line, pace = self._line, self.pace
         if self._held and line.entered == line.left and pace.passed + 1 < pace.run:
             pace.passed += 1
             if self._reserved:
@@ -109,7 +110,7 @@ class Source(Base, Generic[T]):
 
     async def _fill(self) -> None:
         """Returns when a value is held; raises the end."""
-        pace = self._pace
+        pace = self.pace
         pace.passed += 1
         if pace.passed >= pace.run:
             await pace.rest()
@@ -121,12 +122,13 @@ class Source(Base, Generic[T]):
     def _count(self, further: int) -> None:
         """Notes that one request took more than one value."""
         self._reserved = max(0, self._reserved - further)
-        self._pace.passed += further
+        self.pace.passed += further
 
     async def _fetch_once(self) -> None:
         """Fetches unless somebody does already: a reader and a peeker may both be waiting."""
         if self._fetching:
             await self._fetched.park()
+            self.pace.begin()
             return
         self._fetching = True
         try:
@@ -163,7 +165,7 @@ class Iterated(Source[T]):
         self._values = values
 
     async def read(self, source: object = None) -> T:
-        pace, line = self._pace, self._line
+        pace, line = self.pace, self._line
         if pace.passed + 1 >= pace.run or line.entered != line.left or self._end is not None or self._held:
             return await super().read()
         pace.passed += 1
@@ -184,7 +186,7 @@ class Iterated(Source[T]):
         taken = await super().read_some(limit)
         before = len(taken)
         try:
-            taken.extend(islice(self._values, max(0, min(limit, self._pace.run) - before)))
+            taken.extend(islice(self._values, max(0, min(limit, self.pace.run) - before)))
         except Exception as error:  # noqa: BLE001  # the next read raises it; what came before is kept
             self._finish(End(error, owed=True))
             self._close_once()

@@ -71,6 +71,7 @@ class Local(Source[EpochChanges]):
                 raise self._waiting_room.failure
             if not taken:
                 await self._change.park()
+                self.pace.begin()
             for changes in taken:
                 self._assemble(changes)
 

@@ -76,6 +76,7 @@ class Pushable(Source[T]):
             if self._finished:
                 raise self._failure or EndOfStream
             await self._change.park()
+            self.pace.begin()
 
     def _close(self, reason: Reason | None) -> None:
         self._change.unpark_all()
