@@ -32,6 +32,14 @@ from server.printing import duration, json_line, print_epoch, say, size_text, ti
 
 _LAST_SECONDS: Final = 5.0
 """How long an interrupted command waits for what it has sent already."""
+_FIGURES: Final = {
+    "actors": "actor",
+    "turns": "turn",
+    "facets": "facet",
+    "crashes": "crash",
+    "stalls": "stall",
+}
+"""What is counted of hosted actors, and one of them."""
 
 
 # -- assert ------------------------------------------------------------------------------------------
@@ -244,12 +252,16 @@ async def actors(args: argparse.Namespace) -> int:
         if args.json:
             print(json_line({str(name): to_json(value) for name, value in each.pairs()}))
             continue
-        told_of = {str(name): str(value) for name, value in each.pairs()}
-        figures = ", ".join([f"{told_of[name]} {name}" for name in ("turns", "facets", "crashes", "stalls")])
-        print(f"{told_of['name']} {told_of['state']}{_whereabouts(each)}: {figures}")
+        figures = ", ".join([_counted(each, word, words) for words, word in _FIGURES.items()])
+        print(f"{each['name']!s} {each['state']!s}{_whereabouts(each)}: {figures}")
         if each["last"] is not None:
-            print(f"    {told_of['last']}")
+            print(f"    {each['last']!s}")
     return 0
+
+
+def _counted(actor: Map, word: str, words: str) -> str:
+    count = actor[words]
+    return f"{count!r} {word if count == 1 else words}"
 
 
 def _whereabouts(actor: Map) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from dataspace.actors.actor import Actor
 from dataspace.actors.engine import Engine
 from dataspace.actors.homes import Home
 from dataspace.actors.services import Require, service
@@ -31,20 +32,32 @@ if TYPE_CHECKING:
 
 
 class Hosted:
-    """One actor of the configuration, and how it has fared."""
+    """One actor of the configuration with all that it spawns, and how they have fared."""
 
     def __init__(self, daemon: Daemon, settings: HostedActor) -> None:
         self.settings = settings
-        self.isolated = Isolated(daemon, settings) if settings.isolate else None
+        self.isolated = Isolated(daemon, settings, self.note_crash) if settings.isolate else None
         self.boot = boot_function(settings.run, load=not settings.isolate)
-        self.supervised: Supervised | None = None
+        self.program = f"{settings.title} in {settings.space}"
+        """What tells its actors from those of others."""
+        self._supervised: Supervised | None = None
+        self._host: Actor | None = None
+        self._turns_before = 0
+        self._crashes = 0
+        self._last: str | None = None
 
-    def set_up(self, turn: Turn) -> None:
+    def start(self, engine: Engine, home: Home) -> None:
+        """Spawns the actor that supervises it."""
+        self._host = engine.spawn(self._set_up, home=home, name=f"host of {self.settings.title}", daemon=True)
+        self._host.program = self.program
+
+    def _set_up(self, turn: Turn) -> None:
         """Starts it, or offers it as a service."""
         settings = self.settings
         boot, arguments = (
             (self.boot, settings.arguments) if self.isolated is None else (self.isolated.guard, ())
         )
+        turn.prevent_inert()
         if not (settings.required or settings.needs):
             self._note(supervise(turn, boot, *arguments, name=settings.title, restart=settings.restart)[0])
             return
@@ -61,31 +74,49 @@ class Hosted:
             turn.assert_(Require(settings.title))
 
     def _note(self, supervised: Supervised) -> None:
-        self.supervised = supervised
+        self._supervised = supervised
 
-    def _state(self) -> str:
-        if self.isolated is not None and self.isolated.stuck:
-            return "stuck"
-        return "waiting" if self.supervised is None else self.supervised.state
+    def note_crash(self, said: str) -> None:
+        """Takes down that one of its actors has crashed."""
+        self._crashes += 1
+        self._last = said[:1000]
 
-    def status(self, stalls: int) -> Map:
-        """What ``dataspace actors`` shows of it."""
-        known, isolated = self.supervised, self.isolated
-        counted = isolated or known
+    def note_end(self, actor: Actor) -> None:
+        """Takes down that one of its actors has ended."""
+        self._turns_before += actor.turns
+        if actor.crash is not None:
+            self.note_crash(str(actor.crash))
+
+    def status(self, actors: Sequence[Actor], stalls: int) -> Map:
+        """What ``dataspace actors`` shows of it, given those of its actors that live."""
+        isolated = self.isolated
+        living = [actor for actor in actors if actor is not self._host]
+        counts = {
+            "actors": len(living),
+            "turns": self._turns_before + sum(actor.turns for actor in living),
+            "facets": sum(actor.facets for actor in living),
+            "stalls": stalls,
+        }
+        if isolated is not None:  # what is here is its guardian only
+            counts = {name: getattr(isolated, name) for name in counts}
         return Map(
             {
                 "name": self.settings.title,
                 "space": self.settings.space,
-                "state": self._state(),
+                "state": self._state(counts["actors"]),
                 "process": None if isolated is None else isolated.process,
                 "isolated": isolated is not None,
-                "turns": 0 if counted is None else counted.turns,
-                "facets": 0 if counted is None else counted.facets,
-                "crashes": 0 if known is None else known.crashes,
-                "stalls": stalls if isolated is None else isolated.stalls,
-                "last": None if known is None or known.last is None else str(known.last)[:1000],
+                **counts,
+                "crashes": self._crashes,
+                "last": self._last,
             }
         )
+
+    def _state(self, actors: int) -> str:
+        if self.isolated is not None and self.isolated.stuck:
+            return "stuck"
+        state = "waiting" if self._supervised is None else self._supervised.state
+        return "running" if state == "ended" and actors else state
 
 
 class Hosting:
@@ -93,7 +124,8 @@ class Hosting:
 
     def __init__(self, daemon: Daemon, actors: Sequence[HostedActor]) -> None:
         self._daemon = daemon
-        self._hosted = [Hosted(daemon, each) for each in actors]
+        self._hosted = {hosted.program: hosted for hosted in [Hosted(daemon, each) for each in actors]}
+        self._engine: Engine | None = None
         self._watchdog: Watchdog | None = None
         for each in actors:
             if each.space not in daemon.spaces:
@@ -103,35 +135,33 @@ class Hosting:
     async def run(self) -> None:
         """Runs them until cancelled."""
         shell = Shell(after=self._after_slice)
-        engine = shell.engine
+        self._engine = engine = shell.engine
         engine.on_crash = log_crash
+        engine.on_end = self._note_end
+        homes = {name: _home(engine, space) for name, space in self._daemon.spaces.items()}
+        for each in self._hosted.values():
+            each.start(engine, homes[each.settings.space])
         config = self._daemon.config
-        for home in self._daemon.spaces.values():
-            here = [each for each in self._hosted if each.settings.space == home.name]
-            if here:
-                engine.spawn(_host, here, home=_home(engine, home), name="host", daemon=True)
-        with (
-            traced(engine, config.trace),
-            Watchdog(engine, limit=config.stall_seconds) as self._watchdog,
-        ):
+        with traced(engine, config.trace), Watchdog(engine, limit=config.stall_seconds) as self._watchdog:
             await shell.run(forever=True)
 
     def status(self) -> tuple[Map, ...]:
-        """What ``dataspace actors`` shows, an entry for each actor."""
+        """What ``dataspace actors`` shows, an entry for each actor; O(actors)."""
+        living: dict[str, list[Actor]] = {program: [] for program in self._hosted}
+        for actor in self._engine.actors.values() if self._engine is not None else ():
+            living[actor.program].append(actor)
         stalls = self._watchdog.stalls if self._watchdog is not None else {}
-        return tuple([each.status(stalls.get(each.settings.title, 0)) for each in self._hosted])
+        return tuple(
+            [each.status(living[program], stalls.get(program, 0)) for program, each in self._hosted.items()]
+        )
+
+    def _note_end(self, actor: Actor) -> None:
+        self._hosted[actor.program].note_end(actor)
 
     async def _after_slice(self) -> None:
         self._daemon.flush()
         for home in self._daemon.spaces.values():
             await home.commits.wait_room()
-
-
-def _host(turn: Turn, hosted: Sequence[Hosted]) -> None:
-    """The boot script of the actor that supervises the others of one space."""
-    turn.prevent_inert()
-    for each in hosted:
-        turn.react(each.set_up, name=each.settings.title)
 
 
 def _home(engine: Engine, home: LoggedSpace) -> Home:

@@ -24,6 +24,7 @@ from typing import IO, Final
 
 import trio
 
+from dataspace.actors.actor import Actor
 from dataspace.actors.engine import Engine
 from dataspace.actors.facets import Handler
 from dataspace.actors.remote import RemoteEngine, act
@@ -37,6 +38,7 @@ from server.booting import boot_function, log_to_stderr, traced
 
 REPORT_SECONDS: Final = 0.25
 LEAST_SECONDS: Final = 0.05
+FIRST: Final = 1
 ORPHANED: Final = 70
 PR_SET_PDEATHSIG: Final = 1
 
@@ -106,6 +108,7 @@ def _watch(
     engine: RemoteEngine, order: Map, stack: ExitStack, signs: Signs, reports: Callable[[Value], None]
 ) -> None:
     """Has the engine watched, and what is seen reported, for as long as this process lives."""
+    engine.on_end = lambda actor: _note_end(actor, reports)
     stall, trace = order["stall"], order["trace"]
     assert isinstance(stall, float)  # by server.isolating
     stack.enter_context(
@@ -116,13 +119,20 @@ def _watch(
     threading.Thread(target=_report, args=what, name="reports", daemon=True).start()
 
 
+def _note_end(actor: Actor, reports: Callable[[Value], None]) -> None:
+    """Reports the crash of an actor with which the process does not end."""
+    if actor.crash is not None and actor.number != FIRST:
+        reports(("child", str(actor.crash)[:1000]))
+
+
 def _report(engine: Engine, watchdog: Watchdog, signs: Signs, reports: Callable[[Value], None]) -> None:
     """Reports what has changed, a few times a second, also of an actor that does not yield."""
     told: tuple[int, ...] = ()
     while True:
-        facets = sum(actor.facets for actor in list(engine.actors.values()))
+        actors = list(engine.actors.values())
+        facets = sum(actor.facets for actor in actors)
         stalls, stuck = sum(watchdog.stalls.values()), watchdog.stuck is not None
-        counts = (signs.count, engine.turns, facets, stalls, stuck)
+        counts = (signs.count, len(actors), engine.turns, facets, stalls, stuck)
         if counts != told:
             reports(("counts", *counts))
             told = counts

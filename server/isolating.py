@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -48,12 +49,14 @@ class ProcessEnded(DataspaceError):
 class Isolated:
     """One actor in a process of its own, through all its lives."""
 
-    def __init__(self, daemon: Daemon, settings: HostedActor) -> None:
+    def __init__(self, daemon: Daemon, settings: HostedActor, crashed: Callable[[str], object]) -> None:
+        """``crashed`` is told of crashes that the process survives, of actors that the first one spawned."""
         self._daemon = daemon
         self._settings = settings
+        self._crashed = crashed
         self.process: int | None = None
         """The number of its process, while there is one."""
-        self.turns = self.facets = self.stalls = 0
+        self.actors = self.turns = self.facets = self.stalls = 0
         self.stuck = False
         """Whether one of its turns has not ended in time, and still lasts."""
         self._signs = 0
@@ -88,7 +91,7 @@ class Isolated:
                 with trio.move_on_after(REPORT_SECONDS):  # what it said last is heard, and then its facts go
                     await connection.ended.wait()
             connection.cancel.cancel()
-            self.process, self.facets, self.stuck = None, 0, False
+            self.process, self.actors, self.facets, self.stuck = None, 0, 0, False
             for pipe in (process.stdin, process.stdout):
                 assert pipe is not None  # as asked for
                 pipe.close()
@@ -165,11 +168,13 @@ class Isolated:
 
     def _take(self, report: object) -> None:
         match report:
-            case ("counts", int(signs), int(turns), int(facets), int(stalls), bool(stuck)):
-                self._signs, self.stuck = signs, stuck
+            case ("counts", int(signs), int(actors), int(turns), int(facets), int(stalls), bool(stuck)):
+                self._signs, self.actors, self.stuck = signs, actors, stuck
                 self.turns = self._before[0] + turns
                 self.facets = facets
                 self.stalls = self._before[1] + stalls
+            case ("child", str(text)):
+                self._crashed(text)
             case ("crash", str(text)):
                 self._crash = text
 

@@ -30,13 +30,17 @@ class Actor:
 
     __slots__ = (
         "_facet", "_handle", "claims", "crash", "daemon", "delivery", "ended", "engine", "exits", "facets",
-        "home", "inner", "name", "number", "owner", "root", "touched", "turns",
+        "home", "inner", "name", "number", "owner", "program", "root", "touched", "turns",
     )  # fmt: skip
 
-    def __init__(self, engine: Engine, number: int, name: str, home: Home, *, daemon: bool) -> None:
+    def __init__(
+        self, engine: Engine, number: int, name: str, home: Home, *, daemon: bool, program: str = ""
+    ) -> None:
         self.engine = engine
         self.number = number
         self.name = name or f"actor-{number}"
+        self.program = program or self.name
+        """The name of the first actor that it descends from."""
         self.owner = f"actor:{number}"
         self.home = home
         self.daemon = daemon

@@ -72,6 +72,7 @@ class Engine:
         self.tasks: Tasks | None = None
         self.on_ready: Callable[[], None] | None = None
         self.on_crash: Callable[[ActorCrashed], None] | None = None
+        self.on_end: Callable[[Actor], None] | None = None
         self.crashes: deque[ActorCrashed] = deque(maxlen=100)
         self.crashed = 0
         self.inhabitants = 0
@@ -105,10 +106,10 @@ class Engine:
         self._settle_in(Spawn(actor, bound(self.context, boot), args, []))
         return actor
 
-    def make(self, name: str, home: Home, *, daemon: bool) -> Actor:
+    def make(self, name: str, home: Home, *, daemon: bool, program: str = "") -> Actor:
         """An actor that is not started."""
         self._numbered += 1
-        return Actor(self, self._numbered, name, home, daemon=daemon)
+        return Actor(self, self._numbered, name, home, daemon=daemon, program=program)
 
     def open_facet(self, actor: Actor, parent: Facet | None, name: str = "") -> Facet:
         """A new facet, with the context that its code gets."""
@@ -295,6 +296,8 @@ class Engine:
             for other in list(self.actors.values()):
                 if other.home is actor.inner:
                     self.end(other, "its layer has ended")
+        if self.on_end is not None:
+            self.on_end(actor)
         for notice in actor.exits:
             try:
                 notice(crash)

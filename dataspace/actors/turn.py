@@ -400,7 +400,7 @@ class Turn:
         self._check()
         engine = self.facet.actor.engine
         name = name or getattr(boot, "__name__", "")
-        actor = engine.make(name, home or self.home, daemon=daemon)
+        actor = engine.make(name, home or self.home, daemon=daemon, program=self.actor.program)
         engine.draft.spawns.append(Spawn(actor, self._bound(boot), args, [freeze(each) for each in initial]))
         return actor
 

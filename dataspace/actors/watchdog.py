@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
+from dataspace.actors.actor import Actor
 from dataspace.actors.engine import Engine
 
 logger = logging.getLogger("dataspace.actors")
@@ -28,7 +29,7 @@ class Watchdog:
         self.limit = limit
         self.tell = tell or logger.error
         self.stalls: Counter[str] = Counter()
-        """How often each actor did not yield in time."""
+        """How often actors of each program did not yield in time."""
         self.stuck: str | None = None
         """The actor that does not yield, while it does not."""
         self._ended = threading.Event()
@@ -43,21 +44,20 @@ class Watchdog:
         self._thread.join()
 
     def _watch(self) -> None:
-        seen, since = ("", ""), time.monotonic()
+        seen, since = self._running(), time.monotonic()
         while not self._ended.wait(self.limit / 8):
             now = self._running()
-            if now != seen or not now[0]:
+            actor, what = now
+            if now != seen or actor is None:
                 seen, since, self.stuck = now, time.monotonic(), None
             elif self.stuck is None and time.monotonic() - since >= self.limit:
-                self.stuck, what = now
-                self.stalls[self.stuck] += 1
-                self.tell(f"actor {self.stuck} does not yield: {what} lasts {self.limit} s and more")
+                self.stuck = actor.name
+                self.stalls[actor.program] += 1
+                self.tell(f"actor {actor.name} does not yield: {what} lasts {self.limit} s and more")
 
-    def _running(self) -> tuple[str, str]:
-        """Which actor runs, and what of it; empty if none does."""
+    def _running(self) -> tuple[Actor | None, str]:
+        """Which actor runs, and what of it."""
         engine = self.engine
         if (actor := engine.running) is not None:
-            return actor.name, f"its turn {engine.turn}"
-        if (actor := engine.stepping) is not None:
-            return actor.name, f"step {engine.steps} of its tasks"
-        return "", ""
+            return actor, f"its turn {engine.turn}"
+        return engine.stepping, f"step {engine.steps} of its tasks"

@@ -80,6 +80,20 @@ def sleeper(turn: Turn) -> None:
     turn.on_message("hang()")(lambda turn: turn.task(sleep))
 
 
+def family(turn: Turn) -> None:
+    """Has nothing to do once its children are there, who are no better than others."""
+    turn.spawn(hog, name="junior")
+    turn.spawn(_fragile, name="fragile")
+
+
+def _fragile(turn: Turn) -> None:
+    turn.assert_(record("fragile", "process")(os.getpid()))
+
+    @turn.on_message("touch()")
+    def touch(turn: Turn) -> None:
+        raise RuntimeError("in pieces")
+
+
 def several(turn: Turn, *words: str) -> None:
     """Holds several facts, and crashes or ends when it is told to."""
     turn.assert_(record("several", "process")(os.getpid()))

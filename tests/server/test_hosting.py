@@ -25,7 +25,7 @@ ROGUES = "tests.server.rogues"
 @pytest.fixture
 async def space(tmp_path: Path, nursery: trio.Nursery) -> AsyncIterator[dataspace.RemoteSpace]:
     """A client of a daemon that hosts them all."""
-    names = tuple([HostedActor(f"{ROGUES}:{name}") for name in ("echo", "raiser", "leaker", "hog")])
+    names = tuple([HostedActor(f"{ROGUES}:{name}") for name in ("echo", "raiser", "leaker", "hog", "family")])
     config = Config(
         listen=("tcp:127.0.0.1:0",), data=tmp_path / "data", actors=names, trace=tmp_path / "trace.txt"
     )
@@ -106,6 +106,25 @@ async def test_one_that_does_not_yield_is_named_within_a_second(
         await _say(space, "after")
         assert (await _told(space, "hog"))["stalls"] == 1
     assert any("hog does not yield" in record.message for record in caplog.records)
+
+
+async def test_what_its_children_do_is_told_of_the_one_that_was_named(
+    space: dataspace.RemoteSpace, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, logger="dataspace.actors")
+    with trio.fail_after(20):
+        await _until(space, "fragile(_)")
+        told = await _told(space, "family")
+        assert (told["state"], told["actors"], told["crashes"]) == ("running", 2, 0)
+        turns = told["turns"]
+        await space.send(Record("touch"))
+        await _say(space, "after")
+        told = await _told(space, "family")
+        assert (told["actors"], told["crashes"]) == (1, 1) and told["turns"] > turns  # type: ignore[operator]
+        assert "actor fragile, facet fragile" in str(told["last"]) and "in pieces" in str(told["last"])
+        await space.send(Record("hog", 1.0))
+        await _say(space, "after that")
+        assert (await _told(space, "family"))["stalls"] == 1
 
 
 @pytest.mark.parametrize(

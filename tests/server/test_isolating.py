@@ -45,6 +45,7 @@ def _isolated(
 ACTORS = {
     "echo": HostedActor(f"{ROGUES}:echo", name="echo"),
     "never": _isolated("never"),
+    "family": _isolated("family"),
     "hanging": _isolated("hanging", run="never", hang=1.5),
     "numb": _isolated("numb", run="stone", hang=1.5),
     "sleeper": _isolated("sleeper", hang=1.5),
@@ -137,6 +138,18 @@ async def test_one_that_gives_no_sign_of_life_is_killed_and_started_again(url: s
             assert await until(space, "never($process)") != (before["hanging"],)
             assert (await told(space, "echo"))["crashes"] == 0
             await echoed(space, "after all that")
+
+
+@hosting("family")
+async def test_what_its_children_do_is_told_of_the_one_that_was_named(url: str) -> None:
+    with trio.fail_after(60):
+        async with dataspace.connect(url) as space:
+            await until(space, "fragile($process)")
+            known = await until_told(space, "family", lambda known: known["actors"] == 2)
+            assert known["state"] == "running" and known["crashes"] == 0
+            await space.send(Record("touch"))
+            known = await until_told(space, "family", lambda known: known["actors"] == 1)
+            assert known["crashes"] == 1 and "in pieces" in str(known["last"])
 
 
 @hosting("conversation")
