@@ -153,9 +153,14 @@ def test_facts_may_outlive_a_command_that_was_killed_for_a_while(
         assert command.error_line().startswith("asserted 1 fact in epoch ")
         command.end(signal.SIGKILL)
     assert held(space, "lasting($n)") == ["1"]
-    status = run(daemon.url, "status").stdout
-    assert re.search(r"sessions +\d+ with \d+ streams, [01] waiting to come back, [01] leases", status)
     until_gone(space, "lasting($n)")
+    with Running(daemon.url, "assert", "longer(1)", owner, "60s") as command:
+        assert command.error_line().startswith("asserted 1 fact in epoch ")
+        command.end(signal.SIGKILL)
+    said = (
+        r"1 waiting to come back, \d leases" if owner == "--grace" else r"\d waiting to come back, 1 leases"
+    )
+    assert re.search(rf"sessions +\d+ with \d+ streams, {said}", run(daemon.url, "status").stdout)
 
 
 def test_durable_facts_stay_until_they_are_retracted(daemon: DaemonProcess, space: BlockingSpace) -> None:
