@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from dataspace.assertions import Assertions
 from dataspace.changes import Captures
 from dataspace.epochs import Claims, Epoch
 from dataspace.errors import ProtocolError, Refused, UsageError
@@ -103,7 +104,12 @@ class Space:
         held = self._claims.get(owner)
         places = {} if held is None else held.places
         draft = _Draft()
-        _take(places, actions, draft)
+        if publication and actions.__class__ is Assertions:
+            actions.take(places)
+            draft.added += actions.values
+            draft.asserted += enumerate(actions.values, actions.first)
+        else:
+            _take(places, actions, draft)
         if draft.added:
             self._check_room(owner, places, actions, draft)
         claims: tuple[Claims, ...] = ()

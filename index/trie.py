@@ -199,6 +199,8 @@ class Index:
             if said:
                 self._tell(MESSAGE, said)
             return Net([], [])
+        if not removed and not messages and visible is None and self._add_new(added):
+            return Net(list(added), [])
         values, after = self._balance(added, removed, visible)
         appeared, vanished = self._recount(after)
         grown: News = []
@@ -226,6 +228,20 @@ class Index:
             return Net([], list(removed) if self.remove(removed[0], visible=visible) else [])
         self.send(messages[0], visible=visible)
         return Net([], [])
+
+    def _add_new(self, added: Sequence[Value]) -> bool:
+        """Adds values if they are all new and different, as those of a bulk load: whether they were."""
+        fresh = {_at(value, None): value for value in added}
+        if len(fresh) < len(added) or not self._values.keys().isdisjoint(fresh):
+            return False
+        news: News = []
+        if self._root.each or not self._tops.keys().isdisjoint([class_of(value) for value in added]):
+            for at, value in fresh.items():
+                self._appear(at, value, None, news)
+            self._tell(ADDED, news)
+        else:  # nobody wants any of them
+            self._values.update(fresh)
+        return True
 
     def _patch_two(self, new: Value, old: Value, visible: Visible | None) -> Net:
         """What most others are: a value in place of another one."""

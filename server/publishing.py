@@ -10,10 +10,11 @@ Always: nothing staged is seen before it is published; a publication is one epoc
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import trio
 
+from dataspace.assertions import Assertions
 from dataspace.errors import Refused
 from dataspace.space import Space
 from dataspace.wire.codec import pack, unpack, unpack_own
@@ -21,55 +22,39 @@ from dataspace.wire.packets import ASSERT, RETRACT, SEND, Action
 from index.patterns import matcher
 from index.values import Value, key, keys, same
 from relay.faults import reach
-from relay.log.segments import table
 from server.leases import PREFIX as LEASE
 from server.rights import OPEN, Permit
+from server.staged import Operations, check, check_pair, read
 
 if TYPE_CHECKING:
     from server.logged import LoggedSpace
 
-VERBS: Final = ("assert", "retract", "send")
 Operation: TypeAlias = tuple[str, Value]
 
 
 async def stage(
     home: LoggedSpace, at: tuple[str, ...], operations: tuple[Value, ...], permit: Permit = OPEN
 ) -> None:
-    """Keeps operations on disk under a key, after what is there already, if they are permitted."""
+    """Keeps pairs of verb and value on disk under a key, after what is there already, if permitted."""
     for operation in operations:
-        verb, value = _check(operation)
-        if not permit.open:
-            permit.check_value(verb, value)
+        check_pair(operation)
+    _permitted(operations, permit)
     await home.staging.stage(at, pack(operations))
 
 
-async def stage_rows(home: LoggedSpace, at: tuple[str, ...], body: bytes, permit: Permit = OPEN) -> int:
-    """The same for operations in the plain form, kept as they came once they are known to mean something."""
-    operations = _operations(unpack(body, elements=home.config.limits.frame_elements))
-    if not permit.open:
-        for verb, value in operations:
-            permit.check_value(verb, value)
+async def stage_packed(home: LoggedSpace, at: tuple[str, ...], body: bytes, permit: Permit = OPEN) -> int:
+    """The same for operations in any form, kept as they came once they are known to mean something."""
+    staged = unpack(body, elements=home.config.limits.frame_elements)
+    count = check(staged)
+    _permitted(staged, permit)
     await home.staging.stage(at, body)
-    return len(operations)
+    return count
 
 
-def _operations(staged: Value) -> list[Operation]:
-    """The operations that are staged, in either form: pairs, or verbs, rows and which are no records."""
-    match staged:
-        # three pairs look alike, but for the verb that each begins with
-        case (str() | tuple() as verbs, tuple() as rows, tuple() as plain) if _all_integers(plain):
-            bare = set(plain)
-            arrays = all(row.__class__ is tuple and row for at, row in enumerate(rows) if at not in bare)
-            each = [verbs] * len(rows) if isinstance(verbs, str) else verbs
-            if arrays and len(each) == len(rows) and set(each) <= set(VERBS):
-                return list(zip(each, table(rows, plain, len(rows)), strict=True))
-        case tuple():
-            return [_check(operation) for operation in staged]
-    raise Refused("bad-request", f"no operations: {staged!r:.80}, verbs are {', '.join(VERBS)}")
-
-
-def _all_integers(values: tuple[Value, ...]) -> bool:
-    return all(each.__class__ is int for each in values)
+def _permitted(staged: Value, permit: Permit) -> None:
+    if not permit.open:
+        for verb, value in zip(*read(staged), strict=True):
+            permit.check_value(verb, value)
 
 
 async def publish(
@@ -98,10 +83,7 @@ async def publish(
                 home.writers.check(owner, client, began=known.sequence > 0)
             operations = await _staged(home, keys)
             name = _granted(home, owner)
-            if by is None or replace:
-                actions = actions_for(home.space, name, operations, replace=replace)
-            else:
-                actions = keyed_actions(home.space, name, operations, by)
+            actions = _actions(home, name, operations, replace=replace, by=by)
             epoch = home.commit(name, actions, known, sequence, None, publication=True).number
             if exclusive:
                 home.writers.published(owner, client, epoch)
@@ -112,18 +94,21 @@ async def publish(
     return epoch
 
 
-async def _staged(home: LoggedSpace, keys: Sequence[tuple[str, ...]]) -> list[Operation]:
+async def _staged(home: LoggedSpace, keys: Sequence[tuple[str, ...]]) -> Operations:
     """All operations under these keys; refused as soon as they are more than a publication may have."""
     limit = home.space.limits.actions_per_publication
-    operations: list[Operation] = []
+    verbs: list[str] = []
+    values: list[Value] = []
     for at in keys:
         for blob in await home.staging.staged([at]):
-            operations.extend(_operations(unpack_own(blob)))
-            if len(operations) > limit:
-                said = f"publication of {len(operations)} actions or more"
+            operations = read(unpack_own(blob))
+            verbs.extend(operations.verbs)
+            values.extend(operations.values)
+            if len(verbs) > limit:
+                said = f"publication of {len(verbs)} actions or more"
                 raise Refused("limit", f"{said}, limit actions_per_publication={limit}")
             await trio.lowlevel.checkpoint()  # a million rows must not stop everybody for this as well
-    return operations
+    return Operations(verbs, values)
 
 
 async def _published(home: LoggedSpace, client: str, sequence: int) -> int | None:
@@ -135,6 +120,22 @@ async def _published(home: LoggedSpace, client: str, sequence: int) -> int | Non
     if epoch is None:
         raise Refused("old-sequence", f"batch {sequence} of {client} is not known any more")
     return epoch
+
+
+def _actions(
+    home: LoggedSpace, owner: str, operations: Operations, *, replace: bool, by: Value
+) -> Sequence[Action]:
+    """What some operations mean for what an owner claims now."""
+    verbs, values = operations
+    if (
+        by is None and not replace and verbs.count("assert") == len(verbs)
+    ):  # nobody has to know who claims what
+        # as mostly; nobody has to know then who claims what
+        return Assertions(home.writers.free_handles(owner, home.space.claims(owner), len(values)), values)
+    pairs = list(zip(verbs, values, strict=True))
+    if by is None or replace:
+        return actions_for(home.space, owner, pairs, replace=replace)
+    return keyed_actions(home.space, owner, pairs, by)
 
 
 def actions_for(
@@ -152,20 +153,17 @@ def actions_for(
         asserted = [value for verb, value in operations if verb == "assert"]
         sent = [(SEND, value) for verb, value in operations if verb == "send"]
         return (*space.replace_all(owner, asserted, fresh), *sent)
-    if not any(verb == "retract" for verb, _ in operations):  # then nobody has to know who claims what
-        return tuple(
-            [
-                (ASSERT, handle, value) if verb == "assert" else (SEND, value)
-                for handle, (verb, value) in enumerate(operations, fresh)
-            ]
-        )
-    handles: dict[object, list[int]] = {}
+    going = {key(value) for verb, value in operations if verb == "retract"}
+    handles: dict[object, list[int]] = {at: [] for at in going}
     for handle, value in claims.items():
-        handles.setdefault(key(value), []).append(handle)
+        at = key(value)
+        if at in going:
+            handles[at].append(handle)
     actions: list[Action] = []
     for verb, value in operations:
         if verb == "assert":
-            handles.setdefault(key(value), []).append(fresh)
+            if (at := key(value)) in going:
+                handles[at].append(fresh)
             actions.append((ASSERT, fresh, value))
             fresh += 1
         elif verb == "retract":
@@ -217,9 +215,3 @@ def _granted(home: LoggedSpace, owner: str) -> str:
         home.leases.grant(owner)
         return owner
     return f"durable:{owner}"
-
-
-def _check(operation: Value) -> Operation:
-    if operation.__class__ is tuple and len(operation) == 2 and operation[0] in VERBS:
-        return operation  # type: ignore[return-value]  # a verb and a value, as just checked
-    raise Refused("bad-request", f"no operation: {operation!r:.80}, known are {', '.join(VERBS)}")

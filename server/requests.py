@@ -19,7 +19,7 @@ from dataspace.wire import packets as p
 from index.values import Map, Value
 from relay.log import LogDamaged, LogFailed
 from server.leases import PREFIX as LEASE
-from server.publishing import publish, stage, stage_rows
+from server.publishing import publish, stage, stage_packed
 from server.ruling import ask_rules
 from server.topic_retelling import topic_acknowledge, topic_epochs, topic_frontier, topic_number
 
@@ -135,7 +135,7 @@ async def _stage(connection: Connection, arguments: Map) -> Value:
     """Keeps operations on disk under a key until they are published or discarded."""
     rows = arguments.get("rows")
     if isinstance(rows, bytes):
-        return await stage_rows(connection.home, texts(arguments, "key"), rows, connection.permit)
+        return await stage_packed(connection.home, texts(arguments, "key"), rows, connection.permit)
     operations = arguments.get("operations")
     if not isinstance(operations, tuple):
         raise Refused("bad-request", "operations must be an array")

@@ -23,6 +23,7 @@ from dataspace.client.assembling import Assembler
 from dataspace.client.blocks import Block, block
 from dataspace.client.changes import EpochChanges
 from dataspace.client.portions import TurnLimits
+from dataspace.client.staged import Columns, staged_form
 from dataspace.credentials import Credentials, Tls, said_by_tls
 from dataspace.errors import Broken, Closed, ProtocolError, Refused, Unreachable
 from dataspace.wire import packets as p
@@ -30,7 +31,7 @@ from dataspace.wire.codec import pack
 from dataspace.wire.features import MAIN, Wanted
 from dataspace.wire.session import Role, Session
 from index.patterns import capture_names
-from index.values import Map, Record, Value
+from index.values import Map, Value
 
 MAX_FRAME: Final = 64 << 20
 WINDOW: Final = 8192
@@ -198,21 +199,37 @@ class Link:
 
     # -- writing --------------------------------------------------------------------------------------
 
-    def stage(self, key: tuple[str, ...], operations: Sequence[tuple[str, Value]]) -> None:
+    def stage(self, key: tuple[str, ...], operations: Sequence[tuple[str, Value]] | Columns) -> None:
         """Keeps operations on the daemon's disk under a key: ``("assert" | "retract" | "send", value)``."""
-        for start in range(0, len(operations), STAGE_OPERATIONS):
-            self._stage(key, operations[start : start + STAGE_OPERATIONS])
+        if isinstance(operations, Columns) and operations.fields:
+            self._stage_columns(key, operations)
+            return
+        pairs = list(operations.operations()) if isinstance(operations, Columns) else operations
+        for start in range(0, len(pairs), STAGE_OPERATIONS):
+            self._stage(key, pairs[start : start + STAGE_OPERATIONS])
+
+    def _stage_columns(self, key: tuple[str, ...], columns: Columns) -> None:
+        """Stages columns in one request, or in several where they are too large for one."""
+        body = columns.packed()
+        if len(body) > self._room(key) and len(columns) > 1:
+            for half in columns.halves():
+                self._stage_columns(key, half)
+        else:
+            self._ask("stage", {"key": key, "rows": body})
 
     def _stage(self, key: tuple[str, ...], operations: Sequence[tuple[str, Value]]) -> None:
-        """Stages some operations in one request, or in several where they are too large for one."""
-        limit = TurnLimits.told(self.welcome.limits).portion_bytes - len(pack(key))
+        """The same for pairs."""
         body = staged_form(operations)
-        if len(body) > limit and len(operations) > 1:
+        if len(body) > self._room(key) and len(operations) > 1:
             half = len(operations) // 2
             self._stage(key, operations[:half])
             self._stage(key, operations[half:])
         else:
             self._ask("stage", {"key": key, "rows": body})
+
+    def _room(self, key: tuple[str, ...]) -> int:
+        """Bytes of operations that one request may have."""
+        return TurnLimits.told(self.welcome.limits).portion_bytes - len(pack(key))
 
     def discard(self, key_prefix: tuple[str, ...]) -> None:
         """Drops what is staged under keys that begin like this."""
@@ -327,23 +344,6 @@ class Link:
         if isinstance(packet, p.Bye):
             return ProtocolError(packet.code, packet.text)
         return ProtocolError("unexpected", f"{type(packet).__name__} instead of a welcome")
-
-
-def staged_form(operations: Sequence[tuple[str, Value]]) -> bytes:
-    """Operations as one piece of bytes: verbs (one for all alike), plain rows, and which are no records.
-
-    A record as an extension costs a call for each; as the array of its label and fields it costs nothing.
-    """
-    verbs = [verb for verb, _ in operations]
-    rows: list[Value] = []
-    plain: list[int] = []
-    for _, value in operations:
-        if value.__class__ is Record:
-            rows.append((value.label, *value.fields))
-        else:
-            plain.append(len(rows))
-            rows.append(value)
-    return pack((verbs[0] if len(set(verbs)) == 1 else verbs, rows, plain))
 
 
 def _connected(address: Address, credentials: Credentials, timeout: float) -> socket.socket:

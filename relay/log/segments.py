@@ -19,6 +19,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from operator import is_
 from typing import Any, Final
 
 from dataspace.epochs import Claims, Epoch
@@ -144,20 +145,23 @@ def _claims_form(claims: Sequence[Claims], values: list[Value]) -> list[object]:
     Values are told apart by identity: the kernel names the same objects in both places, and where it
     does not, a value is written twice and nothing else happens.
     """
-    known = {id(value): at for at, value in enumerate(values)}
     forms: list[object] = []
+    known: dict[int, int] = {}
     for each in claims:
-        handles: list[int] = []
+        handles = [handle for handle, _ in each.asserted]
+        claimed = [value for _, value in each.asserted]
+        if len(claimed) <= len(values) and all(map(is_, claimed, values)):  # as in all but a few turns
+            forms.append((each.owner, handles, None, each.retracted))
+            continue
+        known = known or {id(value): at for at, value in enumerate(values)}
         positions: list[int] = []
-        for handle, value in each.asserted:
+        for value in claimed:
             at = known.get(id(value))
             if at is None:
                 at = known[id(value)] = len(values)
                 values.append(value)
-            handles.append(handle)
             positions.append(at)
-        in_order = positions == list(range(len(positions)))
-        forms.append((each.owner, handles, None if in_order else positions, each.retracted))
+        forms.append((each.owner, handles, positions, each.retracted))
     return forms
 
 
@@ -189,14 +193,8 @@ def _claims(form: Any, values: list[Value]) -> Claims:
 
 def rows_of(values: Sequence[Value]) -> tuple[list[Value], list[int]]:
     """Values as they are written, and the positions of those that are no records and stand as they are."""
-    rows: list[Value] = []
-    plain: list[int] = []
-    for value in values:
-        if value.__class__ is Record:
-            rows.append((value.label, *value.fields))
-        else:
-            plain.append(len(rows))
-            rows.append(value)
+    rows = [(each.label, *each.fields) if each.__class__ is Record else each for each in values]
+    plain = [at for at, each in enumerate(values) if each.__class__ is not Record]
     return rows, plain
 
 

@@ -12,11 +12,11 @@ of rows is kept.
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC
-from operator import itemgetter
+from itertools import compress, repeat
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pyspark.sql.types import (
@@ -37,13 +37,13 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from dataspace.client.staged import Columns
 from dataspace.errors import DataspaceError, UsageError
 from index.jsons import from_json
-from index.patterns import DISCARD, capture, exact
 from index.skeletons import ATOM_CLASSES
-from index.text import ParseError, parse_pattern
-from index.values import Map, Record
+from index.values import Record
 from relay.spark.schema import CHANGE_TYPE, RESERVED, capture_classes, is_json
+from relay.spark.templates import Build, builder, fields_of, key_pattern, named, parsed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from index.values import Value
 
 Operation: TypeAlias = tuple[str, "Value"]
-Row: TypeAlias = tuple["Value", ...]
-Build: TypeAlias = Callable[[Row], "Value"]
 
 VERBS: Final[Mapping[object, str]] = {
     "insert": "assert",
@@ -62,6 +60,9 @@ VERBS: Final[Mapping[object, str]] = {
     "message": "send",
 }
 """What a row's ``_change_type`` has the sink do, in the words of Delta's change feeds and in ours."""
+
+
+RETRACT: Final = "retract"
 
 
 class BadRow(DataspaceError):
@@ -84,8 +85,8 @@ class Facts:
         names = schema.fieldNames()
         said: Value = None
         if template is not None:
-            said = _parsed(template)
-            wanted = _named(said, names)
+            said = parsed(template)
+            wanted = named(said, names)
         else:
             wanted = [name for name in names if name not in RESERVED]
         if CHANGE_TYPE in names:
@@ -97,10 +98,29 @@ class Facts:
         self._default = "send" if messages else "assert"
         self._dead_letter = dead_letter
         self._required = _required(said, template, keys, places)
-        self.by = _by(said, label, wanted, keys, names) if keys else None
+        self.by = key_pattern(said, label, wanted, keys, names) if keys else None
         """The pattern whose captures are the key of a fact, or None."""
         width = len(self._columns) - (self._kinds is not None)
-        self._build = _builder(said, places) if template is not None else _labelled(label, width)
+        self._build = builder(said, places) if template is not None else _labelled(label, width)
+        self._fields = fields_of(said, places) if template is not None else (label, range(width))
+
+    def parts(self, batch: pa.RecordBatch) -> list[Part]:
+        """What the rows add and what they retract, each in their order.
+
+        Records, as nearly always, come by the column.  Raises ``BadRow`` as ``operations``.
+        """
+        if self._fields is None:
+            return _apart(self.operations(batch))
+        try:
+            verbs, columns = self._read(batch)
+        except BadRow:
+            return _apart(self.operations(batch))  # which finds the row, and may have somewhere to put it
+        label, sources = self._fields
+        fields = [
+            columns[source] if isinstance(source, int) else list(map(source, zip(*columns, strict=True)))
+            for source in sources
+        ]
+        return _columns_apart(Columns(verbs, label, fields, batch.num_rows))
 
     def operations(self, batch: pa.RecordBatch) -> list[Operation]:
         """One operation for each row, in order: what its ``_change_type`` says, else what all do.
@@ -123,7 +143,13 @@ class Facts:
             return [("send", Record(self._dead_letter, said, str(error)))]
 
     def _operations(self, batch: pa.RecordBatch) -> list[Operation]:
-        build, kinds = self._build, self._kinds
+        verbs, columns = self._read(batch)
+        rows = zip(*columns, strict=True) if columns else repeat((), batch.num_rows)
+        each = repeat(verbs) if isinstance(verbs, str) else verbs
+        return list(zip(each, map(self._build, rows), strict=False))
+
+    def _read(self, batch: pa.RecordBatch) -> tuple[str | Sequence[str], list[Sequence[Value]]]:
+        """The verbs of a batch, one if all are alike, and its columns as values."""
         columns = [
             convert(batch.column(name)) for name, convert in zip(self._columns, self._converters, strict=True)
         ]
@@ -133,20 +159,47 @@ class Facts:
             if what == _KEY and any(value != value for value in columns[at]):
                 row = next(row for row in zip(*columns, strict=True) if row[at] != row[at])
                 raise BadRow(f"column {self._columns[at]} is NaN, which is no key, in the row {row!r:.200}")
-        rows = zip(*columns, strict=True) if columns else iter([()] * batch.num_rows)
-        if kinds is None:
-            verb = self._default
-            return [(verb, build(row)) for row in rows]
-        return [(_verb(row[kinds], row), build(row)) for row in rows]
+        return self._default if self._kinds is None else _verbs(self._kinds, columns), columns
 
 
-def _verb(kind: Value, row: Row) -> str:
+def _labelled(label: str | None, width: int) -> Build:
+    return lambda row: Record.of(label, row[:width])
+
+
+def _verbs(kinds: int, columns: Sequence[Sequence[Value]]) -> list[str]:
     try:
-        return VERBS[kind]
+        return [VERBS[kind] for kind in columns[kinds]]
     except KeyError:
-        raise BadRow(
-            f"{CHANGE_TYPE} is {kind!r} in {row!r}, allowed are {', '.join(map(str, VERBS))}"
-        ) from None
+        row = next(row for row in zip(*columns, strict=True) if row[kinds] not in VERBS)
+    raise BadRow(f"{CHANGE_TYPE} is {row[kinds]!r} in {row!r}, allowed are {', '.join(map(str, VERBS))}")
+
+
+Part: TypeAlias = tuple[bool, Columns | Sequence[Operation]]
+"""Whether these operations retract, and what they are."""
+
+
+def _apart(operations: Sequence[Operation]) -> list[Part]:
+    """The operations that add and those that retract, as far as there are any."""
+    adding = [each for each in operations if each[0] != RETRACT]
+    retracting = [each for each in operations if each[0] == RETRACT]
+    return [(retracts, part) for retracts, part in ((False, adding), (True, retracting)) if part]
+
+
+def _columns_apart(columns: Columns) -> list[Part]:
+    """The same by the column."""
+    verbs = columns.verbs
+    kinds = {verbs} if isinstance(verbs, str) else set(verbs)
+    if len(kinds) == 1:
+        (verb,) = kinds
+        return [(verb == RETRACT, replace(columns, verbs=verb))]
+    parts: list[Part] = []
+    for retracts in (False, True):
+        chosen = [(verb == RETRACT) == retracts for verb in verbs]
+        count = sum(chosen)
+        fields = [list(compress(field, chosen)) for field in columns.fields]
+        if count:
+            parts.append((retracts, Columns(list(compress(verbs, chosen)), columns.label, fields, count)))
+    return parts
 
 
 _KEY: Final = "a key"
@@ -173,100 +226,6 @@ def _unfit(
 ) -> BadRow:
     row = next(row for row in zip(*columns, strict=True) if type(row[at]) not in classes)
     return BadRow(f"column {name} is {row[at]!r:.60}, which is not {what}, in the row {row!r:.200}")
-
-
-def _by(
-    said: Value, label: str | None, wanted: Sequence[str], keys: Sequence[str], names: Sequence[str]
-) -> Value:
-    """The facts that have a key, with the key captured."""
-    for name in keys:
-        if name not in wanted or name in RESERVED:
-            raise UsageError(
-                f"option keyColumns: {_no_column(name, [n for n in names if n not in RESERVED])}"
-            )
-    if label is not None:
-        fields = [capture(name) if name in keys else DISCARD for name in wanted if name not in RESERVED]
-        return exact(Record(label, *fields))
-    return _only_keys(said, frozenset(keys))
-
-
-def _only_keys(part: Value, keys: frozenset[str]) -> Value:
-    """A template in which only keys are captured, and whatever else varies is left open."""
-    match part:
-        case Record(label="$", fields=(str(name), _, _)):
-            return capture(name) if name in keys else DISCARD
-        case Record(label="lit"):
-            return part
-        case Record(label=label, fields=parts):
-            return Record(label, *[_only_keys(each, keys) for each in parts])
-        case tuple():
-            return tuple([_only_keys(each, keys) for each in part])
-        case Map():
-            return Map([(at, _only_keys(each, keys)) for at, each in part.pairs()])
-    return part
-
-
-def _labelled(label: str | None, width: int) -> Build:
-    return lambda row: Record.of(label, row[:width])
-
-
-def _parsed(template: str) -> Value:
-    try:
-        return parse_pattern(template)
-    except ParseError as error:
-        raise UsageError(f"option template: {error}") from None
-
-
-def _named(template: Value, columns: Sequence[str]) -> list[str]:
-    """The columns that a template names; ``UsageError`` for one that is not there."""
-    named = [name for name, _ in capture_classes(template)]
-    for name in named:
-        if name not in columns:
-            raise UsageError(f"option template: {_no_column(name, columns)}")
-    return named
-
-
-def _no_column(name: str, columns: Sequence[str]) -> str:
-    there = f"(there are {', '.join(columns)})"
-    if name.isdigit():
-        return f"a $ without a name, but each names its column, as in $n {there}"
-    near = difflib.get_close_matches(name, columns, n=1)
-    return f"no column ${name}{f', did you mean ${near[0]}?' if near else ''} {there}"
-
-
-def _builder(template: Value, places: Mapping[str, int]) -> Build:
-    """What makes the template's value of a row."""
-    match template:
-        case Record(label="$", fields=(str(name), _, _)):
-            return itemgetter(places[name])
-        case Record(label="_"):
-            raise UsageError(
-                "option template: _ says nothing that could be asserted; name a column, as in $n"
-            )
-        case Record(label="lit", fields=(value,)):
-            return lambda _row: value
-        case Record(label="exact", fields=(inner,)):
-            return _builder(inner, places)
-        case Record(label=label, fields=parts):
-            return _record(label, [_builder(part, places) for part in parts])
-        case tuple():
-            return _sequence([_builder(part, places) for part in template])
-        case Map():
-            return _map([(at, _builder(part, places)) for at, part in template.pairs()])
-        case _:
-            return lambda _row: template
-
-
-def _record(label: Value, parts: Sequence[Build]) -> Build:
-    return lambda row: Record.of(label, tuple([part(row) for part in parts]))
-
-
-def _sequence(parts: Sequence[Build]) -> Build:
-    return lambda row: tuple([part(row) for part in parts])
-
-
-def _map(parts: Sequence[tuple[Value, Build]]) -> Build:
-    return lambda row: Map.of([(at, part(row)) for at, part in parts])
 
 
 _PLAIN: Final = (

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from dataspace.client.blocking_link import Link
+    from dataspace.client.staged import Columns
     from index.values import Value
     from relay.spark.options import SinkOptions
 
@@ -167,7 +168,7 @@ def stage(options: SinkOptions, facts: Facts, batch: Batch, rows: Iterator[pa.Re
     keys: dict[bool, list[Key]] = {False: [], True: []}
     try:
         for number, chunk in enumerate(_chunks(rows)):
-            for retracts, operations in _apart(facts.operations(chunk)):
+            for retracts, operations in facts.parts(chunk):
                 key = (*attempt, str(number), "-" if retracts else "+")
                 _stage_chunk(options, key, operations)
                 keys[retracts].append(key)
@@ -247,7 +248,7 @@ def _discard(link: Link, prefix: Key) -> None:
     link.discard(prefix)
 
 
-def _stage_chunk(options: SinkOptions, key: Key, operations: Sequence[Operation]) -> None:
+def _stage_chunk(options: SinkOptions, key: Key, operations: Columns | Sequence[Operation]) -> None:
     """Stages one chunk; a link that broke may have carried it or not, so trying again begins anew."""
     tried = False
 
@@ -259,16 +260,6 @@ def _stage_chunk(options: SinkOptions, key: Key, operations: Sequence[Operation]
         link.stage(key, operations)
 
     asked(options.peer, options.connect_timeout, turn)
-
-
-def _apart(operations: Sequence[Operation]) -> Iterator[tuple[bool, Sequence[Operation]]]:
-    """The operations that add and those that retract, as far as there are any."""
-    retracting = [each for each in operations if each[0] == "retract"]
-    adding = [each for each in operations if each[0] != "retract"] if retracting else operations
-    if adding:
-        yield False, adding
-    if retracting:
-        yield True, retracting
 
 
 def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

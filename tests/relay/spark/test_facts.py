@@ -7,13 +7,18 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql.types import StringType, StructField, StructType
 
+from dataspace.client.staged import Columns
 from dataspace.errors import UsageError
-from index.values import Map, Record, Value
+from index.values import Map, Record, Value, key
 from relay.spark.facts import BadRow, Facts, Operation
 from relay.spark.schema import JSON_MARK
 from tests.relay.spark.schemas import ddl
+
+KINDS = (pa.int64(), pa.string(), pa.float64(), pa.string())
 
 
 def operations(facts: Facts, **columns: Sequence[object] | pa.Array) -> list[Operation]:
@@ -108,3 +113,52 @@ def test_a_type_without_a_value_form_is_refused_unless_it_is_not_used() -> None:
 def test_a_template_without_columns_makes_a_fact_for_each_row() -> None:
     facts = Facts(ddl("n bigint"), template="tick()")
     assert operations(facts, n=[1, 2]) == [("assert", Record("tick"))] * 2
+
+
+rows = st.lists(
+    st.tuples(
+        st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1)),
+        st.one_of(st.none(), st.text(max_size=3)),
+        st.one_of(st.none(), st.floats(width=64)),
+        st.sampled_from(["insert", "delete", "message", "update_preimage", "update_postimage"]),
+    ),
+    max_size=8,
+)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "p($n, $s, $x)",
+        'p($x, 1, [$n, {"k": $s}], lit($), $n)',
+        "exact(p($s))",
+        '"lit"($n)',
+        "p()",
+        "[$n, $s]",
+        None,
+    ],
+)
+@given(rows=rows)
+def test_by_the_column_rows_mean_what_they_mean_one_by_one(
+    template: str | None, rows: list[tuple[int | None, str | None, float | None, str]]
+) -> None:
+    schema = ddl("n bigint, s string, x double, _change_type string")
+    facts = Facts(schema, template=template, label=None if template else "lit")
+    columns = [[row[at] for row in rows] for at in range(4)]
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, KINDS, strict=True)]
+    batch = pa.RecordBatch.from_arrays(arrays, schema.fieldNames())
+    each = facts.operations(batch)
+    for retracts, part in facts.parts(batch):
+        made = list(part.operations()) if isinstance(part, Columns) else part
+        meant = [operation for operation in each if (operation[0] == "retract") is retracts]
+        assert [(verb, key(fact)) for verb, fact in made] == [(verb, key(fact)) for verb, fact in meant]
+    assert sum(len(part) for _, part in facts.parts(batch)) == len(rows)
+
+
+def test_records_come_by_the_column_and_dead_letters_do_not() -> None:
+    facts = Facts(ddl("n bigint"), template="p($n:int)", dead_letter="bad")
+    ((_, columns),) = facts.parts(pa.RecordBatch.from_pydict({"n": [1, 2]}))
+    assert columns == Columns("assert", "p", [[1, 2]], 2)
+    ((_, letters),) = facts.parts(pa.RecordBatch.from_pydict({"n": pa.array([1, None], pa.int64())}))
+    assert not isinstance(letters, Columns)
+    assert [verb for verb, _ in letters] == ["assert", "send"]
