@@ -352,8 +352,20 @@ def _run(args: argparse.Namespace) -> int:
         from server.logs import log_command  # as above
 
         return log_command(args)
-    from server import commands, topic_commands  # the daemon need not load these
-    from server.rule_command import rule
+    return trio.run(_until_terminated, partial(_verb(args.command), args))
+
+
+def _verb(command: str) -> Callable[[argparse.Namespace], Awaitable[int]]:
+    """What carries out a command that talks to a daemon; most of a short one's time goes into loading."""
+    if command == "rule":
+        from server.rule_command import rule
+
+        return rule
+    if command == "topic":
+        from server.topic_commands import topic
+
+        return topic
+    from server import commands
 
     verbs: dict[str, Callable[[argparse.Namespace], Awaitable[int]]] = {
         "assert": commands.assert_,
@@ -364,10 +376,8 @@ def _run(args: argparse.Namespace) -> int:
         "status": commands.status,
         "index": commands.index,
         "actors": commands.actors,
-        "topic": topic_commands.topic,
-        "rule": rule,
     }
-    return trio.run(_until_terminated, partial(verbs[args.command], args))
+    return verbs[command]
 
 
 async def _until_terminated(verb: Callable[[], Awaitable[int]]) -> int:
