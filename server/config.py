@@ -51,7 +51,7 @@ class Limits:
     stalled_seconds: float = 60.0
     frame_bytes: int = MAX_FRAME
     frame_elements: int = MAX_ELEMENTS
-    streams: int = 20_000
+    streams: int = 4096
     replays: int = 256
     unsent_bytes: int = 1 << 20
     requests: int = 1024

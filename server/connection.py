@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Awaitable, Callable
+from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -43,7 +44,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("dataspace")
 
 BUNDLE: Final = 64
-"""Packets of one peer that are acted on before others have a turn."""
+BUNDLE_SECONDS: Final = 0.005
+"""Packets of one peer that are acted on before others have a turn, and how long that may take."""
 
 BURST: Final = 256 << 10
 """Bytes that one connection may have handed out but not yet to the kernel, before its streams wait."""
@@ -184,14 +186,15 @@ class Connection:
 
     async def _act_on(self, chunk: bytes) -> bool:
         """Acts on the packets of a chunk, if there are any; many of them let others run in between."""
-        count = 0
+        count, until = 0, perf_counter() + BUNDLE_SECONDS
         for count, packet in enumerate(self.session.feed(chunk), 1):
             if self.session.parted:
                 break
             await self._act(packet)
-            if count % BUNDLE == 0:
+            if count % BUNDLE == 0 or perf_counter() > until:
                 self.daemon.flush()
                 await trio.lowlevel.checkpoint()
+                until = perf_counter() + BUNDLE_SECONDS
         return count > 0
 
     def _deadline(self, before: float, some: bool) -> float:

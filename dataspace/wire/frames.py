@@ -37,32 +37,42 @@ class Cutter:
     still handed out.
     """
 
-    __slots__ = ("_held", "limit", "refusal")
+    __slots__ = ("_held", "_wanted", "limit", "refusal")
 
     def __init__(self, limit: int = MAX_FRAME) -> None:
         self.limit = limit
         self.refusal: ProtocolError | None = None
-        self._held = b""
+        self._held = bytearray()
+        self._wanted = HEAD
+        """How many bytes must be held before there is anything to cut."""
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The bodies that are whole now; O(bytes)."""
+        """The bodies that are whole now; O(bytes), however small the chunks of a large frame are."""
         if self.refusal is not None:
             return []
-        data = self._held + chunk if self._held else chunk
+        data = chunk
+        if self._held:
+            self._held += chunk
+            if len(self._held) < self._wanted:
+                return []
+            data = bytes(self._held)
+            self._held.clear()
         bodies: list[bytes] = []
         at, end = 0, len(data)
         while end - at >= HEAD:
             size = int.from_bytes(data[at : at + HEAD], "big")
             if size > self.limit:
                 self.refusal = self._refuse(data[at : at + HEAD], size)
-                self._held = b""
                 return bodies
             if end - at - HEAD < size:
+                self._wanted = HEAD + size
                 break
             at += HEAD
             bodies.append(data[at : at + size])
             at += size
-        self._held = data[at:]
+        else:
+            self._wanted = HEAD
+        self._held += data[at:]
         return bodies
 
     @property

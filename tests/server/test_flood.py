@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
+import pytest
+import trio
+
+import dataspace
 from dataspace import RemoteSpace as Space
 from dataspace.wire import packets as p
 from dataspace.wire.features import Wanted
@@ -11,6 +15,7 @@ from index.patterns import capture
 from index.values import Record
 from server.config import Limits
 from tests.server.peers import PLENTY, Peer, fact, hello, opening, turn
+from tests.server.processes import DaemonProcess
 
 pytestmark = pytest.mark.slow
 
@@ -44,6 +49,61 @@ async def test_streams_beyond_the_limit_fail_and_leave_nothing(url: str, bystand
         await peer.say(*[p.Abort(n, "", False) for n in range(1, 51)], opening(201, quiet=False), p.Ping(1))
         assert [type(packet) for packet in (await peer.hear(), await peer.hear())] == [p.Pong, p.Values]
     assert (await bystander.status())["waiting_bytes"] == 0
+
+
+async def test_an_abort_is_confirmed_however_often_it_comes(url: str, bystander: Space) -> None:
+    """Of an open stream, of one that has been aborted, and of one that has failed."""
+    async with Peer(url) as peer:
+        await peer.greet()
+        await peer.say(opening(1), opening(2, space="nowhere"))
+        assert {type(await peer.hear()) for _ in range(2)} == {p.Values, p.Error}
+        await peer.say(
+            *[p.Abort(number, "", True) for number in (1, 1, 2, 1)], p.Abort(1, "", False), p.Ping(1)
+        )
+        assert [await peer.hear() for _ in range(5)] == [
+            p.Done(1),
+            p.Done(1),
+            p.Done(2),
+            p.Done(1),
+            p.Pong(1),
+        ]
+        await peer.say(p.Ask(1, PLENTY, PLENTY), p.Peek(1, 1), p.Ping(2))
+        assert await peer.hear() == p.Pong(2), "what is over stays over"
+
+
+async def test_streams_by_the_ten_thousand_hold_what_the_limit_allows_and_nobody_up(tmp_path: Path) -> None:
+    """Others have their turn in between, not when all that one peer has said was heard."""
+    daemon = DaemonProcess(tmp_path / "data")
+    daemon.start()
+    order: list[str] = []
+    try:
+        async with dataspace.connect(daemon.url) as bystander, Peer(daemon.url) as peer:
+            before = int(str((await bystander.status())["memory_bytes"]))
+            await peer.greet()
+            refused, many = trio.Event(), 20_000
+
+            async def hear() -> None:
+                while not isinstance(packet := await peer.hear(), p.Pong):
+                    if isinstance(packet, p.Error):
+                        refused.set()
+                order.append("all refused")
+
+            async def go_on() -> None:
+                await refused.wait()
+                for n in range(3):
+                    await bystander.send(fact(n))
+                order.append("served")
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(hear)
+                nursery.start_soon(go_on)
+                await peer.say(*[opening(n, Record("n", n, capture())) for n in range(1, many)], p.Ping(1))
+            told = await bystander.status()
+            assert told["streams"] == Limits().streams
+            assert int(str(told["memory_bytes"])) - before < Limits().streams * (16 << 10)
+    finally:
+        daemon.stop()
+    assert order == ["served", "all refused"]
 
 
 @pytest.mark.parametrize("limits", [Limits(waiting_bytes=1 << 20)])

@@ -104,6 +104,9 @@ ACQUAINTANCES = {
         f"elements, limit {MAX_ELEMENTS}",
     ),
     "an array that declares too many": (frame(b"\xdd\xff\xff\xff\xff"), "malformed", "no value in 5 bytes"),
+    "a flood of frames of one byte": (frame(b"\x07") * 200_000, "malformed", "a packet is an array"),
+    "an abort of no stream": (packed(p.Abort(1, "", True)), "unexpected", "stream 1 was never opened"),
+    "values for no stream": (packed(p.Values(1, 0, (1,), 0)), "unexpected", "stream 1 was never opened"),
     "an ask for no stream": (packed(p.Ask(1, 1, 1)), "unexpected", "stream 1 was never opened"),
     "a stream opened twice": (
         packed(opening(3)) + packed(opening(3)),

@@ -31,3 +31,15 @@ def test_what_speaks_another_protocol_is_named() -> None:
         cutter = Cutter()
         cutter.feed(head)
         assert name in str(cutter.refusal)
+
+
+def test_a_large_frame_byte_by_byte_costs_its_bytes() -> None:
+    """Were what is held copied for each, this would move terabytes, and be stopped before it is done."""
+    cutter = Cutter(limit=1 << 28)
+    body = bytes(100 << 20)
+    assert cutter.feed(frame(body)[:-50_000]) == []
+    for _ in range(49_999):
+        assert cutter.feed(b"\0") == []
+    assert cutter.held == len(body) + 3
+    assert cutter.feed(b"\0" + frame(b"next")) == [body, b"next"]
+    assert cutter.held == 0
