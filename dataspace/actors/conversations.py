@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
+from dataspace.actors.actor import Call
 from dataspace.actors.facets import Facet, Handler, Keeper, Observation, Watch
 from index.values import Value, keys
 
@@ -128,8 +129,6 @@ class Link(Keeper):
             self.actor.engine.end(self.actor, "its link has ended")
 
     def _ended(self, crash: object) -> None:
-        from dataspace.actors.actor import Call
-
         self.facet.let_go(self)
         if not self.facet.ended:
             self.facet.actor.engine.enqueue(Call(self.facet, "link ended", lambda turn: turn.stop()))

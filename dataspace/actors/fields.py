@@ -55,10 +55,7 @@ class Block:
         self.runs = self.runs + 1 if turn == self.turn else 1
         self.turn = turn
         if self.runs > ROUNDS:
-            fields = ", ".join([field.name for field in self.reads])
-            raise UsageError(
-                f"dataflow does not settle: {self.name} -> {fields} -> {self.name}, {ROUNDS} times"
-            )
+            raise UsageError(f"dataflow does not settle: {_cycle(self)}, {ROUNDS} times")
 
     def damage(self) -> None:
         """Something that it read has changed."""
@@ -80,13 +77,15 @@ class Block:
 class Field(Generic[T]):
     """One cell of state; ``value`` reads and writes it within a turn of its actor."""
 
-    __slots__ = ("_dependents", "_facet", "_value", "name")
+    __slots__ = ("_dependents", "_facet", "_value", "_writer", "name")
 
     def __init__(self, facet: Facet, name: str, value: T) -> None:
         self._facet = facet
         self._value = value
         self.name = name
         self._dependents: dict[Block, None] = {}
+        self._writer: Block | None = None
+        """The block that wrote it last, if one did."""
 
     @property
     def value(self) -> T:
@@ -104,6 +103,7 @@ class Field(Generic[T]):
         self._check()
         if not equal(self._value, value):
             self._value = value
+            self._writer = self._facet.actor.engine.block
             for block in list(self._dependents):
                 block.damage()
 
@@ -130,7 +130,7 @@ class Derived(Field[T]):
         self._function = function
         self._stale = True
         self._computing = False
-        self._block = _DerivedBlock(self)
+        self._writer = self._block = _DerivedBlock(self)
         self._refresh()
 
     @property
@@ -179,6 +179,24 @@ class _DerivedBlock(Block):
             for block in list(self.derived._dependents):
                 if isinstance(block, _DerivedBlock):
                     block.damage()
+
+
+def _cycle(block: Block) -> str:
+    """How a block damages itself: each block, the field that it writes, and the block that reads that."""
+    ways = [(block, f"-> {block.name}")]
+    seen: set[Block] = set()
+    while ways:
+        reader, way = ways.pop(0)
+        for field in reader.reads:
+            writer = field._writer
+            if writer is block:
+                return f"{block.name} -> {field.name} {way}"
+            if writer is not None and writer not in seen:
+                seen.add(writer)
+                through = "" if isinstance(writer, _DerivedBlock) else f"-> {writer.name} "
+                ways.append((writer, f"{through}-> {field.name} {way}"))
+    fields = ", ".join([field.name for field in block.reads])
+    return f"{block.name} -> ({fields}) -> {block.name}"
 
 
 def equal(one: object, other: object) -> bool:

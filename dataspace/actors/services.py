@@ -1,16 +1,17 @@
 """Services: actors that run while somebody requires them and what they depend on is ready.
 
 All of it is facts, so that anybody may require, add a dependency, or watch: ``require(service)``,
-``depends-on(service, on)`` and ``state(service, state)`` with the states ``waiting``, ``started`` and
-``ready``.
+``depends-on(service, on)`` and ``state(service, state)`` with the states ``waiting``, ``started``, ``ready``,
+``failed`` while it pauses after too many crashes, and ``complete`` when it has ended in good order.
 
-Always: a service that is not required has no state and does not run; what it depends on is required with it.
+Always: a service that is not required has no state and does not run; what it depends on is required with it,
+and is ready or complete while it runs; one that is complete does not run again until it is required anew.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from dataspace.actors.facets import Facet, Handler
 from dataspace.actors.records import record
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 Require = record("require", "service")
 DependsOn = record("depends-on", "service", "on")
 State = record("state", "service", "state")
+
+ENOUGH: Final = ("ready", "complete")
+"""What a service waits for in those that it depends on."""
 
 
 def service(
@@ -41,7 +45,8 @@ def service(
     @turn.during(Require(name))
     def required(turn: Turn) -> None:
         needed = turn.query_set("needed", DependsOn(name, capture()))
-        there = turn.query_set("ready", State(capture(), "ready"))
+        states = turn.query_set("states", State(capture(), capture()))
+        there = turn.derived("there", lambda: [each for each, state in states.value if state in ENOUGH])
         waiting = turn.derived("waiting", lambda: any(each not in there.value for each in needed.value))
         settled = turn.field("settled", False)
         turn.during(DependsOn(name, capture()))(lambda turn, other: turn.assert_(Require(other)))
@@ -51,11 +56,15 @@ def service(
             settled.value = True
 
         running: list[Facet] = []
-        stage = "ready" if ready else "started"
+        states_of = {"running": "ready" if ready else "started", "paused": "failed", "ended": "complete"}
+        state = turn.field("state", "running")
+
+        def become(now: str) -> None:
+            state.value = now
 
         def run(turn: Turn) -> None:
-            turn.assert_(State(name, stage))
-            supervised, _ = supervise(turn, boot, *args, name=str(name), restart=restart)
+            turn.assert_(lambda: State(name, states_of[state.value]))
+            supervised, _ = supervise(turn, boot, *args, name=str(name), restart=restart, told=become)
             if watch is not None:
                 watch(supervised)
 
@@ -63,6 +72,8 @@ def service(
             turn.assert_(State(name, "waiting"))
 
         def choose(turn: Turn) -> None:
+            if state.value == "ended":
+                return
             for facet in running:
                 turn.stop(facet)
             running[:] = [turn.react(idle if waiting.value or not settled.value else run)]

@@ -7,6 +7,7 @@ are followed by a pause.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,8 +31,16 @@ class Restart:
 class Supervised(Keeper):
     """One supervised actor: what it is, and how it has fared."""
 
-    def __init__(self, name: str, boot: Handler, args: tuple[object, ...], restart: Restart) -> None:
+    def __init__(
+        self,
+        name: str,
+        boot: Handler,
+        args: tuple[object, ...],
+        restart: Restart,
+        told: Callable[[str], object] | None,
+    ) -> None:
         self.name = name
+        self._told = told
         self.boot = boot
         self.args = args
         self.restart = restart
@@ -61,24 +70,29 @@ class Supervised(Keeper):
         if self.actor is not None:
             self.turns_before += self.actor.turns
         facet, engine = turn.facet, turn.actor.engine
-        self.state = "running"
+        self._become("running")
         self.actor = turn.spawn(self.boot, *self.args, name=self.name, daemon=True)
         self.actor.exits.append(lambda crash: engine.enqueue(Call(facet, "child ended", self._ended, crash)))
 
     def _ended(self, turn: Turn, crash: ActorCrashed | None) -> None:
         if crash is None:
-            self.state = "ended"
+            self._become("ended")
             turn.stop()
             return
         self.crashes += 1
         self.last = crash
         self._recent.append(turn.now)
         if len(self._recent) > self.restart.intensity and turn.now - self._recent[0] <= self.restart.period:
-            self.state = "paused"
+            self._become("paused")
             self._recent.clear()
             turn.after(self.restart.pause)(self._start)
         else:
             self._start(turn)
+
+    def _become(self, state: str) -> None:
+        self.state = state
+        if self._told is not None:
+            self._told(state)
 
     def close(self) -> None:
         """The facet has ended, by a crash of the supervisor perhaps: so does the actor."""
@@ -88,8 +102,16 @@ class Supervised(Keeper):
 
 
 def supervise(
-    turn: Turn, boot: Handler, *args: object, name: str = "", restart: Restart | None = None
+    turn: Turn,
+    boot: Handler,
+    *args: object,
+    name: str = "",
+    restart: Restart | None = None,
+    told: Callable[[str], object] | None = None,
 ) -> tuple[Supervised, Facet]:
-    """Starts an actor, and again when it crashes, for as long as the facet that is returned lives."""
-    made = Supervised(name or getattr(boot, "__name__", "actor"), boot, args, restart or Restart())
+    """Starts an actor, and again when it crashes, for as long as the facet that is returned lives.
+
+    ``told`` is called, within a turn, when it is ``running``, ``paused`` after crashes, or ``ended``.
+    """
+    made = Supervised(name or getattr(boot, "__name__", "actor"), boot, args, restart or Restart(), told)
     return made, turn.react(made.set_up, name=made.name)

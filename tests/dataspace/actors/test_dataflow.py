@@ -72,6 +72,29 @@ def test_a_cycle_is_named() -> None:
     assert "grow -> a -> grow" in str(room.engine.crashes[-1])
 
 
+def test_a_cycle_through_several_blocks_and_a_derived_field_is_named_whole() -> None:
+    room = Room()
+
+    def boot(turn: Turn) -> None:
+        a, b, other = turn.field("a", 0), turn.field("b", 0), turn.field("other", 0)
+        twice = turn.derived("twice", lambda: b.value * 2)
+
+        def first() -> None:
+            b.value = a.value + other.value
+
+        def second() -> None:
+            a.value = twice.value + 1
+
+        turn.dataflow(first)
+        turn.dataflow(second)
+
+    room.play(boot)
+    said = str(room.engine.crashes[-1])
+    assert "does not settle: first -> b -> twice -> second -> a -> first, 100 times" in said or (
+        "does not settle: second -> a -> first -> b -> twice -> second, 100 times" in said
+    )
+
+
 def test_an_assertion_that_depends_on_a_field_does_not_blink() -> None:
     room = Room()
     room.watch("count(_)")

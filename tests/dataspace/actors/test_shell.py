@@ -94,6 +94,25 @@ async def test_others_enter_from_tasks_and_threads() -> None:
     assert outside.ended
 
 
+async def test_entering_a_facet_that_has_ended_does_nothing() -> None:
+    lines: list[str] = []
+    shell = Shell()
+
+    async def late(outside: Outside, other: Outside) -> None:
+        assert other.ended and not outside.ended
+        other.external(lambda turn: lines.append("never"))
+        outside.external(lambda turn: lines.append("here"))
+
+    def boot(turn: Turn) -> None:
+        brief = turn.react(lambda inner: inner.prevent_inert())
+        turn.task(late, Outside(shell, brief))
+        turn.stop(brief)
+
+    shell.engine.spawn(boot, home=shell.engine.home("main"))
+    await shell.run()
+    assert lines == ["here"]
+
+
 async def test_the_watchdog_names_who_does_not_yield() -> None:
     told: list[str] = []
     shell = Shell()
