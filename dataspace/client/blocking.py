@@ -11,7 +11,7 @@ from __future__ import annotations
 import ssl
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from functools import partial
 from types import TracebackType
 from typing import Literal, Self, TypeVar
@@ -35,22 +35,9 @@ T = TypeVar("T")
 
 
 class BlockingSpace:
-    """A connection to a daemon; close it, or use it as a context manager.  Arguments as for ``connect``."""
+    """A connection to a daemon, made by ``connect_blocking``; close it, or use it as a context manager."""
 
-    def __init__(
-        self,
-        url: str | None = None,
-        *,
-        name: str = "",
-        owner: str = "",
-        client: str = "",
-        space: str = "main",
-        heartbeat: float = HEARTBEAT,
-        grace: float = 0.0,
-        lease: float = 0.0,
-        token: str | None = None,
-        tls: Tls | ssl.SSLContext | None = None,
-    ) -> None:
+    def __init__(self, opening: Callable[[], AbstractAsyncContextManager[RemoteSpace]]) -> None:
         self._ready = threading.Event()
         self._failure: BaseException | None = None
         self._remote: RemoteSpace
@@ -59,18 +46,7 @@ class BlockingSpace:
         self._closed = False
 
         async def main() -> None:
-            async with connect(
-                url,
-                name=name,
-                owner=owner,
-                client=client,
-                space=space,
-                heartbeat=heartbeat,
-                grace=grace,
-                lease=lease,
-                token=token,
-                tls=tls,
-            ) as self._remote:
+            async with opening() as self._remote:
                 self._token = trio.lowlevel.current_trio_token()
                 self._stop = trio.Event()
                 self._ready.set()
@@ -353,7 +329,8 @@ def connect_blocking(
     tls: Tls | ssl.SSLContext | None = None,
 ) -> BlockingSpace:
     """A connection to a daemon without ``async``; arguments as for ``connect``."""
-    return BlockingSpace(
+    how = partial(
+        connect,
         url,
         name=name,
         owner=owner,
@@ -365,3 +342,4 @@ def connect_blocking(
         token=token,
         tls=tls,
     )
+    return BlockingSpace(how)
