@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 from dataspace.assertions import Assertions
 from dataspace.changes import Captures
@@ -25,8 +25,11 @@ from dataspace.rules.hosting import RULES, Consequence, RuleHost, rules_in
 from dataspace.wire.packets import ASSERT, REPLACE, RETRACT, SEND, Action
 from index.patterns import skeleton
 from index.text import unparse
-from index.trie import Index
-from index.values import Value, key
+from index.trie import Index, Net
+from index.values import Value, is_flat, key
+
+_InForm: TypeAlias = tuple[Any, ...]
+"""An action of which it is known that it is one: with its handles and value in their places."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,27 +102,23 @@ class Space:
         A turn without net effect gives a silent epoch with the number of the one before.
         O(actions × matching patterns).
         """
-        if len(actions) > self.limits.actions_per_turn:
-            self._check_length(actions, publication)
-        held = self._claims.get(owner)
-        places = {} if held is None else held.places
-        draft = _Draft()
-        if publication and actions.__class__ is Assertions:
-            actions.take(places)
-            draft.added += actions.values
-            draft.asserted += enumerate(actions.values, actions.first)
-        else:
-            _take(places, actions, draft)
-        if draft.added:
-            self._check_room(owner, places, actions, draft)
+        draft = self._drafted(owner, actions, publication)
         claims: tuple[Claims, ...] = ()
         if draft.asserted or draft.retracted:
             claims = (Claims(owner, draft.asserted, draft.retracted),)
-            if not places:
-                self._claims.pop(owner, None)
-            elif held is None:
-                self._claims[owner] = Handles.at(places)
         return self._conclude(draft, claims, now, client, sequence)
+
+    def act(self, owner: str, actions: Sequence[Action], now: int) -> None:
+        """As ``commit``, sooner, for actors where no log is kept: nobody wants the ``Epoch``.
+
+        What actors do is in form already: values are frozen, handles are new or their own.
+        """
+        if self.rules:
+            self.commit(owner, actions, now)
+        elif len(actions) == 1 and actions[0][0] == SEND:
+            self._send(actions[0][1], now)
+        else:
+            self._act(owner, actions, now)
 
     def end(self, owners: Iterable[str], now: int) -> Epoch | None:
         """Retracts everything that these owners claim, in one turn; None if they claim nothing."""
@@ -230,25 +229,87 @@ class Space:
 
     # -- how a turn is made ---------------------------------------------------------------------------
 
+    def _drafted(self, owner: str, actions: Sequence[Action], publication: bool = False) -> _Draft:
+        """The turn, checked and taken into the claims of its owner; or it raises, and nothing is changed."""
+        if len(actions) > self.limits.actions_per_turn:
+            self._check_length(actions, publication)
+        held = self._claims.get(owner)
+        places = {} if held is None else held.places
+        draft = _Draft()
+        if publication and actions.__class__ is Assertions:
+            actions.take(places)
+            draft.added += actions.values
+            draft.asserted += enumerate(actions.values, actions.first)
+        else:
+            _take(places, actions, draft)
+        self._keep(owner, held, places, actions, draft)
+        return draft
+
+    def _send(self, message: Value, now: int) -> None:
+        """A turn that is one message, where there are no rules: nothing is claimed or balanced."""
+        self.index.send(message)
+        self.epoch += 1
+        if now > self.time:
+            self.time = now
+        if self._touched:
+            self._tell()
+
+    def _act(self, owner: str, actions: Sequence[_InForm], now: int) -> None:
+        """As ``_drafted`` and ``_conclude``, for actions that are in form."""
+        if len(actions) > self.limits.actions_per_turn:
+            self._check_length(actions, publication=False)
+        held = self._claims.get(owner)
+        places = {} if held is None else held.places
+        draft = _Draft()
+        for action in actions:
+            verb = action[0]
+            if verb == SEND:
+                draft.messages.append(action[1])
+                continue
+            if verb != ASSERT:
+                draft.removed.append(places.pop(action[1] * SECRET & ALL))
+            if verb != RETRACT:
+                places[action[-2] * SECRET & ALL] = action[-1]
+                draft.added.append(action[-1])
+        self._keep(owner, held, places, actions, draft)
+        if draft.added and rules_in(draft.added):
+            self._conclude(draft, (), now, None, 0)
+        else:
+            self._change(draft, now)
+
+    def _keep(
+        self,
+        owner: str,
+        held: Handles | None,
+        places: dict[int, Value],
+        actions: Sequence[Action],
+        draft: _Draft,
+    ) -> None:
+        """Keeps what an owner claims now, unless that is too much: then takes all back."""
+        grown = len(draft.added) - len(draft.removed)
+        limits = self.limits
+        if draft.added and (len(places) > limits.facts_per_owner or self._claimed + grown > limits.facts):
+            said = self._no_room(owner, len(places), grown)
+            _take_back(places, actions, draft.removed)
+            raise said
+        if not places:
+            self._claims.pop(owner, None)
+        elif held is None:
+            self._claims[owner] = Handles.at(places)
+
     def _check_length(self, actions: Sequence[Action], publication: bool) -> None:
         what = "publication" if publication else "turn"
         limit = self.limits.actions_per_publication if publication else self.limits.actions_per_turn
         if len(actions) > limit:
             raise Refused("limit", f"{what} of {len(actions)} actions, limit actions_per_{what}={limit}")
 
-    def _check_room(
-        self, owner: str, places: dict[int, Value], actions: Sequence[Action], draft: _Draft
-    ) -> None:
-        """Refuses a turn that would leave too many facts, and takes it back."""
-        limits, total = self.limits, self._claimed + len(draft.added) - len(draft.removed)
-        if len(places) > limits.facts_per_owner:
-            said = f"{len(places)} facts of {owner}, limit facts_per_owner={limits.facts_per_owner}"
-        elif total > limits.facts:
-            said = f"{total} facts in the space, limit facts={limits.facts}"
+    def _no_room(self, owner: str, claims: int, grown: int) -> Refused:
+        limits, total = self.limits, self._claimed + grown
+        if claims > limits.facts_per_owner:
+            said = f"{claims} facts of {owner}, limit facts_per_owner={limits.facts_per_owner}"
         else:
-            return
-        _take_back(places, actions, draft)
-        raise Refused("limit", said)
+            said = f"{total} facts in the space, limit facts={limits.facts}"
+        return Refused("limit", said)
 
     def _conclude(
         self,
@@ -265,19 +326,21 @@ class Space:
             consequence = self.rules.turn(draft.added, draft.removed, draft.messages)
         if consequence is not None:
             claims = self._take_in(consequence, draft, claims)
+        added, removed = self._change(draft, now)
+        silent = not (added or removed or draft.messages)
+        return Epoch(self.epoch, self.time, added, draft.messages, removed, claims, client, sequence, silent)
+
+    def _change(self, draft: _Draft, now: int) -> Net:
+        """Changes the index, numbers the epoch if there is one, tells the observers: what has changed."""
         net = self.index.patch(draft.added, draft.removed, draft.messages)
         self._claimed += len(draft.added) - len(draft.removed)
-        silent = not (net.added or net.removed or draft.messages)
-        if not silent:
+        if net.added or net.removed or draft.messages:
             self.epoch += 1
             if now > self.time:
                 self.time = now
-        epoch = Epoch(
-            self.epoch, self.time, net.added, draft.messages, net.removed, claims, client, sequence, silent
-        )
-        if self._touched:
-            self._tell()
-        return epoch
+            if self._touched:
+                self._tell()
+        return net
 
     def _take_in(self, consequence: Consequence, draft: _Draft, claims: Sequence[Claims]) -> Sequence[Claims]:
         """Makes what follows from a turn part of it."""
@@ -308,8 +371,10 @@ def _take(places: dict[int, Value], actions: Sequence[Action], draft: _Draft) ->
             if verb.__class__ is not int:
                 raise _no_action(action)
             if verb == SEND and size == 2:
-                key(action[1])  # fails for what no index can hold, while nothing is changed; it is kept
-                draft.messages.append(action[1])
+                message = action[1]
+                if not is_flat(message):
+                    key(message)  # fails for what no index can hold, while nothing is changed
+                draft.messages.append(message)
             elif (verb == ASSERT and size == 3) or (verb == REPLACE and size == 4):
                 handle, value = action[-2], action[-1]
                 if handle.__class__ is not int or not 0 <= handle < NO_HANDLE:
@@ -329,7 +394,7 @@ def _take(places: dict[int, Value], actions: Sequence[Action], draft: _Draft) ->
                 raise _no_action(action)
             done += 1
     except (Refused, ProtocolError, UsageError):  # the last for values that are too deep to have a key
-        _take_back(places, actions[:done], draft)
+        _take_back(places, actions[:done], draft.removed)
         raise
 
 
@@ -344,14 +409,14 @@ def _release(places: dict[int, Value], handle: Value, draft: _Draft) -> None:
     draft.retracted.append(handle)
 
 
-def _take_back(places: dict[int, Value], actions: Sequence[Action], draft: _Draft) -> None:
-    """Undoes what ``_take`` did to the claims, the last action first."""
+def _take_back(places: dict[int, Value], actions: Sequence[_InForm], removed: list[Value]) -> None:
+    """Undoes what actions did to the claims, the last one first."""
     for action in reversed(actions):
         verb = action[0]
         if verb in (ASSERT, REPLACE):
-            del places[draft.asserted.pop()[0] * SECRET & ALL]
+            del places[action[-2] * SECRET & ALL]
         if verb in (RETRACT, REPLACE):
-            places[draft.retracted.pop() * SECRET & ALL] = draft.removed.pop()
+            places[action[1] * SECRET & ALL] = removed.pop()
 
 
 def _no_handle(value: Value) -> ProtocolError:

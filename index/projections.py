@@ -33,7 +33,7 @@ from typing import Any, Final, TypeAlias
 from index.events import MESSAGE, Captures, Visible
 from index.positions import MAPPING, MISSING, SEQUENCE, Class, Missing, Path, Shape, class_of, project
 from index.skeletons import ATOM_CLASSES, Check, CheckKind, Skeleton
-from index.values import COMPILED, Map, Record, Value, key, keys, row_text
+from index.values import COMPILED, SECRET, SMALL, Map, Record, Value, key, keys, row_text
 
 RowReader: TypeAlias = Callable[[Value], Captures | None]
 PlaceReader: TypeAlias = Callable[[Value], Hashable]
@@ -97,9 +97,10 @@ def _handler_code(shape: Shape, captures: tuple[Path, ...]) -> HandlerCode:
     text = _Text(shape, captures, "return None")
     row = text.row(captures)
     read = text.function("read", "value", [f"return {row}"])
-    text.write_row(captures)
-    gain = text.function("gain", "handler, value, news", _GAIN)
-    lose = text.function("lose", "handler, value, news", _LOSE)
+    gain = text.function(
+        "gain", "handler, value, news", [*text.further(captures, _Text.write_row_and_place), *_GAIN]
+    )
+    lose = text.function("lose", "handler, value, news", [*text.further(captures, _Text.write_place), *_LOSE])
     return HandlerCode(captures, frozenset(captures), Rows(captures), read, gain, lose)
 
 
@@ -135,15 +136,17 @@ def _group_code(
     text.check(checks)
     text.write_place(paths)
     place = text.function("place", "value", ["return place"])
-    further = text.further(usual.captures)
-    further.write_row(usual.captures)
+    gained, lost, told = [
+        text.further(usual.captures, write)
+        for write in (_Text.write_row_and_place, _Text.write_place, _Text.write_row)
+    ]
     return GroupCode(
         usual,
         Places(paths, checks),
         place,
-        text.function("file", "group, at, value, values, news", [*_FILE, *further.lines, *_GAIN]),
-        text.function("drop", "group, at, value, news", [*_DROP, *further.lines, *_LOSE]),
-        text.function("tell", "group, value", [*_TELL, *further.lines, *_TOLD]),
+        text.function("file", "group, at, value, values, news", [*_FILE, *gained, *_GAIN]),
+        text.function("drop", "group, at, value, news", [*_DROP, *lost, *_LOSE]),
+        text.function("tell", "group, value", [*_TELL, *told, *_TOLD]),
     )
 
 
@@ -288,17 +291,20 @@ class _Text:
             self.write(f"place = row_text({self.row(paths)})" if paths else "place = ()")
 
     def write_row(self, paths: Sequence[Path]) -> None:
-        """Writes the parts as ``row``, and what ``keys`` gives for it as ``place``."""
+        """Writes the parts as ``row``."""
+        self.write(f"row = {self.row(paths)}")
+
+    def write_row_and_place(self, paths: Sequence[Path]) -> None:
+        """Writes both."""
+        self.write_row(paths)
         if len(paths) == 1:
-            self.write(f"part = {self.part(paths[0])}")
-            self.write("row = (part,)")
+            self.write("part = row[0]")
             self.write(_LONE)
         else:
-            self.write(f"row = {self.row(paths)}")
             self.write("place = row_text(row)" if paths else "place = row")
 
-    def further(self, wanted: Sequence[Path]) -> _Text:
-        """The text that goes on where this one ends, and wants more parts."""
+    def further(self, wanted: Sequence[Path], write: Callable[[_Text, Sequence[Path]], None]) -> list[str]:
+        """The lines that go on where these end, want more parts, and write something of them."""
         made = _Text(tuple(self._classes.items()), wanted, "return")
         made._least = {path: size for path, size in made._least.items() if size > self._least.get(path, 0)}
         made._bound = self._bound
@@ -307,7 +313,8 @@ class _Text:
             made._names[path] = name
             if path in made._least:
                 made._refuse_if(f"len({name}) < {made._least[path]:d}")
-        return made
+        write(made, wanted)
+        return made.lines
 
     def function(self, name: str, arguments: str, end: Sequence[str]) -> Callable[..., Any]:
         """A function of what has been written so far, and this end."""
@@ -337,8 +344,11 @@ class _Text:
         self.lines.append(line)
 
 
-_LONE: Final = "place = part if part.__class__ is str else key(part)"
-"""The key of a lone part; text, the most frequent one, is its own."""
+_LONE: Final = (
+    "place = part if (kind := part.__class__) is str"
+    " else part * SECRET if kind is int and -SMALL < part < SMALL else key(part)"
+)
+"""The key of a lone part: those of text and small integers, nearly all that there are, without a call."""
 
 TEXTS: Final = 512
 """How many texts are kept, compiled.  There are about four for each form of pattern, however many labels."""
@@ -350,6 +360,8 @@ _NAMES: Final[dict[str, object]] = {
     "MESSAGE": MESSAGE,
     "key": key,
     "row_text": row_text,
+    "SECRET": SECRET,
+    "SMALL": SMALL,
 }
 
 _codes: OrderedDict[str, CodeType] = OrderedDict()

@@ -34,10 +34,10 @@ MAX_DEPTH: Final = 100
 DEEPEST: Final = 200
 """How deep whatever is read, written down or put in order may nest at most, whatever its caller allows."""
 
-_SMALL: Final = 1 << 60
+SMALL: Final = 1 << 60
 """Integers below this are keyed by a product: any two of those have different hashes."""
 
-_SECRET: Final = 1 << 59 | secrets.randbits(59)
+SECRET: Final = 1 << 59 | secrets.randbits(59)
 """What integers are multiplied by.
 
 Python hashes an integer to its remainder by 2**61 - 1, and an integer below that to itself.  Even where all
@@ -81,11 +81,7 @@ class Record(_RecordParts):
         if label is _KNOWN:
             _fill_record(record, *fields)  # type: ignore[arg-type]  # as ``of`` gave them
         else:
-            frozen: list[Value] = [
-                field if field.__class__ in _PLAIN else _freeze(field, ((), at), MAX_DEPTH)  # type: ignore[misc]
-                for at, field in enumerate(fields)
-            ]
-            _fill_record(record, _freeze(label, (), MAX_DEPTH), tuple(frozen))
+            _fill_record(record, _freeze(label, (), MAX_DEPTH), frozen_fields(fields))
         return record
 
     @staticmethod
@@ -93,11 +89,12 @@ class Record(_RecordParts):
         """The record of a label and fields that are known to be frozen; nothing is checked or copied."""
         if COMPILED:
             return Record(_KNOWN, label, fields)
-        record: Record = _new_record(Record)
-        _set_label(record, label)
-        _set_fields(record, fields)
-        _set_text(record, None)
-        return record
+        parts: Any = _RecordParts()
+        parts.label = label
+        parts.fields = fields
+        parts._text = None
+        parts.__class__ = Record  # from here on it never changes; half the time of passing by its guard
+        return parts  # type: ignore[no-any-return]  # see above
 
     @property
     def text(self) -> str:
@@ -163,7 +160,6 @@ def _written(label: Value, fields: str) -> str:
     return f"Record({text_of(label)}, {fields[1:]}"
 
 
-_new_record: Any = object.__new__
 _set_label: Any = None if COMPILED else vars(_RecordParts)["label"].__set__
 _set_fields: Any = None if COMPILED else vars(_RecordParts)["fields"].__set__
 _set_text: Any = None if COMPILED else vars(_RecordParts)["_text"].__set__
@@ -372,7 +368,7 @@ def key(value: Value) -> Hashable:
     if kind is str:
         return value
     if kind is int:
-        return value * _SECRET if -_SMALL < value < _SMALL else (text_of(value),)  # type: ignore[operator]
+        return value * SECRET if -SMALL < value < SMALL else (text_of(value),)  # type: ignore[operator]
     if kind is Record or kind is Map:
         return value.key  # type: ignore[union-attr]  # narrowed by class
     if value is None or kind is bytes:
@@ -389,7 +385,7 @@ def key_text(at: Hashable) -> str:
     ("'a'", '5', 'True', '(1, 2)')
     """
     if isinstance(at, int):
-        return _whole_text(at // _SECRET)
+        return _whole_text(at // SECRET)
     if isinstance(at, _Truth):
         return str(at is _TRUE)
     return str(at[-1]) if isinstance(at, tuple) and at else repr(at)
@@ -485,6 +481,8 @@ def freeze(thing: object, *, depth: int = MAX_DEPTH, elements: int | None = None
     >>> freeze({"k": [1, 2]})
     Map((('k', (1, 2)),))
     """
+    if elements is None and depth and is_flat(thing):
+        return thing  # type: ignore[return-value]  # a record
     return bounded(_freeze(thing, (), min(depth, DEEPEST)), depth=depth, elements=elements)
 
 
@@ -497,7 +495,7 @@ def bounded(value: Value, *, depth: int = MAX_DEPTH, elements: int | None = None
     >>> bounded((1, (2, 3)), depth=2, elements=5)
     (1, (2, 3))
     """
-    if value.__class__ is Record and elements is None and depth and _is_flat(value):
+    if elements is None and depth and is_flat(value):
         return value
     level = [value] if value.__class__ in _COMPOUND else []
     levels, seen = 0, 1
@@ -516,9 +514,14 @@ def bounded(value: Value, *, depth: int = MAX_DEPTH, elements: int | None = None
 _COMPOUND: Final = frozenset([Record, Map, tuple])
 
 
-def _is_flat(record: Record) -> bool:
-    """Whether nothing in a record has parts of its own, as in most facts."""
-    return record.label.__class__ is str and _COMPOUND.isdisjoint(map(type, record.fields))
+def is_flat(value: object) -> bool:
+    """Whether this is a record without compound parts, as most facts are: it can be written down."""
+    if type(value) is not Record or type(value.label) is not str:
+        return False
+    for field in value.fields:  # noqa: SIM110  all() would make a generator each time
+        if type(field) in _COMPOUND:
+            return False
+    return True
 
 
 def _parts(value: Value) -> Sequence[Value]:
@@ -534,6 +537,14 @@ _PLAIN: Final = frozenset([type(None), bool, int, float, bytes, Record, Map])
 
 _Trail: TypeAlias = tuple[Any, ...]
 """The steps to a place: nothing, or those before and the last; put in order only where something is wrong."""
+
+
+def frozen_fields(fields: tuple[object, ...]) -> tuple[Value, ...]:
+    """The fields of a record, each frozen: the same tuple if all are as they come, as mostly."""
+    for field in fields:
+        if field.__class__ not in _PLAIN and not (field.__class__ is str and field.isascii()):
+            return tuple([_freeze(each, ((), at), MAX_DEPTH) for at, each in enumerate(fields)])
+    return fields  # type: ignore[return-value]  # looked at one by one
 
 
 def _freeze(thing: object, trail: _Trail, depth: int) -> Value:

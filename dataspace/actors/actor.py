@@ -7,12 +7,12 @@ Always: an actor's claims go with it; events of one actor are handled in the ord
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from dataspace.actors.facets import Facet, Handler, Watch
 from dataspace.actors.homes import Home
-from dataspace.changes import Changes
+from dataspace.changes import Captures, Changes
 from dataspace.errors import ActorCrashed
 from dataspace.wire.packets import Action
 from index.errors import UsageError
@@ -74,15 +74,12 @@ class Actor:
     def act(self, home: Home, action: Action) -> None:
         """Queues an action of the running turn."""
         if home is self.home:
-            self.engine.draft.actions.append(action)
+            self.engine.actions.append(action)
         else:
             self.engine.draft.elsewhere.setdefault(home, []).append(action)
 
-    def delivery_of(self, home: Home, epoch: int) -> Delivery:
-        """The delivery of an epoch, queued if it is the first that this actor hears of it."""
-        known = self.delivery
-        if known is not None and known.epoch == epoch and known.home is home:
-            return known
+    def deliver(self, home: Home, epoch: int) -> Delivery:
+        """A new delivery, of an epoch of which this actor hears the first; queued."""
         self.delivery = made = Delivery(self, home, epoch)
         self.engine.enqueue(made)
         return made
@@ -126,37 +123,45 @@ class Delivery(Event):
         if self.actor.delivery is self:
             self.actor.delivery = None
         parts = self.parts
-        if len(parts) > 1 or not parts[0][0].live:
-            parts = [part for part in parts if part[0].live]
+        if len(parts) == 1:
+            self._run_one(*parts[0])
+            return
+        parts = [part for part in parts if part[0].live]
         for watch, changes in parts:
-            if changes.added:
-                observation = watch.observation
-                added = observation.added
-                if added is not None and watch is observation.watch:
-                    observation.hearing = watch
-                    turn = observation.context()
-                    for row in changes.added:
-                        added(turn, *row)
+            if changes.added and watch is watch.observation.watch:
+                _tell(watch, watch.observation.added, changes.added)
         for watch, changes in parts:
-            if changes.messages:
-                observation = watch.observation
-                messaged = observation.messaged
-                if messaged is not None and watch is observation.watch:
-                    turn = observation.context()
-                    for row in changes.messages:
-                        messaged(turn, *row)
+            if changes.messages and watch is watch.observation.watch:
+                _tell(watch, watch.observation.messaged, changes.messages)
         for watch, changes in parts:
             if changes.removed:
-                observation = watch.observation
-                removed = observation.removed
-                if removed is not None:
-                    observation.hearing = watch
-                    turn = observation.context()
-                    for row in changes.removed:
-                        removed(turn, *row)
+                _tell(watch, watch.observation.removed, changes.removed)
+
+    def _run_one(self, watch: Watch, changes: Changes) -> None:
+        """As most are: one pattern."""
+        if not watch.live:
+            return
+        observation = watch.observation
+        if changes.added and watch is observation.watch:
+            _tell(watch, observation.added, changes.added)
+        if changes.messages and watch is observation.watch:
+            _tell(watch, observation.messaged, changes.messages)
+        if changes.removed:
+            _tell(watch, observation.removed, changes.removed)
 
     def __str__(self) -> str:
         return f"epoch {self.epoch} of {self.home.name}"
+
+
+def _tell(watch: Watch, handler: Handler | None, rows: Sequence[Captures]) -> None:
+    """Calls a handler with each row."""
+    if handler is None:
+        return
+    observation = watch.observation
+    observation.hearing = watch
+    turn = observation.context()
+    for row in rows:
+        handler(turn, *row)
 
 
 class Call(Event):

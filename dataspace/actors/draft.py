@@ -26,8 +26,8 @@ class Draft:
         "stale", "starts", "stopping", "touched",
     )  # fmt: skip
 
-    def __init__(self) -> None:
-        self.actions: list[Action] = []
+    def __init__(self, actions: list[Action]) -> None:
+        self.actions = actions
         self.elsewhere: dict[Home, list[Action]] = {}
         self.opened: list[Watch] = []
         self.closed: list[Watch] = []
@@ -41,19 +41,6 @@ class Draft:
         self.damaged: dict[Block, None] = {}
         self.stale: dict[Derived[object], None] = {}
         self.touched: dict[Facet, None] = {}
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether the turn, once it is settled, wants nothing but actions in its own space."""
-        return not (
-            self.opened
-            or self.closed
-            or self.spawns
-            or self.calls
-            or self.starts
-            or self.ended
-            or self.elsewhere
-        )
 
 
 class Spawn:

@@ -87,8 +87,9 @@ class Engine:
         """The facet that runs: whose fields may be used."""
         self.block: Block | None = None
         """What is being computed, and depends on the fields that it reads."""
-        self.draft = Draft()
-        """What the running turn wants; empty between turns."""
+        self.actions: list[Action] = []
+        """What the running turn does in its actor's own space; empty between turns."""
+        self._draft: Draft | None = None
         self._queue: deque[Event] = deque()
         self._numbered = 0
 
@@ -141,6 +142,14 @@ class Engine:
         if self.on_ready is not None and len(self._queue) == 1:
             self.on_ready()
 
+    @property
+    def draft(self) -> Draft:
+        """What the running turn wants beside its actions; made when first asked for: in most turns never."""
+        made = self._draft
+        if made is None:
+            made = self._draft = Draft(self.actions)
+        return made
+
     def enter(self, facet: Facet) -> Turn:
         """The context of a facet whose code runs next."""
         self.scope = facet
@@ -182,34 +191,29 @@ class Engine:
         actor = event.actor
         self.turns = self.turn = self.turns + 1
         actor.turns += 1
-        draft = self.draft
         self.running = actor
         failure: Exception | None = None
-        plain = False
         try:
             event.run()
-            settle(self, actor, draft)
-            plain = draft.is_plain
-            if not plain:
-                self._commit(actor, draft)
-            elif draft.actions:
-                actor.home.commit(actor.owner, draft.actions)
+            if self._draft is not None:
+                settle(self, self._draft)
+                self._commit(actor, self._draft)
+            elif self.actions:
+                actor.home.commit(actor.owner, self.actions)
         except Exception as error:  # noqa: BLE001  # a turn's fence: what its code raises ends its actor only
             failure = error
         finally:
             self.running = self.block = None
         if self.tracer is not None:
-            self.tracer.turn(self.turn, event, draft, failure)
-        if plain and failure is None:
-            draft.actions = []  # which is all that is in it: most turns need no other draft
-        else:
-            self.draft = Draft()
-            if failure is None:
-                self._conclude(draft)
-            else:
-                self._crash(actor, event, failure)
-        if actor.root.ended and not actor.ended:
-            self._bury(actor, None)
+            self.tracer.turn(self.turn, event, self.draft, failure)
+        draft, self._draft = self._draft, None
+        self.actions = []
+        if failure is not None:
+            self._crash(actor, event, failure)
+        elif draft is not None:
+            self._conclude(draft)
+            if actor.root.ended and not actor.ended:
+                self._bury(actor, None)
         self.turn = 0
 
     def _commit(self, actor: Actor, draft: Draft) -> None:

@@ -22,7 +22,7 @@ from index.patterns import Pattern, observe, skeleton
 from index.values import Value, same
 
 if TYPE_CHECKING:
-    from dataspace.actors.actor import Actor, Delivery
+    from dataspace.actors.actor import Actor
     from dataspace.actors.homes import Home
     from dataspace.actors.turn import Turn
     from dataspace.interests import Interest
@@ -166,7 +166,10 @@ class Watch:
             or (changes.messages and observation.messaged is not None)
             or (changes.removed and observation.removed is not None)
         ):
-            delivery: Delivery = observation.facet.actor.delivery_of(observation.home, changes.number)
+            actor, home, epoch = observation.facet.actor, observation.home, changes.number
+            delivery = actor.delivery
+            if delivery is None or delivery.epoch != epoch or delivery.home is not home:
+                delivery = actor.deliver(home, epoch)
             delivery.parts.append((self, changes))
 
 

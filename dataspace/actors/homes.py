@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from dataspace.epochs import Epoch
 from dataspace.space import Space
 from dataspace.wire.packets import Action
 
-Commit = Callable[[str, Sequence[Action]], Epoch]
+Commit = Callable[[str, Sequence[Action]], object]
 End = Callable[[str], None]
 
 
@@ -25,5 +24,5 @@ class Home:
         self.name = space.name
         self.depth = 0
         """How many layers there are between this space and the outermost one."""
-        self.commit: Commit = commit or (lambda owner, actions: space.commit(owner, actions, wall()))
+        self.commit: Commit = commit or (lambda owner, actions: space.act(owner, actions, wall()))
         self.end: End = end or (lambda owner: (space.end((owner,), wall()), None)[1])

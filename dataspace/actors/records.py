@@ -12,23 +12,25 @@ from __future__ import annotations
 from index.errors import UsageError
 from index.patterns import DISCARD, Pattern
 from index.text import parse_pattern
-from index.values import Record, freeze
+from index.values import Record, freeze, frozen_fields
 
 
 class RecordOf:
     """The maker of the records of one label."""
 
-    __slots__ = ("fields", "label")
+    __slots__ = ("_arity", "_label", "fields", "label")
 
     def __init__(self, label: str, fields: tuple[str, ...]) -> None:
         self.label = label
         self.fields = fields
+        self._label = freeze(label)
+        self._arity = len(fields)
 
     def __call__(self, *values: object) -> Record:
         """A fact, or a pattern if some values are patterns; ``UsageError`` for another number of them."""
-        if len(values) != len(self.fields):
+        if len(values) != self._arity:
             raise UsageError(f"{self.label} has {len(self.fields)} fields {self.fields}, got {len(values)}")
-        return Record(self.label, *values)
+        return Record.of(self._label, frozen_fields(values))
 
     def of(self, **named: object) -> Record:
         """The pattern with these fields, and anything in the others."""

@@ -18,11 +18,10 @@ from dataspace.wire.packets import RETRACT
 from index.errors import UsageError
 
 if TYPE_CHECKING:
-    from dataspace.actors.actor import Actor
     from dataspace.actors.engine import Engine
 
 
-def settle(engine: Engine, actor: Actor, draft: Draft) -> None:
+def settle(engine: Engine, draft: Draft) -> None:
     """Goes on until the turn is quiet."""
     while True:
         if draft.scripts:

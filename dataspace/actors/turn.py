@@ -25,7 +25,7 @@ from dataspace.errors import ActorCrashed
 from dataspace.wire.packets import ASSERT, RETRACT, SEND
 from index.errors import UsageError
 from index.patterns import Pattern, matcher
-from index.values import Map, Record, Value, freeze
+from index.values import Map, Value, freeze
 
 if TYPE_CHECKING:
     from dataspace.actors.actor import Actor
@@ -92,10 +92,9 @@ class Turn:
         actor = facet.actor
         if actor.engine.running is not actor or facet.ended:
             self._check()
-        if message.__class__ is not Record:
-            message = freeze(message)
+        message = freeze(message)
         if self.home is actor.home:
-            actor.engine.draft.actions.append((SEND, message))
+            actor.engine.actions.append((SEND, message))
         else:
             actor.act(self.home, (SEND, message))
 
@@ -109,7 +108,7 @@ class Turn:
         handle = actor.next_handle()
         actor.claims[handle] = (home, fact)
         if home is actor.home:
-            actor.engine.draft.actions.append((ASSERT, handle, fact))
+            actor.engine.actions.append((ASSERT, handle, fact))
         else:
             actor.act(home, (ASSERT, handle, fact))
         return handle

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dataspace.changes import Changes
 from dataspace.epochs import Epoch
 from dataspace.errors import ProtocolError, Refused, UsageError
-from dataspace.space import Space
+from dataspace.space import Space, SpaceLimits
 from dataspace.wire.packets import ASSERT, REPLACE, RETRACT, SEND, Action
 from index.patterns import capture, matcher
 from index.values import Record, Value, key
@@ -153,3 +153,43 @@ def test_a_set_that_is_replaced_keeps_what_stays() -> None:
     space.commit("me", [(ASSERT, 1, "a"), (ASSERT, 2, "b")], 0)
     plan = space.replace_all("me", ["b", "c", "c"], 10)
     assert sorted(plan, key=repr) == [(ASSERT, 10, "c"), (RETRACT, 1)]
+
+
+@given(turns)
+def test_a_turn_without_an_epoch_does_the_same(turns: list[tuple[str, list[Action]]]) -> None:
+    known, quick = Space("known"), Space("quick")
+    ears = {pattern: (_Ear(), _Ear()) for pattern in map(key, PATTERNS)}
+    for pattern in PATTERNS:
+        for space, ear in zip((known, quick), ears[key(pattern)], strict=True):
+            space.observe(pattern, ear)
+    for now, (owner, turn) in enumerate(turns):
+        try:
+            known.commit(owner, turn, now)
+        except Refused:
+            continue  # what an actor does can only be refused for want of room
+        quick.act(owner, turn, now)
+    assert quick.all_claims() == known.all_claims()
+    assert quick.statistics() == known.statistics()
+    for one, other in ears.values():
+        assert list(map(_told, one.heard)) == list(map(_told, other.heard))
+
+
+def _told(changes: Changes) -> tuple[object, ...]:
+    return changes.number, changes.time, *map(list, (changes.added, changes.messages, changes.removed))
+
+
+@pytest.mark.parametrize("limits", [SpaceLimits(facts_per_owner=1), SpaceLimits(facts=1)])
+def test_a_turn_without_an_epoch_is_taken_back_where_there_is_no_room(limits: SpaceLimits) -> None:
+    space = Space("s", limits=limits)
+    space.act("a", [(ASSERT, 1, 1), (ASSERT, 2, 2), (RETRACT, 1)], 0)
+    with pytest.raises(Refused, match="limit facts"):
+        space.act("a", [(SEND, 5), (REPLACE, 2, 3, 3), (ASSERT, 4, 4)], 0)
+    assert dict(space.claims("a")) == {2: 2}
+    assert space.epoch == 1
+
+
+def test_a_rule_works_in_a_turn_without_an_epoch() -> None:
+    space = Space("s")
+    space.act("a", [(ASSERT, 1, Record("rule", "r", "q($x) <- p($x)."))], 0)
+    space.act("a", [(ASSERT, 2, Record("p", 1))], 0)
+    assert space.matches(Record("q", capture())) == [(1,)]
