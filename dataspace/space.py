@@ -209,12 +209,15 @@ class Space:
         return self.rules.claims if owner == RULES else self._claims.get(owner, {})
 
     def all_claims(self) -> Mapping[str, Held]:
-        """What every owner claims, by owner and handle: not a copy.  O(owners)."""
-        return {**self._claims, RULES: self.rules.claims} if self.rules.claims else self._claims
+        """What every owner claims, by owner and handle: not a copy, but for what rules do.
+
+        O(owners + derived facts).
+        """
+        return {**self._claims, RULES: self.rules.claims} if self.rules.claimed else self._claims
 
     def owners(self) -> list[str]:
         """All who claim something."""
-        return list(self.all_claims())
+        return [*self._claims, RULES] if self.rules.claimed else list(self._claims)
 
     def statistics(self) -> SpaceStatistics:
         """Counts, in O(patterns)."""
@@ -222,7 +225,7 @@ class Space:
             epoch=self.epoch,
             facts=len(self.index),
             claims=self._claimed,
-            owners=len(self.all_claims()),
+            owners=len(self.owners()),
             patterns=len(self._interests),
             observers=sum(len(interest.observers) for interest in self._interests.values()),
         )

@@ -201,18 +201,51 @@ class Index:
             return Net([], [])
         if not removed and not messages and visible is None and self._add_new(added):
             return Net(list(added), [])
-        values, after = self._balance(added, removed, visible)
-        appeared, vanished = self._recount(after)
         grown: News = []
         gone: News = []
-        for at in appeared:
-            self._appear(at, values[at], visible, grown)
-        for at in vanished:
-            self._vanish(at, visible, gone)
+        coming = [_at(value, visible) for value in added]
+        going = [_at(value, visible) for value in removed]
+        if len({*coming, *going}) == len(coming) + len(going):
+            net = self._patch_distinct((coming, added), (going, removed), visible, (grown, gone))
+        else:
+            values, after = self._balance(added, removed, visible)
+            appeared, vanished = self._recount(after)
+            for at in appeared:
+                self._appear(at, values[at], visible, grown)
+            for at in vanished:
+                self._vanish(at, visible, gone)
+            net = Net([values[at] for at in appeared], [values[at] for at in vanished])
         for event, news in (ADDED, grown), (MESSAGE, said), (REMOVED, gone):
             if news:
                 self._tell(event, news)
-        return Net([values[at] for at in appeared], [values[at] for at in vanished])
+        return net
+
+    def _patch_distinct(
+        self,
+        coming: tuple[list[At], Sequence[Value]],
+        going: tuple[list[At], Sequence[Value]],
+        visible: Visible | None,
+        news: tuple[News, News],
+    ) -> Net:
+        """A patch that speaks of no value twice, as what rules derive: there is nothing to be balanced."""
+        values, copies, appear, vanish = self._values, self._copies, self._appear, self._vanish
+        for at, value in zip(*going, strict=True):
+            if at not in values:
+                raise _not_here(value)
+        added, removed = [], []
+        for at, value in zip(*coming, strict=True):
+            if at in values:
+                copies[at] = copies.get(at, 0) + 1
+            else:
+                appear(at, value, visible, news[0])
+                added.append(value)
+        for at, value in zip(*going, strict=True):
+            if copies and at in copies:
+                self._recount({at: copies[at]})
+            else:
+                vanish(at, visible, news[1])
+                removed.append(value)
+        return Net(added, removed)
 
     def _patch_one(
         self,

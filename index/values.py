@@ -85,14 +85,17 @@ class Record(_RecordParts):
         return record
 
     @staticmethod
-    def of(label: Value, fields: tuple[Value, ...]) -> Record:
-        """The record of a label and fields that are known to be frozen; nothing is checked or copied."""
+    def of(label: Value, fields: tuple[Value, ...], text: str | None = None) -> Record:
+        """The record of a label and fields that are known to be frozen; nothing is checked or copied.
+
+        ``text`` is what stands for it, where that is known already: see ``record_frame``.
+        """
         if COMPILED:
-            return Record(_KNOWN, label, fields)
+            return Record(_KNOWN, label, fields, text)
         parts: Any = _RecordParts()
         parts.label = label
         parts.fields = fields
-        parts._text = None
+        parts._text = text
         parts.__class__ = Record  # from here on it never changes; half the time of passing by its guard
         return parts  # type: ignore[no-any-return]  # see above
 
@@ -166,15 +169,29 @@ _set_text: Any = None if COMPILED else vars(_RecordParts)["_text"].__set__
 """The slots themselves, past ``__setattr__``.  Compiled code gets past it by calling a record its parts."""
 
 
-def _fill_record(record: _RecordParts, label: Value, fields: tuple[Value, ...]) -> None:
+def record_frame(label: Value, arity: int) -> tuple[str, str, str]:
+    """What begins, parts and ends the text of a record, around and between those of its fields.
+
+    >>> begin, between, end = record_frame("p", 2)
+    >>> begin + between.join([text_of(1), text_of("a")]) + end == Record("p", 1, "a").text
+    True
+    """
+    closing = ",)" if arity == 1 else ")"
+    end = label if label.__class__ is str else f";{text_of(label)}"
+    return "(", ", ", (closing if label.__class__ is str else closing[:-1]) + str(end)
+
+
+def _fill_record(
+    record: _RecordParts, label: Value, fields: tuple[Value, ...], text: str | None = None
+) -> None:
     if COMPILED:
         record.label = label
         record.fields = fields
-        record._text = None
+        record._text = text
     else:
         _set_label(record, label)
         _set_fields(record, fields)
-        _set_text(record, None)
+        _set_text(record, text)
 
 
 def _keep_text(record: _RecordParts, text: str) -> None:

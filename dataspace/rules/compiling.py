@@ -9,7 +9,7 @@ and when one goes.  Both are the nested loops that a person would write:
             z = r1[1]
             h = (x, z)
             st = head.get(h)
-            if st is None: head[h] = [1, 0, 0]; touch(h)
+            if st is None: head[h] = [1, 0, 0, None]; touch(h)
             else: st[0] += 1
 
 The text is made of our own words, of numbered names and of operators from a fixed list; values, tables and
@@ -257,7 +257,7 @@ class _Text:
         assert head is not None  # by _conclude
         self._line(f"st = {states}.get(h)")
         self._line("if st is None:")
-        self._line(f"    {states}[h] = [1, 0, 0]; {touch}(h)")
+        self._line(f"    {states}[h] = [1, 0, 0, None]; {touch}(h)")
         full = self._bind(_full(self._of.number, limits.waiting))
         self._line(f"    if len({self._bind(head.pending)}) > {limits.waiting}: {full}(h)")
         self._line("else:")

@@ -10,7 +10,8 @@ whichever way they came to be; the relations of a stratum change only when all b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Sized
+from dataclasses import dataclass
 from typing import Final
 
 from dataspace.rules.budgets import MAX_TEXT, STEPS_FOR_EACH_ROW, Budget
@@ -35,8 +36,15 @@ MAX_INSERTED: Final = 2_000_000
 """Rows that may be inserted in one tick, unless the engine is told otherwise."""
 
 
-Unit = list[Relation] | Relation | Grouping
-"""What settles as a whole: the relations of one cycle, a relation in none, or the groups of one rule."""
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What settles as a whole: the relations of one cycle, a relation in none, or the groups of one rule.
+
+    There is something to do when any of ``pending`` is not empty.
+    """
+
+    pending: tuple[Sized, ...]
+    settle: Callable[[], None]
 
 
 class Engine:
@@ -200,16 +208,16 @@ class Engine:
                 rule = self.rules[number]
                 grouping = Grouping(members[0], rule, self._head(rule), self.terms)
                 self.groupings[number] = grouping
-                self._units.append(grouping)
+                self._units.append(Unit((grouping.pending,), grouping.settle))
                 continue
             relations = [by_name[name] for name in members]
             if len(relations) > 1 or members[0] in looped:
-                self._units.append(relations)
+                self._units.append(Unit(tuple([e.pending for e in relations]), self._cycle(relations)))
                 cycles.update({id(each): relations for each in relations})
             elif isinstance(alone := relations[0], View) and not any(self.matching(alone)):
                 alone.is_plain = True
             else:
-                self._units.append(alone)
+                self._units.append(Unit((alone.pending,), self._single(alone)))
         return cycles
 
     def _refusal(self, error: BlockingCycle) -> BlockingCycle:
@@ -280,7 +288,7 @@ class Engine:
         self._ticks[0] += 1
         self._inserted.clear()
         self._left = self._max_inserted
-        derived = Derived()
+        derived = Derived([], [], [])
         if self._schedule:
             schedule, self._schedule = self._schedule, []
             for head, row, by in schedule:
@@ -303,7 +311,7 @@ class Engine:
             for head in self._sending:
                 head.send([])  # which sends nothing: what held because of a message no longer does
         for head in self._facts:
-            if head.changed:
+            if head.news:
                 head.publish(derived)
         return derived
 
@@ -317,7 +325,7 @@ class Engine:
             if head is not None:
                 mine = self.terms.row(tuple([term.value for term in row]))
                 head.held[mine] = None
-                head.pending_check(mine)
+                head.news.noted.append(mine)
                 self.heads[key(old.of), old.width, Verb.ASSERT].support(mine, +1)
         sent = {key(fact) for fact in before.sent()}
         derived = self.tick(facts)
@@ -326,16 +334,17 @@ class Engine:
 
     def _claim(self, value: Value, by: int) -> None:
         """Routes a claimed fact to the relations that it is a row of."""
-        root = class_of(value)
+        root, of = class_of(value), self.terms.of
         if root in self._claimable:
             self._claim_derivable(value, root, by)  # type: ignore[arg-type]  # a record, by its class
         for view in self._routes.get(root, self._wild):
             captures = view.read(value)
             if captures is not None:
+                row = tuple([of(capture) for capture in captures])
                 if view.is_plain:
-                    view.table.claim(self.terms.row(captures), by)
+                    view.table.claim(row, by)
                 else:
-                    view.support(self.terms.row(captures), by)
+                    view.support(row, by)
 
     def _claim_derivable(self, value: Record, root: Class, by: int) -> None:
         """Takes the claim on a fact as one that rules could derive: then they need not."""
@@ -351,17 +360,23 @@ class Engine:
 
     def _settle(self) -> None:
         for unit in self._units:
-            if unit.__class__ is list:
-                for relation in unit:
-                    if relation.pending:
-                        self._stamp = settle(unit, self._stamp, self._spend)
-                        break
-            elif unit.pending:  # type: ignore[union-attr]  # a relation, or groups
-                if unit.__class__ is not Grouping:
-                    self._spend(unit, len(unit.pending))  # type: ignore[arg-type, union-attr]  # a relation
-                    unit.table.settle()  # type: ignore[union-attr]  # as above
-                else:
+            for pending in unit.pending:
+                if pending:
                     unit.settle()
+                    break
+
+    def _cycle(self, relations: list[Relation]) -> Callable[[], None]:
+        def run() -> None:
+            self._stamp = settle(relations, self._stamp, self._spend)
+
+        return run
+
+    def _single(self, relation: Relation) -> Callable[[], None]:
+        def run() -> None:
+            self._spend(relation, len(relation.pending))
+            relation.table.settle()
+
+        return run
 
     def _spend(self, relation: Relation, count: int) -> None:
         self._left -= count
@@ -392,30 +407,21 @@ class Engine:
     def _delay(self) -> None:
         """Compares what ``next`` says now with what holds because of the tick before."""
         for head in self._delayed:
-            if not head.changed:
-                continue
-            now = self.heads[key(head.of), head.width, Verb.ASSERT]
-            for row in dict.fromkeys(head.changed):
-                if head.has(row) != (row in head.held):
-                    self._schedule.append((now, row, +1 if row not in head.held else -1))
-            head.changed.clear()
-            for each, row, by in self._schedule:
-                if each is now:
-                    head.held.update({row: None}) if by > 0 else head.held.pop(row, None)
+            if head.news:
+                now = self.heads[key(head.of), head.width, Verb.ASSERT]
+                self._schedule += [(now, row, by) for row, by in head.delay()]
 
     @property
     def pending(self) -> bool:
         """Whether ``next`` has something to say in a tick that nothing else causes."""
-        return bool(self._schedule) or any(
-            head.has(row) != (row in head.held) for head in self._delayed for row in head.changed or ()
-        )
+        return bool(self._schedule) or any(head.is_due for head in self._delayed)
 
     # -- looking --------------------------------------------------------------------------------------
 
     def derived(self) -> Iterator[Value]:
         """What follows and nobody claims, as of the last tick that succeeded; O(those)."""
         for head in self._facts:
-            yield from head.published.values()
+            yield from head.said()
 
     def held(self) -> Iterator[tuple[HeadRelation, Row]]:
         """What holds because of the tick before."""
@@ -436,8 +442,7 @@ class Engine:
         return [
             head
             for head in self._delayed
-            if id(self.heads[key(head.of), head.width, Verb.ASSERT]) in due
-            or any(head.has(row) != (row in head.held) for row in head.changed or ())
+            if id(self.heads[key(head.of), head.width, Verb.ASSERT]) in due or head.is_due
         ]
 
     def spent(self, number: int) -> Spent:

@@ -27,7 +27,7 @@ class _Group:
 class Grouping:
     """The groups of one rule."""
 
-    __slots__ = ("_groups", "_head", "_is_aggregate", "_kinds", "_terms", "name", "pending")
+    __slots__ = ("_groups", "_head", "_is_aggregate", "_kinds", "_layout", "_terms", "name", "pending")
 
     def __init__(self, name: str, rule: Rule, head: Relation, terms: Terms) -> None:
         self.name = name
@@ -36,6 +36,9 @@ class Grouping:
         self._terms = terms
         self._kinds = [accumulator(each.name, each.n) for each in rule.head.aggregates]
         self._is_aggregate = [isinstance(each, Aggregate) for each in rule.head.arguments]
+        self._layout = [  # for each field whether it is an aggregate, and the how manieth of its kind
+            (is_one, self._is_aggregate[:at].count(is_one)) for at, is_one in enumerate(self._is_aggregate)
+        ]
         self._groups: dict[Row, _Group] = {}
 
     def __len__(self) -> int:
@@ -53,8 +56,7 @@ class Grouping:
 
     def settle(self) -> None:
         """Tells the head what has changed."""
-        pending, self.pending = self.pending, {}
-        for at in pending:
+        for at in self.pending:
             group = self._groups[at]
             says = self._row(at, group) if group.count else None
             if says != group.said:
@@ -65,12 +67,11 @@ class Grouping:
                 group.said = says
             if says is None:
                 del self._groups[at]
+        self.pending.clear()  # in place: whoever asks whether there is something to do holds it
 
     def _row(self, at: Row, group: _Group) -> Row:
-        fields, values = iter(at), iter([each.value() for each in group.accumulators])
-        return tuple(
-            [self._terms.of(next(values)) if is_one else next(fields) for is_one in self._is_aggregate]
-        )
+        of, taken = self._terms.of, group.accumulators
+        return tuple([of(taken[n].value()) if is_one else at[n] for is_one, n in self._layout])
 
     def group(self, row: Row) -> Row:
         """The fields by which a row of the head was grouped."""

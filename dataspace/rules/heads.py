@@ -1,72 +1,111 @@
 """Heads: the relations that rules derive, and how their rows become facts, messages, or rows of others.
 
 A row of a head is not a fact by itself: somebody may claim that fact as well, and within a tick rows come
-and go.  So a head notes which rows have moved, and compares with what it has said when the tick is over.
+and go.  So a row keeps the fact that it was said to be, and when the tick is over only those rows are
+looked at that do not agree with what was said.
 
-Always: after ``publish`` the published facts are those of the rows that are there and that nobody claims.
+Always: after ``publish`` the facts that are said are those of the rows that are there and nobody claims.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
 from dataspace.rules.derived import Derived
 from dataspace.rules.relations import Relation, State
 from dataspace.rules.syntax import Verb
-from dataspace.rules.terms import Row, Terms
+from dataspace.rules.terms import Row, Terms, term_text
 from dataspace.rules.views import View
 from index.text import unparse
-from index.values import Record, Value
+from index.values import Record, Value, record_frame
 
 
 class HeadRelation(Relation):
     """The rows that rules derive under one label, with one number of fields."""
 
-    __slots__ = ("held", "is_shown", "of", "published", "verb")
+    __slots__ = ("held", "is_shown", "make", "of", "verb")
 
     def __init__(self, label: Value, arity: int, verb: Verb) -> None:
         name = unparse(Record.of(label, ())).removesuffix("()")
-        super().__init__(name if verb is Verb.ASSERT else f"{verb}({name})", arity)
+        super().__init__(name if verb is Verb.ASSERT else f"{verb}({name})", arity, tells=True)
         self.of = label
         self.verb = verb
         self.is_shown = False  # True where a view of all its fields is this relation itself
-        self.changed = []
-        self.published: dict[Row, Value] = {}  # what was said to follow, as facts
+        self.make: Final = maker(label, arity)
         self.held: dict[Row, None] = {}  # of ``next``: what holds in this tick because of the one before
 
     def fact(self, row: Row) -> Value:
         """The fact that a row stands for."""
-        return Record.of(self.of, tuple([term.value for term in row]))
+        return self.make(row)
+
+    def said(self) -> Iterator[Value]:
+        """The facts that follow as of the last tick that was published, whatever has happened since."""
+        yield from self.news.went.values()
+        for state in self.states.values():
+            if state[3] is not None:
+                yield state[3]
 
     def publish(self, derived: Derived) -> None:
         """Says what has changed since it was last said, and makes the facts of it."""
-        changed, states, base, published = self.changed, self.states, self.base, self.published
-        assert changed is not None  # of heads it is kept
-        of, label = Record.of, self.of
-        come, gone = derived.added.append, derived.removed.append
-        for row in changed:
-            state = states.get(row)
-            if state is not None and state[2] and row not in base:
-                if row not in published:
-                    fact = published[row] = of(label, tuple([term.value for term in row]))
+        news, base, make = self.news, self.base, self.make
+        came, went = news.came, news.went
+        if came:
+            come = derived.added.append
+            for row, state in came.items():
+                if went and row in went:
+                    state[3] = went.pop(row)
+                elif not base or row not in base:
+                    state[3] = fact = make(row)
                     come(fact)
-            elif row in published:
-                gone(published.pop(row))
-        changed.clear()  # in place: the table of the relation has it as well
+            came.clear()  # in place: the table of the relation has it as well
+        if went:
+            derived.removed += went.values()
+            went.clear()
+        if news.noted:
+            self._publish_noted(derived)
+
+    def _publish_noted(self, derived: Derived) -> None:
+        """The same for rows whose facts others have begun to claim, or do no longer."""
+        for row in self.news.noted:
+            state = self.states.get(row)
+            if state is None or not state[2]:
+                continue
+            if row in self.base:
+                if state[3] is not None:
+                    derived.removed.append(state[3])
+                    state[3] = None
+            elif state[3] is None:
+                state[3] = self.make(row)
+                derived.added.append(state[3])
+        self.news.noted.clear()
 
     def send(self, messages: list[Value]) -> None:
         """Says what holds and did not when this was last called."""
-        assert self.changed is not None  # of heads it is kept
-        for row in self.changed:
-            if not self.has(row):
-                self.published.pop(row, None)
-            elif row not in self.published:
-                self.published[row] = self.fact(row)
-                messages.append(self.published[row])
-        self.changed.clear()
+        derived = Derived()
+        self.publish(derived)
+        messages += derived.added
 
-    def pending_check(self, row: Row) -> None:
-        """Has the next tick look whether a row still holds."""
-        assert self.changed is not None  # of heads it is kept
-        self.changed.append(row)
+    @property
+    def is_due(self) -> bool:
+        """Of ``next``: whether the tick that follows has something to be told."""
+        return any(self.has(row) != (row in self.held) for row in self.news.rows())
+
+    def delay(self) -> list[tuple[Row, int]]:
+        """Of ``next``: the rows that are to hold in the tick that follows and do not now, or do no longer."""
+        held = self.held
+        changes = [
+            (row, -1 if row in held else +1) for row in self.news.rows() if self.has(row) != (row in held)
+        ]
+        for row, by in changes:
+            if by > 0:
+                held[row] = None
+            else:
+                del held[row]
+        for state in self.news.came.values():
+            state[3] = True  # so that its end will be noticed
+        self.news.clear()
+        return changes
 
 
 def lead(head: HeadRelation, view: View, terms: Terms, *, within: bool) -> None:
@@ -80,7 +119,7 @@ def lead(head: HeadRelation, view: View, terms: Terms, *, within: bool) -> None:
             return
         known = states.get(made)
         if known is None:
-            states[made] = [1, 0, 0]
+            states[made] = [1, 0, 0, None]
             touch(made)
         else:
             known[0] += 1
@@ -100,3 +139,22 @@ def lead(head: HeadRelation, view: View, terms: Terms, *, within: bool) -> None:
 
     head.on_insert.append(insert)
     head.on_delete.append(delete)
+
+
+def maker(label: Value, arity: int) -> Callable[[Row], Value]:
+    """What makes the fact of a row, written out: most of what a fact costs would be loops over its fields.
+
+    The text of the fact, by which it is found everywhere, is put together from those of its terms.
+    """
+    fields = [f"t{at}" for at in range(arity)]
+    texts = " + between + ".join([f"({each}.text or text({each}))" for each in fields]) or "''"
+    lines = [
+        "def make(row):",
+        f"    {''.join([f'{each}, ' for each in fields])}= row" if fields else "    pass",
+        f"    return of(label, ({''.join([f'{each}.value, ' for each in fields])}), begin + {texts} + end)",
+    ]
+    begin, between, end = record_frame(label, arity)
+    names: dict[str, Any] = {"of": Record.of, "text": term_text, "label": label}
+    names |= {"begin": begin, "between": between, "end": end}
+    exec("\n".join(lines), names)  # our own words and numbers only
+    return names["make"]  # type: ignore[no-any-return]  # defined by the text

@@ -46,15 +46,14 @@ class RuleHost:
     """The rules of a space, and the claims that they hold."""
 
     def __init__(self, index: Index, *, max_facts: int) -> None:
-        self.claims: dict[int, Value] = {}
         self.program: Program | None = None
         self.flows: Final = FlowHost()
         self.clock: Callable[[], int] | None = None  # gives nanoseconds: rules made later are timed by it
         self._index = index
         self._max_facts = max_facts
-        self._handles: dict[Hashable, int] = {}
+        self._held: dict[Hashable, tuple[int, Value]] = {}  # by place: the handle and the fact
         self._by_flows: set[Hashable] = set()
-        self._next = 1
+        self._last = 0  # the newest handle
         self._errors: dict[Hashable, Value] = {}
         self._coming: Sequence[Value] = ()
         self._going: Sequence[Value] = ()
@@ -65,10 +64,19 @@ class RuleHost:
 
     def adopt(self, claims: Mapping[int, Value]) -> None:
         """Takes over what rules held when the log ended; the next turn says what is still right."""
-        self.claims = dict(claims)
-        self._handles = {key(value): handle for handle, value in claims.items()}
-        self._next = max(claims, default=0) + 1
+        self._held = {_place(value): (handle, value) for handle, value in claims.items()}
+        self._last = max(claims, default=0)
         self._adopted = True
+
+    @property
+    def claimed(self) -> int:
+        """How many facts rules and flows claim."""
+        return len(self._held)
+
+    @property
+    def claims(self) -> dict[int, Value]:
+        """Those facts by handle: a copy.  O(those)."""
+        return dict(self._held.values())
 
     @staticmethod
     def is_rule(value: Value) -> bool:
@@ -87,13 +95,12 @@ class RuleHost:
         """What follows from claims that are about to be made and ended, and from messages."""
         if self.flows:
             return self._claim(self._with_flows(added, removed, messages))
-        coming, going = self._transitions(added, removed)
-        return self._claim(self._follow(coming, going, messages))
+        return self._claim(self._follow(*self._transitions(added, removed), messages))
 
     def _follow(
         self,
-        coming: list[Value],
-        going: list[Value],
+        coming: Sequence[Value],
+        going: Sequence[Value],
         messages: Sequence[Value],
         turn: tuple[list[Value], list[Value]] | None = None,
     ) -> Derived:
@@ -102,14 +109,16 @@ class RuleHost:
         ``turn`` is all that comes and goes in this turn, where this is not the first tick of it.
         """
         self._coming, self._going = turn or (coming, going)
-        if self.program is None or rules_in(coming) or rules_in(going):
+        program = self.program
+        if program is None or rules_in(coming) or rules_in(going):
             return self._follow_anew(coming, going, messages)
-        return self._with_errors(self.program.tick(coming, going, messages))
+        derived = program.tick(coming, going, messages)
+        return self._with_errors(derived) if self._errors or program.has_trouble else derived
 
     def _follow_anew(
         self,
-        coming: list[Value],
-        going: list[Value],
+        coming: Sequence[Value],
+        going: Sequence[Value],
         messages: Sequence[Value],
     ) -> Derived:
         rules = _rules(coming), _rules(going)
@@ -177,11 +186,11 @@ class RuleHost:
         further = self._follow_flows(turn, asserted)
         derived.messages += further.messages
         later = [*asserted, *_changes(further.added, further.removed)]
-        self._by_flows.update(map(key, made.added))
-        self._by_flows.difference_update(map(key, made.removed))
+        self._by_flows.update(map(_place, made.added))
+        self._by_flows.difference_update(map(_place, made.removed))
         self.flows.tell(*transitions(later, _counted(first, self._index.count)))
         whole = [*_changes(derived.added, derived.removed), *later]
-        derived.added, derived.removed = transitions(whole, lambda value: int(key(value) in self._handles))
+        derived.added, derived.removed = transitions(whole, lambda value: int(_place(value) in self._held))
         return derived
 
     def _follow_flows(self, turn: _Changes, asserted: _Changes) -> Derived:
@@ -195,19 +204,21 @@ class RuleHost:
 
     def _transitions(
         self, added: Sequence[Value], removed: Sequence[Value]
-    ) -> tuple[list[Value], list[Value]]:
+    ) -> tuple[Sequence[Value], Sequence[Value]]:
         """Which facts appear and vanish, as far as others than the rules claim them."""
         if len(added) + len(removed) == 1:
             value = added[0] if added else removed[0]
             if self._claimed(value) == (0 if added else 1):
-                return list(added), list(removed)
-            return [], []
+                return added[:], removed[:]
+            return (), ()
         return transitions(_changes(added, removed), self._claimed)
 
     def _claimed(self, value: Value) -> int:
         """How many claims on a fact there are by others, flows among them."""
-        at = key(value)
-        return self._index.count(value) - (at in self._handles and at not in self._by_flows)
+        count = self._index.count(value)
+        if count and (at := _place(value)) in self._held and at not in self._by_flows:
+            return count - 1
+        return count
 
     def _facts(self) -> Iterator[Value]:
         """All facts that others claim, as they will be after this turn."""
@@ -235,26 +246,24 @@ class RuleHost:
 
     def _compared(self, derived: Derived) -> Derived:
         """The difference to what was adopted, where ``derived`` speaks of all."""
-        wanted = {key(value): value for value in derived.added}
+        wanted = {_place(value): value for value in derived.added}
         return Derived(
-            [value for at, value in wanted.items() if at not in self._handles],
+            [value for at, value in wanted.items() if at not in self._held],
             derived.messages,
-            [self.claims[handle] for at, handle in self._handles.items() if at not in wanted],
+            [value for at, (_, value) in self._held.items() if at not in wanted],
         )
 
     def _claim(self, derived: Derived) -> Consequence:
         if not derived:
             return _NOTHING
-        begun, ended = [], []
+        begun = []
+        held, last = self._held, self._last
         for value in derived.added:
-            handle = self._handles[key(value)] = self._next
-            self._next += 1
-            self.claims[handle] = value
-            begun.append((handle, value))
-        for value in derived.removed:
-            handle = self._handles.pop(key(value))
-            del self.claims[handle]
-            ended.append(handle)
+            last += 1
+            held[_place(value)] = claim = (last, value)
+            begun.append(claim)
+        self._last = last
+        ended = [held.pop(_place(value))[0] for value in derived.removed]
         claims = (Claims(RULES, begun, ended),) if begun or ended else ()
         return Consequence(derived.added, derived.messages, derived.removed, claims)
 
@@ -277,6 +286,11 @@ def _counted(changes: _Changes, before: Callable[[Value], int]) -> Callable[[Val
     for value, weight in changes:
         by[key(value)] = by.get(key(value), 0) + weight
     return lambda value: before(value) + by.get(key(value), 0)
+
+
+def _place(value: Value) -> Hashable:
+    """Where the claim on a fact is kept: by its text, as the index does, if it is a record."""
+    return value.text if value.__class__ is Record else (key(value),)
 
 
 def _rule(value: Value) -> tuple[str, str] | None:

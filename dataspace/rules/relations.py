@@ -6,6 +6,7 @@ of rules facts can support each other, so counting derivations is not enough to 
     tot     its derivations among the rows that are there now
     wf      those of them whose premises within its own cycle are all older than itself
     born    when it was inserted: a stamp that only grows; 0 while it is absent
+    said    the fact that it was said to be when a tick was last over; None if it was not said to hold
 
 Proofs made of ``wf`` derivations go strictly down in stamps, so they support nothing by itself.  When
 ``wf`` comes to nought the row goes, and what it supported is told; if ``tot`` is left then, it comes back
@@ -21,9 +22,10 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
 from dataspace.rules.terms import Row
+from index.values import Value
 
-State: TypeAlias = list[int]
-"""tot, wf, born."""
+State: TypeAlias = list[Any]
+"""tot, wf, born, said."""
 
 Bucket: TypeAlias = dict[Row, State]
 Columns: TypeAlias = tuple[int, ...]
@@ -49,24 +51,55 @@ class Table(Protocol):
         """A claim more or less, where nothing else supports rows: they come and go at once."""
 
 
+class News:
+    """What has happened to rows since they were last spoken of.
+
+    ``came`` are rows that are there and were not said, ``went`` facts that were said and whose rows are gone;
+    ``noted`` are rows to be looked at for another reason.  A row may be in both of the first, once it has
+    gone and come back; one that only was taken out and put in again within its cycle is in none.
+    """
+
+    __slots__ = ("came", "noted", "went")
+
+    def __init__(self) -> None:
+        self.came: dict[Row, State] = {}
+        self.went: dict[Row, Value] = {}
+        self.noted: list[Row] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.came or self.went or self.noted)
+
+    def rows(self) -> dict[Row, None]:
+        """All rows that may hold and did not, or the other way round."""
+        return dict.fromkeys([*self.went, *self.came, *self.noted])
+
+    def clear(self) -> None:
+        """Forgets all, in place: the table of the relation has it as well."""
+        self.came.clear()
+        self.went.clear()
+        self.noted.clear()
+
+
 class Relation:
     """Rows, their indexes, and what is to be run when one comes or goes."""
 
     __slots__ = (
         "base",
-        "changed",
         "indexes",
         "name",
+        "news",
         "on_delete",
         "on_insert",
         "pending",
         "states",
         "table",
+        "tells",
         "width",
     )
 
-    def __init__(self, name: str, width: int) -> None:
+    def __init__(self, name: str, width: int, *, tells: bool = False) -> None:
         self.name = name
+        self.tells = tells  # whether its rows become facts, so that somebody asks for its news
         self.width = width
         self.states: dict[Row, State] = {}
         self.indexes: dict[Columns, Index] = {}
@@ -74,7 +107,7 @@ class Relation:
         self.on_delete: list[Trigger] = []
         self.pending: list[Row] = []
         self.base: dict[Row, int] = {}
-        self.changed: list[Row] | None = None
+        self.news = News()
         self.table: Table
 
     def index(self, columns: Columns) -> Index:
@@ -93,7 +126,7 @@ class Relation:
         """A derivation from outside of any cycle more, or less."""
         state = self.states.get(row)
         if state is None:
-            self.states[row] = [1, 0, 0]
+            self.states[row] = [1, 0, 0, None]
             self.pending.append(row)
             return
         state[0] += by
@@ -114,8 +147,8 @@ class Relation:
             self.base[row] = before + by
         else:
             del self.base[row]
-        if self.changed is not None and (before == 0 or before + by == 0):
-            self.changed.append(row)
+        if self.tells and (before == 0 or before + by == 0):
+            self.news.noted.append(row)
 
     def derived(self, row: Row) -> bool:
         """Whether rules make this row hold, and nobody claims it."""

@@ -30,11 +30,8 @@ class WrittenTable:
 
 def write(relation: Relation) -> None:
     """Gives a relation its table; after all its indexes and triggers are known, and before any row is."""
-    names: dict[str, object] = {
-        "states": relation.states,
-        "pending": relation.pending,
-        "changed": relation.changed,
-    }
+    names: dict[str, object] = {"states": relation.states, "pending": relation.pending}
+    names |= {"came": relation.news.came, "went": relation.news.went}
     names.update((f"i{at}", index) for at, index in enumerate(relation.indexes.values()))
     names.update((f"on_insert{at}", each) for at, each in enumerate(relation.on_insert))
     names.update((f"on_delete{at}", each) for at, each in enumerate(relation.on_delete))
@@ -42,14 +39,14 @@ def write(relation: Relation) -> None:
         tuple(relation.indexes),
         len(relation.on_insert),
         len(relation.on_delete),
-        relation.changed is not None,
+        relation.tells,
     )
     exec(_compiled(text), names)  # our own words and numbers only
     relation.table = WrittenTable(*[names[name] for name in ("delete", "insert", "settle", "claim")])  # type: ignore[arg-type]  # defined by the text
 
 
-def _text(indexes: tuple[Columns, ...], inserting: int, deleting: int, keeps: bool) -> str:
-    come, go = _come(indexes, inserting, keeps), _go(indexes, deleting, keeps)
+def _text(indexes: tuple[Columns, ...], inserting: int, deleting: int, tells: bool) -> str:
+    come, go, end = _come(indexes, inserting, tells), _go(indexes, deleting), _end(tells)
     return "\n".join(
         [
             "def delete(rows):",
@@ -61,7 +58,8 @@ def _text(indexes: tuple[Columns, ...], inserting: int, deleting: int, keeps: bo
             "        elif not st[1]:",
             *_indented(go, 3),
             "            if st[0]: left.append(row)",
-            "            else: del states[row]",
+            "            else:",
+            *_indented(end, 4),
             "    return left",
             "def insert(rows, stamp):",
             "    for row in rows:",
@@ -71,7 +69,8 @@ def _text(indexes: tuple[Columns, ...], inserting: int, deleting: int, keeps: bo
             "            stamp += 1",
             "            st[1], st[2] = st[0], stamp",
             *_indented(come, 3),
-            "        else: del states[row]",
+            "        else:",
+            *_indented(end, 3),
             "    return stamp",
             "def settle():",
             "    rows = pending[:]",
@@ -82,7 +81,7 @@ def _text(indexes: tuple[Columns, ...], inserting: int, deleting: int, keeps: bo
             "        if st[2]:",
             "            if not st[0]:",
             *_indented(go, 4),
-            "                del states[row]",
+            *_indented(end, 4),
             "        elif st[0]:",
             "            st[1], st[2] = st[0], 1",
             *_indented(come, 3),
@@ -90,19 +89,20 @@ def _text(indexes: tuple[Columns, ...], inserting: int, deleting: int, keeps: bo
             "def claim(row, by):",
             "    st = states.get(row)",
             "    if st is None:",
-            "        states[row] = st = [1, 1, 1]",
+            "        states[row] = st = [1, 1, 1, None]",
             *_indented(come, 2),
             "        return",
             "    st[0] += by",
             "    st[1] += by",
             "    if not st[0]:",
             *_indented(go, 2),
-            "        del states[row]",
+            *_indented(end, 2),
         ]
     )
 
 
-def _come(indexes: tuple[Columns, ...], triggers: int, keeps: bool) -> list[str]:
+def _come(indexes: tuple[Columns, ...], triggers: int, tells: bool) -> list[str]:
+    """What is done with a row that comes."""
     lines = []
     for at, columns in enumerate(indexes):
         lines += [
@@ -111,12 +111,13 @@ def _come(indexes: tuple[Columns, ...], triggers: int, keeps: bool) -> list[str]
             f"if bucket is None: i{at}[k] = {{row: st}}",
             "else: bucket[row] = st",
         ]
-    if keeps:
-        lines.append("changed.append(row)")
+    if tells:
+        lines.append("if st[3] is None: came[row] = st")
     return lines + [f"on_insert{at}(row, st)" for at in range(triggers)]
 
 
-def _go(indexes: tuple[Columns, ...], triggers: int, keeps: bool) -> list[str]:
+def _go(indexes: tuple[Columns, ...], triggers: int) -> list[str]:
+    """What is done with a row that goes, be it for a moment."""
     lines = [f"on_delete{at}(row, st)" for at in range(triggers)]
     lines.append("st[1] = st[2] = 0")
     for at, columns in enumerate(indexes):
@@ -126,8 +127,14 @@ def _go(indexes: tuple[Columns, ...], triggers: int, keeps: bool) -> list[str]:
             f"if len(bucket) == 1: del i{at}[k]",
             "else: del bucket[row]",
         ]
-    if keeps:
-        lines.append("changed.append(row)")
+    return lines
+
+
+def _end(tells: bool) -> list[str]:
+    """What is done with a row that will not come back by itself."""
+    lines = ["del states[row]"]
+    if tells:
+        lines += ["if st[3] is None: came.pop(row, None)", "else: went[row] = st[3]"]
     return lines
 
 

@@ -14,19 +14,27 @@ import weakref
 from collections.abc import Hashable
 from typing import TypeAlias
 
-from index.values import Value, key
+from index.values import Value, key, text_of
 
 
 class Term:
-    """The one stand-in of a value."""
+    """The one stand-in of a value; ``text`` is empty until somebody has asked for it by ``term_text``."""
 
-    __slots__ = ("__weakref__", "value")
+    __slots__ = ("__weakref__", "text", "value")
 
     def __init__(self, value: Value) -> None:
         self.value = value
+        self.text = ""
 
     def __repr__(self) -> str:
         return f"<{self.value!r}>"
+
+
+def term_text(term: Term) -> str:
+    """The text of a term's value; O(size) once, then O(1)."""
+    if not term.text:
+        term.text = text_of(term.value)
+    return term.text
 
 
 Row: TypeAlias = tuple[Term, ...]

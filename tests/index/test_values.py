@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from index.errors import UsageError
-from index.values import Map, Record, Value, freeze, key, keys, order_key, same, text_of
+from index.values import Map, Record, Value, freeze, key, keys, order_key, record_frame, same, text_of
 from tests.strategies import distinct, values
 
 HUGE = 1 << 20_000
@@ -276,3 +276,15 @@ def test_the_hashes_of_keys_cannot_be_made_to_collide() -> None:
     assert len({hash(key(at * (2**61 - 1))) for at in range(1, 1000)}) > 990
     # Below 60 bits no two hashes are the same.
     assert len({hash(key(at << 32)) for at in range(1000)}) == 1000
+
+
+@example(HUGE, [HUGE, Record("p", HUGE), (HUGE, Map({HUGE: 1}))])
+@example("p", [HUGE])
+@given(values, st.lists(values, max_size=4))
+def test_the_frame_of_a_record_and_the_texts_of_its_fields_are_its_text(
+    label: Value, fields: list[Value]
+) -> None:
+    begin, between, end = record_frame(label, len(fields))
+    text = begin + between.join([text_of(each) for each in fields]) + end
+    assert text == Record.of(label, tuple(fields)).text
+    assert Record.of(label, tuple(fields), text) == Record.of(label, tuple(fields))
