@@ -7,7 +7,9 @@ just what they need and keep no mirror.  All are measured in turn in the same ru
 
     box_rounds_per_s         actors in mirrors: a message, and a fact in place of the one before
     plain_box_rounds_per_s   plain clients
-    ratio_box                ours ÷ floor
+    box_cpu_us               CPU time of a round in the two programs, in microseconds; plain_… as above
+    daemon_cpu_us            and in the daemon
+    ratio_box                rates, ours ÷ floor; ratio_cpu the same of CPU time in the programs
     box_rounds_per_s_1000    actors, beside a writer elsewhere who changes 1 000 facts a second
 """
 
@@ -15,16 +17,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
+from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from typing import Final
 
 import trio
 
 import dataspace
-from bench._processes import daemon, running
-from dataspace.actors import Turn, capture, record
-from dataspace.actors.remote import run
+from bench._processes import Measuring, Run, running, serving
+from dataspace.actors import Turn, capture, record, remote
 from dataspace.client.turns import Claim
 from index.values import Record
 
@@ -45,26 +46,24 @@ async def box(url: str, _pipe: Connection) -> None:
         def put(turn: Turn, new: int) -> None:
             value.value = new
 
-    await run(boot, url=url)
+    await remote.run(boot, url=url)
 
 
 async def client(url: str, rounds: int, pipe: Connection) -> None:
-    """The client, as an actor: tells how many seconds so many rounds took."""
+    """The client, as an actor: tells when so many rounds begin, and when they are over."""
 
     def boot(turn: Turn) -> None:
-        began: list[float] = []
-
         @turn.on_asserted(BoxState(capture()))
         def seen(turn: Turn, value: int) -> None:
-            if not began:
-                began.append(time.perf_counter())
+            if value == 0:
+                pipe.send("begun")
             if value < rounds:
                 turn.send(SetBox(value + 1))
             else:
-                pipe.send(time.perf_counter() - began[0])
+                pipe.send("done")
                 turn.stop()
 
-    await run(boot, url=url)
+    await remote.run(boot, url=url)
 
 
 async def plain_box(url: str, _pipe: Connection) -> None:
@@ -80,7 +79,7 @@ async def plain_box(url: str, _pipe: Connection) -> None:
 async def plain_client(url: str, rounds: int, pipe: Connection) -> None:
     """The client, without actors."""
     async with dataspace.connect(url) as space, space.observe("box-state($value)") as states:
-        began = time.perf_counter()
+        pipe.send("begun")
         async for change in states:
             value = change.value
             assert isinstance(value, int)  # as the box says it
@@ -91,7 +90,7 @@ async def plain_client(url: str, rounds: int, pipe: Connection) -> None:
             turn = space.draft()
             turn.send(SetBox(value + 1))
             space.submit_nowait(turn.actions)
-        pipe.send(time.perf_counter() - began)
+        pipe.send("done")
 
 
 async def noise(url: str, per_second: int, _pipe: Connection) -> None:
@@ -107,15 +106,17 @@ async def noise(url: str, per_second: int, _pipe: Connection) -> None:
             await trio.sleep(NOISE / per_second)
 
 
-def measure(rounds: int, *, actors: bool, beside: int = 0) -> float:
-    """Rounds per second of one conversation, with a daemon and processes of its own."""
-    sides = (box, client) if actors else (plain_box, plain_client)
-    with daemon() as url, running(sides[0], url):
+def measure(rounds: int, *, actors: bool, beside: int = 0) -> Run:
+    """One conversation with processes of its own: its rate, and what daemon, box and client cost."""
+    one, other = (box, client) if actors else (plain_box, plain_client)
+    with serving() as served, running(one, served.url) as boxed, ExitStack() as stack:
         if beside:
-            with running(noise, url, beside), running(sides[1], url, rounds) as asking:
-                return rounds / float(asking.pipe.recv())
-        with running(sides[1], url, rounds) as asking:
-            return rounds / float(asking.pipe.recv())
+            stack.enter_context(running(noise, served.url, beside))
+        asking = stack.enter_context(running(other, served.url, rounds))
+        asking.pipe.recv()  # it has begun
+        with Measuring(served.pid, boxed.pid, asking.pid) as measuring:
+            asking.pipe.recv()
+        return measuring.run(rounds)
 
 
 def main() -> None:
@@ -126,16 +127,19 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     args = parser.parse_args()
     conversation, repeats = (100, 1) if args.quick else (2_000, args.rounds)
-    figures: dict[str, float] = {}
+    best: dict[str, Run] = {}
     for _ in range(repeats):
-        for name, actors, beside in (
-            ("box_rounds_per_s", True, 0),
-            ("plain_box_rounds_per_s", False, 0),
-            ("box_rounds_per_s_1000", True, 1000),
-        ):
-            rate = measure(conversation, actors=actors, beside=beside)
-            figures[name] = max(figures.get(name, 0.0), rate)
+        for name, actors, beside in ("", True, 0), ("plain_", False, 0), ("noisy", True, 1000):
+            run = measure(conversation, actors=actors, beside=beside)
+            best[name] = max(best.get(name, run), run, key=lambda each: each.rate)
+    figures: dict[str, float] = {}
+    for name in "", "plain_":
+        daemon, *sides = [1e6 * cost for cost in best[name].costs]
+        figures[f"{name}box_rounds_per_s"] = best[name].rate
+        figures[f"{name}box_cpu_us"], figures[f"{name}daemon_cpu_us"] = sum(sides), daemon
+    figures["box_rounds_per_s_1000"] = best["noisy"].rate
     figures["ratio_box"] = figures["box_rounds_per_s"] / figures["plain_box_rounds_per_s"]
+    figures["ratio_cpu"] = figures["box_cpu_us"] / figures["plain_box_cpu_us"]
     for name, figure in figures.items():
         print(f"{name:28} {figure:14,.2f}")
     if args.json:
