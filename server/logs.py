@@ -9,13 +9,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from dataspace.errors import UsageError
 from index.text import parse_pattern
+from relay.journal.verifying import TopicsVerdict, verify_topics
 from relay.log import Log
 from relay.log.compacting import compact
 from relay.log.exporting import export
@@ -36,24 +37,32 @@ def log_command(args: argparse.Namespace) -> int:
 
 def _verify(args: argparse.Namespace, directory: Path) -> int:
     """Checks everything; 1 if something is wrong."""
-    found = verify(directory)
+    found, topics = verify(directory), verify_topics(directory)
+    damages = [*found.damages, *(topics.damages if topics else ())]
     if args.json:
-        counts = asdict(found.statistics)
-        print(json_line({"identity": found.identity, **counts, "damages": list(found.damages)}))
+        told = {"identity": found.identity, **asdict(found.statistics), "damages": damages}
+        if topics is not None:
+            told["topics"] = {"topics": topics.topics, "steps": topics.steps, "epochs": topics.epochs}
+        print(json_line(told))
     else:
-        _print_verdict(found)
-    return 1 if found.damages else 0
+        _print_verdict(found, topics, damages)
+    return 1 if damages else 0
 
 
-def _print_verdict(found: Verdict) -> None:
+def _print_verdict(found: Verdict, topics: TopicsVerdict | None, damages: Sequence[str]) -> None:
     held = found.statistics
     print(
         f"epochs {held.oldest} to {held.last}: {held.changes} changes in {held.segments} segments,"
         f" {size_text(held.bytes)}, state at epoch {held.snapshot_epoch}"
     )
-    for damage in found.damages:
+    if topics is not None:
+        print(
+            f"durable topics: {topics.topics} with {topics.epochs} completed epochs in {topics.steps} steps,"
+            f" {size_text(topics.bytes)}"
+        )
+    for damage in damages:
         print(f"DAMAGED: {damage}")
-    if not found.damages:
+    if not damages:
         print("every checksum holds, and nothing that was acknowledged is missing")
 
 

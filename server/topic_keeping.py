@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from dataspace.errors import Refused, UsageError
+from dataspace.errors import Refused
 from dataspace.topics.times import Order
-from relay.journal.journal import Begun, Ended, Journal
+from relay.journal.journal import Journal
+from relay.journal.recovering import recovered
+from relay.journal.rows import Ended
 from relay.journal.writing import TopicWriter
 from relay.log.refusals import LogDamaged
-from relay.topics.ledger import Completed, Ledger, Step
+from relay.topics.ledger import Ledger
 from relay.topics.topic import Topic
 from server.expiring import Expiring
 from server.topics import Entry, Topics
@@ -58,14 +60,16 @@ class Keeping:
 
         Raises ``LogDamaged`` for one that is not what it was; with ``accept_damage``, goes on without it.
         """
-        for begun, position in self.writer.journal.topics():
+        journal = self.writer.journal
+        for slot in journal.slots():
             try:
-                entry = self._restored(begun, position)
+                begun, position = journal.topic(slot)
+                entry = self._restored(recovered(journal, begun, position))
             except LogDamaged as damage:
                 if not accept_damage:
                     raise
-                logger.warning("%s; topic %r is given up, as told", damage, begun.name)
-                self.writer.journal.write([Ended(begun.slot)])
+                logger.warning("%s; the topic in slot %d is given up, as told", damage, slot)
+                journal.write([Ended(slot)])
                 continue
             self._topics.enlist(entry)
             assert entry.ledger is not None  # it was on disk
@@ -74,18 +78,9 @@ class Keeping:
         if self._entries:
             logger.info("recovered %d durable topics", len(self._entries))
 
-    def _restored(self, begun: Begun, position: int) -> Entry:
-        topic = Topic(begun.name, Order(begun.dimensions), begun.partitions, lasting=True)
-        ledger = Ledger(topic, begun.number, begun.slot, begun.retain, _not_again, age=begun.age)
-        try:
-            ledger.load(begun.state)
-            for step in self.writer.journal.steps_after(begun.slot, position):
-                ledger.again(step)
-        except (UsageError, Refused, TypeError, ValueError, LookupError) as error:
-            raise LogDamaged(f"topic {begun.name!r} cannot be put back: {error}") from error
+    def _restored(self, ledger: Ledger) -> Entry:
         ledger.write = self.writer.note
-        ledger.written(ledger.position)
-        return self._kept(Entry(begun.number, topic, 0, ledger))
+        return self._kept(Entry(ledger.number, ledger.topic, 0, ledger))
 
     def _kept(self, entry: Entry) -> Entry:
         assert entry.ledger is not None  # the caller has made one
@@ -180,7 +175,3 @@ class Keeping:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._away.run)
             nursery.start_soon(self.writer.trim_aged, self.ledgers)
-
-
-def _not_again(_ledger: Ledger, _step: Step, _completed: Sequence[Completed]) -> None:
-    """What is done again at a start is on disk already."""

@@ -20,7 +20,8 @@ from dataspace.topics.antichains import Antichain
 from dataspace.topics.messages import Message
 from dataspace.topics.times import Time
 from index.values import Map, Value
-from relay.journal.journal import PART_BYTES, Journal, Piece
+from relay.journal.journal import Journal
+from relay.journal.reader import PART_BYTES, Piece
 from relay.log.refusals import LogDamaged
 from relay.topics.feed import Feed
 from relay.topics.ledger import Ledger, Step

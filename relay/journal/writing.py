@@ -19,8 +19,8 @@ from typing import Final
 import trio
 
 from dataspace.errors import Closed
-from dataspace.topics.times import Time
-from relay.journal.journal import Begun, Ended, Journal, Kept, Noted, Write
+from relay.journal.journal import Journal
+from relay.journal.rows import Begun, Ended, Kept, Noted, Write
 from relay.log.refusals import LogFailed
 from relay.topics.ledger import Completed, Ledger, Step
 
@@ -217,16 +217,16 @@ class TopicWriter:
         excess = ledger.size - ledger.retain * 7 // 8 if ledger.size > ledger.retain else 0
         horizon = None if ledger.age is None else now - ledger.age * 1e6
         going, freed = [], 0
-        for number, epoch, size, at in rows:
-            aged = horizon is not None and at < horizon and number <= done
+        for epoch, at in rows:
+            aged = horizon is not None and at < horizon and epoch.number <= done
             if (freed >= excess and not aged) or freed > TRIM_BYTES:
                 break
-            going.append((number, epoch, size))
-            freed += size
+            going.append((epoch.number, epoch.time, epoch.size))
+            freed += epoch.size
         if going and going[0][0] == ledger.oldest:  # else somebody else was here meanwhile
             ledger.forget(going)
             self.keep(ledger, going[-1][0])
 
-    def _oldest(self, ledger: Ledger) -> tuple[list[tuple[int, Time, int, int]], list[tuple[str, int, int]]]:
+    def _oldest(self, ledger: Ledger) -> tuple[list[tuple[Completed, int]], list[tuple[str, int, int]]]:
         rows = self.journal.oldest_epochs(ledger.slot, ledger.oldest, 4_096)
         return rows, self.journal.acknowledged(ledger.slot)

@@ -61,17 +61,19 @@ def translated(verb: str, path: Path) -> Iterator[None]:
     except OSError as error:
         raise LogFailed(f"cannot {verb} {path}: {_said(error)}") from error
     except sqlite3.OperationalError as error:
+        if _code(error) in _OURS:
+            raise LogDamaged(f"cannot {verb} {path}: {error}") from error
         text, full = _reason(error, path)
         raise LogFailed(f"cannot {verb} {path}: {text}", full=full) from error
     except sqlite3.ProgrammingError:
         raise  # this program's own mistake, such as reading what it has closed
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter in what SQLite says of it
         raise LogDamaged(f"cannot {verb} {path}: {error}") from error
 
 
 def _reason(error: sqlite3.OperationalError, path: Path) -> tuple[str, bool]:
     """Why SQLite could not, and whether a later attempt may succeed."""
-    code: int = getattr(error, "sqlite_errorcode", 0)
+    code = _code(error)
     if code & 0xFF == sqlite3.SQLITE_FULL:
         return NO_ROOM[errno.ENOSPC], True
     if code & 0xFF == sqlite3.SQLITE_BUSY:
@@ -83,6 +85,10 @@ def _reason(error: sqlite3.OperationalError, path: Path) -> tuple[str, bool]:
         if told is not None:
             return _said(told), told.errno in NO_ROOM
     return f"{error} ({getattr(error, 'sqlite_errorname', 'no code')})", False
+
+
+def _code(error: sqlite3.OperationalError) -> int:
+    return getattr(error, "sqlite_errorcode", 0)
 
 
 def _tried(path: Path) -> OSError | None:
@@ -106,6 +112,9 @@ def _tried(path: Path) -> OSError | None:
 def _said(error: OSError) -> str:
     return NO_ROOM.get(error.errno or 0) or error.strerror or str(error)
 
+
+_OURS: Final = (0, sqlite3.SQLITE_ERROR)
+"""What is said of a question or a text that makes no sense: not of files as we make them."""
 
 _FLUSHES: Final = (
     sqlite3.SQLITE_IOERR_FSYNC,

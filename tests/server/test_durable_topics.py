@@ -245,6 +245,23 @@ async def test_what_is_beyond_its_bytes_goes_and_is_refused(url: str) -> None:
             assert [each.time for each in await take(epochs, 3)] == [known.oldest + n - 1 for n in range(3)]
 
 
+@pytest.mark.slow
+async def test_what_is_left_of_a_long_past_can_be_had_after_a_restart(tmp_path: Path) -> None:
+    """Of a past with places to begin at, of which the oldest have gone, and nothing of it is in memory."""
+    async with daemon_at(tmp_path) as url, dataspace.connect(url) as space:
+        async with space.publish("t", durable=True, retain=50_000) as topic:
+            for n in range(600):
+                await topic.send(b"x" * 200)
+                await topic.advance(n + 1)
+                if n == 300:
+                    await topic.flush()
+    async with daemon_at(tmp_path) as url, dataspace.connect(url) as space:
+        known = await frontier(url)
+        assert known.completed == 600 and known.oldest > 256
+        async with space.subscribe("t", as_of=known.oldest - 1) as epochs:
+            assert [each.time for each in await take(epochs, 3)] == [known.oldest + n - 1 for n in range(3)]
+
+
 async def test_a_large_epoch_is_read_in_pieces(url: str) -> None:
     async with dataspace.connect(url) as space:
         async with (

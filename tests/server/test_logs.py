@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import dataspace
 from dataspace.client.blocking_link import Link
 from index.values import Record
 from server.command import main
@@ -71,6 +72,38 @@ def test_verify_finds_all_damages(data: Path, capsys: pytest.CaptureFixture[str]
         "segment 2 with epochs 2 to 2 was altered",
         "segment 4 with epochs 4 to 4 was altered",
     ]
+
+
+def test_verify_looks_at_durable_topics_too(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    daemon = DaemonProcess(data)
+    daemon.start()
+    with dataspace.connect_blocking(daemon.url) as space, space.publish("t", durable=True) as topic:
+        for number in range(5):
+            topic.send(f"item-{number}")
+            topic.advance(number + 1)
+        topic.flush()
+        code, out, _ = run(capsys, "verify", "--data", data)
+        assert code == 0 and "durable topics: 1 with 5 completed epochs in 11 steps" in out, (
+            "beside the daemon"
+        )
+    daemon.stop()
+    path = data / "topics.sqlite"
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"item-3", b"item-8"))
+    code, out, _ = run(capsys, "verify", "--data", data)
+    assert code == 1
+    assert [line for line in out.splitlines() if line.startswith("DAMAGED")] == [
+        f"DAMAGED: {path}: step 8 of slot 1 was altered"
+    ]
+    assert json.loads(run(capsys, "verify", "--data", data, "--json")[1])["topics"] == {
+        "topics": 1,
+        "steps": 12,
+        "epochs": 5,
+    }
+    path.write_bytes(whole[: len(whole) // 2])
+    assert run(capsys, "verify", "--data", data)[0] == 1
 
 
 def test_compact(data: Path, capsys: pytest.CaptureFixture[str]) -> None:

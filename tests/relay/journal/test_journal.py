@@ -1,0 +1,329 @@
+"""A durable topic is what was done to it, whenever the process ends and however it is read or trimmed."""
+
+from __future__ import annotations
+
+import copy
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from dataspace.errors import UsageError
+from dataspace.topics import forms
+from dataspace.topics.antichains import Antichain
+from dataspace.topics.times import Order, Time, less_equal
+from relay.journal.journal import Journal
+from relay.journal.reader import JournalReader
+from relay.journal.recovering import recovered
+from relay.journal.rows import Begun, Kept, Noted, Write
+from relay.journal.verifying import verify_topics
+from relay.log import LogDamaged, LogFailed
+from relay.topics.ledger import Completed, Ledger, Moved, Step
+from relay.topics.topic import Topic
+from tests.relay.journal.oracle import Oracle
+
+ROUNDS = int(os.environ.get("TORTURE_ROUNDS", "1"))
+SLOT = 1
+
+
+class JournalMachine(RuleBasedStateMachine):
+    """One topic, a journal written some steps at a time, and restarts that lose what was not written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.place = Path(tempfile.mkdtemp())
+        self.journal = Journal(self.place)
+        self.numbers = iter(range(1, 1 << 30))
+        self.queue: list[tuple[Write, Oracle]] = []
+        self.lowers: dict[int, Moved] = {}
+
+    def teardown(self) -> None:
+        self.journal.close()
+        shutil.rmtree(self.place)
+
+    @initialize(dimensions=st.sampled_from([0, 2]), partitions=st.integers(1, 3))
+    def begin(self, dimensions: int, partitions: int) -> None:
+        self.order = Order(dimensions)
+        self.partitions = partitions
+        topic = Topic("t", self.order, partitions, lasting=True)
+        self.ledger = Ledger(topic, 77, SLOT, 1 << 20, self.note)
+        self.oracle = self.written = Oracle()
+        begun = Begun(SLOT, 77, "t", dimensions, partitions, 1 << 20, None, self.ledger.dump())
+        self.queue.append((begun, copy.deepcopy(self.oracle)))
+        self.flush(1)
+
+    def note(self, ledger: Ledger, step: Step, completed: Sequence[Completed]) -> None:
+        self.lowers[step.position] = ledger.lowers()
+        lowers = ledger.lowers() if step.position % 3 == 0 else None
+        self.noted = Noted(SLOT, step, tuple(completed), step.position, lowers)
+
+    def done(self) -> None:
+        """The oracle has done the step as well: both have completed the same."""
+        new = self.oracle.completed[len(self.oracle.completed) - len(self.noted.completed) :]
+        assert [(each.time, each.crashed) for each in self.noted.completed] == [
+            (time, epoch.crashed) for time, epoch in new
+        ]
+        assert self.ledger.completed == len(self.oracle.completed)
+        self.queue.append((self.noted, copy.deepcopy(self.oracle)))
+
+    # -- steps ----------------------------------------------------------------------------------------
+
+    @precondition(lambda self: len(self.oracle.held) < 4)
+    @rule(partition=st.integers(0, 2), ahead=st.none() | st.integers(0, 3))
+    def join(self, partition: int, ahead: int | None) -> None:
+        producer, partition = next(self.numbers), partition % self.partitions
+        time = None if ahead is None else self.later(self.order.bottom, ahead)
+        before = self.ledger.dump()
+        try:
+            start = self.ledger.join(producer, partition, time)
+        except UsageError:
+            assert self.ledger.dump() == before, "a step that raises did nothing"
+            return
+        self.oracle.join(producer, partition, start)
+        self.done()
+
+    @precondition(lambda self: self.holders())
+    @rule(which=st.integers(0, 9), ahead=st.integers(0, 3), size=st.integers(0, 40))
+    def send(self, which: int, ahead: int, size: int) -> None:
+        producer, time = self.pick(which)
+        time, items = self.later(time, ahead), b"%d-" % next(self.numbers) + b"x" * size
+        self.ledger.send(producer, time, items)
+        self.oracle.send(producer, time, items)
+        self.done()
+
+    @precondition(lambda self: self.holders())
+    @rule(which=st.integers(0, 9), ahead=st.lists(st.integers(0, 3), max_size=2))
+    def progress(self, which: int, ahead: list[int]) -> None:
+        producer, time = self.pick(which)
+        changes = [(time, -1), *[(self.later(time, each), +1) for each in ahead]]
+        self.ledger.progress(producer, changes)
+        self.oracle.progress(producer, changes)
+        self.done()
+
+    @precondition(lambda self: self.oracle.held)
+    @rule(which=st.integers(0, 9), crash=st.booleans())
+    def go(self, which: int, crash: bool) -> None:
+        producer = list(self.oracle.held)[which % len(self.oracle.held)]
+        if crash:
+            self.ledger.crash(producer, f"{producer} is gone")
+            self.oracle.crash(producer, f"{producer} is gone")
+        else:
+            self.ledger.leave(producer)
+            self.oracle.leave(producer)
+        self.done()
+
+    def holders(self) -> list[tuple[int, Time]]:
+        return [(who, time) for who, held in self.oracle.held.items() for time, n in held.items() if n > 0]
+
+    def pick(self, which: int) -> tuple[int, Time]:
+        holders = self.holders()
+        return holders[which % len(holders)]
+
+    def later(self, time: Time, ahead: int) -> Time:
+        if isinstance(time, tuple):
+            return tuple(each + (ahead >> at & 1) for at, each in enumerate(time))
+        return time + ahead
+
+    # -- the disk -------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.queue)
+    @rule(count=st.integers(1, 8))
+    def flush(self, count: int) -> None:
+        group, self.queue = self.queue[:count], self.queue[count:]
+        self.journal.write([write for write, _ in group])
+        self.written = group[-1][1]
+        for write, _ in group:
+            if isinstance(write, Noted):
+                self.ledger.written(write.step.position)
+
+    @rule(end=st.booleans())
+    def restart(self, end: bool) -> None:
+        """The process ends, in good order or by a kill; what was not written is lost."""
+        if end and self.queue:
+            self.flush(len(self.queue))
+        self.journal.close()
+        self.journal = Journal(self.place)
+        assert self.journal.slots() == [SLOT]
+        self.ledger = recovered(self.journal, *self.journal.topic(SLOT))
+        self.ledger.write = self.note
+        self.queue, self.oracle = [], copy.deepcopy(self.written)
+        assert set(self.ledger.members) == set(self.oracle.held)
+        held = {who: dict(self.ledger.topic.holds(who)) for who in self.oracle.held}
+        assert held == {who: {t: n for t, n in each.items() if n} for who, each in self.oracle.held.items()}
+        assert self.ledger.completed == len(self.oracle.completed)
+
+    @rule(most=st.integers(1, 3))
+    def trim(self, most: int) -> None:
+        going = [each for each, _ in self.journal.oldest_epochs(SLOT, self.ledger.oldest, most)]
+        self.ledger.forget([(each.number, each.time, each.size) for each in going])
+        if going:
+            self.oracle.oldest = going[-1].number + 1
+        last = self.ledger.oldest - 1
+        kept = Kept(SLOT, self.ledger.position, self.ledger.dump(), last, self.ledger.first_open())
+        self.queue.append((kept, copy.deepcopy(self.oracle)))
+        self.flush(len(self.queue))
+
+    # -- what must hold -------------------------------------------------------------------------------
+
+    @rule(after=st.integers(0, 9), budget=st.integers(0, 2000))
+    def read(self, after: int, budget: int) -> None:
+        wanted = self.written.completed
+        at = max(self.written.oldest - 1, min(after, len(wanted)))
+        while at < len(wanted):
+            for piece in self.journal.pieces(SLOT, self.partitions, at, len(wanted), None, budget):
+                time, epoch = wanted[at]
+                at += 1
+                assert (piece.number, piece.time, piece.crashed) == (at, time, epoch.crashed)
+                assert piece.items == epoch.items
+
+    @rule(ahead=st.integers(0, 3), times=st.integers(0, 8))
+    def find(self, ahead: int, times: int) -> None:
+        since = self.order.bottom
+        for _ in range(times):
+            since = self.later(since, ahead)
+        written, oldest = self.written, self.ledger.oldest
+        after = [
+            n for n, (time, _) in enumerate(written.completed, 1) if n >= oldest and less_equal(since, time)
+        ]
+        number = self.journal.number_at(SLOT, Antichain([since]), oldest)
+        assert number == min(after, default=max(len(written.completed), oldest - 1) + 1) - 1
+        opened = min(self.ledger.begun_at_or_after(Antichain([since])), self.ledger.durable + 1)
+        at, lowers = self.journal.beginning(SLOT, Antichain([since]), oldest, opened)
+        assert lowers in ((), self.lowers.get(at))
+        sent = [step.form[4] for step in self.journal.steps_after(SLOT, at) if step.form[0] == forms.SEND]
+        wanted = [items for n in after for items in written.completed[n - 1][1].items]
+        wanted += [
+            items for time, e in written.opened.items() if less_equal(since, time) for items in e.items
+        ]
+        assert set(wanted) <= set(sent)
+
+    @invariant()
+    def nothing_is_wrong(self) -> None:
+        if self.queue or self.oracle.completed:
+            return  # now and then is enough
+        found = verify_topics(self.place)
+        assert found is None or not found.damages
+
+
+JournalMachine.TestCase.settings = settings(
+    max_examples=20 * ROUNDS,
+    stateful_step_count=40,
+    deadline=None,
+    derandomize=ROUNDS == 1,
+    phases=[Phase.generate],  # to shrink what waits for a disk takes minutes
+)
+TestJournal = pytest.mark.slow(JournalMachine.TestCase)
+
+
+# -- damage -------------------------------------------------------------------------------------------
+
+
+def _fill(place: Path) -> None:
+    """Two topics with completed and open epochs, one of them trimmed."""
+    random, journal = Random(3), Journal(place)
+    for slot in (1, 2):
+        writes: list[Write] = []
+
+        def note(ledger: Ledger, step: Step, done: Sequence[Completed], to: list[Write] = writes) -> None:
+            to.append(
+                Noted(ledger.slot, step, tuple(done), 9, ledger.lowers() if step.position % 5 == 0 else None)
+            )
+
+        topic = Topic(f"t{slot}", Order(0), 2, lasting=True)
+        ledger = Ledger(topic, slot, slot, 1 << 20, note)
+        writes.append(Begun(slot, slot, topic.name, 0, 2, 1 << 20, None, ledger.dump()))
+        for producer in (1, 2):
+            ledger.join(producer, producer - 1, name=f"p{producer}", away=1000)
+        for time in range(40):
+            for producer in (1, 2):
+                ledger.send(producer, time, random.randbytes(random.randrange(60)))
+                ledger.progress(producer, [(time, -1), (time + 1, +1)])
+        journal.write(writes)
+        ledger.written(ledger.position)
+        if slot == 2:
+            going = [each for each, _ in journal.oldest_epochs(slot, 1, 10)]
+            ledger.forget([(each.number, each.time, each.size) for each in going])
+            journal.write([Kept(slot, ledger.position, ledger.dump(), 10, ledger.first_open())])
+    journal.close()
+
+
+def _all(place: Path) -> Any:
+    """All that a start and readers would be given."""
+    journal = JournalReader.open(place)
+    try:
+        if journal.shortfall():
+            raise LogDamaged(journal.shortfall())
+        found = []
+        for slot in journal.slots():
+            ledger = recovered(journal, *journal.topic(slot))
+            at, pieces = ledger.oldest - 1, []
+            while at < ledger.completed:
+                pieces += journal.pieces(slot, 2, at, ledger.completed, None, 1 << 20)
+                at = pieces[-1].number
+            steps = list(journal.steps_after(slot, pieces[0].number if slot == 1 else ledger.position))
+            places = [journal.number_at(slot, Antichain([time]), ledger.oldest) for time in (0, 15, 99)]
+            begun = journal.beginning(slot, Antichain([20]), ledger.oldest, ledger.first_open())
+            found.append(
+                (slot, ledger.number, ledger.topic.name, ledger.dump(), pieces, steps, places, begun)
+            )
+        return found
+    finally:
+        journal.close()
+
+
+@pytest.mark.slow
+def test_a_flipped_bit_is_found_or_means_nothing(tmp_path: Path) -> None:
+    _fill(tmp_path / "whole")
+    wanted, whole = _all(tmp_path / "whole"), (tmp_path / "whole" / "topics.sqlite").read_bytes()
+    random, refused, same = Random(17), 0, 0
+    for _ in range(200 * ROUNDS):
+        at, bit = random.randrange(len(whole)), random.randrange(8)
+        altered = bytearray(whole)
+        altered[at] ^= 1 << bit
+        shutil.copytree(tmp_path / "whole", tmp_path / "copy")
+        (tmp_path / "copy" / "topics.sqlite").write_bytes(altered)
+        try:
+            assert _all(tmp_path / "copy") == wanted, f"bit {bit} of byte {at} was served"
+            same += 1
+        except (LogDamaged, LogFailed):
+            refused += 1
+            found = verify_topics(tmp_path / "copy")
+            assert found is not None and found.damages
+        shutil.rmtree(tmp_path / "copy")
+    assert refused > 50 and same > 5  # the file is mostly content, and has some free space
+
+
+def test_a_file_that_ends_too_early_is_found(tmp_path: Path) -> None:
+    _fill(tmp_path)
+    path = tmp_path / "topics.sqlite"
+    whole = path.read_bytes()
+    for pages in range(len(whole) // 4096):
+        path.write_bytes(whole[: pages * 4096])
+        with pytest.raises((LogDamaged, LogFailed)):
+            _all(tmp_path)
+        found = None
+        try:
+            found = verify_topics(tmp_path)
+        except LogFailed:
+            continue
+        assert found is not None and found.damages
+
+
+def test_steps_that_were_acknowledged_and_are_not_there_are_missed(tmp_path: Path) -> None:
+    Journal(tmp_path).close()
+    empty = (tmp_path / "topics.sqlite").read_bytes()
+    _fill(tmp_path)
+    (tmp_path / "topics.sqlite").write_bytes(empty)
+    with pytest.raises(LogDamaged, match=r"steps of topics were acknowledged, it holds 0; accept the damage"):
+        Journal(tmp_path)
+    assert verify_topics(tmp_path).damages[0].endswith("were acknowledged, it holds 0")  # type: ignore[union-attr]
+    Journal(tmp_path, accept_damage=True).close()
+    Journal(tmp_path).close()
