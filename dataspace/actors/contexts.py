@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 from index.errors import UsageError
 
-F = TypeVar("F", bound=Callable[..., object] | None)
+F = TypeVar("F", bound=Callable[..., object])
 
 DEFERRED: Final = CO_COROUTINE | CO_GENERATOR | CO_ASYNC_GENERATOR
 """Functions with these flags do nothing when they are called."""
@@ -32,7 +32,7 @@ def bound(usual: Context, function: F) -> F:
     """
     check_plain(function)
     here = copy_context()
-    if function is None or here == usual:
+    if here == usual:
         return function
     return lambda *args: here.copy().run(function, *args)  # type: ignore[return-value]  # called as that is
 

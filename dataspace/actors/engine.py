@@ -274,11 +274,12 @@ class Engine:
     def fell(self, actor: Actor, event: str, crash: ActorCrashed) -> None:
         """Ends an actor that has crashed outside of its turns: exactly once."""
         if not actor.ended:
-            self.turns += 1
+            self.turns = self.turn = self.turns + 1
             if self.tracer is not None:
-                self.tracer.fell(self.turns, actor.name, event, crash.__cause__)
+                self.tracer.fell(self.turn, actor.name, event, crash.__cause__)
             self._bury(actor, crash)
             self._take_down(crash)
+            self.turn = 0
 
     def _take_down(self, crash: ActorCrashed) -> None:
         self.crashes.append(crash)

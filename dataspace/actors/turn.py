@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 H = TypeVar("H", bound=Handler)
-F = TypeVar("F", bound=Callable[..., object] | None)
+F = TypeVar("F", bound=Callable[..., object])
 
 Given = object
 """A pattern as text or value, or a function that computes one from fields (None: nothing now)."""
@@ -151,7 +151,9 @@ class Turn:
         """
         self._check_endpoint("an observation")
         made = Observation(self.facet, self.home, quiet=quiet, rank=rank)
-        made.added, made.messaged, made.removed = map(self._bound, (added, message, removed))
+        made.added, made.messaged, made.removed = [
+            None if each is None else self._bound(each) for each in (added, message, removed)
+        ]
         self._follow(made, pattern)
         return made
 

@@ -72,13 +72,18 @@ async def test_a_linked_task_that_crashes_its_actor_is_in_it() -> None:
 
     shell, trace = Shell(), Trace()
     shell.engine.tracer = trace
-    shell.engine.spawn(lambda turn: turn.task(fail), home=shell.engine.home("main"), name="worker")
+    home = shell.engine.home("main")
+
+    def worker(turn: Turn) -> None:
+        turn.assert_(Say("here"))
+        turn.task(fail)
+
+    shell.engine.spawn(worker, home=home)
+    shell.engine.spawn(
+        lambda turn: turn.on_retracted("say(_)")(lambda turn: turn.stop()), home=home, name="boss"
+    )
     with trio.fail_after(5):
         await shell.run()
-    last = trace.records[-1]
-    assert (last.number, last.actor, last.event, last.failure) == (
-        2,
-        "worker",
-        "linked task",
-        "RuntimeError('broken')",
-    )
+    crash, heard = trace.records[-2:]
+    assert (crash.actor, crash.event, crash.failure) == ("worker", "linked task", "RuntimeError('broken')")
+    assert (heard.actor, heard.cause) == ("boss", crash.number), "what comes of it is known to"
