@@ -1,9 +1,9 @@
 """A connection: one peer's bytes become turns, streams and answers.
 
 Two tasks serve it.  One reads, lets the session machine cut packets, and acts on each at once, so that
-turns of one client are committed in the order in which they were sent.  The other writes what the kernel
-would not take at once.  Everything the peer owns hangs on the connection's owner name and is retracted in
-one turn when it ends, however it ends.
+turns of one client are committed in the order in which they were sent.  The other belongs to its
+``Sending``.  Everything the peer owns hangs on the connection's owner name and is retracted in one turn
+when it ends, however it ends.
 
 Always: a peer's rubbish ends this connection with a ``Bye`` that says why, and nothing else; the reader
 stops reading while the peer does not take its answers, or while the disk is behind.
@@ -22,22 +22,21 @@ import trio
 from dataspace.errors import DataspaceError, ProtocolError, Refused, UsageError
 from dataspace.wire import packets as p
 from dataspace.wire.features import SYSTEM
-from dataspace.wire.heartbeat import Heartbeat
 from dataspace.wire.session import Role, Session, State
 from index.values import Map
 from relay.faults import reach
-from relay.outbox import Outbox, OutStream
+from relay.outbox import OutStream
 from server.greeting import greet
 from server.leases import PREFIX as LEASE
 from server.observing import Observing
 from server.offering import Offering
 from server.requests import answer
 from server.rights import OPEN
+from server.sending import Sending
 from server.sessions import Standing
 from server.topic_following import Following
 
 if TYPE_CHECKING:
-    from dataspace.epochs import Epoch
     from dataspace.links import Link
     from server.daemon import Daemon
 
@@ -46,9 +45,6 @@ logger = logging.getLogger("dataspace")
 BUNDLE: Final = 64
 BUNDLE_SECONDS: Final = 0.005
 """Packets of one peer that are acted on before others have a turn, and how long that may take."""
-
-BURST: Final = 256 << 10
-"""Bytes that one connection may have handed out but not yet to the kernel, before its streams wait."""
 
 LOSSES: Final = frozenset(["timeout", "stalled"])
 """Codes of goodbyes to a peer that may only have a bad line."""
@@ -75,28 +71,27 @@ class Connection:
         """Whether the line broke, rather than one of the two ends ending it."""
         self.cancel = trio.CancelScope()
         self.received = 0
-        self.sent = 0
         self.turns = 0
         self.streams: dict[int, OutStream] = {}
         limits = daemon.config.limits
         self.session: Final = Session(
             Role.SERVER, max_frame=limits.frame_bytes, max_elements=limits.frame_elements
         )
-        self.outbox: Final = Outbox(self.session.send, self._over)
+        self.sending: Final = Sending(
+            link,
+            self.session,
+            over=self._over,
+            touch=daemon.touch,
+            lose=self._lose,
+            defect=self.defect,
+        )
         self.observing: Final = Observing(self)
         self.following: Final = Following(self, daemon.topics, daemon.keeping)
         self.offering: Final = Offering(self)
         self.asked = 0
-        self._beat = Heartbeat()
         self._nursery: trio.Nursery
         self._reading = trio.CancelScope()
-        self._unsent = bytearray()
         self.ended: Final = trio.Event()
-        self._drained = trio.Event()
-        self._writable = trio.Event()
-        self._accepted: list[int] = []
-        self._accepted_first = 0
-        self._dirty = False
         self.gone = False
 
     # -- life -----------------------------------------------------------------------------------------
@@ -107,7 +102,7 @@ class Connection:
         try:
             with self.cancel:
                 async with trio.open_nursery() as self._nursery:
-                    self.start(self._write)
+                    self.start(self.sending.run)
                     with self._reading:
                         try:
                             await self._read()
@@ -142,15 +137,6 @@ class Connection:
         except Exception:  # noqa: BLE001  # a fence around a session, as in run
             self.defect()
 
-    def defect(self) -> None:
-        """Ends the session because of the exception that is being handled, which nobody foresaw."""
-        logger.exception("session %d failed: this is a defect, please report it", self.number)
-        if self.session.parted:  # even that did not go well
-            self.cancel.cancel()
-            return
-        self._accepted = []
-        self.dismiss("internal", "a defect in the daemon ended this session")
-
     async def _read(self) -> None:
         patience = math.inf if self.trusted else self.daemon.config.limits.hello_seconds
         deadline = trio.current_time() + patience
@@ -163,12 +149,12 @@ class Connection:
             self.daemon.flush()
             deadline = self._deadline(deadline, some)
             await self._wait_room()
-            self._beat.heard(trio.current_time())  # we may not have listened for a while
+            self.sending.beat.heard(trio.current_time())  # we may not have listened for a while
 
     async def _receive(self, deadline: float) -> bytes:
         """Some bytes, or none at the end; ``ProtocolError`` when the peer has kept us waiting."""
         chunk = None
-        with trio.move_on_at(min(deadline, self._beat.lost)):
+        with trio.move_on_at(min(deadline, self.sending.beat.lost)):
             chunk = await self.link.receive()
         if chunk is None:
             chunk = self.link.receive_nowait()  # it may be we who were late
@@ -180,8 +166,9 @@ class Connection:
         limits = self.daemon.config.limits
         if self.session.state is State.FRESH:
             return ProtocolError("timeout", f"no hello within {limits.hello_seconds} s")
-        if self._beat.lost <= trio.current_time():
-            return ProtocolError("timeout", f"nothing was heard for {2 * self._beat.interval:g} s")
+        beat = self.sending.beat
+        if beat.lost <= trio.current_time():
+            return ProtocolError("timeout", f"nothing was heard for {2 * beat.interval:g} s")
         return ProtocolError("timeout", f"a frame took longer than {limits.frame_seconds} s")
 
     async def _act_on(self, chunk: bytes) -> bool:
@@ -216,31 +203,17 @@ class Connection:
         assert self.standing is not None
         return self.standing
 
-    @property
-    def unheard(self) -> int:
-        """Bytes of answers that the peer has not taken, about."""
-        return len(self._unsent) + self.outbox.control_bytes + 9 * len(self._accepted)
-
     async def _wait_room(self) -> None:
         """Reads no further while the disk is behind or the peer does not take what it is told."""
         await self.home.commits.wait_room()
         limits = self.daemon.config.limits
-        if self.unheard > limits.unsent_bytes:
+        sending = self.sending
+        if sending.unheard > limits.unsent_bytes:
             with trio.move_on_after(limits.stalled_seconds):
-                while self.unheard > limits.unsent_bytes:
-                    await self._wait_drained()
+                while sending.unheard > limits.unsent_bytes:
+                    await sending.wait_drained()
                 return
-            raise ProtocolError("stalled", f"{self.unheard} bytes were not taken")
-
-    async def _wait_drained(self) -> None:
-        self._drained = trio.Event()
-        await self._drained.wait()
-
-    def part(self, code: str, text: str) -> None:
-        """Says goodbye, after which nothing is said; the connection closes once that has left."""
-        self.say(p.Bye(code, text[:4000]))
-        self.outbox.end()
-        self.daemon.flush()
+            raise ProtocolError("stalled", f"{sending.unheard} bytes were not taken")
 
     async def _linger(self) -> None:
         """Gives the last words a moment to leave and to be heard.
@@ -250,8 +223,8 @@ class Connection:
         """
         self.daemon.flush()
         with trio.move_on_after(LINGER):
-            while self._unsent or self.link.pending:
-                await self._wait_drained()
+            while self.sending.is_blocked():
+                await self.sending.wait_drained()
             self.link.finish()
             while await self.link.receive():
                 pass
@@ -305,22 +278,6 @@ class Connection:
             case _:
                 pass  # a pong needs no answer
 
-    def beat(self, interval: float) -> None:
-        """Has something said at least every so many seconds, and expects as much of the peer."""
-        self._beat = Heartbeat(interval, now=trio.current_time())
-        self._writable.set()  # the writer's task reckons anew
-
-    def dismiss(self, code: str, text: str) -> None:
-        """Ends this connection, and says why."""
-        self.part(code, text)
-        self._reading.cancel()
-
-    def supersede(self) -> None:
-        """Ends this connection because its client has another one; its session is not its own any more."""
-        self.gone = True
-        self.part("superseded", "the same client has connected again")
-        self.cancel.cancel()
-
     async def _turn(self, turn: p.Turn) -> None:
         client = self.own.client
         if turn.sequence <= client.sequence:
@@ -331,7 +288,7 @@ class Connection:
             self.home.check_space(turn.space)
             if not self.permit.open:
                 self.permit.check_actions(turn.actions)
-            self.home.commit(owner, turn.actions, client, turn.sequence, self._accept)
+            self.home.commit(owner, turn.actions, client, turn.sequence, self.sending.accept)
         except Refused as refusal:
             self.say(p.Refusal(turn.sequence, refusal.code, refusal.text[:4000]))
             return
@@ -347,21 +304,6 @@ class Connection:
             return turn.owner
         self.permit.check_durable(turn.owner)
         return f"durable:{turn.owner}"
-
-    def _accept(self, epoch: Epoch) -> None:
-        """A turn of this connection is on disk; turns in a row share one packet."""
-        if self._accepted and epoch.sequence != self._accepted_first + len(self._accepted):
-            self._say_accepted()
-        if not self._accepted:
-            self._accepted_first = epoch.sequence
-        self._accepted.append(epoch.number)
-        self.touch()
-
-    def _say_accepted(self) -> None:
-        if self._accepted and not self.session.parted:
-            reach("turn-accepted")
-            self.outbox.say(p.Accepted(self._accepted_first, tuple(self._accepted)))
-            self._accepted = []
 
     async def _accept_again(self, sequence: int) -> None:
         """Answers a turn that was applied before with its old epoch, once that is on disk."""
@@ -426,78 +368,42 @@ class Connection:
         except UsageError as error:
             self.say(p.Denied(packet.number, "bad-request", str(error)[:4000]))
 
-    def wake(self, stream: OutStream) -> None:
-        """Notes that a stream has something to send."""
-        self.outbox.wake(stream)
-        self.touch()
-
-    # -- writing --------------------------------------------------------------------------------------
+    # -- saying ---------------------------------------------------------------------------------------
 
     def say(self, packet: p.Packet) -> None:
         """Queues a control packet for the next flush; after a goodbye there is nobody to hear it."""
-        if not self.session.parted:
-            self._say_accepted()
-            self.outbox.say(packet)
-            self.touch()
+        self.sending.say(packet)
 
-    def touch(self) -> None:
-        """Has the next flush come by here."""
-        if not self._dirty:
-            self._dirty = True
-            self.daemon.dirty.append(self)
+    def wake(self, stream: OutStream) -> None:
+        """Notes that a stream has something to send."""
+        self.sending.wake(stream)
 
-    def flush(self) -> None:
-        """Hands to the kernel what it takes; the writer task has the rest."""
-        self._dirty = False
-        if self._unsent or self.link.pending:
+    def part(self, code: str, text: str) -> None:
+        """Says goodbye, after which nothing is said; the connection closes once that has left."""
+        self.sending.part(code, text[:4000])
+        self.daemon.flush()
+
+    def dismiss(self, code: str, text: str) -> None:
+        """Ends this connection, and says why."""
+        self.part(code, text)
+        self._reading.cancel()
+
+    def supersede(self) -> None:
+        """Ends this connection because its client has another one; its session is not its own any more."""
+        self.gone = True
+        self.part("superseded", "the same client has connected again")
+        self.cancel.cancel()
+
+    def defect(self) -> None:
+        """Ends the session because of the exception that is being handled, which nobody foresaw."""
+        logger.exception("session %d failed: this is a defect, please report it", self.number)
+        if self.session.parted:  # even that did not go well
+            self.cancel.cancel()
             return
-        try:
-            self._say_accepted()
-            while True:
-                data = self.outbox.fill(BURST)
-                if not data:
-                    return
-                sent = self.link.send_nowait(data)
-                self._note_sent(sent)
-                if sent < len(data):
-                    self._unsent += memoryview(data)[sent:]
-                if self._unsent or self.link.pending:
-                    self._writable.set()
-                    return
-        except OSError:
-            self._lose()
-        except Exception:  # noqa: BLE001  # a fence around a session: whoever flushes is somebody else, perhaps the log
-            self.defect()
-
-    async def _write(self) -> None:
-        try:
-            while True:
-                with trio.move_on_at(self._beat.due):
-                    await self._writable.wait()
-                self._writable = trio.Event()
-                while self._unsent or self.link.pending:
-                    await self.link.wait_writable()
-                    sent = self.link.send_nowait(self._unsent)
-                    self._note_sent(sent)
-                    del self._unsent[:sent]
-                self._drained.set()
-                self._keep_alive()
-                self.flush()
-        except OSError:
-            self._lose()
+        self.sending.forget()
+        self.dismiss("internal", "a defect in the daemon ended this session")
 
     def _lose(self) -> None:
         """The kernel says that the peer is gone."""
         self.lost = True
         self.cancel.cancel()
-
-    def _keep_alive(self) -> None:
-        """Says something where nothing else was said for an interval."""
-        if self._beat.due <= trio.current_time():
-            self._beat.said(trio.current_time())
-            self.say(p.Ping(0))
-
-    def _note_sent(self, size: int) -> None:
-        if size:
-            self.sent += size
-            self._beat.said(trio.current_time())

@@ -38,6 +38,7 @@ from server.topics import Topics
 
 if TYPE_CHECKING:
     from server.connection import Connection
+    from server.sending import Sending
 
 logger = logging.getLogger("dataspace")
 
@@ -53,7 +54,7 @@ class Daemon:
         self.started = now()
         self.addresses: list[str] = []
         self.connections: dict[int, Connection] = {}
-        self.dirty: list[Connection] = []
+        self._dirty: list[Sending] = []
         self.slow = SlowCounts()
         self.room = Room(config.limits.waiting_bytes)
         self.keys = Keys(config.keys)
@@ -79,12 +80,16 @@ class Daemon:
             "no-space", f"no space named {name!r:.80}, there is {', '.join(map(repr, self.spaces))}"
         )
 
+    def touch(self, sending: Sending) -> None:
+        """Notes that somebody has something to say when all are flushed."""
+        self._dirty.append(sending)
+
     def flush(self) -> None:
         """Lets every connection with something to say hand it to the kernel; O(those)."""
-        while self.dirty:
-            dirty, self.dirty = self.dirty, []
-            for connection in dirty:
-                connection.flush()
+        while self._dirty:
+            dirty, self._dirty = self._dirty, []
+            for sending in dirty:
+                sending.flush()
 
     # -- connections ----------------------------------------------------------------------------------
 
@@ -99,7 +104,7 @@ class Daemon:
             reason,
             connection.turns,
             connection.received,
-            connection.sent,
+            connection.sending.sent,
         )
 
     # -- looking --------------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ def greet(connection: Connection, hello: p.Hello) -> None:
         f" came back as connection {connection.number}" if resumed else "",
     )
     interval = _interval(connection, wanted)
-    connection.beat(interval)
+    connection.sending.beat_at(interval)
     connection.session.allow_frames(connection.daemon.config.limits.frame_bytes)
     connection.say(
         p.Welcome(

@@ -10,7 +10,7 @@ no more than a few hundred epochs in memory; an interest that is not quiet is a 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -27,6 +27,7 @@ from relay.log import LogDamaged, LogFailed
 from relay.observation import Observation
 from relay.outbox import OutStream
 from relay.policies import Policy
+from server.openings import Request, read_request
 from server.pumping import Pump
 from server.reads import Reads
 from server.replaying import progress_mark, pump_columns
@@ -34,72 +35,8 @@ from server.replaying import progress_mark, pump_columns
 if TYPE_CHECKING:
     from server.connection import Connection
 
-_OPTIONS: Final = frozenset(
-    [
-        "kind",
-        "space",
-        "pattern",
-        "snapshot",
-        "after",
-        "as_of",
-        "upto",
-        "durable",
-        "quiet",
-        "net",
-        "policy",
-        "progress",
-    ]
-)
-
 PROGRESS_SECONDS: Final = 0.1
 """Seconds between two marks of progress of one stream."""
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What a stream is asked to carry, checked."""
-
-    pattern: Value
-    snapshot: bool
-    after: int | None
-    as_of: int | None
-    upto: int | None
-    durable: bool
-    quiet: bool
-    net: bool
-    policy: Policy
-    progress: bool
-    columns: bool
-
-    @property
-    def live(self) -> bool:
-        """Whether no log is needed: the state now, and what follows."""
-        return not (self.columns or self.durable) and self.after is self.as_of is self.upto is None
-
-
-def read_request(spec: Map) -> Request:
-    """The request in an ``Open``; ``Refused`` says what is wrong with it."""
-    unknown = [str(name) for name in spec if name not in _OPTIONS]
-    if unknown:
-        raise Refused("bad-request", f"no option {unknown[0]!r}, known are {', '.join(sorted(_OPTIONS))}")
-    kind = spec.get("kind", "observe")
-    if kind != "observe" and kind != "columns":
-        raise Refused("bad-request", f"no kind {kind!r:.60} of stream, there are 'observe' and 'columns'")
-    if "pattern" not in spec:
-        raise Refused("bad-request", "a pattern is needed")
-    return Request(
-        pattern=spec["pattern"],
-        snapshot=_flag(spec, "snapshot", default=True),
-        after=_epoch(spec, "after"),
-        as_of=_epoch(spec, "as_of"),
-        upto=_epoch(spec, "upto"),
-        durable=_flag(spec, "durable", default=False),
-        quiet=_flag(spec, "quiet", default=False),
-        net=_flag(spec, "net", default=False),
-        policy=_policy(spec),
-        progress=_flag(spec, "progress", default=False),
-        columns=kind == "columns",
-    )
 
 
 class Observing:
@@ -269,25 +206,3 @@ class Observing:
         finally:
             self._replays.pop(stream, None)
         connection.home.flush()
-
-
-def _flag(spec: Map, name: str, *, default: bool) -> bool:
-    value = spec.get(name, default)
-    if value.__class__ is not bool:
-        raise Refused("bad-request", f"{name} must be true or false, got {value!r:.60}")
-    return value
-
-
-def _policy(spec: Map) -> Policy:
-    value = spec.get("policy", Policy.CONFLATE.value)
-    known = {each.value: each for each in Policy}
-    if value.__class__ is not str or value not in known:
-        raise Refused("bad-request", f"policy must be one of {', '.join(known)}, got {value!r:.60}")
-    return known[value]
-
-
-def _epoch(spec: Map, name: str) -> int | None:
-    value = spec.get(name)
-    if value is not None and (value.__class__ is not int or value < 0):
-        raise Refused("bad-request", f"{name} must be the number of an epoch, got {value!r:.60}")
-    return value

@@ -19,11 +19,12 @@ from relay.differences import Difference
 from relay.log.replay import Replay
 from relay.observation import BYTE_LIMIT, MESSAGE_LIMIT
 from relay.outbox import OutStream
+from server.openings import Request
 from server.replaying import beginning, live_base, progress_mark, time_of
 
 if TYPE_CHECKING:
     from server.connection import Connection
-    from server.observing import Observing, Request
+    from server.observing import Observing
 
 YIELD_SECONDS: Final = 0.5
 """How soon a replay that is not read makes room for one that waits to begin."""

@@ -17,11 +17,11 @@ import trio
 
 from index.text import unparse_pattern
 from index.values import Record
+from server.openings import Request
 
 if TYPE_CHECKING:
     from relay.log.columnar import Block
     from server.connection import Connection
-    from server.observing import Request
 
 logger: Final = logging.getLogger("dataspace")
 

@@ -21,11 +21,11 @@ from dataspace.wire import packets as p
 from relay.log.columnar import Blocks, ColumnReplay
 from relay.log.replay import Live
 from relay.outbox import OutStream
+from server.openings import Request
 
 if TYPE_CHECKING:
     from server.connection import Connection
     from server.logged import LoggedSpace
-    from server.observing import Request
 
 LIVE_FACTS: Final = 100_000
 """Facts that are copied as a base for a replay that begins near the end of the log."""
