@@ -5,8 +5,8 @@ kept by the module, by process and daemon, and lent to one user at a time.  A da
 them all; whoever meets that tries again, on a new link and with growing pauses, for as long as its query
 said, and only then fails.
 
-Always: a link that did not come back in good order is closed, never lent again; no lock is needed, since
-a worker runs one task at a time and a forked child has another process number.
+Always: a link that did not come back in good order is closed, never lent again, and none is lent to two; no
+lock is needed, since taking one out of a list is one step and a forked child has another process number.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ def lent(peer: Peer) -> Iterator[Link]:
     Raises ``Unreachable`` when nobody answers, ``ProtocolError`` for a token that the daemon does not take.
     """
     idle = _idle.setdefault((os.getpid(), peer), [])
-    link = idle.pop() if idle else peer.link()
+    try:
+        link = idle.pop()
+    except IndexError:  # asked for like this because another thread may take the last one
+        link = peer.link()
     _open[link] = os.getpid()
     returned = False
     try:
@@ -61,7 +64,7 @@ def lent(peer: Peer) -> Iterator[Link]:
 
 def close_all() -> None:
     """Closes every link of this process, those that are lent included."""
-    for link in [link for link, pid in _open.items() if pid == os.getpid()]:
+    for link in [link for link, pid in list(_open.items()) if pid == os.getpid()]:
         link.close()
         _open.pop(link, None)
     _idle.clear()

@@ -202,7 +202,12 @@ def anew(here: Offset, now: Frontier) -> Offset:
 
 
 def span(start: Offset, end: Offset) -> Span:
-    """What the batch between two offsets reads; the end's own origin goes before the start."""
+    """What the batch between two offsets reads; the end's own origin goes before the start.
+
+    An offset that stays, while those of other daemons move on, keeps an origin that has been read from.
+    """
+    if start == end:
+        return Span(end.epoch, end.epoch)
     origin = end.origin or start.pending
     if origin is None:
         return Span(after=start.epoch, upto=end.epoch)

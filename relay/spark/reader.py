@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from dataspace.errors import UsageError
 from relay.spark.offsets import Span
-from relay.spark.spans import SpanPartition, before_time, columns_of, frontiers, partitions_of, rows_of
+from relay.spark.spans import SpanPartition, before_time, columns_of, partitions_of, rows_of, watch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,7 +36,7 @@ class ChangesReader(DataSourceReader):
         """The epochs of each daemon."""
         options = self._options
         made: list[InputPartition] = []
-        for at, now in enumerate(frontiers(options)):
+        for at, now in enumerate(watch(options).now()):
             span = self._range(at, now) if options.as_of is None else _at(options.as_of, now)
             if not span.empty:
                 made += partitions_of(SpanPartition(at, span, now.space), options)

@@ -37,10 +37,9 @@ from relay.spark.spans import (
     SpanPartition,
     before_time,
     columns_of,
-    frontier,
-    frontiers,
     partitions_of,
     rows_of,
+    watch,
 )
 
 if TYPE_CHECKING:
@@ -59,6 +58,8 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: StreamOptions, schema: StructType) -> None:
         self._options = options
         self._columns = columns_of(options, schema)
+        self._watch = watch(options)
+        self._done: Sequence[offsets.Offset] = ()
         self._beginning: Json | None = None
         self._target: Sequence[Frontier] | None = None
         self._seen: Sequence[Frontier] = ()
@@ -69,7 +70,7 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the query begins.  Spark asks twice, and what "latest" is must not move in between."""
         _end_on_sigterm()
         if self._beginning is None:
-            starts = zip(self._options.peers, self._options.starts, frontiers(self._options), strict=True)
+            starts = zip(self._options.peers, self._options.starts, self._watch.now(), strict=True)
             begun = [self._begun(peer, start, now) for peer, start, now in starts]
             self._acknowledge(begun)
             self._beginning = self._place(begun)
@@ -83,7 +84,7 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Ends the query with what is on disk now."""
-        self._target = frontiers(self._options)
+        self._target = self._watch.now()
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
         """The end of the next batch, or the start again when nothing came within ``pollTimeout``."""
@@ -137,9 +138,13 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _acknowledge(self, done: Sequence[offsets.Offset]) -> None:
         reader, feed = self._options.reader, feed_of(self._options.topic)
         if reader is not None:
-            for peer, each in zip(self._options.peers, done, strict=True):
-                said = partial(feed.acknowledge, reader=reader, epoch=each.reached, space=each.space)
-                asked(peer, self._options.connect_timeout, said)
+            for at, (peer, each) in enumerate(zip(self._options.peers, done, strict=True)):
+                if (
+                    not self._done or each != self._done[at]
+                ):  # a daemon that is away has told nothing that could be done with
+                    says = partial(feed.acknowledge, reader=reader, epoch=each.reached, space=each.space)
+                    asked(peer, self._options.connect_timeout, says)
+            self._done = done
 
     def _begun(self, peer: Peer, start: Start, now: Frontier) -> offsets.Offset:
         """Where reading begins at one daemon."""
@@ -181,17 +186,9 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _awaited(self, here: Sequence[offsets.Offset]) -> Sequence[Frontier]:
         """The frontiers as soon as one is past ``here``, or after ``pollTimeout``."""
-        peers = self._options.peers
-        if len(peers) > 1:
-            now = frontiers(self._options)
-            if any(map(_is_news, here, now)):
-                return now
-        timeout = self._options.poll_timeout / len(peers)
-        waited: list[Frontier] = []
-        for peer, at in zip(peers, here, strict=True):
-            wait = timeout if _waits(at) and not any(map(_is_news, here, waited)) else 0.0
-            waited.append(frontier(peer, self._options, at.reached, wait))
-        return waited
+        timeout = self._options.poll_timeout if all(map(_waits, here)) else 0.0
+        after = [each.reached for each in here]
+        return self._watch.beyond(after, lambda at, now: _is_news(here[at], now), timeout)
 
 
 _Carrier = carrier(ChangesStream)

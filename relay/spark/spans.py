@@ -9,7 +9,8 @@ found out before a task is made for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
@@ -20,6 +21,7 @@ from relay.spark.links import asked
 from relay.spark.offsets import Span
 from relay.spark.reading import Task, rows
 from relay.spark.schema import columns
+from relay.spark.watching import Watch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,9 +77,15 @@ def partitions_of(part: SpanPartition, options: StreamOptions | ReadOptions) -> 
     return [SpanPartition(part.at, each, space) for each in offsets.divided(left, count, now.gaps)]
 
 
-def frontiers(options: StreamOptions | ReadOptions) -> Sequence[Frontier]:
-    """How far all daemons are."""
-    return [frontier(peer, options) for peer in options.peers]
+def watch(options: StreamOptions | ReadOptions) -> Watch:
+    """What knows how far all daemons are."""
+    return Watch(len(options.peers), partial(_frontier_at, options))
+
+
+def _frontier_at(
+    options: StreamOptions | ReadOptions, at: int, after: int | None, timeout: float
+) -> Frontier:
+    return frontier(options.peers[at], options, after, timeout)
 
 
 def frontier(

@@ -159,9 +159,7 @@ def test_every_epoch_is_read_once_whatever_the_pace_the_limit_and_the_crashes(
     here = begun
     for grown, crashed in steps:
         epoch += grown
-        end = following(here, at(epoch, oldest), limit)
-        if end == here:
-            continue
+        end = following(here, at(epoch, oldest), limit)  # perhaps the same, if another daemon moves on
         if crashed and here is begun:
             here = beginning(start, at(epoch, oldest))  # Spark asks anew, and keeps the end
         batch = span(kept(here), kept(end))
@@ -171,3 +169,12 @@ def test_every_epoch_is_read_once_whatever_the_pace_the_limit_and_the_crashes(
         here = end
     first = {"snapshot": 1, "latest": 7, "earliest": 3, 4: 4}[start]
     assert read == list(range(first, here.epoch + 1)) or (not read and here == begun)
+
+
+def test_what_stays_while_another_daemon_moves_on_is_not_read_again() -> None:
+    begun = beginning("earliest", at(5))
+    first = following(begun, at(5), None)
+    stays = following(first, at(5), None)
+    assert kept(first).origin == Origin("after", 0)
+    assert span(kept(first), kept(stays)).empty
+    assert span(stays, following(stays, at(6), None)) == Span(5, 6)

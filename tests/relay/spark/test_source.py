@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from dataspace.client.blocking_link import Link
 from index.values import Map
 from tests.relay.spark.daemons import Daemon
-from tests.relay.spark.queries import Seen, read, run_now, running, stream, until
+from tests.relay.spark.queries import PATIENCE, Seen, read, run_now, running, stream, until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -293,3 +293,22 @@ def test_reading_announces_no_interest(spark: SparkSession, daemon: Daemon, labe
     assert read(spark, daemon.url, f"{label}($n:int)") == []
     with Link(daemon.url) as link:
         assert link.frontier().epoch == before
+
+
+def test_a_daemon_that_is_away_does_not_hold_up_another(
+    spark: SparkSession, own_daemon: Daemon, tmp_path: Path, checkpoint: Checkpoint
+) -> None:
+    with Daemon(tmp_path / "other") as other:
+        urls = f"{other.url},{own_daemon.url}"
+        seen, patient = Seen(), {"connectTimeout": f"{PATIENCE}s", "startingEpoch": "earliest"}
+        other.turn("+p(1)")
+        with running(stream(spark, urls, "p($n:int)", **patient), seen, checkpoint()) as query:
+            until(lambda: len(seen.rows) == 1, query)
+            other.kill()
+            for n in (2, 3):
+                own_daemon.turn(f"+p({n})")
+                until(lambda n=n: len(seen.rows) == n, query)  # type: ignore[misc]
+            other.start()
+            other.turn("+p(4)")
+            until(lambda: len(seen.rows) == 4, query)
+        assert [row[0] for row in seen.rows] == [1, 2, 3, 4]
