@@ -211,9 +211,10 @@ class Epochs(Source[EpochChanges], Iteration[EpochChanges]):
             self._window.wanted = readers
         if self._stream is None:
             return
+        dry = self._window.spent  # nothing is on its way: to wait for the next pause would be a pause more
         totals = self._window.ask((self._pending_items, self._pending_bytes))
         if totals is not None and not self._over:
-            self._exchange.say_on_stream(p.Ask(self._stream, *totals))
+            self._exchange.say_on_stream(p.Ask(self._stream, *totals), at_once=dry)
 
     def _ask_to_know(self, total: int) -> None:
         """Has the daemon say when there are so many values, unless they will come by themselves."""

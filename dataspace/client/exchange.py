@@ -217,10 +217,10 @@ class Exchange:
         )
         return number
 
-    def say_on_stream(self, packet: p.Ask | p.Peek) -> None:
-        """Sends an ask, or a peek."""
+    def say_on_stream(self, packet: p.Ask | p.Peek, *, at_once: bool = False) -> None:
+        """Sends an ask, or a peek: with what else is said before the next pause, unless somebody waits."""
         if packet.stream in self._streams:
-            self.uplink.send(packet, at_once=False)
+            self.uplink.send(packet, at_once=at_once)
 
     def drop_stream(self, number: int, reason: str = "") -> None:
         """Ends a stream without waiting."""
