@@ -21,6 +21,8 @@ from dataspace.actors.tracing import Trace, TurnRecord
 from dataspace.actors.turn import Turn
 from dataspace.errors import InternalError, UsageError
 
+logger = logging.getLogger("dataspace.actors")
+
 
 def boot_function(name: str, *, load: bool = True) -> Handler:
     """The function that ``module:function`` names; ``UsageError`` if there is none.
@@ -78,7 +80,12 @@ def traced(engine: Engine, file: Path | None, *, origin: str = "") -> Iterator[N
         lines = Diagram() if draw else Text(origin)
 
         def write(made: TurnRecord) -> None:
-            out.write("".join([f"{line}\n" for line in lines.of(made)]).encode())
+            told = "".join([f"{line}\n" for line in lines.of(made)])
+            try:
+                out.write(told.encode(errors="backslashreplace"))
+            except OSError as error:  # no reason to end who is traced
+                engine.tracer = None
+                logger.error("turns are not traced any more: %s: %s", file, error)
 
         engine.tracer = Trace(tell=write, keep=False)
         try:

@@ -30,17 +30,24 @@ def bound(usual: Context, function: F) -> F:
     >>> bound(copy_context(), len) is len
     True
     """
-    check_plain(function)
+    try:
+        flags = function.__code__.co_flags
+    except AttributeError:  # no function, but callable
+        flags = 0
+    if flags & DEFERRED:
+        raise _refusal(function)
     here = copy_context()
     if here == usual:
         return function
     return lambda *args: here.copy().run(function, *args)  # type: ignore[return-value]  # called as that is
 
 
-def check_plain(function: object) -> None:
+def check_plain(function: Callable[..., object]) -> None:
     """Raises ``UsageError`` for an async function or a generator, which a turn cannot wait for."""
-    code = getattr(function, "__code__", None)
-    if code is not None and code.co_flags & DEFERRED:
-        raise UsageError(
-            f"{code.co_qualname} is async or yields, but a turn waits for nothing: use turn.task"
-        )
+    if getattr(function, "__code__", None) is not None and function.__code__.co_flags & DEFERRED:
+        raise _refusal(function)
+
+
+def _refusal(function: Callable[..., object]) -> UsageError:
+    name = getattr(function, "__qualname__", repr(function))
+    return UsageError(f"{name} is async or yields, but a turn waits for nothing: use turn.task")

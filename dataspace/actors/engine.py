@@ -19,6 +19,7 @@ from typing import Protocol
 
 from dataspace.actors.actor import Actor, Call, Event
 from dataspace.actors.contexts import bound
+from dataspace.actors.crashes import crash_of
 from dataspace.actors.draft import Draft, Spawn
 from dataspace.actors.facets import AsyncFunction, Facet, Handler, Keeper, Observation, Watch
 from dataspace.actors.fields import Block
@@ -68,6 +69,8 @@ class Engine:
         """The context variables that are usual; what is made under others is called under them."""
         self.timers = Timers()
         self.actors: dict[int, Actor] = {}
+        self.fence: tuple[type[BaseException], ...] = (Exception,)
+        """What ends an actor that raises it, and nothing else; in a daemon ``SystemExit`` too."""
         self.tracer: Tracer | None = None
         self.tasks: Tasks | None = None
         self.on_ready: Callable[[], None] | None = None
@@ -92,6 +95,7 @@ class Engine:
         self._draft: Draft | None = None
         self._queue: deque[Event] = deque()
         self._numbered = 0
+        self._raised: tuple[BaseException | None, Facet | None] = (None, None)
 
     # -- spaces and actors ----------------------------------------------------------------------------
 
@@ -192,7 +196,7 @@ class Engine:
         self.turns = self.turn = self.turns + 1
         actor.turns += 1
         self.running = actor
-        failure: Exception | None = None
+        failure: BaseException | None = None
         try:
             event.run()
             if self._draft is not None:
@@ -200,7 +204,7 @@ class Engine:
                 self._commit(actor, self._draft)
             elif self.actions:
                 actor.home.commit(actor.owner, self.actions)
-        except Exception as error:  # noqa: BLE001  # a turn's fence: what its code raises ends its actor only
+        except self.fence as error:  # what its code raises ends its actor only
             failure = error
         finally:
             self.running = self.block = None
@@ -264,10 +268,11 @@ class Engine:
 
     # -- ends -----------------------------------------------------------------------------------------
 
-    def _crash(self, actor: Actor, event: Event, failure: Exception) -> None:
-        where = f"actor {actor.name}, facet {self.scope}, {event}"
-        crash = ActorCrashed(f"{where}: {failure.__class__.__name__}: {failure}")
-        crash.__cause__ = failure
+    def _crash(self, actor: Actor, event: Event, failure: BaseException) -> None:
+        error, raised_in = self._raised
+        facet = raised_in if error is failure else self.scope
+        self._raised = (None, None)
+        crash = crash_of(f"actor {actor.name}, facet {facet}, {event}", failure)
         self._bury(actor, crash)
         self._take_down(crash)
 
@@ -276,10 +281,15 @@ class Engine:
         if not actor.ended:
             self.turns = self.turn = self.turns + 1
             if self.tracer is not None:
-                self.tracer.fell(self.turn, actor.name, event, crash.__cause__)
+                self.tracer.fell(self.turn, actor.name, event, crash.__cause__ or crash)
             self._bury(actor, crash)
             self._take_down(crash)
             self.turn = 0
+
+    def note_raised(self, error: BaseException, facet: Facet) -> None:
+        """Takes down in which facet something was raised, before others pass it on."""
+        if self._raised[0] is not error:
+            self._raised = (error, facet)
 
     def _take_down(self, crash: ActorCrashed) -> None:
         self.crashes.append(crash)
@@ -306,10 +316,8 @@ class Engine:
         for notice in actor.exits:
             try:
                 notice(crash)
-            except Exception as error:  # noqa: BLE001  # an exit hook's fence: its actor has ended already
-                failed = ActorCrashed(f"actor {actor.name}, exit hook: {error.__class__.__name__}: {error}")
-                failed.__cause__ = error
-                self._take_down(failed)
+            except self.fence as error:  # its actor has ended already
+                self._take_down(crash_of(f"actor {actor.name}, exit hook", error))
 
 
 def _boot(turn: Turn, spawn: Spawn) -> None:

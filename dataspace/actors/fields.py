@@ -48,6 +48,9 @@ class Block:
         scope, engine.scope = engine.scope, self.facet
         try:
             self.action()
+        except BaseException as error:
+            engine.note_raised(error, self.facet)
+            raise
         finally:
             engine.block, engine.scope = before, scope
 

@@ -20,6 +20,7 @@ import trio
 
 from dataspace.actors.actor import Actor, Call
 from dataspace.actors.contexts import bound
+from dataspace.actors.crashes import crash_of, is_within
 from dataspace.actors.engine import Engine
 from dataspace.actors.facets import AsyncFunction, Facet, Handler, Keeper
 from dataspace.actors.stepping import stepped
@@ -142,9 +143,10 @@ class Shell:
         try:
             with task.scope:
                 await stepped(self.engine, actor, function, outside, *args)
-        except Exception as error:  # noqa: BLE001  # a task's fence: its error ends its actor and no other
-            crash = ActorCrashed(f"actor {actor.name}, facet {facet}, linked task: {error!r}")
-            crash.__cause__ = error
+        except BaseException as error:  # a task's fence: its error ends its actor and no other
+            if not is_within(error, self.engine.fence):
+                raise
+            crash = crash_of(f"actor {actor.name}, facet {facet}, linked task", error)
             self.engine.fell(actor, "linked task", crash)
             self._wake()
             return

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from dataspace.actors.crashes import described
 from dataspace.wire.packets import ASSERT, REPLACE, RETRACT, Action
 from index.text import unparse
 
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
 class Tracer(Protocol):
     """Whoever is told of turns."""
 
-    def turn(self, number: int, event: Event, draft: Draft, failure: Exception | None) -> None:
+    def turn(self, number: int, event: Event, draft: Draft, failure: BaseException | None) -> None:
         """A turn is over."""
 
-    def fell(self, number: int, actor: str, event: str, failure: BaseException | None) -> None:
+    def fell(self, number: int, actor: str, event: str, failure: BaseException) -> None:
         """An actor crashed outside of its turns."""
 
 
@@ -53,15 +54,15 @@ class Trace:
     records: list[TurnRecord] = field(default_factory=list)
     keep: bool = True
 
-    def turn(self, number: int, event: Event, draft: Draft, failure: Exception | None) -> None:
+    def turn(self, number: int, event: Event, draft: Draft, failure: BaseException | None) -> None:
         """Takes down a turn."""
         actions = () if failure is not None else tuple(_actions(draft))
-        failed = None if failure is None else repr(failure)
+        failed = None if failure is None else described(failure)
         self._take(TurnRecord(number, event.actor.name, str(event), event.cause, actions, failed))
 
-    def fell(self, number: int, actor: str, event: str, failure: BaseException | None) -> None:
+    def fell(self, number: int, actor: str, event: str, failure: BaseException) -> None:
         """Takes down a crash that no turn brought about."""
-        self._take(TurnRecord(number, actor, event, 0, (), repr(failure)))
+        self._take(TurnRecord(number, actor, event, 0, (), described(failure)))
 
     def _take(self, made: TurnRecord) -> None:
         if self.keep:

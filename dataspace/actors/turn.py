@@ -212,6 +212,9 @@ class Turn:
         engine.scope, engine.block = made, None  # what the setup reads is not read by the block around it
         try:
             setup(made.turn, *args)
+        except BaseException as error:
+            engine.note_raised(error, made)
+            raise
         finally:
             engine.scope, engine.block = scope, block
         engine.draft.touched[made] = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 
 from dataspace.actors import Turn, record
@@ -78,6 +79,38 @@ def sleeper(turn: Turn) -> None:
         time.sleep(1000)  # noqa: ASYNC251  which is what it does wrong
 
     turn.on_message("hang()")(lambda turn: turn.task(sleep))
+
+
+class Unspeakable(Exception):
+    """Cannot even be told."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+    __repr__ = __str__
+
+
+def worst(turn: Turn) -> None:
+    """Does all that could take a program down which calls it."""
+    turn.assert_(record("worst", "here")(True))
+
+    @turn.on_message("worst($how)")
+    def go(turn: Turn, how: str) -> None:
+        turn.on_exit(lambda _: sys.exit(5))
+        if how.endswith("task"):
+            turn.task(_leave if how == "leaving task" else _wordless)
+        elif how == "leaving":
+            sys.exit(3)
+        else:
+            raise Unspeakable
+
+
+async def _leave(_: Outside) -> None:
+    sys.exit(4)
+
+
+async def _wordless(_: Outside) -> None:
+    raise Unspeakable
 
 
 def family(turn: Turn) -> None:

@@ -28,3 +28,12 @@ def test_it_goes_on_in_a_file_that_is_there(tmp_path: Path, name: str) -> None:
         assert told.count("sequenceDiagram") == 1 and told.startswith(BEGINNING)
     else:
         assert "turn 1.1 " in told and "turn 2.1 " in told
+
+
+def test_a_trace_that_cannot_be_written_ends_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+    room = Room()
+    with traced(room.engine, Path("/dev/full")):
+        for _ in range(2):
+            room.play(lambda turn: turn.send(Say("hi")))
+    assert not room.crashes and [record.levelname for record in caplog.records] == ["ERROR"]
+    assert "turns are not traced any more: /dev/full" in caplog.text

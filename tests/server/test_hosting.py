@@ -25,7 +25,9 @@ ROGUES = "tests.server.rogues"
 @pytest.fixture
 async def space(tmp_path: Path, nursery: trio.Nursery) -> AsyncIterator[dataspace.RemoteSpace]:
     """A client of a daemon that hosts them all."""
-    names = tuple([HostedActor(f"{ROGUES}:{name}") for name in ("echo", "raiser", "leaker", "hog", "family")])
+    names = tuple(
+        [HostedActor(f"{ROGUES}:{name}") for name in ("echo", "raiser", "leaker", "hog", "family", "worst")]
+    )
     config = Config(
         listen=("tcp:127.0.0.1:0",), data=tmp_path / "data", actors=names, trace=tmp_path / "trace.txt"
     )
@@ -125,6 +127,25 @@ async def test_what_its_children_do_is_told_of_the_one_that_was_named(
         await space.send(Record("hog", 1.0))
         await _say(space, "after that")
         assert (await _told(space, "family"))["stalls"] == 1
+
+
+async def test_one_that_leaves_or_raises_what_cannot_be_told_takes_nobody_along(
+    space: dataspace.RemoteSpace, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, logger="dataspace.actors")
+    with trio.fail_after(20):
+        for how, said in (
+            ("leaving", "SystemExit: 3"),
+            ("leaving task", "SystemExit: 4"),
+            ("wordless", "Unspeakable, whose text raises RuntimeError"),
+            ("wordless task", "Unspeakable, whose text raises RuntimeError"),
+        ):
+            await _until(space, "worst(_)")
+            await space.send(Record("worst", how))
+            while said not in str((await _told(space, "worst"))["last"]):
+                await space.sync()
+        await _say(space, "after all that")
+        assert (await _told(space, "worst"))["crashes"] == 4
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def played() -> Room:
 def test_as_text() -> None:
     text = readable(played().trace.records)
     assert 'turn 3 an ear: the end: epoch 2 of main (caused by 2)\n    + heard("hi")' in text
-    assert text.endswith("(caused by 4)\n    crashed: RuntimeError('broken')"), "and nothing that never was"
+    assert text.endswith("(caused by 4)\n    crashed: RuntimeError: broken"), "and nothing that never was"
 
 
 def test_as_a_diagram() -> None:
@@ -46,7 +46,7 @@ def test_as_a_diagram() -> None:
     (name,) = re.findall(r"participant (\S+) as an ear: the end", "\n".join(lines))
     assert f"    a_.3c.lambda.3e.->>{name}: epoch 2 of main" in lines
     assert f'    Note over {name}: + heard("hi")' in lines
-    assert lines[-1] == f"    Note over {name}: crashed: RuntimeError('broken')"
+    assert lines[-1] == f"    Note over {name}: crashed: RuntimeError: broken"
 
 
 def test_whatever_is_said_stays_on_its_line() -> None:
@@ -85,5 +85,5 @@ async def test_a_linked_task_that_crashes_its_actor_is_in_it() -> None:
     with trio.fail_after(5):
         await shell.run()
     crash, heard = trace.records[-2:]
-    assert (crash.actor, crash.event, crash.failure) == ("worker", "linked task", "RuntimeError('broken')")
+    assert (crash.actor, crash.event, crash.failure) == ("worker", "linked task", "RuntimeError: broken")
     assert (heard.actor, heard.cause) == ("boss", crash.number), "what comes of it is known to"
