@@ -232,6 +232,12 @@ class Index:
         for at, value in zip(*going, strict=True):
             if at not in values:
                 raise _not_here(value)
+        is_wanted = visible is not None or self._wants(coming[1]) or self._wants(going[1])
+        if not copies and not is_wanted and values.keys().isdisjoint(coming[0]):
+            values.update(zip(*coming, strict=True))
+            for at in going[0]:
+                del values[at]
+            return Net(list(coming[1]), list(going[1]))
         added, removed = [], []
         for at, value in zip(*coming, strict=True):
             if at in values:
@@ -268,13 +274,17 @@ class Index:
         if len(fresh) < len(added) or not self._values.keys().isdisjoint(fresh):
             return False
         news: News = []
-        if self._root.each or not self._tops.keys().isdisjoint([class_of(value) for value in added]):
+        if self._wants(added):
             for at, value in fresh.items():
                 self._appear(at, value, None, news)
             self._tell(ADDED, news)
-        else:  # nobody wants any of them
+        else:
             self._values.update(fresh)
         return True
+
+    def _wants(self, values: Sequence[Value]) -> bool:
+        """Whether anybody is interested in values of these classes."""
+        return bool(self._root.each) or not self._tops.keys().isdisjoint([class_of(each) for each in values])
 
     def _patch_two(self, new: Value, old: Value, visible: Visible | None) -> Net:
         """What most others are: a value in place of another one."""

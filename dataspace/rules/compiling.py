@@ -5,7 +5,9 @@ and when one goes.  Both are the nested loops that a person would write:
 
     def on_insert(f, s):
         x, y = f
-        for r1, s1 in index_by_0.get(y, EMPTY).items():
+        found = index_by_0.get(y)
+        if found is None: return
+        for r1, s1 in found.items():
             z = r1[1]
             h = (x, z)
             st = head.get(h)
@@ -24,8 +26,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from types import CodeType, MappingProxyType
-from typing import Any, Final, NoReturn
+from types import CodeType
+from typing import Any, NoReturn
 
 from dataspace.rules.arithmetic import calculate, compare, maker
 from dataspace.rules.budgets import Budget
@@ -36,8 +38,6 @@ from dataspace.rules.syntax import Aggregate, Arithmetic, Comparison, Expression
 from dataspace.rules.terms import Terms
 from index.text import unparse
 from index.values import Value
-
-EMPTY: Final[MappingProxyType[Any, Any]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,6 @@ class _Text:
         self._names: dict[str, str] = {}
         self._stamps: list[str] = []
         self._bound: dict[str, object] = {
-            "EMPTY": EMPTY,
             "terms": compiler.terms.of,
             "steps": compiler.limits.steps,
             "pay_for": compiler.limits.text.pay_for,
@@ -159,9 +158,12 @@ class _Text:
         known = [names[at] for at in step.bound]
         at = known[0] if len(known) == 1 else _row(known)
         row, state, found = self._new("r"), self._new("s"), self._new("b")
-        self._line(f"{found} = {index}.get({at}, EMPTY)")
+        self._line(f"{found} = {index}.get({at})")
+        self._refuse_if(f"{found} is None")
         self._line(f"steps.left -= len({found})")
         self._line(f"if steps.left < 0: steps.refill(len({found}))")
+        if self._of.group is None and self._of.head is not None:
+            self._check_room(self._of.head)
         if self._in_cycle(atom):
             self._line(f"for {row}, {state} in {found}.items():")
         else:
@@ -172,6 +174,12 @@ class _Text:
         for opened in step.opens:
             self._line(f"{names[opened]} = {row}[{opened}]")
         self._note_stamp(atom, state)
+
+    def _check_room(self, head: Relation) -> None:
+        """Before each loop, since within it a look at every row would cost as much as the row."""
+        waiting, limit = self._bind(head.pending), self._of.limits.waiting
+        full = self._bind(_full(self._of.number, limit))
+        self._line(f"if len({waiting}) > {limit}: {full}({waiting}[-1])")
 
     def _is_skipped(self, atom: BoundAtom) -> bool:
         """Whether an atom stands for the trigger's relation before it: there its row is not to be seen."""
@@ -253,13 +261,9 @@ class _Text:
             self._discount(states, touch)
 
     def _count(self, states: str, touch: str) -> None:
-        head, limits = self._of.head, self._of.limits
-        assert head is not None  # by _conclude
         self._line(f"st = {states}.get(h)")
         self._line("if st is None:")
         self._line(f"    {states}[h] = [1, 0, 0, None]; {touch}(h)")
-        full = self._bind(_full(self._of.number, limits.waiting))
-        self._line(f"    if len({self._bind(head.pending)}) > {limits.waiting}: {full}(h)")
         self._line("else:")
         self._line("    st[0] += 1")
         if not self._stamps:

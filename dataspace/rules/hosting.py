@@ -260,10 +260,14 @@ class RuleHost:
         held, last = self._held, self._last
         for value in derived.added:
             last += 1
-            held[_place(value)] = claim = (last, value)
+            at = value.text if value.__class__ is Record else _place(value)
+            held[at] = claim = (last, value)
             begun.append(claim)
         self._last = last
-        ended = [held.pop(_place(value))[0] for value in derived.removed]
+        end = held.pop
+        ended = [
+            end(value.text if value.__class__ is Record else _place(value))[0] for value in derived.removed
+        ]
         claims = (Claims(RULES, begun, ended),) if begun or ended else ()
         return Consequence(derived.added, derived.messages, derived.removed, claims)
 
