@@ -2,8 +2,9 @@
 
 The daemon may send as much as it was asked for; what has come is held, and more is asked for as the
 application takes it out.  When the connection is lost, the stream is opened again from the last epoch that
-came; where the daemon cannot go on from there, it gives the state, and only the difference to what was known
-is shown.  It is a source like any other (STREAMS.md), with the wire where others have an iterator.
+came.  Where the daemon cannot go on from there, who follows the state is shown the difference to what was
+known, with the range of epochs that it stands for; anybody else is told that they are gone, and what is held.
+It is a source like any other (STREAMS.md), with the wire where others have an iterator.
 
 Always: the application sees whole epochs in ascending order, and neither a change twice nor a gap in the
 state; what is held here is bounded by the credit.
@@ -55,6 +56,13 @@ class View:
         """Whether this begins with the state, or has begun with it anew, and is no reading of the past."""
         past = self.after is not None or (self.as_of is not None and not restated)
         return (self.snapshot or restated) and not past and self.upto is None and not self.durable
+
+    def may_skip(self, *, restated: bool) -> bool:
+        """Whether the net difference of the facts may stand for epochs that the daemon has no more.
+
+        Not for who reads the past, or wants every epoch or each message: it is told that they are gone.
+        """
+        return self.follows_state(restated=restated) and self.policy in ("conflate", "drop")
 
     def spec(self, newest: int | None, *, net: bool, restated: bool) -> Map:
         """How to open it; ``newest`` is the last epoch that is known, ``restated`` begins with the state."""
@@ -315,7 +323,8 @@ class Epochs(Source[EpochChanges], Iteration[EpochChanges]):
     def fail(self, error: DataspaceError) -> None:
         """The stream has failed, or the space was closed."""
         newer = self._newest not in (None, self._view.after)
-        if newer and isinstance(error, Refused) and error.code in RESTARTS:
+        restarts = isinstance(error, Refused) and error.code in RESTARTS
+        if newer and restarts and self._view.may_skip(restated=self._restated):
             self._catch_up()
             self._open()
             return

@@ -140,10 +140,14 @@ class RemoteSpace:
 
         ``policy`` says what becomes of changes that are not read in time: ``conflate`` (the net difference is
         kept), ``wait`` (the log keeps them), ``fail`` (the observation ends) or ``drop`` (the oldest go, and
-        a mark says how many).  ``window`` fixes how many epochs are asked for ahead; with 0 nothing is on its
-        way that nobody waits for (a round trip for each read), and the rest waits at the daemon.  Without,
-        that follows from how fast they are read, and from the memory that this connection's observations
-        share.
+        a mark says how many).  Where the connection was lost for so long that the log does not hold what
+        followed, an observation that began with the state goes on with the net difference of the facts under
+        ``conflate`` and ``drop`` (its ``first`` is below its ``number``, and messages of those epochs are not
+        told); every other ends with ``Refused("epoch-gone")``.
+
+        ``window`` fixes how many epochs are asked for ahead; with 0 nothing is on its way that nobody waits
+        for (a round trip for each read), and the rest waits at the daemon.  Without, that follows from how
+        fast they are read, and from the memory that this connection's observations share.
         """
         form = parse_pattern(pattern) if isinstance(pattern, str) else pattern
         view = View(form, snapshot, after, upto, quiet, durable, policy, as_of, net, progress)

@@ -103,7 +103,7 @@ class Chain:
         """The segments from an ordinal on that begin no later than epoch ``upto``.
 
         Damage goes to ``found`` as text; if that returns, the segment is passed over.  At most ``limit``
-        are fetched at once.
+        are fetched at once.  The one beyond the end is read, too, lest its number be altered.
         """
         previous = self.checksum_of(ordinal - 1)
         while fetched := self._fetch(ordinal, upto, limit):
@@ -112,6 +112,8 @@ class Chain:
                 if segment.ordinal != ordinal:
                     found(f"{self._storage.path}: segment {ordinal}, before epoch {segment.first}, is gone")
                 elif segment.sealed_by(previous):
+                    if upto is not None and segment.first > upto:
+                        return
                     yield segment
                 else:
                     numbers = f"{segment.first} to {segment.last}"
@@ -119,6 +121,22 @@ class Chain:
                 ordinal, previous = segment.ordinal + 1, segment.checksum
 
         self._check_held(ordinal)  # that there is nothing may be because it went
+
+    def after(self, epoch: int, upto: int) -> Iterator[Segment]:
+        """The segments that hold the epochs in (epoch, upto], and more at both ends.
+
+        Where they begin is looked up at once: what goes later is missed, and refused, when it is read.
+        """
+        return self._from(self.beyond(epoch), epoch, upto)
+
+    def _from(self, ordinal: int, epoch: int, upto: int) -> Iterator[Segment]:
+        try:  # the one before shows that the search was not led astray
+            for segment in islice(self.walk(ordinal - 1, limit=1), 1 if ordinal > self.first else 0):
+                if segment.last > epoch:
+                    refuse(f"{self._storage.path}: a segment after epoch {epoch} was altered")
+        except Refused:
+            pass  # it has just gone, and nobody needs it
+        yield from self.walk(ordinal, upto)
 
     def _check_held(self, ordinal: int) -> None:
         if ordinal < self.first:
@@ -197,12 +215,11 @@ class Chain:
                 "SELECT * FROM segments WHERE segment >= ? ORDER BY segment", (ordinal,)
             )
             for row in cursor:
-                segment = Segment(*row)
-                if upto is not None and segment.first > upto:
-                    break
+                segment = Segment(*map(_of_kind, _KINDS, row))
                 fetched.append(segment)
                 size += len(segment.body)
-                if size >= READ_BYTES or len(fetched) >= limit:
+                beyond = upto is not None and segment.first > upto
+                if beyond or size >= READ_BYTES or len(fetched) >= limit:
                     break
             cursor.close()
         return fetched
@@ -211,6 +228,14 @@ class Chain:
 _LAST: Final = "SELECT last FROM segments WHERE segment >= ? ORDER BY segment LIMIT 1"
 _UNTIL: Final = "SELECT until FROM segments WHERE segment >= ? ORDER BY segment LIMIT 1"
 _SIZES: Final = "SELECT segment, length(body) FROM segments WHERE segment < ? ORDER BY segment"
+
+
+_KINDS: Final = (int, int, int, int, int, int, int, bytes, bytes)
+
+
+def _of_kind(kind: type, value: Any) -> Any:
+    """A column as it was written; nothing of its kind where that was altered, and the seal does not fit."""
+    return value if value.__class__ is kind else kind()
 
 
 def _column(rows: list[tuple[Any, ...]]) -> list[Any]:

@@ -23,6 +23,7 @@ from typing import Final
 from relay.log.acknowledged import AcknowledgedFile, Mark
 from relay.log.chain import Chain
 from relay.log.log import SCHEMA, sync_directory
+from relay.log.meta import put_meta, read_meta
 from relay.log.reader import LogReader
 from relay.log.refusals import LogFailed, translated
 from relay.log.segments import SEGMENT_BYTES, Segment, joined
@@ -84,7 +85,7 @@ def _write(old: Storage, path: Path) -> Mark:
 
 def _copy(old: Storage, new: Storage) -> Mark:
     """Copies all that counts; the mark of the new log."""
-    meta = dict(old.rows("SELECT name, value FROM meta"))
+    meta = read_meta(old)
     chain = Chain(old, meta["anchor"])
     first = min(chain.beyond(meta["oldest"] - 1), chain.last)
     boundary = newest_segment(old)
@@ -97,12 +98,12 @@ def _copy(old: Storage, new: Storage) -> Mark:
             copied.extended(segment)
             taken_in = segment.ordinal if upto <= boundary else taken_in
     with new.transaction() as connection:
-        for table in ("meta", "starts", "readers"):
+        for table in ("starts", "readers"):
             rows = old.rows(f"SELECT * FROM {table}")
             if rows:
                 marks = ", ".join("?" * len(rows[0]))
                 connection.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
-        connection.execute("UPDATE meta SET value = ? WHERE name = 'anchor'", (chain.checksum,))
+        put_meta(connection, **meta | {"anchor": chain.checksum})
         rechained(old, connection, taken_in)
     return Mark(copied.epoch, copied.last, meta["reserved"], copied.checksum)
 

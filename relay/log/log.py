@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sqlite3
 import threading
 import uuid
 from collections.abc import Sequence
@@ -23,6 +22,8 @@ from typing import Final, Self
 from relay.faults import reach
 from relay.log.acknowledged import AcknowledgedFile, Mark
 from relay.log.chain import SCHEMA as CHAIN_SCHEMA
+from relay.log.meta import SCHEMA as META_SCHEMA
+from relay.log.meta import put_meta
 from relay.log.reader import LogReader
 from relay.log.readers import SCHEMA as READERS_SCHEMA
 from relay.log.readers import Readers
@@ -44,8 +45,7 @@ SNAPSHOT_CHANGES: Final = 500_000
 """Changes after which a new snapshot of the state is due."""
 
 SCHEMA: Final = f"""
-CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS starts (first INTEGER PRIMARY KEY, before INTEGER NOT NULL);
+{META_SCHEMA}
 {CHAIN_SCHEMA}
 {SNAPSHOT_SCHEMA}
 {READERS_SCHEMA}
@@ -105,7 +105,8 @@ class Log(LogReader):
         drop_incomplete(self._storage)
         reserved = self.issued + BLOCK
         with self._storage.transaction() as connection:
-            _put(
+            connection.execute("INSERT OR REPLACE INTO starts VALUES (?, ?)", (self.next_epoch, self.last))
+            put_meta(
                 connection,
                 format=FORMAT,
                 identity=self.identity,
@@ -114,7 +115,6 @@ class Log(LogReader):
                 reserved=reserved,
                 clean=0,
             )
-            connection.execute("INSERT OR REPLACE INTO starts VALUES (?, ?)", (self.next_epoch, self.last))
         self._noted(reserved, sync=True)
 
     def _noted(self, reserved: int, *, sync: bool = False) -> None:
@@ -139,7 +139,7 @@ class Log(LogReader):
             with self._storage.transaction() as connection:
                 self._chain.insert(connection, segments)
                 if renewed:
-                    _put(connection, reserved=reserved)
+                    put_meta(connection, reserved=reserved)
             self._chain.extended(segments[-1])
             self._noted(reserved)
 
@@ -154,7 +154,7 @@ class Log(LogReader):
         with self._writing:
             reserved = self.issued + BLOCK
             with self._storage.transaction() as connection:
-                _put(connection, reserved=reserved)
+                put_meta(connection, reserved=reserved)
             self._noted(reserved, sync=True)
 
     def close(self) -> None:
@@ -162,7 +162,7 @@ class Log(LogReader):
         issued = max(self.issued, self.last)
         try:
             with self._storage.transaction() as connection:
-                _put(connection, reserved=issued, clean=1)
+                put_meta(connection, reserved=issued, clean=1)
             self._noted(issued, sync=True)
             self._storage.close()
         except LogFailed as failure:
@@ -208,7 +208,7 @@ class Log(LogReader):
         self._face(damage)
         self.oldest = self.next_epoch
         with self._storage.transaction() as connection:
-            _put(connection, oldest=self.oldest)
+            put_meta(connection, oldest=self.oldest)
 
     # -- retention ------------------------------------------------------------------------------------
 
@@ -251,7 +251,7 @@ class Log(LogReader):
                     reach("trim-before-write")
                     self._chain.delete(connection, ordinal)
                     connection.execute("DELETE FROM starts WHERE first < ?", (oldest,))
-                    _put(
+                    put_meta(
                         connection, oldest=oldest, anchor=newest_dropped.checksum, before=newest_dropped.until
                     )
             except LogFailed:
@@ -262,11 +262,6 @@ class Log(LogReader):
     def snapshot(self, state: RecoveredState) -> SnapshotWriter:
         """Begins a snapshot of a state, which must be that after its ``segment``."""
         return SnapshotWriter(self._storage, state)
-
-
-def _put(connection: sqlite3.Connection, **numbers: object) -> None:
-    """Keeps some of what the log knows of itself, by name."""
-    connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", numbers.items())
 
 
 def sync_directory(directory: Path) -> None:

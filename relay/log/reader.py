@@ -21,6 +21,7 @@ from index.values import Value
 from relay.log.acknowledged import AcknowledgedFile, Mark
 from relay.log.chain import Chain
 from relay.log.cursors import Cursors
+from relay.log.meta import read_meta
 from relay.log.refusals import LogDamaged
 from relay.log.segments import CHECKSUM_BYTES, FORMAT, Segment
 from relay.log.snapshots import RecoveredState, newest, newest_epoch
@@ -48,7 +49,7 @@ class LogReader:
     def __init__(self, storage: Storage, mark: Mark) -> None:
         self._storage = storage
         self.cursors: Final = Cursors()
-        meta = dict(storage.rows("SELECT name, value FROM meta"))
+        meta = read_meta(storage)
         if meta and meta.get("format") != FORMAT:
             raise LogDamaged(f"{storage.path} has format {meta.get('format')}, this program reads {FORMAT}")
         self.identity: str = meta.get("identity", "")
@@ -98,7 +99,7 @@ class LogReader:
         return self._chain.last
 
     def snapshot_epoch(self) -> int | None:
-        """The epoch of the newest complete snapshot, or None."""
+        """The epoch of the newest complete snapshot, or None.  ``LogDamaged`` if it is not what it was."""
         return newest_epoch(self._storage)
 
     def snapshot_facts(self) -> tuple[int, list[Value]]:
@@ -130,9 +131,9 @@ class LogReader:
 
     def segments(self, after: int, upto: int) -> Iterator[Segment]:
         """The segments that hold the epochs in (after, upto], and more at both ends.  Raises as ``read``."""
-        ordinal = self._chain.beyond(after)
+        found = self._chain.after(after, upto)
         self.check_retained(after)  # only now: what goes meanwhile would have moved that place
-        return self._chain.walk(ordinal, upto)
+        return found
 
     def within(self, after: int, upto: int, changes: int) -> int:
         """The last epoch of (after, upto] that ends no later than so many changes after ``after``.
@@ -200,11 +201,9 @@ class LogReader:
 
     def statistics(self) -> LogStatistics:
         """Counts, in O(segments)."""
-        return LogStatistics(
-            self.oldest,
-            self.last,
-            self.reserved,
-            *self._chain.counts(),
-            self.snapshot_epoch() or 0,
-            self._storage.size(),
-        )
+        try:
+            snapshot = self.snapshot_epoch() or 0
+        except LogDamaged:
+            snapshot = 0
+        size = self._storage.size()
+        return LogStatistics(self.oldest, self.last, self.reserved, *self._chain.counts(), snapshot, size)

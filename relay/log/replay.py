@@ -168,7 +168,10 @@ class Replay:
         if cursor is not None:
             epoch, bag = cursor
             yield _Base(epoch, 0, lambda: (epoch, bag.copy()))
-        snapshot = log.snapshot_epoch()
+        try:
+            snapshot = log.snapshot_epoch()
+        except LogDamaged:
+            snapshot = None  # there may be another way
         if snapshot is not None:
             yield _Base(snapshot, 1, self._bag_of_snapshot)
         if self.live is not None:

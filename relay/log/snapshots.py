@@ -19,6 +19,7 @@ from dataspace.epochs import Epoch
 from dataspace.handles import Handles, Held
 from dataspace.wire.codec import pack, unpack_own
 from index.values import Value, key
+from relay.log.meta import put_meta
 from relay.log.refusals import LogDamaged
 from relay.log.segments import CHECKSUM_BYTES, checksum, rows_of, table
 from relay.log.storage import Storage
@@ -114,6 +115,7 @@ class SnapshotWriter:
             connection.execute(
                 "UPDATE snapshots SET chunks = ? WHERE snapshot = ?", (self._chunk, self._snapshot)
             )
+            _put_head(connection)
             connection.execute("DELETE FROM chunks WHERE snapshot < ?", (self._snapshot,))
             connection.execute("DELETE FROM snapshots WHERE snapshot < ?", (self._snapshot,))
         self.done = True
@@ -121,6 +123,7 @@ class SnapshotWriter:
 
 def drop_incomplete(storage: Storage) -> None:
     """Forgets what a crash left of a snapshot in the making."""
+    newest_segment(storage)  # an altered one might look like one in the making
     with storage.transaction() as connection:
         unfinished = "SELECT snapshot FROM snapshots WHERE chunks IS NULL"
         connection.execute(f"DELETE FROM chunks WHERE snapshot IN ({unfinished})")
@@ -133,38 +136,64 @@ def newest(storage: Storage) -> RecoveredState | None:
         # One transaction, so that the snapshot cannot be replaced by a newer one while it is read.
         connection.execute("BEGIN")
         try:
-            heads = connection.execute(_NEWEST).fetchall()
-            return _load(connection, *heads[0]) if heads else None
+            head = _head(connection)
+            return _load(connection, *head) if head else None
         finally:
             connection.execute("COMMIT")
 
 
 def rechained(old: Storage, connection: sqlite3.Connection, segment: int) -> None:
     """Copies the newest complete snapshot to another log, where it was made after another segment."""
-    for snapshot, _, epoch, time, chunks in old.rows(_NEWEST):
+    with old.reading() as source:
+        head = _head(source)
+        if head is None:
+            return
+        snapshot, _, epoch, time, chunks = head
         row = (snapshot, segment, epoch, time, chunks)
         connection.execute("INSERT INTO snapshots VALUES (?, ?, ?, ?, ?)", row)
-        with old.reading() as source:
-            rows = source.execute("SELECT * FROM chunks WHERE snapshot = ?", (snapshot,))
-            connection.executemany("INSERT INTO chunks VALUES (?, ?, ?, ?)", rows)
+        rows = source.execute("SELECT * FROM chunks WHERE snapshot = ?", (snapshot,))
+        connection.executemany("INSERT INTO chunks VALUES (?, ?, ?, ?)", rows)
+        _put_head(connection)
 
 
 def newest_segment(storage: Storage) -> int:
     """The segment after which the newest complete snapshot was made; 0 if there is none."""
-    rows = storage.rows(_NEWEST)
-    return int(rows[0][1]) if rows else 0
+    with storage.reading() as connection:
+        head = _head(connection)
+    return head[1] if head else 0
 
 
 def newest_epoch(storage: Storage) -> int | None:
     """The epoch of the newest complete snapshot, or None."""
-    rows = storage.rows(_NEWEST)
-    return rows[0][2] if rows else None
+    with storage.reading() as connection:
+        head = _head(connection)
+    return head[2] if head else None
 
+
+Head = tuple[int, int, int, int, int]
+"""Number, segment, epoch, time and chunks of a snapshot."""
 
 _NEWEST: Final = (
     "SELECT snapshot, segment, epoch, time, chunks FROM snapshots"
     " WHERE chunks IS NOT NULL ORDER BY snapshot DESC LIMIT 1"
 )
+_WITH_KNOWN: Final = (
+    "SELECT known.value, newest.* FROM (SELECT (SELECT value FROM meta WHERE name = 'snapshot') AS value)"
+    f" AS known LEFT JOIN ({_NEWEST}) AS newest"
+)
+
+
+def _put_head(connection: sqlite3.Connection) -> None:
+    """Keeps what the newest complete snapshot is among what the log knows of itself, under that seal."""
+    put_meta(connection, snapshot=pack(connection.execute(_NEWEST).fetchone()))
+
+
+def _head(connection: sqlite3.Connection) -> Head | None:
+    """The newest complete snapshot; ``LogDamaged`` if it is not the one that was completed last."""
+    known, *row = connection.execute(_WITH_KNOWN).fetchone()
+    if known is not None and known != pack(tuple(row)):
+        raise LogDamaged(f"snapshot {row[0]}, after epoch {row[2]}, is not the one that was made last")
+    return None if row[0] is None else tuple(row)
 
 
 def _load(

@@ -1,4 +1,7 @@
-"""What a durable topic has completed, by the simplest rule: an epoch is over when nobody may send to it."""
+"""What a durable topic has completed, by the simplest rule: an epoch is over when nobody may send to it.
+
+A partition that never had a producer waits for its first, who may begin anywhere.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,7 @@ class Epoch:
 class Oracle:
     """Who holds what, what is open, and what is completed: the number is the place, from 1."""
 
+    partitions: int
     held: dict[int, Counter[Time]] = field(default_factory=dict)
     at: dict[int, int] = field(default_factory=dict)
     opened: dict[Time, Epoch] = field(default_factory=dict)
@@ -54,6 +58,8 @@ class Oracle:
         self._complete()
 
     def _complete(self) -> None:
+        if len(set(self.at.values())) < self.partitions:
+            return
         held = [time for each in self.held.values() for time, count in each.items() if count]
         over = [time for time in self.opened if not any(less_equal(each, time) for each in held)]
         self.completed += [(time, self.opened.pop(time)) for time in sorted(over)]

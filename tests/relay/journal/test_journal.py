@@ -55,7 +55,7 @@ class JournalMachine(RuleBasedStateMachine):
         self.partitions = partitions
         topic = Topic("t", self.order, partitions, lasting=True)
         self.ledger = Ledger(topic, 77, SLOT, 1 << 20, self.note)
-        self.oracle = self.written = Oracle()
+        self.oracle = self.written = Oracle(partitions)
         begun = Begun(SLOT, 77, "t", dimensions, partitions, 1 << 20, None, self.ledger.dump())
         self.queue.append((begun, copy.deepcopy(self.oracle)))
         self.flush(1)
