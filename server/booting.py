@@ -24,15 +24,15 @@ from dataspace.errors import InternalError, UsageError
 logger = logging.getLogger("dataspace.actors")
 
 
-def boot_function(name: str, *, load: bool = True) -> Handler:
+def boot_function(name: str, *, load: bool = True, what: str = "actor") -> Handler:
     """The function that ``module:function`` names; ``UsageError`` if there is none.
 
     Modules in the current directory are found, as with ``python -m``.  Without ``load`` the module is looked
-    for, but not run: it is another process that will.
+    for, but not run: it is another process that will.  ``what`` is to be run, for people.
     """
     module, colon, function = name.partition(":")
     if not (module and colon and function):
-        raise UsageError(f"an actor is named module:function, got {name!r}")
+        raise UsageError(f"{what}s are named module:function, got {name!r}")
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:
@@ -42,9 +42,9 @@ def boot_function(name: str, *, load: bool = True) -> Handler:
             return _elsewhere
         found = getattr(importlib.import_module(module), function, None)
     except ImportError as error:
-        raise UsageError(f"actor {name}: {error}") from error
+        raise UsageError(f"{what} {name}: {error}") from error
     if not callable(found):
-        raise UsageError(f"actor {name}: module {module} has no function {function!r}")
+        raise UsageError(f"{what} {name}: module {module} has no function {function!r}")
     return found  # type: ignore[no-any-return]  # callable, as just checked
 
 

@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from index.values import Map
-from server.config import Config, HostedActor, RuleText
+from server.config import Config, HostedActor, HostedFlow, RuleText
 from server.config_file import Loaded
 from server.keys import Key
 from server.settings import KEEPING, Given
@@ -36,6 +36,9 @@ def check_lines(loaded: Loaded) -> Iterator[str]:
     for actor in loaded.config.actors:
         yield "\n[[actors]]" + (where if actor.name else "")
         yield from _actor_lines(actor)
+    for flow in loaded.config.flows:
+        yield "\n[[flows]]" + (where if flow.name else "")
+        yield from _flow_lines(flow)
     for key in loaded.config.keys:
         yield f"\n[[tokens]]{where}"
         yield from _token_lines(key)
@@ -85,6 +88,14 @@ def _rule_lines(rule: Path | RuleText) -> Iterator[str]:
         yield f"file = {_toml(str(rule))}"
     else:
         yield f"name = {_toml(rule.name)}\ntext = {_toml(rule.text)}"
+
+
+def _flow_lines(flow: HostedFlow) -> Iterator[str]:
+    yield f"run = {_toml(flow.run)}"
+    yield f"name = {_toml(flow.title)}"
+    yield f"space = {_toml(flow.space)}"
+    if flow.arguments:
+        yield f"arguments = {_toml(flow.arguments)}"
 
 
 def _actor_lines(actor: HostedActor) -> Iterator[str]:

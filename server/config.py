@@ -105,6 +105,21 @@ class HostedActor:
 
 
 @dataclass(frozen=True, slots=True)
+class HostedFlow:
+    """A flow that the turns of a space drive: ``run``, a ``module:function``, makes it of ``arguments``."""
+
+    run: str
+    name: str = ""
+    space: str = MAIN
+    arguments: tuple[Value, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """What it is called."""
+        return self.name or self.run
+
+
+@dataclass(frozen=True, slots=True)
 class ServerTls:
     """The daemon's certificate and key, and who must have signed those of its clients; all PEM files.
 
@@ -145,6 +160,7 @@ class Config:
     spaces: tuple[SpaceConfig, ...] = ()
     """The dataspaces besides ``main``; each has a directory within that of the daemon."""
     actors: tuple[HostedActor, ...] = ()
+    flows: tuple[HostedFlow, ...] = ()
     trace: Path | None = None
     """Where every turn of theirs is written, as text."""
     keys: tuple[Key, ...] = ()

@@ -13,7 +13,7 @@ import argparse
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
@@ -25,7 +25,7 @@ from dataspace.space import SpaceLimits
 from dataspace.wire.features import MAIN, SYSTEM
 from index.values import Map, Value, freeze
 from relay.log.retention import Retention
-from server.config import Config, HostedActor, Limits, RuleText, ServerTls, SpaceConfig
+from server.config import Config, HostedActor, HostedFlow, Limits, RuleText, ServerTls, SpaceConfig
 from server.keys import Key
 from server.rights import KNOWN as RIGHTS
 from server.rights import Rights
@@ -46,7 +46,7 @@ from server.settings import (
 )
 from server.settings import count as counted
 
-TABLES: Final = ("spaces", "rules", "actors", "tokens")
+TABLES: Final = ("spaces", "rules", "actors", "flows", "tokens")
 SPACE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
 Table = Mapping[str, Any]
@@ -117,7 +117,12 @@ def load(args: argparse.Namespace, file: Path | None) -> Loaded:
         *_actors(document, file, [MAIN, *spaces]),
         *[HostedActor(name) for name in args.actor or ()],
     ]
-    _check_actors(actors)
+    flows = [
+        *_flows(document, file, [MAIN, *spaces]),
+        *[HostedFlow(name) for name in args.flow or ()],
+    ]
+    _check_names(actors, "actors")
+    _check_names(flows, "flows")
     config = Config(
         listen=value["listen"],  # type: ignore[arg-type]  # by their readers, as all below
         data=data,
@@ -140,6 +145,7 @@ def load(args: argparse.Namespace, file: Path | None) -> Loaded:
             ]
         ),
         actors=tuple(actors),
+        flows=tuple(flows),
         trace=value["trace"],  # type: ignore[arg-type]
         keys=tuple(_tokens(document, file)),
         tls=_tls(value),
@@ -298,13 +304,24 @@ def _restart(source: Source) -> Restart:
     )
 
 
-def _check_actors(actors: list[HostedActor]) -> None:
+def _flows(document: Table, file: Path | None, spaces: list[str]) -> Iterator[HostedFlow]:
+    known = tuple([each.name for each in fields(HostedFlow)])
+    for source in _array(document, file, "flows", known):
+        yield HostedFlow(
+            run=source.need("run", text),
+            name=source.take("name", text, ""),
+            space=_space(source, spaces),
+            arguments=source.take("arguments", _values, ()),
+        )
+
+
+def _check_names(hosted: Sequence[HostedActor | HostedFlow], kind: str) -> None:
     """Names are told apart by people, and services by their requirers."""
     seen: set[tuple[str, str]] = set()
-    for each in actors:
+    for each in hosted:
         at = (each.space, each.title)
         if at in seen:
-            raise UsageError(f"two actors in space {each.space!r} are named {each.title!r}: rename one")
+            raise UsageError(f"two {kind} in space {each.space!r} are named {each.title!r}: rename one")
         seen.add(at)
 
 

@@ -32,6 +32,7 @@ from relay.log.retaining import retain
 from relay.log.staging import Staging
 from server.clients import Client, Clients
 from server.config import SpaceConfig
+from server.flowing import HostedFlows
 from server.leases import Leases
 from server.ruling import OWNER, actions_to_hold, rule_facts
 from server.sessions import Sessions
@@ -69,6 +70,7 @@ class LoggedSpace:
         limits = daemon.config.limits
         self.staging = Staging(settings.data, limit=limits.staged_bytes, kept=limits.staged_seconds)
         self.writers = Writers()
+        self.flows = HostedFlows([each for each in daemon.config.flows if each.space == self.name])
         self._recover()
 
     def _recover(self) -> None:
@@ -83,6 +85,7 @@ class LoggedSpace:
         if ended is not None:
             self.commits.submit(ended)
         self.leases.recover()
+        self.flows.attach(self.space)
         rules = actions_to_hold(self.space, rule_facts(self.settings.rules))
         held = self.space.commit(OWNER, rules, now()) if rules else self.space.advance(now())
         if held is not None:
@@ -104,6 +107,7 @@ class LoggedSpace:
             nursery.start_soon(self.leases.run)
             nursery.start_soon(self.staging.run)
             nursery.start_soon(self._advance)
+            nursery.start_soon(self.flows.run, self._turn)
             nursery.start_soon(retain, self.log, self.commits, self.settings.retention)
 
     async def _advance(self) -> None:
@@ -111,13 +115,17 @@ class LoggedSpace:
         while True:
             self.rules_due = trio.Event()
             while self.space.rules.pending:
-                epoch = self.space.advance(now())
-                if epoch is not None:
-                    self.commits.submit(epoch)
-                self.flush()
+                self._turn()
                 await self.commits.wait_room()
                 await trio.lowlevel.checkpoint()
             await self.rules_due.wait()
+
+    def _turn(self) -> None:
+        """A turn that rules or flows ask for."""
+        epoch = self.space.advance(now())
+        if epoch is not None:
+            self.commits.submit(epoch)
+        self.flush()
 
     # -- turns ----------------------------------------------------------------------------------------
 

@@ -79,6 +79,12 @@ def _add_hosted(group: argparse._ArgumentGroup) -> None:
         help="host an actor; may be given several times",
     )
     group.add_argument(
+        "--flow",
+        metavar="MODULE:FUNCTION",
+        action="append",
+        help="let the turns of main drive the flow that this makes; may be given several times",
+    )
+    group.add_argument(
         "--trace",
         metavar="FILE",
         type=Path,

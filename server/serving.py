@@ -32,6 +32,8 @@ def serve_command(args: argparse.Namespace) -> int:
         boot_function(
             each.run, load=not each.isolate
         )  # a name that is none is told of before anything starts
+    for flow in config.flows:
+        boot_function(flow.run, what="flow")
     trio.run(_serve, config)
     return 0
 

@@ -136,6 +136,8 @@ class RuleHost:
 
     def advance(self) -> Consequence:
         """The tick that ``next``, or a flow, has asked for."""
+        if self._adopted:
+            return self.turn((), (), ())
         self._coming = self._going = ()
         derived = Derived()
         if self.program is not None and self.program.pending:

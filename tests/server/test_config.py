@@ -15,7 +15,7 @@ from dataspace.errors import UsageError
 from index.values import Map
 from server.checking import check_lines
 from server.command import main, parser
-from server.config import Config, HostedActor, Limits, RuleText, ServerTls
+from server.config import Config, HostedActor, HostedFlow, Limits, RuleText, ServerTls
 from server.config_file import Loaded, load
 from server.settings import PREFIX, SETTINGS, config_file
 
@@ -69,6 +69,12 @@ hang = "5m"
 required = true
 needs = ["echo"]
 restart = { intensity = 2, period = "1m", pause = 3 }
+
+[[flows]]
+run = "tests.server.flowing:crowds"
+name = "crowds"
+space = "orders"
+arguments = ["guests"]
 
 [[tokens]]
 name = "admin"
@@ -127,6 +133,7 @@ def test_all_that_a_file_can_say(written: Callable[[str], Path], tmp_path: Path)
     assert words.arguments == ("one", 2, Map({"k": (True,)}), datetime(2026, 1, 1, tzinfo=UTC))
     assert (words.title, words.space, words.needs) == ("words", "orders", ("echo",))
     assert words.isolate and words.hang == 300.0 and words.required and words.restart == Restart(2, 60.0, 3.0)
+    assert config.flows == (HostedFlow("tests.server.flowing:crowds", "crowds", "orders", ("guests",)),)
     admin, sensor = config.keys
     assert admin.rights.assert_ is True and sensor.secret == "another secret that is long"
     assert (sensor.rights.assert_, sensor.rights.observe) == (("reading(_, _)",), False)
@@ -166,6 +173,14 @@ def test_what_is_checked_can_be_read_again_and_tells_no_secret(written: Callable
     assert [each["name"] for each in again["tokens"]] == ["admin", "sensor"]
     assert again["tokens"][1]["assert"] == ["reading(_, _)"]
     assert [each["name"] for each in again["actors"]] == ["tests.server.rogues:echo", "words"]
+    assert again["flows"] == [
+        {
+            "run": "tests.server.flowing:crowds",
+            "name": "crowds",
+            "space": "orders",
+            "arguments": ["guests"],
+        }
+    ]
     assert set(again["spaces"]) == {"orders", "empty"}
     assert again["spaces"]["orders"]["limits"] == {"facts": 5}
 
@@ -194,6 +209,9 @@ def test_what_is_checked_can_be_read_again_and_tells_no_secret(written: Callable
         ),
         ("[[actors]]\nrun = 'a:b'\nrestart = { pausing = 1 }", "actors[0].restart.pausing: no such setting"),
         ("[[actors]]\nrun = 'a:b'\n[[actors]]\nrun = 'a:b'", "two actors in space 'main' are named 'a:b'"),
+        ("[[flows]]\nname = 'x'", "flows[0].run: it is missing"),
+        ("[[flows]]\nrun = 'a:b'\nisolate = true", "flows[0].isolate: no such setting"),
+        ("[[flows]]\nrun = 'a:b'\n[[flows]]\nrun = 'a:b'", "two flows in space 'main' are named 'a:b'"),
         ("[[rules]]\nname = 'r'", "either a file or a name and a text is needed"),
         ("[[rules]]\nname = 'r'\ntext = 'b($x) <- a($y).'", "rule 'r': "),
         ("[[tokens]]\nname = 'a'\nsecret = 'short'", "the secret of token 'a' has 5 characters"),

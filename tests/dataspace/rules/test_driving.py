@@ -159,6 +159,21 @@ def test_two_flows_may_assert_the_same_fact_and_detaching_takes_a_flows_facts() 
         room.space.rules.detach("other")
 
 
+def test_what_a_flow_asserted_before_a_restart_is_its_own_after_it_and_is_not_seen_to_go() -> None:
+    room = Room()
+    room.space.rules.attach("crowds", crowds())
+    room.turn('+present("hall", 1)', '+present("yard", 2)')
+    again = Room()
+    again.next = room.next
+    again.space.restore(room.space.all_claims(), room.space.epoch, room.space.time)
+    again.space.rules.attach("crowds", crowds())
+    first = again.space.advance(0)
+    assert first is not None and first.silent and not first.claims
+    assert again.facts() == room.facts() and again.space.claims(RULES) == room.space.claims(RULES)
+    told = shown(again.turn('+present("hall", 3)'))
+    assert told == '+present("hall", 3) +crowd("hall", 2) -crowd("hall", 1)'
+
+
 def test_a_flow_that_raises_takes_its_facts_along_and_nobodys_turn() -> None:
     room, flow = Room(), Flow()
     flow.facts("n($n)").map(lambda item: 12 // item[0]).assert_(lambda n: Record("ratio", n))
