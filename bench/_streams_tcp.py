@@ -321,10 +321,11 @@ def _following(patterns: list[str], keys: int, fan_out: int) -> Iterator[_Follow
             yield _Following(served, reader, writer, fan_out)
 
 
-def stalled(rounds: int, turns: int) -> dict[str, float]:
+def stalled(rounds: int, turns: int, before: int) -> dict[str, float]:
     """What nine streams are told beside a tenth that stalls, and what nine others are told alone.
 
-    Two daemons with all that belongs to them; half-way they change their parts.
+    Two daemons with all that belongs to them; half-way they change their parts.  It has stalled for so many
+    turns ``before`` it counts.
     """
     nine = (["n($k, $n)"] * NINE, 1, NINE)
     pairs: list[tuple[Run, Run]] = []
@@ -332,7 +333,7 @@ def stalled(rounds: int, turns: int) -> dict[str, float]:
         for alone, beside in ((one, other), (other, one)):
             beside.order("stall")
             for each in (alone, beside):
-                for _ in range(0, STALL, 50):  # few enough at once that the nine keep up
+                for _ in range(0, before, 50):  # few enough at once that the nine keep up
                     each.run(50)
             for number in range(rounds):
                 pairs.append(_alternately(number, partial(alone.run, turns), partial(beside.run, turns)))
@@ -374,9 +375,10 @@ def _alternately(number: int, one: Callable[[], Run], other: Callable[[], Run]) 
 
 
 def measure(rounds: int, scale: float) -> dict[str, float]:
-    """All figures of this half; ``scale`` shrinks the amounts for a quick look."""
+    """All figures of this half; ``scale`` shrinks the amounts for a quick look, with one pair of each."""
+    pairs = 3 * rounds if scale == 1 else 1
     return {
-        **windows(3 * rounds, int(20_000 * scale)),
-        **stalled(4 * rounds, max(2, int(30 * scale))),
-        **thousand(3 * rounds, max(2, int(200 * scale)), WINDOWS[-1]),
+        **windows(pairs, int(20_000 * scale)),
+        **stalled(pairs, max(2, int(30 * scale)), STALL if scale == 1 else 50),
+        **thousand(pairs, max(2, int(200 * scale)), WINDOWS[-1]),
     }

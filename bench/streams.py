@@ -7,7 +7,7 @@
     generators_values_per_s plain asynchronous generators, one for each stage
     aiostream_values_per_s  aiostream's operators, in asyncio, if it is installed (else null)
     pipeline_ratio_channels the first ÷ channels, measured in turn in the same round
-    tcp_…, stalled_ratio    the same protocol over TCP; ``_streams_tcp.py`` says what each is
+    tcp_…, stalled_…        the same protocol over TCP; README.md says what each is
 
 All run in one process and wait for nothing, so seconds are of CPU time: a busy machine shows less.
 The stages are those that the checker watches in tests/relay/streams/test_grid.py; before measuring, one
