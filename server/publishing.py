@@ -67,10 +67,13 @@ async def publish(
     replace: bool,
     by: Value = None,
     exclusive: bool = False,
+    discard: tuple[str, ...] | None = None,
+    close: tuple[str, ...] | None = None,
 ) -> int:
     """Commits what is staged under these keys as one turn; its epoch, once that is on disk.
 
-    Who publishes exclusively has the owner until somebody else begins to; see ``Writers``.
+    Who publishes exclusively has the owner until somebody else begins to (``Writers``).  What was published
+    is discarded then, or all that is under ``discard``; that and ``close`` are those of ``Staging.discard``.
     """
     if not owner:
         raise Refused("bad-request", "owner must name a durable owner")
@@ -90,7 +93,7 @@ async def publish(
     home.flush()
     await home.commits.wait_durable(epoch)
     reach("publish-after-commit")
-    await home.staging.discard(*keys)
+    await home.staging.discard(*(keys if discard is None else [discard]), close=close)
     return epoch
 
 

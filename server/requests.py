@@ -144,8 +144,9 @@ async def _stage(connection: Connection, arguments: Map) -> Value:
 
 
 async def _discard(connection: Connection, arguments: Map) -> Value:
-    """Drops all that is staged under keys with this beginning."""
-    await connection.home.staging.discard(texts(arguments, "key"))
+    """Drops all that is staged under keys with this beginning, and may close one for good."""
+    close = texts(arguments, "close") if "close" in arguments else None
+    await connection.home.staging.discard(texts(arguments, "key"), close=close)
     return None
 
 
@@ -164,6 +165,8 @@ async def _publish(connection: Connection, arguments: Map) -> Value:
         replace=arguments.get("replace") is True,
         by=arguments.get("by"),
         exclusive=arguments.get("exclusive") is True,
+        discard=texts(arguments, "discard") if "discard" in arguments else None,
+        close=texts(arguments, "close") if "close" in arguments else None,
     )
 
 

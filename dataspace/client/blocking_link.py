@@ -231,9 +231,10 @@ class Link:
         """Bytes of operations that one request may have."""
         return TurnLimits.told(self.welcome.limits).portion_bytes - len(pack(key))
 
-    def discard(self, key_prefix: tuple[str, ...]) -> None:
-        """Drops what is staged under keys that begin like this."""
-        self._ask("discard", {"key": key_prefix})
+    def discard(self, key_prefix: tuple[str, ...], *, close: tuple[str, ...] | None = None) -> None:
+        """Drops what is staged under keys that begin like this; below ``close`` nothing more is staged."""
+        closing: dict[str, Value] = {} if close is None else {"close": close}
+        self._ask("discard", {"key": key_prefix, **closing})
 
     def publish(
         self,
@@ -245,6 +246,8 @@ class Link:
         replace: bool = False,
         by: Value = None,
         exclusive: bool = False,
+        discard: tuple[str, ...] | None = None,
+        close: tuple[str, ...] | None = None,
     ) -> int:
         """Makes one turn of what is staged under these keys; its epoch.
 
@@ -252,7 +255,11 @@ class Link:
         With ``replace``, what is asserted becomes the whole set of the owner; with the pattern ``by``, a
         fact takes the place of those of the owner that have the same captures.  With ``exclusive`` the owner
         is this client's until another one begins to publish so: then ``Refused("writer-taken")``.
+        ``discard`` and ``close`` say what to drop then, as ``discard`` does; else what was published goes.
         """
+        dropping: dict[str, Value] = {
+            name: key for name, key in (("discard", discard), ("close", close)) if key is not None
+        }
         epoch = self._ask(
             "publish",
             {
@@ -263,6 +270,7 @@ class Link:
                 "replace": replace,
                 "by": by,
                 "exclusive": exclusive,
+                **dropping,
             },
             extra=PUBLISH_SECONDS,
         )

@@ -7,7 +7,7 @@ hold up a turn, and a log can be copied or verified without it.
 
 Always: what ``stage`` returned from is on disk and survives a restart; bytes are bounded, those of keys
 included, and what is too much is refused whole; what nobody published in time goes; a key of which nothing is
-here is refused, never taken for an empty one.
+here is refused, never taken for an empty one; nothing comes in any more below a key that was closed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,9 @@ KEPT_SECONDS: Final = 86_400.0
 
 ROW_BYTES: Final = 64
 """What a part costs beside its key and its body, about."""
+
+CLOSED: Final = 4096
+"""Closed keys that are remembered, in memory; of further ones the oldest are forgotten, and then expire."""
 
 SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS staged (
@@ -68,6 +72,7 @@ class Staging:
         self._kept = kept
         self._bytes = 0
         self._gone: list[bytes] = []
+        self._closed: OrderedDict[bytes, None] = OrderedDict()
         self._discarding = threading.Lock()
         self.purge(kept)
 
@@ -83,7 +88,8 @@ class Staging:
     async def stage(self, key: Key, body: bytes) -> None:
         """Keeps a blob under a key, after those that are there; it is on disk when this returns.
 
-        Raises ``Refused("limit")`` beyond the limit of bytes, ``LogFailed`` if the disk refuses.
+        Raises ``Refused("limit")`` beyond the limit of bytes, ``Refused("closed")`` below a key that was
+        closed, ``LogFailed`` if the disk refuses.
         """
         await trio.to_thread.run_sync(self._stage, key, body)
 
@@ -94,12 +100,17 @@ class Staging:
         """
         return await trio.to_thread.run_sync(self._staged, list(keys))
 
-    async def discard(self, *prefixes: Key) -> None:
+    async def discard(self, *prefixes: Key, close: Key | None = None) -> None:
         """Drops all under keys that begin like one of these; O(what is dropped).
 
+        Under keys that begin like ``close`` nothing is staged any more: whoever is late with it is refused.
         Where the disk has no room even for that, it is made up for before anything else is staged; until
         then nobody finds it, but for the next daemon.
         """
+        if close is not None:
+            self._closed[_text(close)] = None
+            if len(self._closed) > CLOSED:
+                self._closed.popitem(last=False)
         self._gone += map(_text, prefixes)
         try:
             await trio.to_thread.run_sync(self._discard)
@@ -126,6 +137,8 @@ class Staging:
         if self._gone:
             self._discard()
         with self._storage.transaction() as connection:
+            if self._closed and any(_text(key[:end]) in self._closed for end in range(1, len(key) + 1)):
+                raise Refused("closed", f"what was staged under {key} is published or given up, this is late")
             size = self._bytes + len(at) + len(body) + ROW_BYTES
             if size > self._limit:
                 raise Refused("limit", f"{size} bytes staged, limit staged_bytes={self._limit}")

@@ -9,8 +9,8 @@ The writer that stages, the one that commits and the one of the next batch are t
 processes: what the commit must know travels in the messages.
 
 Always: nothing is visible before ``commit``; a batch is one epoch or none; what a losing or forgotten
-attempt staged is discarded with its batch.  The query id belongs to the checkpoint: a new checkpoint
-under the same ``writer`` is a new sequence of batches, not a replay.
+attempt staged is discarded with its batch, and what one is late with is refused.  The query id belongs to
+the checkpoint: a new checkpoint under the same ``writer`` is a new sequence of batches, not a replay.
 """
 
 from __future__ import annotations
@@ -54,15 +54,21 @@ CHUNK_BYTES: Final = 192 * 1024
 
 @dataclass(frozen=True)
 class Batch(WriterCommitMessage):
-    """Which batch of which application this is: what a replay is recognized by."""
+    """Which batch of which application this is: what a replay is recognized by; and which run makes it."""
 
     application: str
     number: int
+    run: str
 
     @property
     def prefix(self) -> Key:
-        """What the keys of everything staged for this batch begin with."""
+        """What the keys of everything staged for this batch begin with, in whichever run."""
         return (self.application, str(self.number))
+
+    @property
+    def attempt(self) -> Key:
+        """What those of this run begin with: nobody may be late with them once the batch is through."""
+        return (*self.prefix, self.run)
 
 
 @dataclass(frozen=True)
@@ -124,7 +130,8 @@ class BatchSink(DataSourceArrowWriter):
         self._options = options
         self._facts = facts(options, schema)
         self._overwrite = overwrite
-        self._batch = Batch(options.application or secrets.token_hex(16), options.version or 0)
+        run = secrets.token_hex(16)
+        self._batch = Batch(options.application or run, options.version or 0, run)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         return stage(self._options, self._facts, self._batch, iterator)
@@ -164,7 +171,7 @@ def stage(options: SinkOptions, facts: Facts, batch: Batch, rows: Iterator[pa.Re
     query: what an attempt of a killed run left behind never mixes with this one's.
     """
     reach("spark-before-stage")
-    attempt = (*batch.prefix, *_attempt(), secrets.token_hex(8))
+    attempt = (*batch.attempt, *_attempt(), secrets.token_hex(8))
     keys: dict[bool, list[Key]] = {False: [], True: []}
     try:
         for number, chunk in enumerate(_chunks(rows)):
@@ -199,24 +206,25 @@ def publish(
     owner = options.writer or owner
     client, sequence = f"spark:{batch.application}", batch.number + 1
 
-    def turn(link: Link) -> int | None:
-        epoch = None
-        if keys or replace:
-            epoch = link.publish(
-                keys,
-                client=client,
-                sequence=sequence,
-                owner=owner,
-                replace=replace,
-                by=by,
-                exclusive=exclusive,
-            )
-        return epoch
+    def turn(link: Link) -> int:
+        return link.publish(
+            keys,
+            client=client,
+            sequence=sequence,
+            owner=owner,
+            replace=replace,
+            by=by,
+            exclusive=exclusive,
+            discard=batch.prefix,
+            close=batch.attempt,
+        )
 
     reach("spark-before-commit")
+    if not keys and not replace:
+        discard(options, staged)
+        return None
     epoch = asked(options.peer, options.connect_timeout, turn)
     reach("spark-after-commit")
-    _forget(options, batch.prefix)
     return epoch
 
 
@@ -228,24 +236,24 @@ def query_owner(options: SinkOptions, query: str) -> str:
 
 
 def discard(options: SinkOptions, staged: Sequence[Staged]) -> None:
-    """Discards everything that was staged for the batch of some messages."""
+    """Discards everything that was staged for the batch of some messages, and whatever comes too late."""
     for batch in {each.batch for each in staged}:
-        _forget(options, batch.prefix)
+        _forget(options, batch.prefix, close=batch.attempt)
 
 
-def _forget(options: SinkOptions, prefix: Key) -> None:
+def _forget(options: SinkOptions, prefix: Key, close: Key | None = None) -> None:
     """Discards what is not needed, or leaves it to the daemon to drop in time.
 
     A batch that failed must fail for its own reason, and one that is published must not fail for this.
     """
     try:
-        asked(options.peer, options.connect_timeout, partial(_discard, prefix=prefix))
+        asked(options.peer, options.connect_timeout, partial(_discard, prefix=prefix, close=close))
     except DataspaceError as error:
         log.warning("%s; what is staged under %s goes when the daemon finds it too old", error, prefix)
 
 
-def _discard(link: Link, prefix: Key) -> None:
-    link.discard(prefix)
+def _discard(link: Link, prefix: Key, close: Key | None) -> None:
+    link.discard(prefix, close=close)
 
 
 def _stage_chunk(options: SinkOptions, key: Key, operations: Columns | Sequence[Operation]) -> None:
@@ -277,9 +285,10 @@ def _running_batch() -> Batch:
     context = TaskContext.get()
     query = context and context.getLocalProperty("sql.streaming.queryId")
     number = context and context.getLocalProperty("streaming.sql.batchId")
-    if not query or not number:
-        raise InternalError("Spark does not say which query and batch this task belongs to")
-    return Batch(query, int(number))
+    run = context and context.getLocalProperty("spark.jobGroup.id")  # Spark's name for this run of the query
+    if not query or not number or not run:
+        raise InternalError("Spark does not say which query, run and batch this task belongs to")
+    return Batch(query, int(number), run)
 
 
 def _attempt() -> Key:

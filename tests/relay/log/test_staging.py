@@ -52,6 +52,29 @@ async def test_a_key_begins_anew_after_it_was_discarded(staging: Staging) -> Non
     assert await staging.staged([("q",)]) == [b"new"]
 
 
+async def test_nothing_comes_in_below_a_closed_key_and_beside_it_it_does(staging: Staging) -> None:
+    for run in ("1", "10", "2"):
+        await staging.stage(("q", "0", run, "+"), b"x")
+    await staging.discard(("q", "0"), close=("q", "0", "1"))
+    assert staging.statistics().keys == 0
+    for late in (("q", "0", "1"), ("q", "0", "1", "+"), ("q", "0", "1", "+", "x")):
+        with pytest.raises(Refused, match="this is late"):
+            await staging.stage(late, b"x")
+    for other in (("q", "0", "10", "+"), ("q", "0"), ("q",)):
+        await staging.stage(other, b"x")
+    assert staging.statistics().keys == 3
+
+
+async def test_closed_keys_are_bounded(staging: Staging, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("relay.log.staging.CLOSED", 2)
+    for run in "123":
+        await staging.discard(("q",), close=("q", run))
+    await staging.stage(("q", "1"), b"x")
+    for late in "23":
+        with pytest.raises(Refused, match="this is late"):
+            await staging.stage(("q", late), b"x")
+
+
 async def test_it_survives_a_restart_and_keeps_count(tmp_path: Path) -> None:
     area = Staging(tmp_path)
     await area.stage(("q",), b"abc")

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import PySparkException
 
+from dataspace.client.blocking_link import Link
+from dataspace.errors import Refused
+from index.values import Record
 from relay.spark.options import sink_options
-from relay.spark.sink import Batch, Staged, publish
+from relay.spark.sink import Batch, Staged, discard, publish
 from tests.relay.spark.daemons import Daemon
 from tests.relay.spark.queries import PATIENCE, read, stream
 
@@ -70,19 +73,26 @@ def test_a_batch_is_one_epoch_whatever_its_partitions(
     assert [row for _, _, row in changes] == [(at,) for at in range(9000)]
 
 
-def test_a_batch_that_is_committed_again_changes_nothing(daemon: Daemon, label: str) -> None:
+def test_a_batch_that_is_committed_again_changes_nothing_nor_does_what_is_late(
+    daemon: Daemon, label: str
+) -> None:
     """What a restarted query does when it was killed after the daemon had answered."""
-    from dataspace.client.blocking_link import Link
-    from index.values import Record
-
     options = sink_options({"url": daemon.url, "label": label, "writer": label})
+    batches = [Batch(label, 0, run) for run in ("first", "second")]
+    keys = [(*batch.attempt, "0") for batch in batches]
     epochs = []
-    for attempt in ("first", "second"):
-        key = ("query", label, attempt)
-        with Link(daemon.url) as link:
+    with Link(daemon.url) as link:
+        for batch, key in zip(batches, keys, strict=True):
             link.stage(key, [("send", Record(label, 1))])
-        staged = [Staged(Batch(label, 0), (key,))]
-        epochs.append(publish(options, Batch(label, 0), staged, owner=label, replace=False))
+            epochs.append(publish(options, batch, [Staged(batch, (key,))], owner=label, replace=False))
+        for key in keys:
+            with pytest.raises(Refused, match="is published or given up, this is late"):
+                link.stage(key, [("send", Record(label, 2))])
+        discard(options, [Staged(Batch(label, 1, "third"))])
+        with pytest.raises(Refused, match="this is late"):
+            link.stage((label, "1", "third", "0"), [("send", Record(label, 3))])
+        link.stage((label, "1", "fourth", "0"), [("send", Record(label, 4))])
+        link.discard((label,))
     assert epochs[0] == epochs[1]
     assert [kind for kind, _, _ in daemon.changes(f"{label}($)")] == ["!"]
 

@@ -42,7 +42,7 @@ def write(frame: DataFrame, daemon: Daemon, **options: object) -> None:
 
 
 def test_what_other_tasks_staged_goes_with_the_batch(spark: SparkSession, own_daemon: Daemon) -> None:
-    late = "left(reflect('java.lang.Thread', 'sleep', 3000L), 0)"  # so that the other task has staged by then
+    late = "left(reflect('java.lang.Thread', 'sleep', 2000L), 0)"  # so that the other task has staged by then
     kind = f"IF(id = 15000, concat('upsert', {late}), 'insert') AS _change_type"
     rows = spark.range(0, 20_000, numPartitions=2).selectExpr("id", kind)
     with pytest.raises(PySparkException, match=r"_change_type is 'upsert' in \(15000, 'upsert'\)"):
