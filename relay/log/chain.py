@@ -130,13 +130,23 @@ class Chain:
         return self._from(self.beyond(epoch), epoch, upto)
 
     def _from(self, ordinal: int, epoch: int, upto: int) -> Iterator[Segment]:
-        try:  # the one before shows that the search was not led astray
+        at = epoch
+        for segment in self.walk(ordinal, upto):
+            if at == epoch and segment.first > epoch + 1:
+                self._check_found(ordinal, epoch)
+            at = segment.last
+            yield segment
+        if at == epoch:
+            self._check_found(ordinal, epoch)
+
+    def _check_found(self, ordinal: int, epoch: int) -> None:
+        """Numbers are missing before a segment: the one before shows whether the search was led astray."""
+        try:
             for segment in islice(self.walk(ordinal - 1, limit=1), 1 if ordinal > self.first else 0):
                 if segment.last > epoch:
                     refuse(f"{self._storage.path}: a segment after epoch {epoch} was altered")
         except Refused:
             pass  # it has just gone, and nobody needs it
-        yield from self.walk(ordinal, upto)
 
     def _check_held(self, ordinal: int) -> None:
         if ordinal < self.first:
