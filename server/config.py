@@ -52,6 +52,7 @@ class Limits:
     frame_bytes: int = MAX_FRAME
     frame_elements: int = MAX_ELEMENTS
     streams: int = 4096
+    all_streams: int = 262_144
     replays: int = 256
     unsent_bytes: int = 1 << 20
     requests: int = 1024

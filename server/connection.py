@@ -234,6 +234,8 @@ class Connection:
         self.link.close()
         self.observing.end()
         self.following.end(reason)
+        self.daemon.streams -= len(self.streams)
+        self.streams.clear()
         self.daemon.left(self, reason)
         self.ended.set()
 
@@ -321,11 +323,22 @@ class Connection:
 
     def _open(self, packet: p.Open) -> None:
         stream = OutStream(packet.stream, packet.items, packet.bytes)
-        self.streams[packet.stream] = stream
         try:
+            self._take_room()
+            self.streams[packet.stream] = stream
             self._feeder(packet.spec).open(stream, packet.spec)
         except (Refused, UsageError) as error:
             self.fail(stream, getattr(error, "code", "bad-request"), getattr(error, "text", str(error)))
+
+    def _take_room(self) -> None:
+        """One stream more, here and in all; ``Refused`` where those are too many."""
+        limits, here, all_here = self.daemon.config.limits, len(self.streams), self.daemon.streams
+        if here >= limits.streams:
+            raise Refused("limit", f"{here} streams, limit streams={limits.streams}")
+        if all_here >= limits.all_streams:
+            said = f"{all_here} streams of all connections, limit all_streams={limits.all_streams}"
+            raise Refused("limit", said)
+        self.daemon.streams += 1
 
     def _feeder(self, spec: Map) -> Observing | Following:
         """Who feeds a stream, if the peer may have it."""
@@ -356,7 +369,8 @@ class Connection:
             self.say(p.Done(number))
 
     def _over(self, stream: OutStream) -> None:
-        self.streams.pop(stream.number, None)
+        if self.streams.pop(stream.number, None) is not None:
+            self.daemon.streams -= 1
         self.observing.close(stream)
         self.following.close(stream)
 

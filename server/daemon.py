@@ -54,6 +54,8 @@ class Daemon:
         self.started = now()
         self.addresses: list[str] = []
         self.connections: dict[int, Connection] = {}
+        self.streams = 0
+        """Those that are open, of all connections."""
         self._dirty: list[Sending] = []
         self.slow = SlowCounts()
         self.room = Room(config.limits.waiting_bytes)
@@ -123,7 +125,7 @@ class Daemon:
             "now": now(),
             "sessions": len(self.connections),
             "topics": len(self.topics),
-            "streams": sum(len(each.streams) for each in self.connections.values()),
+            "streams": self.streams,
             "waiting_bytes": self.room.used,
             "slow_conflated_epochs": self.slow.conflated,
             "slow_dropped_changes": self.slow.dropped,

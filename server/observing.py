@@ -54,9 +54,6 @@ class Observing:
     def open(self, stream: OutStream, spec: Map) -> None:
         """Begins to feed a stream; raises ``Refused`` or ``UsageError`` if it cannot be."""
         connection, home = self._connection, self._connection.home
-        limits = home.config.limits
-        if len(connection.streams) > limits.streams:
-            raise Refused("limit", f"{len(connection.streams)} streams, limit {limits.streams}")
         name = spec.get("space", MAIN)
         if name == SYSTEM:
             self._open_system(stream, read_request(spec))

@@ -12,7 +12,7 @@ from dataspace import RemoteSpace as Space
 from dataspace.wire import packets as p
 from dataspace.wire.features import Wanted
 from index.patterns import capture
-from index.values import Record
+from index.values import Map, Record
 from server.config import Limits
 from tests.server.peers import PLENTY, Peer, fact, hello, opening, turn
 from tests.server.processes import DaemonProcess
@@ -49,6 +49,45 @@ async def test_streams_beyond_the_limit_fail_and_leave_nothing(url: str, bystand
         await peer.say(*[p.Abort(n, "", False) for n in range(1, 51)], opening(201, quiet=False), p.Ping(1))
         assert [type(packet) for packet in (await peer.hear(), await peer.hear())] == [p.Pong, p.Values]
     assert (await bystander.status())["waiting_bytes"] == 0
+
+
+@pytest.mark.parametrize("limits", [Limits(streams=50)])
+async def test_streams_of_topics_count_like_others(url: str, bystander: Space) -> None:
+    async with bystander.publish("t"), Peer(url) as peer:
+        await peer.greet()
+        spec = Map({"kind": "topic", "topic": "t"})
+        await peer.say(opening(1), *[p.Open(n, spec, 1, 1) for n in range(2, 101)], p.Ping(1))
+        heard: list[p.Packet] = []
+        while not heard or heard[-1] != p.Pong(1):
+            packet = await peer.hear()
+            assert packet is not None
+            heard.append(packet)
+        errors = {packet.text for packet in heard if isinstance(packet, p.Error)}
+        assert errors == {"50 streams, limit streams=50"}
+        assert (await bystander.status())["streams"] == 50
+
+
+@pytest.mark.parametrize("limits", [Limits(all_streams=10)])
+async def test_the_streams_of_all_connections_are_bounded_and_given_back(url: str, bystander: Space) -> None:
+    async def greedy(peer: Peer) -> int:
+        """How many of ten streams it gets."""
+        await peer.greet(f"~{id(peer)}")
+        await peer.say(*[opening(n) for n in range(1, 11)])
+        heard = [await peer.hear() for _ in range(10)]
+        return sum(isinstance(packet, p.Values) for packet in heard)
+
+    async with Peer(url) as first:
+        assert await greedy(first) == 10
+        async with Peer(url) as second:
+            assert await greedy(second) == 0
+            await first.say(*[p.Abort(n, "", True) for n in (1, 2, 3, 3)])
+            assert [await first.hear() for _ in range(4)] == [p.Done(n) for n in (1, 2, 3, 3)]
+            await second.say(*[opening(n) for n in range(11, 16)])
+            kinds = [type(await second.hear()) for _ in range(5)]
+            assert sorted(kind.__name__ for kind in kinds) == ["Error"] * 2 + ["Values"] * 3
+    while (await bystander.status())["sessions"] != 1:
+        await trio.lowlevel.checkpoint()
+    assert (await bystander.status())["streams"] == 0
 
 
 async def test_an_abort_is_confirmed_however_often_it_comes(url: str, bystander: Space) -> None:
