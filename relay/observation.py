@@ -241,11 +241,14 @@ class Observation:
         The last may go beyond ``size``, so that a large value cannot get stuck.
         """
         taken: list[Changes] = []
+        counted = 0
         waiting = self._waiting
         while len(taken) < count and size > 0:
             if not waiting:
                 if self._difference is None:
                     break
+                self._count(taken, -1)  # now, since the counts begin anew
+                counted = len(taken)
                 self._wait_anew(self._difference.changes().parts())
                 self._difference = None
             cost = len(waiting[0].packed)
@@ -255,7 +258,7 @@ class Observation:
             taken.append(waiting.popleft())
             size -= cost
         if taken:
-            self._count(taken, -1)
+            self._count(taken[counted:], -1)
             self._begun = bool(taken[-1].flags & MORE)
             self._taken += len(taken)
         return taken

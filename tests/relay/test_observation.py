@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dataspace.changes import PART, Changes, Lost
@@ -11,6 +11,7 @@ from dataspace.wire.packets import CONFLATED, MORE, SNAPSHOT
 from index.values import Value
 from relay.observation import PART_BYTES, Observation
 from relay.policies import Policy, SlowCounts
+from relay.rooms import Room
 
 Row = tuple[Value, ...]
 
@@ -102,15 +103,22 @@ def test_the_observer_is_woken_for_each_offer() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.booleans()), max_size=40),
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 3), st.sampled_from([0, 0, 0, 0, 1, 2, 3])), max_size=40
+    ),
     st.integers(1, 6),
+    st.sets(st.integers(0, 3)),
 )
-def test_taken_and_waiting_add_up_to_the_state(steps: list[tuple[int, int, bool]], limit: int) -> None:
-    """A slow reader that applies what it takes always arrives at the newest state."""
-    waiting = Observation(_nothing, limit=limit)
-    state: set[int] = set()
+@example([(2, 2, 0), (3, 3, 0), (2, 2, 3)], 1, {0, 1})  # a state and a difference in one frame
+def test_taken_and_waiting_add_up_to_the_state(
+    steps: list[tuple[int, int, int]], limit: int, state: set[int]
+) -> None:
+    """A slow reader that applies what it takes always arrives at the newest state, and nothing is left."""
+    room = Room()
+    waiting = Observation(_nothing, limit=limit, room=room)
+    waiting.extend(Changes(0, 0, [(n,) for n in state], flags=SNAPSHOT))
     seen: set[Row] = set()
-    newest = 0
+    newest = -1
 
     def apply(changes: Changes) -> None:
         nonlocal newest
@@ -128,13 +136,14 @@ def test_taken_and_waiting_add_up_to_the_state(steps: list[tuple[int, int, bool]
         if added or removed:
             waiting.offer(Changes(number, 0, [(n,) for n in added], (), [(n,) for n in removed]))
             state = (state | set(added)) - set(removed)
-        if take:
-            for changes in waiting.take(1, 10_000):
-                apply(changes)
+        for changes in waiting.take(take, 10_000):
+            apply(changes)
+        assert waiting.size >= 0 and (room.used > 0) == (waiting.size > 0)
     while len(waiting):
-        for changes in waiting.take(1, 10_000):
+        for changes in waiting.take(2, 10_000):
             apply(changes)
     assert seen == {(n,) for n in state}
+    assert (waiting.size, room.used) == (0, 0)
 
 
 def test_what_is_large_leaves_in_parts_down_to_a_single_change() -> None:
