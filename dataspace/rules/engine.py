@@ -78,6 +78,7 @@ class Engine:
         self._units: list[Unit] = []
         self._routes: dict[Class, list[View]] = {}
         self._wild: list[View] = []
+        self._negated: set[Class | None] = set()  # of what negations ask for; None for any
         self._claimable: dict[Class, list[HeadRelation]] = {}
         self._schedule: list[tuple[HeadRelation, Row, int]] = []
         self._facts: list[HeadRelation] = []
@@ -131,6 +132,8 @@ class Engine:
         view = self.views.get(place)
         if view is None:
             view = self.views[place] = View(form)
+        if atom.negated:
+            self._negated.add(view.root)
         names = tuple([name if not name.startswith(" ") else f"{name} of {at}" for name in form.names])
         return BoundAtom(at + len(atoms) if atom.negated else at, atom, self._relation(view), names)
 
@@ -453,6 +456,15 @@ class Engine:
         """All relations, each once."""
         used = [atom.relation for atoms in self.atoms for atom in atoms]
         return list({id(each): each for each in [*self.heads.values(), *used]}.values())
+
+    def rows(self) -> int:
+        """Rows in all relations; O(relations)."""
+        return sum(len(each.states) for each in self.relations())
+
+    def forbidding(self, facts: Iterable[Value]) -> int:
+        """How many of these facts are of a class that a negation asks for; O(facts)."""
+        negated = self._negated
+        return sum(None in negated or class_of(fact) in negated for fact in facts) if negated else 0
 
     def size(self) -> int:
         """Entries in all tables, the terms left out; nought when there are no facts, and rules need none."""

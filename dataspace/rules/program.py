@@ -29,9 +29,12 @@ logger = logging.getLogger("dataspace")
 MAX_SELF_TICKS: Final = 10_000
 """Ticks in a row that ``next`` causes by itself, unless the program is told otherwise."""
 
-RECOMPUTE_FROM: Final = 1000
+RECOMPUTE_FROM: Final = 5000
 RECOMPUTE_SHARE: Final = 0.25
-"""From how many retractions in one tick, and from which share of all facts, it is quicker to begin anew."""
+"""From how many rows on, and for which share of all facts taken away in one tick, all is computed anew."""
+
+FORBIDDING: Final = 3
+"""For how many retractions an addition stands that something is negated by: it takes along what it meets."""
 
 
 @dataclass(slots=True)
@@ -149,9 +152,19 @@ class Program:
         if self._own is not None:
             self._keep(self._own, added, removed)
         self._self_ticks = 0
-        if len(removed) > RECOMPUTE_FROM and len(removed) > RECOMPUTE_SHARE * self._claimed:
+        if self._takes_much(added, removed):
             return self._begin_anew(messages)
         return self._run(added, removed, messages)
+
+    def _takes_much(self, added: Sequence[Value], removed: Sequence[Value]) -> bool:
+        """Whether so much is taken away that what is left is computed sooner anew.
+
+        What comes never is: it brings no more derivations than beginning anew would make.
+        """
+        enough = RECOMPUTE_SHARE * self._claimed
+        if len(removed) + FORBIDDING * len(added) <= enough or self.engine.rows() < RECOMPUTE_FROM:
+            return False
+        return len(removed) + FORBIDDING * self.engine.forbidding(added) > enough
 
     def tick_again(self) -> Derived:
         """The tick that ``next`` has asked for; too many in a row suspend the rules that ask for it."""

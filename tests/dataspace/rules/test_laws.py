@@ -136,6 +136,25 @@ def test_derived_is_what_follows_after_every_tick(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_ticks_that_are_computed_anew_say_what_others_would(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decided: list[bool] = []
+    takes_much = Program._takes_much
+
+    def takes(program: Program, added: list[Value], removed: list[Value]) -> bool:
+        decided.append(takes_much(program, added, removed))
+        return decided[-1]
+
+    monkeypatch.setattr("dataspace.rules.program.RECOMPUTE_FROM", 0)
+    monkeypatch.setattr("dataspace.rules.program.RECOMPUTE_SHARE", 0.07)
+    monkeypatch.setattr(Program, "_takes_much", takes)
+    live(name, 4, 30)
+    assert 5 < sum(decided) < len(decided), "some were, and some were not"
+
+
+@pytest.mark.slow
 @pytest.mark.torture
 @pytest.mark.skipif(not LONG, reason="make torture: some minutes")
 def test_the_same_in_twenty_thousand_ticks() -> None:
@@ -282,3 +301,17 @@ def test_a_huge_retraction_is_computed_anew_and_says_the_same() -> None:
     engines = program.statistics().engines
     derived = program.tick((), facts[:1500])
     assert len(derived.removed) == 1500 and program.statistics().engines == engines + 1
+
+
+def test_a_huge_addition_is_computed_anew_where_it_takes_away_and_only_there() -> None:
+    program = Program()
+    program.add("open", "open($x, $y) <- a($x), b($x, $y), not closed($x). rest($x) <- a($x), not b($x, _).")
+    facts: list[Value] = [Record("a", n) for n in range(2000)]
+    facts += [Record("b", n, n) for n in range(1000)]
+    program.tick(facts)
+    engines = program.statistics().engines
+    derived = program.tick([Record("c", n) for n in range(3000)])
+    assert not derived and program.statistics().engines == engines, "nothing is negated by these"
+    derived = program.tick([Record("closed", n) for n in range(900)])
+    assert len(derived.removed) == 900 and not derived.added
+    assert program.statistics().engines == engines + 1
