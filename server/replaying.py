@@ -41,10 +41,11 @@ def beginning(home: LoggedSpace, request: Request) -> int:
     after = request.after if request.as_of is None else request.as_of
     if after is None:
         after = home.commits.durable
+    wanted = f"epochs after {after} are wanted" if request.as_of is None else f"epoch {after} is wanted"
     if after < log.oldest - 1:
-        raise Refused("epoch-gone", f"epoch {after} is not retained, the oldest is {log.oldest}")
+        raise Refused("epoch-gone", f"{wanted}, the oldest held is {log.oldest}")
     if after > newest:
-        raise Refused("epoch-ahead", f"epoch {after} is still to come, the newest is {newest}")
+        raise Refused("epoch-ahead", f"{wanted}, the newest is {newest}")
     # Who is only shown what is on disk never saw a lost epoch: its number is a place between two others.
     if not request.durable and log.lost(after):
         raise Refused("epoch-lost", f"epoch {after} was never acknowledged and was lost in a crash")

@@ -18,6 +18,7 @@ from dataspace.topics.times import Time
 from dataspace.wire.features import SYSTEM
 from index.jsons import to_json
 from index.text import parse, unparse
+from index.values import Value
 from server.client_options import connect
 from server.lines import lines
 from server.printing import duration, json_line, size
@@ -45,6 +46,8 @@ async def topic(args: argparse.Namespace) -> int:
 
 
 async def _publish(args: argparse.Namespace) -> int:
+    if args.keep_for is not None and not args.durable:
+        raise UsageError("--keep-for goes with --durable")
     start = None if args.time is None else time_of(args.time)
     values = [parse(text) for text in args.value]
     async with (
@@ -71,15 +74,22 @@ async def _publish(args: argparse.Namespace) -> int:
 
 async def _publish_lines(publication: Publication, *, timed: bool) -> None:
     """Sends each line at its time; the times before it are over, as far as we are concerned."""
-    async for _, line in lines():
-        if timed:
-            time, text = _split(line)
-            await publication.advance(time)
-            await publication.send(parse(text))
-        else:
-            await publication.send(parse(line))
-            assert publication.time is not None  # it was not released
-            await publication.advance(publication.order.after([publication.time]))
+    async for number, line in lines():
+        try:
+            await _publish_line(publication, line, timed=timed)
+        except UsageError as error:
+            raise UsageError(f"line {number} of the standard input: {error}") from error
+
+
+async def _publish_line(publication: Publication, line: str, *, timed: bool) -> None:
+    if timed:
+        time, text = _split(line)
+        await publication.advance(time)
+        await publication.send(parse(text))
+    else:
+        await publication.send(parse(line))
+        assert publication.time is not None  # it was not released
+        await publication.advance(publication.order.after([publication.time]))
 
 
 def _split(line: str) -> tuple[Time, str]:
@@ -196,7 +206,16 @@ async def _list(args: argparse.Namespace) -> int:
             print(json_line(figures))
         else:
             print(
-                f"{name:<20} {unparse(partitions)} partitions, {unparse(dimensions)} dimensions,"
-                f" {publications} publications, {subscriptions} subscriptions"
+                f"{name:<20} {_counted(partitions, 'partition')}, {_counted(dimensions, 'dimension')},"
+                f" {_counted(publications, 'publication')}, {_counted(subscriptions, 'subscription')}"
             )
     return 0
+
+
+def _counted(number: Value, noun: str) -> str:
+    """How many there are, in words.
+
+    >>> _counted(1, "partition"), _counted(0, "partition")
+    ('1 partition', '0 partitions')
+    """
+    return f"{number!r} {noun}" + ("" if number == 1 else "s")

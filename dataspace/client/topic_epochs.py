@@ -133,10 +133,11 @@ class Completed:
         assert isinstance(told, Map)  # by WIRE.md
         known = _frontier(told)
         after = known.oldest - 1 if self._after is None else self._after
-        self._reading = Reading(
-            self._topic, known.id, after, known.completed if self._upto is None else self._upto
-        )
-        return self._reading
+        upto = max(after, known.completed) if self._upto is None else self._upto
+        self._reading = reading = Reading(self._topic, known.id, after, upto)
+        if after > known.completed:  # which the daemon will refuse
+            await self._space.request("topic-epochs", Map(reading.asked()))
+        return reading
 
 
 class Asking(Protocol):

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from dataspace.errors import UsageError
+from dataspace.errors import Refused, UsageError
 from dataspace.topics.antichains import Antichain, Maxima
 from dataspace.topics.counts import Change
 from dataspace.topics.messages import Batch, Message, Progress, Snapshot
@@ -76,16 +76,18 @@ class History:
         self._size = sum(cost for cost, _ in kept)
 
     def check(self, times: Sequence[Time], publishers: Sequence[Publisher]) -> None:
-        """``UsageError`` unless all at or after these times, and nothing else, is here or yet to come."""
+        """``Refused`` unless all at or after these times, and nothing else, is here or yet to come."""
         if not times:
             raise UsageError("as of no time at all")
         for time in times:
             if self._forgotten.covers(time):
-                raise UsageError(f"time {time} is gone: times to {list(self._forgotten)} are not retained")
+                gone = f"time {time} is gone: times to {list(self._forgotten)} are not retained"
+                raise Refused("epoch-gone", gone)
         since = Antichain(times)
         for each in publishers:
             if not since.dominates(each.lower):
-                raise UsageError(f"{list(since)} is yet to come: the frontier is {list(each.lower)}")
+                ahead = f"{list(since)} is yet to come: the frontier is {list(each.lower)}"
+                raise Refused("epoch-ahead", ahead)
 
     def replay(self, publisher: Publisher, times: Sequence[Time]) -> Iterator[Message]:
         """A snapshot as of these times, the batches since, and progress to the present; O(batches kept)."""

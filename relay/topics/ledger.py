@@ -325,7 +325,7 @@ class Ledger:
         for each in map(self.topic.partition, partitions):
             if not len(since) or not since.dominates(each.lower):
                 raise Refused(
-                    "bad-request", f"{list(since)} is yet to come: the frontier is {list(each.lower)}"
+                    "epoch-ahead", f"{list(since)} is yet to come: the frontier is {list(each.lower)}"
                 )
         return since
 

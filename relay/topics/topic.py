@@ -212,7 +212,7 @@ class Topic:
         """Tells snapshots of these partitions at once and everything from then on; then ``over``.
 
         With ``as_of``, what is retained at or after one of those times comes first, and nothing of it is
-        filtered; ``UsageError`` if some of it is gone.
+        filtered; ``Refused`` if some of it is gone or still to come.
         """
         publishers = [self.partition(each) for each in sorted(set(partitions))]
         if not publishers:

@@ -66,7 +66,9 @@ async def test_every_epoch_was_wanted(forgetful: tuple[str, Proxy], options: dic
             assert (await anext(heard)).captures == (1,)
             await _away(forgetful)
             await near.assert_(Record("said", 2))
-            with pytest.raises(Refused, match=r"epoch-gone: epoch \d+ is not retained, the oldest is \d+"):
+            with pytest.raises(
+                Refused, match=r"epoch-gone: epochs after \d+ are wanted, the oldest held is \d+"
+            ):
                 await anext(heard)
 
 

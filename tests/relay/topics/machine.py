@@ -12,7 +12,7 @@ import random
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
-from dataspace.errors import UsageError
+from dataspace.errors import Refused, UsageError
 from dataspace.topics.messages import Batch, Crash, EpochState, Frontier, Message
 from dataspace.topics.subscriber import Subscriber
 from dataspace.topics.times import Order, Time, less_equal
@@ -187,7 +187,7 @@ class Machine:
             self.topic.subscribe(
                 watcher.number, old.queues, watcher.tell, lambda: self.end(watcher), as_of=as_of
             )
-        except UsageError:
+        except Refused:
             self.watchers.remove(watcher)
             return False
         return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dataspace.errors import UsageError
+from dataspace.errors import Refused, UsageError
 from dataspace.topics.messages import Batch, Message, Progress, Snapshot
 from dataspace.topics.times import Order
 from relay.topics.topic import Topic
@@ -82,9 +82,9 @@ def test_what_is_retained_is_told_again_and_what_is_gone_is_named() -> None:
     heard: list[Message] = []
     topic.subscribe(1, [0], heard.append, nothing, as_of=[8])
     assert heard == [Snapshot(0, (8,), ()), Batch(0, 8, 8), Batch(0, 9, 9), Progress(0, ((8, -1), (10, +1)))]
-    with pytest.raises(UsageError, match=r"time 2 is gone: times to \[\d\] are not retained"):
+    with pytest.raises(Refused, match=r"time 2 is gone: times to \[\d\] are not retained"):
         topic.subscribe(2, [0], heard.append, nothing, as_of=[2])
-    with pytest.raises(UsageError, match="yet to come"):
+    with pytest.raises(Refused, match="yet to come"):
         topic.subscribe(3, [0], heard.append, nothing, as_of=[11])
     assert topic.history.size <= 1100
 
@@ -93,5 +93,5 @@ def test_without_a_budget_the_past_is_gone() -> None:
     topic = Topic("t", Order(0))
     topic.join(1)
     topic.send(1, 0, "x")
-    with pytest.raises(UsageError, match="gone"):
+    with pytest.raises(Refused, match="gone"):
         topic.subscribe(1, [0], lambda _: None, nothing, as_of=[0])
