@@ -24,6 +24,7 @@ DEFAULT_LISTEN: Final = "tcp:127.0.0.1:7377"
 DEFAULT_URL: Final = "tcp://127.0.0.1:7377"
 STALL_SECONDS: Final = 0.8
 HANG_SECONDS: Final = 30.0
+STOP_SECONDS: Final = 30.0
 
 
 def default_data() -> Path:
@@ -176,6 +177,8 @@ class Config:
     """How long a turn of a hosted actor may last before the watchdog names it."""
     hang_seconds: float = HANG_SECONDS
     """How long an isolated actor may give no sign of life before its process is killed, and started again."""
+    stop_seconds: float = STOP_SECONDS
+    """How long an orderly end may take, from the signal on."""
 
     def all_spaces(self) -> tuple[SpaceConfig, ...]:
         """Every dataspace, ``main`` first."""

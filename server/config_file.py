@@ -153,6 +153,7 @@ def load(args: argparse.Namespace, file: Path | None) -> Loaded:
         verbose=value["verbose"],  # type: ignore[arg-type]
         stall_seconds=value["stall"],  # type: ignore[arg-type]
         hang_seconds=value["hang"],  # type: ignore[arg-type]
+        stop_seconds=value["stop"],  # type: ignore[arg-type]
     )
     return Loaded(config, given, file)
 

@@ -9,8 +9,11 @@ turns at the latest; an actor that does not yield is named by a watchdog within 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import trio
 
 from dataspace.actors.actor import Actor
 from dataspace.actors.engine import Engine
@@ -29,6 +32,12 @@ from server.isolating import Isolated
 if TYPE_CHECKING:
     from server.daemon import Daemon
     from server.logged import LoggedSpace
+
+
+logger = logging.getLogger("dataspace.actors")
+
+LATE_SECONDS: Final = 2.0
+"""After how long it is told which actors' tasks hold up the end of the daemon."""
 
 
 class Hosted:
@@ -144,7 +153,9 @@ class Hosting:
             each.start(engine, homes[each.settings.space])
         config = self._daemon.config
         with traced(engine, config.trace), Watchdog(engine, limit=config.stall_seconds) as self._watchdog:
-            await shell.run(forever=True)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_name_late, shell)
+                await shell.run(forever=True)
 
     def status(self) -> tuple[Map, ...]:
         """What ``dataspace actors`` shows, an entry for each actor; O(actors)."""
@@ -163,6 +174,18 @@ class Hosting:
         self._daemon.flush()
         for home in self._daemon.spaces.values():
             await home.commits.wait_room()
+
+
+async def _name_late(shell: Shell) -> None:
+    """Tells whose tasks hold up the end: they were cancelled, and go on."""
+    try:
+        await trio.sleep_forever()
+    finally:
+        with trio.move_on_after(LATE_SECONDS, shield=True) as waiting:
+            await shell.ended.wait()
+        if waiting.cancelled_caught:
+            late = sorted({task.facet.actor.name for task in shell.running})
+            logger.error("these actors have tasks that were cancelled and do not end: %s", ", ".join(late))
 
 
 def _home(engine: Engine, home: LoggedSpace) -> Home:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import signal
-import sys
 import time
 
 import trio
@@ -17,6 +15,7 @@ from server.config_file import load
 from server.daemon import serve
 from server.printing import duration, size
 from server.settings import config_file
+from server.stopping import Stopping
 
 
 def serve_command(args: argparse.Namespace) -> int:
@@ -34,7 +33,8 @@ def serve_command(args: argparse.Namespace) -> int:
         )  # a name that is none is told of before anything starts
     for flow in config.flows:
         boot_function(flow.run, what="flow")
-    trio.run(_serve, config)
+    with Stopping(config.stop_seconds) as stopping:
+        trio.run(_serve, config, stopping)
     return 0
 
 
@@ -52,20 +52,9 @@ def retention_of(args: argparse.Namespace) -> Retention:
     )
 
 
-async def _serve(config: Config) -> None:
+async def _serve(config: Config, stopping: Stopping) -> None:
     async with trio.open_nursery() as nursery:
-        await nursery.start(_wait_for_signal, nursery.cancel_scope)
+        await nursery.start(stopping.wait, nursery.cancel_scope)
         addresses = await nursery.start(serve, config)
         for address in addresses:
             print(f"dataspace: listening on {address}, data in {config.data}", flush=True)
-
-
-async def _wait_for_signal(
-    scope: trio.CancelScope, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-) -> None:
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        task_status.started()
-        async for number in signals:
-            print(f"dataspace: {signal.Signals(number).name}, stopping", file=sys.stderr, flush=True)
-            scope.cancel()
-            return

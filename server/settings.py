@@ -21,7 +21,7 @@ from dataspace.addresses import parse_listen
 from dataspace.errors import UsageError
 from dataspace.space import SpaceLimits
 from relay.log.retention import Retention
-from server.config import DEFAULT_LISTEN, HANG_SECONDS, STALL_SECONDS, Limits, default_data
+from server.config import DEFAULT_LISTEN, HANG_SECONDS, STALL_SECONDS, STOP_SECONDS, Limits, default_data
 from server.printing import duration, size
 
 PREFIX: Final = "DATASPACE_SERVE_"
@@ -161,6 +161,7 @@ SETTINGS: Final = (
     Setting("grace", seconds, Limits().grace_seconds, "grace"),
     Setting("stall", lasting, STALL_SECONDS),
     Setting("hang", lasting, HANG_SECONDS),
+    Setting("stop", lasting, STOP_SECONDS),
     Setting("tls.certificate", path, None, "tls_certificate"),
     Setting("tls.key", path, None, "tls_key"),
     Setting("tls.client_ca", path, None, "tls_client_ca"),

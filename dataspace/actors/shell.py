@@ -86,6 +86,10 @@ class Shell:
         self.token = trio.lowlevel.current_trio_token()
         self.after = after
         """Awaited after each slice of turns: a daemon flushes its connections then, and waits for its log."""
+        self.running: set[LinkedTask] = set()
+        """The linked tasks that have begun and not ended."""
+        self.ended = trio.Event()
+        """Set when ``run`` has ended, and all of them."""
         self._ready = trio.Event()
         self._nursery: trio.Nursery | None = None
 
@@ -109,18 +113,21 @@ class Shell:
 
         ``trio`` schedules others at least every ``SLICE`` turns.
         """
-        async with trio.open_nursery() as nursery:
-            self._nursery = nursery
-            while forever or self.engine.inhabitants or not self.engine.is_idle:
-                self.engine.fire()
-                self.engine.run(SLICE)
-                if self.after is not None:
-                    await self.after()
-                if self.engine.is_idle and (forever or self.engine.inhabitants):
-                    await self._wait()
-                else:
-                    await trio.lowlevel.checkpoint()
-            nursery.cancel_scope.cancel()
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                while forever or self.engine.inhabitants or not self.engine.is_idle:
+                    self.engine.fire()
+                    self.engine.run(SLICE)
+                    if self.after is not None:
+                        await self.after()
+                    if self.engine.is_idle and (forever or self.engine.inhabitants):
+                        await self._wait()
+                    else:
+                        await trio.lowlevel.checkpoint()
+                nursery.cancel_scope.cancel()
+        finally:
+            self.ended.set()
 
     async def _wait(self) -> None:
         """Until an event waits or a timer is due."""
@@ -140,6 +147,7 @@ class Shell:
         actor, outside = facet.actor, Outside(self, facet)
         if actor.ended or facet.ended:
             return
+        self.running.add(task)
         try:
             with task.scope:
                 await stepped(self.engine, actor, function, outside, *args)
@@ -150,6 +158,8 @@ class Shell:
             self.engine.fell(actor, "linked task", crash)
             self._wake()
             return
+        finally:
+            self.running.remove(task)
         if not facet.ended:
             outside.external(_finish, task, keep)
 

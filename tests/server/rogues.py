@@ -6,6 +6,8 @@ import os
 import sys
 import time
 
+import trio
+
 from dataspace.actors import Turn, record
 from dataspace.actors.shell import Outside
 
@@ -111,6 +113,18 @@ async def _leave(_: Outside) -> None:
 
 async def _wordless(_: Outside) -> None:
     raise Unspeakable
+
+
+def clinging(turn: Turn) -> None:
+    """Has a task that does not end when it is cancelled."""
+    turn.assert_(record("clinging", "here")(True))
+
+    async def cling(_: Outside) -> None:
+        while True:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(1000)
+
+    turn.task(cling)
 
 
 def family(turn: Turn) -> None:

@@ -27,6 +27,7 @@ grace = "1m"
 heartbeat = 2.5
 stall = "2s"
 hang = 90
+stop = "3s"
 trace = "turns.txt"
 
 [limits]
@@ -119,7 +120,11 @@ def test_all_that_a_file_can_say(written: Callable[[str], Path], tmp_path: Path)
         tmp_path / "turns.txt",
     )
     assert config.limits == Limits(heartbeat_seconds=2.5, grace_seconds=60.0, streams=7, staged_bytes=1 << 20)
-    assert config.space_limits.facts == 1000 and (config.stall_seconds, config.hang_seconds) == (2.0, 90.0)
+    assert config.space_limits.facts == 1000 and (
+        config.stall_seconds,
+        config.hang_seconds,
+        config.stop_seconds,
+    ) == (2, 90, 3)
     assert (config.retention.age, config.retention.size) == (7 * 86_400.0, 10 << 30)
     assert config.tls == ServerTls(str(tmp_path / "daemon.pem"), None, str(tmp_path / "ca.pem"))
     orders, empty = config.spaces

@@ -124,7 +124,7 @@ async def test_what_its_children_do_is_told_of_the_one_that_was_named(
         told = await _told(space, "family")
         assert (told["actors"], told["crashes"]) == (1, 1) and told["turns"] > turns  # type: ignore[operator]
         assert "actor fragile, facet fragile" in str(told["last"]) and "in pieces" in str(told["last"])
-        await space.send(Record("hog", 1.0))
+        await space.send(Record("hog", 1.5))
         await _say(space, "after that")
         assert (await _told(space, "family"))["stalls"] == 1
 

@@ -1,0 +1,70 @@
+"""Stopping: a daemon ends in good order when a signal asks it to, and ends in any case.
+
+An orderly end waits for what actors have begun, and an actor may hold up the loop that would hear of the
+signal, or have a task that does not end when it is cancelled.  Then the daemon ends as if it were killed,
+which it is made for: what was acknowledged is on disk.
+
+Always: from the first signal on the process lives for no longer than it was given.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from types import FrameType
+from typing import Final
+
+import trio
+
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+UNFINISHED: Final = 1
+"""The exit code of a daemon that did not end in good order."""
+
+
+class Stopping:
+    """The end of one daemon, within ``seconds`` of the first signal; as a context, which ends the watch."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._limit = threading.Timer(seconds, self._give_up)
+        self._limit.daemon = True
+        self._begun = False
+
+    def __enter__(self) -> Stopping:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._limit.cancel()
+
+    async def wait(
+        self, scope: trio.CancelScope, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Cancels the scope at the first signal; a second one ends the process at once."""
+        with trio.open_signal_receiver(*SIGNALS) as signals:
+            for number in SIGNALS:
+                self._watch(number)
+            task_status.started()
+            async for caught in signals:
+                print(f"dataspace: {signal.Signals(caught).name}, stopping", file=sys.stderr, flush=True)
+                scope.cancel()
+                return
+
+    def _watch(self, number: signal.Signals) -> None:
+        """Has the clock begin with the signal itself, which the loop may be too busy to hear of."""
+        receive = signal.getsignal(number)
+
+        def begin(caught: int, frame: FrameType | None) -> None:
+            if not self._begun:
+                self._begun = True
+                self._limit.start()
+            if callable(receive):
+                receive(caught, frame)
+
+        signal.signal(number, begin)
+
+    def _give_up(self) -> None:
+        said = f"dataspace: has not stopped within {self._seconds:g} s, and ends as if it were killed\n"
+        os.write(2, said.encode())
+        os._exit(UNFINISHED)
