@@ -195,7 +195,7 @@ class Observation:
 
     def extend(self, changes: Changes) -> None:
         """Takes in one epoch as it is, whatever waits already: for snapshots and for the log."""
-        self._append(changes.parts())
+        self._append((changes,) if changes.size <= PART else changes.parts())
         self.newest = changes.number
 
     def extend_all(self, epochs: Sequence[Changes]) -> None:
@@ -227,10 +227,12 @@ class Observation:
                 messages += len(each.messages)
                 message_bytes += packed
         self._size += sign * count
-        self._state += sign * state
         self._bytes += sign * size
-        self._messages += sign * messages
-        self._message_bytes += sign * message_bytes
+        if state:
+            self._state += sign * state
+        if messages:
+            self._messages += sign * messages
+            self._message_bytes += sign * message_bytes
         used = sign * (count * OVERHEAD + size)
         self._used += used
         self._room.used += used
@@ -258,7 +260,7 @@ class Observation:
             taken.append(waiting.popleft())
             size -= cost
         if taken:
-            self._count(taken[counted:], -1)
+            self._count(taken[counted:] if counted else taken, -1)
             self._begun = bool(taken[-1].flags & MORE)
             self._taken += len(taken)
         return taken

@@ -52,11 +52,13 @@ class OutStream:
         "peeked",
         "sent_bytes",
         "sent_items",
+        "_head",
         "_taken",
     )
 
     def __init__(self, number: int, items: int, size: int) -> None:
         self.number = number
+        self._head = b"\x95" + _number(NUMBERS[Values]) + _number(number)
         self.items = items
         self.bytes = size
         self.sent_items = 0
@@ -88,12 +90,12 @@ class OutStream:
         if not taken:
             return None
         self._taken.set()
-        body = b"".join([changes.packed for changes in taken])
-        head = b"\x95" + _number(NUMBERS[Values]) + _number(self.number) + _number(self.sent_items)
-        whole = head + array_head(len(taken)) + body + _number(len(waiting))
-        self.sent_items += len(taken)
+        count, first = len(taken), self.sent_items
+        body = taken[0].packed if count == 1 else b"".join([changes.packed for changes in taken])
+        whole = b"".join((self._head, _number(first), array_head(count), body, _number(len(waiting))))
+        self.sent_items = first + count
         self.sent_bytes += len(whole)
-        return frame(whole), len(taken)
+        return frame(whole), count
 
     def answer_peek(self) -> Packet | None:
         """The answer to a peek, once as many values as it is about were sent or are ready."""

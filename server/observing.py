@@ -11,6 +11,7 @@ no more than a few hundred epochs in memory; an interest that is not quiet is a 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -129,7 +130,7 @@ class Observing:
         if isinstance(known, Observation):
             return known
         made = stream.observation = Observation(
-            lambda: self._connection.wake(stream),
+            partial(self._connection.sending.wake, stream),
             policy=request.policy,
             counts=self._connection.daemon.slow,
             behind=lambda: self._fall_behind(stream, request),
