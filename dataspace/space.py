@@ -25,7 +25,7 @@ from dataspace.rules.hosting import RULES, Consequence, RuleHost, rules_in
 from dataspace.wire.packets import ASSERT, REPLACE, RETRACT, SEND, Action
 from index.patterns import skeleton
 from index.text import unparse
-from index.trie import Index, Net
+from index.trie import NOTHING, Index, Net
 from index.values import Value, is_flat, key
 
 _InForm: TypeAlias = tuple[Any, ...]
@@ -60,10 +60,10 @@ class _Draft:
 
     __slots__ = ("added", "asserted", "messages", "removed", "retracted")
 
-    def __init__(self) -> None:
-        self.added: list[Value] = []
-        self.messages: list[Value] = []
-        self.removed: list[Value] = []
+    def __init__(self, added: list[Value], messages: list[Value], removed: list[Value]) -> None:
+        self.added = added
+        self.messages = messages
+        self.removed = removed
         self.asserted: list[tuple[int, Value]] = []
         self.retracted: list[int] = []
 
@@ -113,16 +113,22 @@ class Space:
 
         What actors do is in form already: values are frozen, handles are new or their own.
         """
-        if self.rules:
+        if self.rules.awake:
             self.commit(owner, actions, now)
-        elif len(actions) == 1 and actions[0][0] == SEND:
-            self._send(actions[0][1], now)
-        else:
-            self._act(owner, actions, now)
+            return
+        if len(actions) == 1 and actions[0][0] == SEND:
+            self.index.send(actions[0][1])
+        elif not self._act(owner, actions, now):
+            return
+        self.epoch += 1
+        if now > self.time:
+            self.time = now
+        if self._touched:
+            self._tell()
 
     def end(self, owners: Iterable[str], now: int) -> Epoch | None:
         """Retracts everything that these owners claim, in one turn; None if they claim nothing."""
-        draft = _Draft()
+        draft = _Draft([], [], [])
         changed = []
         for owner in owners:
             claims = self._claims.pop(owner, None)
@@ -155,8 +161,8 @@ class Space:
         ``rules.pending`` tells whether there is another one.
         """
         if self.rules.pending:
-            return self._conclude(_Draft(), (), now, None, 0, consequence=self.rules.advance())
-        epoch = self._conclude(_Draft(), (), now, None, 0)
+            return self._conclude(_Draft([], [], []), (), now, None, 0, consequence=self.rules.advance())
+        epoch = self._conclude(_Draft([], [], []), (), now, None, 0)
         return epoch if epoch.claims or not epoch.silent else None
 
     def restore(self, owners: Mapping[str, Mapping[int, Value]], epoch: int, time: int) -> None:
@@ -238,47 +244,45 @@ class Space:
             self._check_length(actions, publication)
         held = self._claims.get(owner)
         places = {} if held is None else held.places
-        draft = _Draft()
+        draft = _Draft([], [], [])
         if publication and actions.__class__ is Assertions:
             actions.take(places)
             draft.added += actions.values
             draft.asserted += enumerate(actions.values, actions.first)
         else:
             _take(places, actions, draft)
-        self._keep(owner, held, places, actions, draft)
+        self._keep(owner, held, places, actions, draft.added, draft.removed)
         return draft
 
-    def _send(self, message: Value, now: int) -> None:
-        """A turn that is one message, where there are no rules: nothing is claimed or balanced."""
-        self.index.send(message)
-        self.epoch += 1
-        if now > self.time:
-            self.time = now
-        if self._touched:
-            self._tell()
+    def _act(self, owner: str, actions: Sequence[_InForm], now: int) -> bool:
+        """As ``_drafted`` and ``_change``, for actions that are in form: whether there is an epoch.
 
-    def _act(self, owner: str, actions: Sequence[_InForm], now: int) -> None:
-        """As ``_drafted`` and ``_conclude``, for actions that are in form."""
+        Its own lists and no draft of theirs, one walk and no calls: this is most of a turn.
+        """
         if len(actions) > self.limits.actions_per_turn:
             self._check_length(actions, publication=False)
         held = self._claims.get(owner)
         places = {} if held is None else held.places
-        draft = _Draft()
+        added, messages, removed = [], [], []
         for action in actions:
             verb = action[0]
             if verb == SEND:
-                draft.messages.append(action[1])
+                messages.append(action[1])
                 continue
             if verb != ASSERT:
-                draft.removed.append(places.pop(action[1] * SECRET & ALL))
+                removed.append(places.pop(action[1] * SECRET & ALL))
             if verb != RETRACT:
                 places[action[-2] * SECRET & ALL] = action[-1]
-                draft.added.append(action[-1])
-        self._keep(owner, held, places, actions, draft)
-        if draft.added and rules_in(draft.added):
-            self._conclude(draft, (), now, None, 0)
-        else:
-            self._change(draft, now)
+                added.append(action[-1])
+        self._keep(owner, held, places, actions, added, removed)
+        if rules_in(added):
+            self._conclude(_Draft(added, messages, removed), (), now, None, 0)
+            return False
+        self._claimed += len(added) - len(removed)
+        if len(added) == len(removed) == 1 and not messages:
+            return self.index.replace(added[0], removed[0]) != NOTHING
+        net = self.index.patch(added, removed, messages)
+        return bool(net.added or net.removed or messages)
 
     def _keep(
         self,
@@ -286,14 +290,14 @@ class Space:
         held: Handles | None,
         places: dict[int, Value],
         actions: Sequence[Action],
-        draft: _Draft,
+        added: list[Value],
+        removed: list[Value],
     ) -> None:
         """Keeps what an owner claims now, unless that is too much: then takes all back."""
-        grown = len(draft.added) - len(draft.removed)
-        limits = self.limits
-        if draft.added and (len(places) > limits.facts_per_owner or self._claimed + grown > limits.facts):
+        limits, grown = self.limits, len(added) - len(removed)
+        if added and (len(places) > limits.facts_per_owner or self._claimed + grown > limits.facts):
             said = self._no_room(owner, len(places), grown)
-            _take_back(places, actions, draft.removed)
+            _take_back(places, actions, removed)
             raise said
         if not places:
             self._claims.pop(owner, None)
@@ -325,7 +329,7 @@ class Space:
         consequence: Consequence | None = None,
     ) -> Epoch:
         """The turn is valid: lets rules follow, changes the index, numbers the epoch, tells the observers."""
-        if consequence is None and (self.rules or rules_in(draft.added)):
+        if consequence is None and (self.rules.awake or rules_in(draft.added)):
             consequence = self.rules.turn(draft.added, draft.removed, draft.messages)
         if consequence is not None:
             claims = self._take_in(consequence, draft, claims)

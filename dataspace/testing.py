@@ -18,8 +18,9 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from dataspace.actors.actor import Actor, Call
+from dataspace.actors.actor import Actor
 from dataspace.actors.engine import Engine
+from dataspace.actors.events import Call
 from dataspace.actors.facets import Handler
 from dataspace.actors.records import pattern_of
 from dataspace.actors.tracing import Trace

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from index.drawings import draw
 from index.errors import UsageError
@@ -48,6 +48,10 @@ class Net(NamedTuple):
 
     added: list[Value]
     removed: list[Value]
+
+
+NOTHING: Final = (False, False)
+"""What ``Index.replace`` says where a value takes its own place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +195,8 @@ class Index:
         if len(added) + len(removed) + len(messages) == 1:
             return self._patch_one(added, removed, messages, visible)
         if len(added) == len(removed) == 1 and not messages:
-            return self._patch_two(added[0], removed[0], visible)
+            came, went = self.replace(added[0], removed[0], visible=visible)
+            return Net(list(added) if came else [], list(removed) if went else [])
         said: News = []
         for message in messages:  # first, as reading one may fail, and nothing has changed yet
             self._pass(message, visible, said)
@@ -286,8 +291,13 @@ class Index:
         """Whether anybody is interested in values of these classes."""
         return bool(self._root.each) or not self._tops.keys().isdisjoint([class_of(each) for each in values])
 
-    def _patch_two(self, new: Value, old: Value, visible: Visible | None) -> Net:
-        """What most others are: a value in place of another one."""
+    def replace(self, new: Value, old: Value, *, visible: Visible | None = None) -> tuple[bool, bool]:
+        """A patch of one value in place of another: whether the new one appeared, and the old one vanished.
+
+        What most patches of facts are, and therefore written out: there is next to nothing to be balanced.
+        """
+        if self._telling:
+            raise _busy()
         at: At
         gone: At
         if type(new) is Record and type(old) is Record and visible is None:
@@ -295,25 +305,29 @@ class Index:
         else:
             at, gone = _at(new, visible), _at(old, visible)
         if at == gone:  # was never there, or never gone
-            return Net([], [])
+            return NOTHING
         if gone not in self._values:
             raise _not_here(old)
         grown: News = []
         lost: News = []
-        added, removed = [], []
-        if at in self._values:
-            self._copies[at] = self._copies.get(at, 0) + 1
-        else:
+        appears, vanishes = at not in self._values, gone not in self._copies
+        if appears:
             self._appear(at, new, visible, grown)
-            added.append(new)
-        if self._copies and gone in self._copies:
-            self._recount({gone: self._copies[gone]})
         else:
+            self._copies[at] = self._copies.get(at, 0) + 1
+        if vanishes:
             self._vanish(gone, visible, lost)
-            removed.append(old)
-        self._tell(ADDED, grown)
-        self._tell(REMOVED, lost)
-        return Net(added, removed)
+        else:
+            self._recount({gone: self._copies[gone]})
+        self._telling = True
+        try:
+            for handler, row in grown:
+                (handler.sole or handler.call)(ADDED, row)
+            for handler, row in lost:
+                (handler.sole or handler.call)(REMOVED, row)
+        finally:
+            self._telling = False
+        return appears, vanishes
 
     # -- handlers -------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ import math
 import secrets
 from collections.abc import Hashable, ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
 from datetime import UTC, datetime
-from typing import Any, Final, NoReturn, TypeAlias, TypeVar, Union
+from typing import Any, Final, NoReturn, TypeAlias, TypeGuard, TypeVar, Union
 
 from index.errors import UsageError
 
@@ -110,7 +110,10 @@ class Record(_RecordParts):
             label = self.label
             fields = row_text(self.fields)
             known = fields + label if label.__class__ is str else f"{fields[:-1]};{text_of(label)}"
-            _keep_text(self, known)
+            if COMPILED:
+                _keep_text(self, known)
+            else:
+                _set_text(self, known)
         return known
 
     @property
@@ -195,10 +198,7 @@ def _fill_record(
 
 
 def _keep_text(record: _RecordParts, text: str) -> None:
-    if COMPILED:
-        record._text = text
-    else:
-        _set_text(record, text)
+    record._text = text
 
 
 class _MapParts:
@@ -499,7 +499,7 @@ def freeze(thing: object, *, depth: int = MAX_DEPTH, elements: int | None = None
     Map((('k', (1, 2)),))
     """
     if elements is None and depth and is_flat(thing):
-        return thing  # type: ignore[return-value]  # a record
+        return thing
     return bounded(_freeze(thing, (), min(depth, DEEPEST)), depth=depth, elements=elements)
 
 
@@ -531,7 +531,7 @@ def bounded(value: Value, *, depth: int = MAX_DEPTH, elements: int | None = None
 _COMPOUND: Final = frozenset([Record, Map, tuple])
 
 
-def is_flat(value: object) -> bool:
+def is_flat(value: object) -> TypeGuard[Record]:
     """Whether this is a record without compound parts, as most facts are: it can be written down."""
     if type(value) is not Record or type(value.label) is not str:
         return False

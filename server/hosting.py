@@ -192,6 +192,6 @@ def _home(engine: Engine, home: LoggedSpace) -> Home:
     """A space as actors reach it: through the log, as everybody does."""
     return engine.home(
         home.space,
-        commit=lambda owner, actions: home.commit(owner, actions, None, 0, None),
+        commit=lambda owner, actions, _now: home.commit(owner, actions, None, 0, None),
         end=lambda owner: home.end_owners((owner,)),
     )

@@ -1,18 +1,16 @@
-"""Actors: who owns facets and facts, and the events that wait for it.
+"""Actors: who owns facets and facts.
 
 They are apart from the engine, which runs one event of one actor after another.
 
-Always: an actor's claims go with it; events of one actor are handled in the order in which they came.
+Always: an actor's claims go with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from dataspace.actors.facets import Facet, Handler, Watch
 from dataspace.actors.homes import Home
-from dataspace.changes import Captures, Changes
 from dataspace.errors import ActorCrashed
 from dataspace.wire.packets import Action
 from index.errors import UsageError
@@ -20,6 +18,7 @@ from index.values import Value
 
 if TYPE_CHECKING:
     from dataspace.actors.engine import Engine
+    from dataspace.actors.events import Delivery
 
 FACETS: Final = 100_000
 """How many facets an actor may have; one that leaks them crashes then, and the others go on."""
@@ -78,109 +77,5 @@ class Actor:
         else:
             self.engine.draft.elsewhere.setdefault(home, []).append(action)
 
-    def deliver(self, home: Home, epoch: int) -> Delivery:
-        """A new delivery, of an epoch of which this actor hears the first; queued."""
-        self.delivery = made = Delivery(self, home, epoch)
-        self.engine.enqueue(made)
-        return made
-
     def __repr__(self) -> str:
         return f"<actor {self.name}>"
-
-
-class Event:
-    """What an actor is to handle in one turn."""
-
-    __slots__ = ("actor", "cause")
-
-    def __init__(self, actor: Actor, cause: int = 0) -> None:
-        self.actor = actor
-        self.cause = cause
-        """The number of the turn that brought it about, 0 if none did."""
-
-    def run(self) -> None:
-        """Handles it, within the turn."""
-        raise NotImplementedError
-
-    def __str__(self) -> str:
-        raise NotImplementedError
-
-
-class Delivery(Event):
-    """One epoch of one space, as far as it concerns an actor: additions, then messages, then removals."""
-
-    __slots__ = ("epoch", "home", "parts")
-
-    def __init__(self, actor: Actor, home: Home, epoch: int) -> None:
-        self.actor = actor
-        self.cause = actor.engine.turn
-        self.home = home
-        self.epoch = epoch
-        self.parts: list[tuple[Watch, Changes]] = []
-
-    def run(self) -> None:
-        """Runs all handlers that match, whatever the first ones decide."""
-        if self.actor.delivery is self:
-            self.actor.delivery = None
-        parts = self.parts
-        if len(parts) == 1:
-            self._run_one(*parts[0])
-            return
-        parts = [part for part in parts if part[0].live]
-        for watch, changes in parts:
-            if changes.added and watch is watch.observation.watch:
-                _tell(watch, watch.observation.added, changes.added)
-        for watch, changes in parts:
-            if changes.messages and watch is watch.observation.watch:
-                _tell(watch, watch.observation.messaged, changes.messages)
-        for watch, changes in parts:
-            if changes.removed:
-                _tell(watch, watch.observation.removed, changes.removed)
-
-    def _run_one(self, watch: Watch, changes: Changes) -> None:
-        """As most are: one pattern."""
-        if not watch.live:
-            return
-        observation = watch.observation
-        if changes.added and watch is observation.watch:
-            _tell(watch, observation.added, changes.added)
-        if changes.messages and watch is observation.watch:
-            _tell(watch, observation.messaged, changes.messages)
-        if changes.removed:
-            _tell(watch, observation.removed, changes.removed)
-
-    def __str__(self) -> str:
-        return f"epoch {self.epoch} of {self.home.name}"
-
-
-def _tell(watch: Watch, handler: Handler | None, rows: Sequence[Captures]) -> None:
-    """Calls a handler with each row."""
-    if handler is None:
-        return
-    observation = watch.observation
-    observation.hearing = watch
-    turn = observation.context()
-    for row in rows:
-        handler(turn, *row)
-
-
-class Call(Event):
-    """A function to be called in a facet, if that still lives: a boot, a timer, an entry from outside."""
-
-    __slots__ = ("args", "facet", "function", "what")
-
-    def __init__(self, facet: Facet, what: str, function: Handler, *args: object) -> None:
-        super().__init__(facet.actor, facet.actor.engine.turn)
-        self.facet = facet
-        self.what = what
-        self.function = function
-        self.args = args
-
-    def run(self) -> None:
-        """Calls it."""
-        if not self.facet.ended:
-            self.function(self.actor.engine.enter(self.facet), *self.args)
-            self.actor.engine.draft.touched[self.facet] = None
-
-    def __str__(self) -> str:
-        return self.what

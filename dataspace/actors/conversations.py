@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
-from dataspace.actors.actor import Call
+from dataspace.actors.events import Call
 from dataspace.actors.facets import Facet, Handler, Keeper, Observation, Watch
 from index.values import Value, keys
 

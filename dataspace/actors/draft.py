@@ -12,7 +12,8 @@ from dataspace.wire.packets import Action
 from index.values import Value
 
 if TYPE_CHECKING:
-    from dataspace.actors.actor import Actor, Event
+    from dataspace.actors.actor import Actor
+    from dataspace.actors.events import Event
     from dataspace.actors.facets import Facet, Handler, Keeper, Watch
     from dataspace.actors.fields import Block, Derived
     from dataspace.actors.homes import Home

@@ -17,10 +17,11 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Protocol
 
-from dataspace.actors.actor import Actor, Call, Event
+from dataspace.actors.actor import Actor
 from dataspace.actors.contexts import bound
 from dataspace.actors.crashes import crash_of
 from dataspace.actors.draft import Draft, Spawn
+from dataspace.actors.events import Call, Event
 from dataspace.actors.facets import AsyncFunction, Facet, Handler, Keeper, Observation, Watch
 from dataspace.actors.fields import Block
 from dataspace.actors.homes import Commit, End, Home
@@ -203,7 +204,7 @@ class Engine:
                 settle(self, self._draft)
                 self._commit(actor, self._draft)
             elif self.actions:
-                actor.home.commit(actor.owner, self.actions)
+                actor.home.commit(actor.owner, self.actions, self.wall())
         except self.fence as error:  # what its code raises ends its actor only
             failure = error
         finally:
@@ -229,11 +230,11 @@ class Engine:
                     self._claim_initial(spawn)
                     done.append(spawn)
             if draft.actions:
-                actor.home.commit(actor.owner, draft.actions)
+                actor.home.commit(actor.owner, draft.actions, self.wall())
             for home, actions in draft.elsewhere.items():
                 actor.touched[home] = None
                 if actions:
-                    home.commit(actor.owner, actions)
+                    home.commit(actor.owner, actions, self.wall())
         except Exception:
             for spawn in done:
                 spawn.actor.home.end(spawn.actor.owner)
@@ -242,7 +243,7 @@ class Engine:
     def _claim_initial(self, spawn: Spawn) -> None:
         actor = spawn.actor
         actions: list[Action] = [(ASSERT, actor.next_handle(), value) for value in spawn.initial]
-        actor.home.commit(actor.owner, actions)
+        actor.home.commit(actor.owner, actions, self.wall())
 
     def _conclude(self, draft: Draft) -> None:
         """The turn has committed: all else that it wanted takes effect."""

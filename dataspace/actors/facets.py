@@ -15,6 +15,7 @@ from bisect import insort_right
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from dataspace.actors.events import Delivery
 from dataspace.actors.fields import Block
 from dataspace.changes import Changes
 from dataspace.wire.packets import ASSERT, REPLACE, RETRACT
@@ -169,7 +170,8 @@ class Watch:
             actor, home, epoch = observation.facet.actor, observation.home, changes.number
             delivery = actor.delivery
             if delivery is None or delivery.epoch != epoch or delivery.home is not home:
-                delivery = actor.deliver(home, epoch)
+                delivery = actor.delivery = Delivery(actor, home, epoch)
+                actor.engine.enqueue(delivery)
             delivery.parts.append((self, changes))
 
 
@@ -214,12 +216,15 @@ class Observation(Endpoint):
         "quiet",
         "rank",
         "removed",
+        "turn",
         "watch",
     )
 
     def __init__(self, facet: Facet, home: Home, *, quiet: bool = False, rank: Rank = Rank.NORMAL) -> None:
         super().__init__(facet, home)
         self.rank = rank
+        self.turn = facet.turn if facet.turn.home is home else facet.turn.at(home)
+        """What its handlers get: they speak to the space in which they hear."""
         self.added: Handler | None = None
         self.messaged: Handler | None = None
         self.removed: Handler | None = None
@@ -272,13 +277,6 @@ class Observation(Endpoint):
             watch.live = False
             self.facet.actor.engine.draft.closed.append(watch)
         super().close()
-
-    def context(self) -> Turn:
-        """What its handlers get: they speak to the space in which they hear."""
-        facet = self.facet
-        facet.actor.engine.scope = facet  # as ``enter``, without its call
-        turn = facet.turn
-        return turn if turn.home is self.home else turn.at(self.home)
 
     def watches(self) -> list[Watch]:
         """All that are to be told."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataspace.space import Space
 from dataspace.wire.packets import Action
 
-Commit = Callable[[str, Sequence[Action]], object]
+Commit = Callable[[str, Sequence[Action], int], object]
 End = Callable[[str], None]
 
 
@@ -24,5 +24,6 @@ class Home:
         self.name = space.name
         self.depth = 0
         """How many layers there are between this space and the outermost one."""
-        self.commit: Commit = commit or (lambda owner, actions: space.act(owner, actions, wall()))
+        self.commit: Commit = commit or space.act
+        """What an owner does, and the time in microseconds since 1970 UTC."""
         self.end: End = end or (lambda owner: (space.end((owner,), wall()), None)[1])

@@ -20,8 +20,8 @@ from typing import Final
 
 import trio
 
-from dataspace.actors.actor import Call, Event
 from dataspace.actors.engine import Engine
+from dataspace.actors.events import Call, Event
 from dataspace.actors.facets import Handler
 from dataspace.actors.shell import Shell, log_crash, wall
 from dataspace.client.changes import EpochChanges
@@ -31,7 +31,6 @@ from dataspace.client.observations import Observation
 from dataspace.client.space import RemoteSpace
 from dataspace.client.turns import Ticket
 from dataspace.credentials import Tls
-from dataspace.epochs import Epoch
 from dataspace.errors import ActorCrashed, Broken, Refused
 from dataspace.space import Space
 from dataspace.wire.packets import ASSERT, REPLACE, RETRACT, Action
@@ -70,7 +69,7 @@ class RemoteEngine(Engine):
 
     # -- saying ---------------------------------------------------------------------------------------
 
-    def _say(self, owner: str, actions: Sequence[Action]) -> Epoch:
+    def _say(self, owner: str, actions: Sequence[Action], _now: int) -> None:
         """Sends a turn; what it means is heard later."""
         handles = self._handles.setdefault(owner, {})
         draft = self._remote.draft()
@@ -85,7 +84,6 @@ class RemoteEngine(Engine):
             else:
                 draft.send(action[1])
         self._submit(owner, draft.actions)
-        return Epoch(self.mirror.epoch, self.mirror.time, silent=True)
 
     def _end(self, owner: str) -> None:
         """Retracts all that an actor claims, in one turn."""

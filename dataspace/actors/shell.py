@@ -18,10 +18,11 @@ from typing import Final
 
 import trio
 
-from dataspace.actors.actor import Actor, Call
+from dataspace.actors.actor import Actor
 from dataspace.actors.contexts import bound
 from dataspace.actors.crashes import crash_of, is_within
 from dataspace.actors.engine import Engine
+from dataspace.actors.events import Call
 from dataspace.actors.facets import AsyncFunction, Facet, Handler, Keeper
 from dataspace.actors.stepping import stepped
 from dataspace.actors.turn import Turn

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dataspace.actors.actor import Actor, Call
+from dataspace.actors.actor import Actor
+from dataspace.actors.events import Call
 from dataspace.actors.facets import Facet, Handler, Keeper
 from dataspace.errors import ActorCrashed
 

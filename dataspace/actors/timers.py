@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from itertools import count
 
-from dataspace.actors.actor import Call
+from dataspace.actors.events import Call
 from dataspace.actors.facets import Facet, Handler, Keeper
 
 

@@ -17,8 +17,8 @@ from dataspace.wire.packets import ASSERT, REPLACE, RETRACT, Action
 from index.text import unparse
 
 if TYPE_CHECKING:
-    from dataspace.actors.actor import Event
     from dataspace.actors.draft import Draft
+    from dataspace.actors.events import Event
 
 
 class Tracer(Protocol):

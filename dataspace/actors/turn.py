@@ -13,10 +13,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dataspace.actors import queries
-from dataspace.actors.actor import Call
 from dataspace.actors.contexts import bound, check_plain
 from dataspace.actors.conversations import DuringActors, DuringFacets, Link
 from dataspace.actors.draft import Spawn
+from dataspace.actors.events import Call
 from dataspace.actors.facets import Assertion, AsyncFunction, Facet, Handler, Keeper, Observation, Rank
 from dataspace.actors.fields import Block, Derived, Field
 from dataspace.actors.records import pattern_of
@@ -25,7 +25,7 @@ from dataspace.errors import ActorCrashed
 from dataspace.wire.packets import ASSERT, RETRACT, SEND
 from index.errors import UsageError
 from index.patterns import Pattern, matcher
-from index.values import Map, Value, freeze
+from index.values import Map, Value, freeze, is_flat
 
 if TYPE_CHECKING:
     from dataspace.actors.actor import Actor
@@ -92,11 +92,11 @@ class Turn:
         actor = facet.actor
         if actor.engine.running is not actor or facet.ended:
             self._check()
-        message = freeze(message)
+        said = message if is_flat(message) else freeze(message)
         if self.home is actor.home:
-            actor.engine.actions.append((SEND, message))
+            actor.engine.actions.append((SEND, said))
         else:
-            actor.act(self.home, (SEND, message))
+            actor.act(self.home, (SEND, said))
 
     def claim(self, value: object) -> int:
         """Asserts a fact for the actor, not the facet, until ``retract`` or the actor's end."""
@@ -104,7 +104,7 @@ class Turn:
         actor = facet.actor
         if actor.engine.running is not actor or facet.ended:
             self._check()
-        fact = freeze(value)
+        fact = value if is_flat(value) else freeze(value)
         handle = actor.next_handle()
         actor.claims[handle] = (home, fact)
         if home is actor.home:
@@ -119,10 +119,13 @@ class Turn:
         actor = facet.actor
         if actor.engine.running is not actor or facet.ended:
             self._check()
-        if claim not in actor.claims:
+        claimed = actor.claims.pop(claim, None)
+        if claimed is None:
             raise UsageError(f"actor {actor.name} has no claim {claim}")
-        home, _ = actor.claims.pop(claim)
-        actor.act(home, (RETRACT, claim))
+        if claimed[0] is actor.home:
+            actor.engine.actions.append((RETRACT, claim))
+        else:
+            actor.act(claimed[0], (RETRACT, claim))
 
     def retract_matching(self, pattern: object) -> int:
         """Ends all ad-hoc claims of this actor here that match a pattern: how many; O(claims)."""

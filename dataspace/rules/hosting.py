@@ -47,6 +47,8 @@ class RuleHost:
 
     def __init__(self, index: Index, *, max_facts: int) -> None:
         self.program: Program | None = None
+        self.awake = False
+        """Whether turns are to be told; every turn asks, so it is kept and not computed."""
         self.flows: Final = FlowHost()
         self.clock: Callable[[], int] | None = None  # gives nanoseconds: rules made later are timed by it
         self._index = index
@@ -59,14 +61,14 @@ class RuleHost:
         self._going: Sequence[Value] = ()
         self._adopted = False
 
-    def __bool__(self) -> bool:
+    def _is_awake(self) -> bool:
         return self.program is not None or self._adopted or bool(self.flows)
 
     def adopt(self, claims: Mapping[int, Value]) -> None:
         """Takes over what rules held when the log ended; the next turn says what is still right."""
         self._held = {_place(value): (handle, value) for handle, value in claims.items()}
         self._last = max(claims, default=0)
-        self._adopted = True
+        self._adopted = self.awake = True
 
     @property
     def claimed(self) -> int:
@@ -160,10 +162,12 @@ class RuleHost:
         O(facts × inlets).
         """
         self.flows.attach(name, flow, self._index.values())
+        self.awake = True
 
     def detach(self, name: str) -> None:
         """Ends that; what the flow asserts goes with the next turn."""
         self.flows.detach(name)
+        self.awake = self._is_awake()
 
     def _with_flows(
         self, added: Sequence[Value], removed: Sequence[Value], messages: Sequence[Value]
@@ -256,6 +260,7 @@ class RuleHost:
         )
 
     def _claim(self, derived: Derived) -> Consequence:
+        self.awake = self._is_awake()
         if not derived:
             return _NOTHING
         begun = []

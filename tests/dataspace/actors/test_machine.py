@@ -15,7 +15,7 @@ from hypothesis import settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
 from dataspace.actors import Actor, Field, Turn, capture, record
-from dataspace.actors.actor import Call
+from dataspace.actors.events import Call
 from dataspace.testing import Room
 
 Held = record("held", "node", "value")
