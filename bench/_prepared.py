@@ -1,4 +1,4 @@
-"""Rows that are there already: the source against which ``bench/spark.py`` holds ours.
+"""Rows that are there already, and a sink that drops what it gets: what ``bench/spark.py`` compares us with.
 
 A module of its own because Spark's workers import it by name; the rows are kept by the module, so that a
 warm worker makes none while the clock runs.
@@ -11,7 +11,13 @@ from functools import cache
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    InputPartition,
+    WriterCommitMessage,
+)
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -72,3 +78,21 @@ class _Reader(DataSourceReader):
 
     def read(self, _partition: InputPartition) -> Iterator[Any]:
         return iter(tuples(self._rows) if self._plain else batches(self._rows))
+
+
+class Dropped(DataSource):
+    """``format("dropped")``: takes record batches as our sink does, and does nothing with them."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "dropped"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        return _Dropping()
+
+
+class _Dropping(DataSourceStreamArrowWriter):
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        for _ in iterator:
+            pass
+        return WriterCommitMessage()

@@ -12,6 +12,8 @@ function of ``foreachBatch`` that has collected its row, beside a line sent to S
     latency_p50_ms, latency_ratio_socket     ours ÷ Spark's socket source
     sink_rows_per_s              one batch of a million rows, from Spark to the daemon's disk, seen
     sink_rows_per_s_10k          batches of ten thousand
+    sink_ratio_dropped, _10k     ours ÷ a Python sink that drops what it gets
+    sink_daemon_cpu_us, _10k     what a row costs the daemon
 """
 
 from __future__ import annotations
@@ -36,15 +38,16 @@ HERE: Final = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH", "")]))
 
-from _prepared import PATTERN, Prepared  # type: ignore[import-not-found]  # noqa: E402  # beside this file
+from _prepared import PATTERN, Dropped, Prepared  # type: ignore[import-not-found]  # noqa: E402  # beside this file
 
 import dataspace  # noqa: E402  # after the path that Spark's workers are to inherit
 import relay.spark  # noqa: E402  # as above
-from bench._processes import daemon  # noqa: E402  # as above
+from bench._processes import daemon, serving  # noqa: E402  # as above
 from index.values import Record  # noqa: E402  # as above
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 CHANGES: Final = 1_000_000
 TURN: Final = 100
@@ -207,34 +210,51 @@ def measure_sink(spark: SparkSession, folder: Path, rows: int, rounds: int) -> d
     best: dict[str, float] = {}
     for at in range(rounds):
         for name, size, count in (("_10k", min(rows, 10_000), 10), ("", rows, 1)):
-            with daemon() as url:
-                rate = _sink_rate(spark, url, folder / f"sink{name} {at}", size, count)
+            dropped = _sink_rate(batches(spark, "dropped", size), folder / f"dropped{name} {at}", size, count)
+            with serving() as served:
+                writer = batches(spark, "dataspace", size).option("url", served.url)
+                writer = writer.option("template", "row($n, $name, $x)")
+                before = cpu_seconds(served.pid)
+                rate = _sink_rate(writer, folder / f"sink{name} {at}", size, count)
+                spent = (cpu_seconds(served.pid) - before) / (size * (count + (count > 1)))
             best[f"sink_rows_per_s{name}"] = max(best.get(f"sink_rows_per_s{name}", 0.0), rate)
+            best[f"dropped_rows_per_s{name}"] = max(best.get(f"dropped_rows_per_s{name}", 0.0), dropped)
+            best[f"sink_daemon_cpu_us{name}"] = min(best.get(f"sink_daemon_cpu_us{name}", 1e9), spent * 1e6)
+    for name in ("_10k", ""):
+        best[f"sink_ratio_dropped{name}"] = best[f"sink_rows_per_s{name}"] / best[f"dropped_rows_per_s{name}"]
     return best
 
 
-def _sink_rate(spark: SparkSession, url: str, checkpoint: Path, rows: int, batches: int) -> float:
-    """Rows a second over some batches of a stream, by the whole trigger.
-
-    The first batch starts processes and is left out, unless it is the only one: an owner may have a million
-    facts, so a second million is refused.
-    """
+def batches(spark: SparkSession, sink: str, rows: int) -> DataStreamWriter:
+    """A stream of batches of so many rows, into a sink."""
     ticks = (
         spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows).option("numPartitions", 2)
     )
     frame = ticks.load().selectExpr("value AS n", "concat('name ', value % 1000) AS name", "value / 8D AS x")
-    query = (
-        frame.writeStream.format("dataspace").option("url", url).option("template", "row($n, $name, $x)")
-        .option("checkpointLocation", str(checkpoint)).start()
-    )  # fmt: skip
-    first = 1 if batches > 1 else 0
-    while len(done := [p for p in query.recentProgress if p["numInputRows"]]) < first + batches:
-        time.sleep(0.2)
+    return frame.writeStream.format(sink)
+
+
+def _sink_rate(writer: DataStreamWriter, checkpoint: Path, rows: int, count: int) -> float:
+    """Rows a second over some batches, by the whole trigger.
+
+    The first batch starts processes and is left out, unless it is the only one: an owner may have a million
+    facts, so a second million is refused.
+    """
+    query = writer.option("checkpointLocation", str(checkpoint)).start()
+    first = 1 if count > 1 else 0
+    while len(done := [p for p in query.recentProgress if p["numInputRows"]]) < first + count:
+        time.sleep(0.05)
         if query.exception() is not None:
             raise RuntimeError(str(query.exception()))
     query.stop()
-    spent = sum(each["durationMs"]["triggerExecution"] for each in done[first : first + batches]) / 1000
-    return float(rows * batches / spent)
+    spent = sum(each["durationMs"]["triggerExecution"] for each in done[first : first + count]) / 1000
+    return float(rows * count / spent)
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process has spent so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 # -- the run ------------------------------------------------------------------------------------------
@@ -248,6 +268,7 @@ def measure(changes: int, rounds: int, events: int, parts: Sequence[str]) -> dic
     spark = relay.spark.session(builder)
     spark.sparkContext.setLogLevel("OFF")
     spark.dataSource.register(Prepared)
+    spark.dataSource.register(Dropped)
     try:
         with tempfile.TemporaryDirectory() as folder, daemon() as url:
             figures: dict[str, float] = {}
