@@ -17,8 +17,6 @@ wait for nothing, so they are measured in CPU time; what is appended waits for t
 
 from __future__ import annotations
 
-import argparse
-import json
 import sqlite3
 import tempfile
 import time
@@ -28,6 +26,7 @@ from typing import Final
 
 import trio
 
+from bench._figures import report
 from dataspace.epochs import Claims, Epoch
 from index.patterns import capture
 from index.values import Record, Value
@@ -137,22 +136,11 @@ def measure(turns: int, singles: int) -> dict[str, float]:
 
 def main() -> None:
     """Runs the rounds and prints the best of each figure."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    report(
+        __doc__,
+        lambda _, quick: measure(*((200, 20) if quick else (5000, 500))),
+        least=["bytes_per_change"],
     )
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="only a look at whether it works")
-    parser.add_argument("--json", action="store_true", help="one JSON object in the last line")
-    args = parser.parse_args()
-    best: dict[str, float] = {}
-    for _ in range(1 if args.quick else args.rounds):
-        for name, value in measure(*((200, 20) if args.quick else (5000, 500))).items():
-            least = min if name == "bytes_per_change" else max
-            best[name] = least(best.get(name, value), value)
-    for name, value in best.items():
-        print(f"{name:<24} {value:>14,.2f}" if value < 1000 else f"{name:<24} {value:>14,.0f}")
-    if args.json:
-        print(json.dumps(best))
 
 
 if __name__ == "__main__":

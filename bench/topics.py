@@ -11,14 +11,13 @@ in the same run the plain way: turns of a space, with as many values each, to as
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from typing import Final
 
 import trio
 
 import dataspace
+from bench._figures import report
 from bench._processes import daemon
 from dataspace import Record
 
@@ -101,25 +100,14 @@ def measure(url: str, tag: str, epochs: int) -> dict[str, float]:
     return figures
 
 
+def _round(number: int, quick: bool) -> dict[str, float]:
+    with daemon() as address:
+        return measure(address.replace("tcp:", "tcp://", 1), str(number), 100 if quick else 2000)
+
+
 def main() -> None:
     """Runs the rounds and prints the best of each figure."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="only a look at whether it works")
-    parser.add_argument("--json", action="store_true", help="one JSON object in the last line")
-    args = parser.parse_args()
-    best: dict[str, float] = {}
-    with daemon() as address:
-        url = address.replace("tcp:", "tcp://", 1)
-        for round_ in range(1 if args.quick else args.rounds):
-            for name, value in measure(url, str(round_), 100 if args.quick else 2000).items():
-                best[name] = max(best.get(name, value), value)
-    for name, value in best.items():
-        print(f"{name:<28} {value:>12,.2f}" if value < 100 else f"{name:<28} {value:>12,.0f}")
-    if args.json:
-        print(json.dumps(best))
+    report(__doc__, _round)
 
 
 if __name__ == "__main__":

@@ -120,10 +120,6 @@ class Topics:
             raise Refused("no-topic", f"no topic named {name!r}, there are {len(self._entries)}")
         return entry
 
-    def durable(self) -> list[Entry]:
-        """The topics that are kept on disk."""
-        return [each for each in self._entries.values() if each.ledger is not None]
-
     async def wait_for(self, name: str, milliseconds: int) -> Entry:
         """The topic of that name, once there is one; ``Refused`` after so many milliseconds."""
         with trio.move_on_after(min(milliseconds, MAX_WAIT) / 1000):
