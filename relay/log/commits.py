@@ -1,8 +1,8 @@
 """Group commit: many turns, one write to the disk, and each told when it is safe.
 
 Turns are committed in memory one after another; a flush of the disk takes as long as dozens of them.  So
-their epochs are encoded at once and queued, and one task writes whatever has gathered while the write
-before was under way.  The fewer turns there are, the sooner each is on disk; the more, the less each costs.
+their epochs are queued, and one task writes whatever has gathered while the write before was under way.  The
+fewer turns there are, the sooner each is on disk; the more, the less each costs.
 
 Always: an epoch's callback runs after its transaction was on disk, in the order of the epochs, in the task
 that runs ``run``; while the disk is full what was submitted waits for room, and after any other failure of
@@ -38,6 +38,12 @@ BACKLOG_EPOCHS: Final = 32_768
 GROUP_BYTES: Final = 8 << 20
 """What one transaction takes of the queue, so that acceptances come in a steady stream."""
 
+LARGE_CHANGES: Final = 4_096
+"""An epoch of so many changes is not encoded by the task that submits it: others would wait."""
+
+CHANGE_BYTES: Final = 64
+"""What a change of such an epoch is taken to be, until it is encoded."""
+
 RETRY_SECONDS: Final = 0.5
 """How often a full disk is tried again."""
 
@@ -59,14 +65,23 @@ class CommitStatistics:
 
 
 class _Entry:
-    """An epoch on its way to the disk."""
+    """An epoch on its way to the disk; a large one is encoded by the thread that writes it."""
 
-    __slots__ = ("encoded", "epoch", "on_durable")
+    __slots__ = ("_encoded", "changes", "epoch", "on_durable", "size")
 
-    def __init__(self, epoch: Epoch, encoded: Encoded, on_durable: OnDurable | None) -> None:
+    def __init__(self, epoch: Epoch, on_durable: OnDurable | None) -> None:
         self.epoch = epoch
-        self.encoded = encoded
         self.on_durable = on_durable
+        self.changes = len(epoch.added) + len(epoch.messages) + len(epoch.removed)
+        self._encoded = encode(epoch) if self.changes < LARGE_CHANGES else None
+        self.size = self.changes * CHANGE_BYTES if self._encoded is None else len(self._encoded.body)
+        """Bytes, or about so many."""
+
+    def encoded(self) -> Encoded:
+        """The epoch as bytes; O(size) the first time for a large one."""
+        if self._encoded is None:
+            self._encoded = encode(self.epoch)
+        return self._encoded
 
 
 class GroupCommit:
@@ -116,17 +131,18 @@ class GroupCommit:
     def submit(self, epoch: Epoch, on_durable: OnDurable | None = None) -> None:
         """Queues the next epoch for the disk; ``on_durable`` is called with it once it is there.
 
-        O(size), does not wait.  Raises ``LogFailed`` once the disk has failed.
+        O(size) up to a bound, does not wait.  The epoch must not change any more.  Raises ``LogFailed`` once
+        the disk has failed.
         """
         if self.failure is not None:
             raise self.failure
         if self._over.is_set():
             raise Closed("the log is closed")
-        encoded = encode(epoch)
+        entry = _Entry(epoch, on_durable)
         self._log.issue(epoch.number)
-        self._waiting.append(_Entry(epoch, encoded, on_durable))
+        self._waiting.append(entry)
         self._number, self._time = epoch.number, epoch.time
-        self.backlog_bytes += len(encoded.body)
+        self.backlog_bytes += entry.size
         if epoch.client is not None:
             self._log.clients[epoch.client] = (epoch.sequence, epoch.number)
         self._arrived.set()
@@ -231,12 +247,11 @@ class GroupCommit:
     async def _write_group(self) -> None:
         due = self._snapshot_due() and self.full is None
         group = self._next_group(self._limit_bytes * 2 if due else self._group_bytes)
-        bodies = [entry.encoded for entry in group]
-        changes = len(group) + sum([encoded.changes for encoded in bodies])
+        changes = len(group) + sum([entry.changes for entry in group])
         unsaved, wanted = self._unsaved, self._wanted
         state = self._current() if due and len(group) == len(self._waiting) else None
         try:
-            await trio.to_thread.run_sync(self._append, bodies)
+            await trio.to_thread.run_sync(self._append, group)
         except LogFailed as failure:
             if not failure.full:
                 raise
@@ -269,13 +284,14 @@ class GroupCommit:
         size = 0
         for entry in self._waiting:
             group.append(entry)
-            size += len(entry.encoded.body)
+            size += entry.size
             if size >= limit:
                 break
         return group
 
-    def _append(self, bodies: Sequence[Encoded]) -> None:
+    def _append(self, group: Sequence[_Entry]) -> None:
         """The part that blocks, in a thread."""
+        bodies = [entry.encoded() for entry in group]
         reach("log-before-write")
         self._log.append(bodies)
         reach("log-after-write")
@@ -287,8 +303,8 @@ class GroupCommit:
         self._epochs += len(group)
         for entry in group:
             self._waiting.popleft()
-            self.backlog_bytes -= len(entry.encoded.body)
-            self._bytes += len(entry.encoded.body)
+            self.backlog_bytes -= entry.size
+            self._bytes += len(entry.encoded().body)
             if entry.on_durable is not None:
                 entry.on_durable(entry.epoch)
         self._settled.unpark_all()
