@@ -156,6 +156,8 @@ def several(turn: Turn, *words: str) -> None:
     def leave(turn: Turn) -> None:
         turn.stop_actor()
 
+    turn.on_message("exit()")(lambda turn: sys.exit(0))
+
 
 def conversation(turn: Turn) -> None:
     """Uses most of what actors have: fields, conversations, children, timers, queries, snapshots, sync."""

@@ -233,6 +233,16 @@ async def test_one_that_leaves_in_good_order_stays_away(url: str) -> None:
             assert await space.matches("word($text)") == []
 
 
+@hosting("several")
+async def test_one_that_calls_exit_has_crashed_as_it_would_have_in_the_daemon(url: str) -> None:
+    with trio.fail_after(60):
+        async with dataspace.connect(url) as space:
+            await until(space, "several($process)")
+            await space.send(Record("exit"))
+            known = await until_told(space, "several", lambda known: known["crashes"] == 1)
+            assert "SystemExit: 0" in str(known["last"])
+
+
 @hosting("service")
 async def test_a_service_runs_while_it_is_required(url: str) -> None:
     with trio.fail_after(60):
