@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections import Counter, deque
 from dataclasses import dataclass, field
+from typing import Any
 
 from dataspace.errors import Refused, UsageError
 from dataspace.topics.messages import Batch, Crash, EpochState, Frontier, Message
@@ -50,6 +51,8 @@ class Machine:
         self.order = Order(dimensions)
         self.overtaking = overtaking
         self.topic = Topic("t", self.order, partitions, retain=retain)
+        self.acts: Any = self.topic
+        """What carries out the steps of producers."""
         self.numbers = iter(range(1, 1 << 30))
         self.producers: dict[int, int] = {}
         self.watchers: list[Watcher] = []
@@ -78,7 +81,7 @@ class Machine:
             return False
         time = self.some_time() if self.random.random() < 0.5 else None
         try:
-            self.topic.join(producer, partition, time)
+            self.acts.join(producer, partition, time)
         except UsageError:
             assert time is not None, "the first free time must be free"
             return False
@@ -100,9 +103,9 @@ class Machine:
                 assert watcher.over or watcher.subscriber.frontier.less_equal(time), (
                     "a frontier passed a time to come"
                 )
-        item = next(self.numbers)
+        item = self.item()
         self.sent.setdefault((partition, time), []).append(item)
-        self.topic.send(producer, time, item, 8)
+        self.acts.send(producer, time, item, 8)
         return True
 
     def progress(self) -> bool:
@@ -117,7 +120,7 @@ class Machine:
         changes += [(self.later(time), +1) for _ in range(self.random.choice([0, 1, 1, 1, 1, 2]))]
         if self.random.random() < 0.2:
             changes = [(self.later(time), +1)]
-        self.topic.progress(producer, changes)
+        self.acts.progress(producer, changes)
         return True
 
     def crash(self) -> bool:
@@ -128,7 +131,7 @@ class Machine:
         partition = self.producers.pop(producer)
         if since:
             self.crashes.append((partition, since))
-        self.topic.crash(producer, "gone")
+        self.acts.crash(producer, "gone")
         return True
 
     def leave(self) -> bool:
@@ -136,7 +139,7 @@ class Machine:
             return False
         producer = self.random.choice(list(self.producers))
         del self.producers[producer]
-        self.topic.leave(producer)
+        self.acts.leave(producer)
         return True
 
     def subscribe(self, partitions: list[int] | None = None) -> bool:
@@ -203,6 +206,10 @@ class Machine:
     def settle(self) -> None:
         while self.arrive():
             pass
+
+    def item(self) -> object:
+        """Something that was never sent."""
+        return next(self.numbers)
 
     # -- times ----------------------------------------------------------------------------------------
 

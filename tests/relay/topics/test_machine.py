@@ -9,6 +9,7 @@ import pytest
 
 from dataspace.topics.antichains import Maxima
 from relay.topics.publisher import Publisher
+from tests.relay.topics.durable_machine import DurableMachine
 from tests.relay.topics.machine import Machine
 
 ROUNDS = int(os.environ.get("TORTURE_ROUNDS", "1"))
@@ -64,6 +65,26 @@ def test_with_a_small_budget_it_is_refused_rather_than_served_by_half() -> None:
         machine.check_resumed()
         resumed += machine.did["resume"]
     assert resumed
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 3])
+@pytest.mark.parametrize("dimensions", ORDERS)
+@pytest.mark.slow
+def test_a_durable_topic_keeps_epochs_whole_over_restarts_and_for_those_who_read_its_past(
+    dimensions: int, partitions: int
+) -> None:
+    did: Counter[str] = Counter()
+    for seed in range(TRACES // 3):
+        machine = DurableMachine(seed, dimensions=dimensions, partitions=partitions)
+        for _ in range(120):
+            machine.step()
+        machine.settle()
+        machine.check()
+        machine.check_resumed()
+        did += machine.did
+    assert (
+        min(did[each] for each in ("join", "send", "subscribe", "crash", "resume", "restart")) > TRACES // 6
+    )
 
 
 @pytest.mark.slow
