@@ -114,7 +114,7 @@ async def _play(name: str, step: int) -> int:
     played = 0
     for source, transformers, schedule, overtakes in list(runs(name))[::step]:
         run = Run([source, *transformers])
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             await run.play(schedule, overtakes=overtakes)
         assert len(run.answers) == len(schedule)
         if name != "batch":  # what is at hand differs
