@@ -5,7 +5,7 @@ The kernel is pure; ``dataspace.actors.shell`` runs it on trio.
 
 from dataspace.actors.actor import Actor
 from dataspace.actors.engine import Engine, EngineStatistics
-from dataspace.actors.facets import Facet
+from dataspace.actors.facets import Facet, Rank
 from dataspace.actors.fields import Derived, Field
 from dataspace.actors.homes import Home
 from dataspace.actors.records import RecordOf, pattern_of, record
@@ -23,6 +23,7 @@ __all__ = [
     "Facet",
     "Field",
     "Home",
+    "Rank",
     "RecordOf",
     "Trace",
     "Turn",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import Context, copy_context
+from functools import wraps
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from typing import Final, TypeVar
 
@@ -39,7 +40,12 @@ def bound(usual: Context, function: F) -> F:
     here = copy_context()
     if here == usual:
         return function
-    return lambda *args: here.copy().run(function, *args)  # type: ignore[return-value]  # called as that is
+
+    @wraps(function)
+    def within(*args: object) -> object:
+        return here.copy().run(function, *args)
+
+    return within  # type: ignore[return-value]  # called as that is
 
 
 def check_plain(function: Callable[..., object]) -> None:

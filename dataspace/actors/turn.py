@@ -8,6 +8,7 @@ Always: what is done here is done when the turn commits, or not at all.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -476,7 +477,7 @@ class Turn:
 
     def _timer(self, at: float, period: float | None, handler: Handler) -> Timer:
         engine = self.facet.actor.engine
-        if at != at:
+        if math.isnan(at):
             raise UsageError("a timer after nan seconds: when would that be?")
         timer = Timer(engine.timers, self.facet, at, period, self._bound(handler))
         self.facet.keep(timer)

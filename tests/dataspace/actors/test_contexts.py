@@ -105,6 +105,23 @@ def test_what_an_actor_makes_later_inherits_it_and_its_neighbours_do_not() -> No
     assert room.transcript().splitlines() == ["Alice is Alice", "Bob is Bob", "who is nobody"]
 
 
+def test_an_actor_has_its_name_all_the_same() -> None:
+    room = Room()
+
+    def clerk(turn: Turn, *_: object) -> None:
+        turn.prevent_inert()
+
+    def boot(turn: Turn) -> None:
+        turn.assert_(Item(1))
+        with tenant("Alice"):
+            turn.during_spawn("item($n)")(clerk)
+
+    with tenant("Bob"):
+        room.spawn(boot)
+    room.run()
+    assert [actor.name for actor in room.engine.actors.values()] == ["boot", "clerk"]
+
+
 def test_what_a_handler_sets_is_forgotten_when_it_returns() -> None:
     room = Room()
 

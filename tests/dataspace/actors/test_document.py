@@ -11,11 +11,12 @@ import pytest
 import trio
 
 import dataspace
-from dataspace.actors import Turn, capture, readable, record
+from dataspace.actors import Field, Turn, capture, readable, record
 from dataspace.actors.layers import Quit, inbound, layer, outbound
 from dataspace.actors.services import Require, service
 from dataspace.actors.shell import Outside, run
 from dataspace.actors.supervision import Restart, supervise
+from dataspace.errors import UsageError
 from dataspace.testing import Room
 
 DOCUMENT = Path(dataspace.__file__).parent / "ACTORS.md"
@@ -36,3 +37,55 @@ def test_a_block_runs(snippet: str) -> None:
 
 def test_there_are_as_many_as_there_are_nouns() -> None:
     assert len(SNIPPETS) >= 10
+
+
+def test_what_is_refused_is_refused_in_those_words() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8").split("## What is refused")[1].split("\n## ")[0]
+    told = re.findall(r"^\| .* \| `([^`…]*)…?` \|$", text, re.MULTILINE)
+    assert len(told) == 10
+    room, said = Room(), list[str]()
+    turns: list[Turn] = []
+    fields: list[Field[int]] = []
+
+    def alice(turn: Turn) -> None:
+        turns.append(turn)
+        fields.append(turn.field("count", 0))
+        turn.prevent_inert()
+
+    def total(turn: Turn) -> None:
+        turn.dataflow(lambda: turn.assert_(record("x")()), name="total")
+
+    def grow(turn: Turn) -> None:
+        a = turn.field("a", 0)
+        turn.dataflow(lambda: setattr(a, "value", a.value + 1), name="grow")
+
+    def ended(turn: Turn) -> None:
+        turn.facet.ended = True
+        turn.assert_(record("x")())
+
+    async def boot(turn: Turn) -> None:
+        """Waits."""
+
+    async def work(outside: Outside) -> None:
+        """Waits as well."""
+
+    room.spawn(alice)
+    room.spawn(lambda turn: fields[0].value, name="bob")
+    for each in (
+        total,
+        grow,
+        lambda turn: setattr(turn.derived("total", lambda: 1), "value", 2),
+        lambda turn: turn.spawn(boot),
+        lambda turn: turn.retract(7),
+        lambda turn: record("present", "who")(1, 2),
+        lambda turn: turn.task(work),
+        lambda turn: turn.react(ended, name="3"),
+    ):
+        room.spawn(each, name="alice")
+    room.run()
+    said = [re.sub(r"test_\S+<locals>\.", "", str(crash.__cause__)) for crash in room.crashes]
+    with pytest.raises(UsageError) as outside:
+        turns[0].assert_(record("x")())
+    said.append(str(outside.value))
+    for each in told:
+        assert any(line.startswith(each) for line in said), (each, said)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dataspace.actors import Field, Turn, record
-from dataspace.actors.facets import Rank
+from dataspace.actors import Field, Rank, Turn, record
 from dataspace.testing import Room
 
 Item = record("item", "n")
