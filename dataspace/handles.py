@@ -33,10 +33,12 @@ class Handles(MutableMapping[int, Value]):
     ``places`` is that dict, for what must not cost a call.
     """
 
-    __slots__ = ("places",)
+    __slots__ = ("highest", "places")
 
     def __init__(self, pairs: Iterable[tuple[int, Value]] = ()) -> None:
         self.places: dict[int, Value] = {handle * SECRET & ALL: value for handle, value in pairs}
+        self.highest: int | None = None
+        """The highest that was here since somebody asked for a fresh one; None where nobody counts."""
 
     def __len__(self) -> int:
         return len(self.places)
@@ -52,9 +54,17 @@ class Handles(MutableMapping[int, Value]):
 
     def __setitem__(self, handle: int, value: Value) -> None:
         self.places[handle * SECRET & ALL] = value
+        if self.highest is not None:
+            self.highest = max(self.highest, handle)
 
     def __delitem__(self, handle: int) -> None:
         del self.places[handle * SECRET & ALL]
+
+    def fresh(self) -> int:
+        """A handle above all that are here; O(claims) when it is first asked for, then O(1)."""
+        if self.highest is None:
+            self.highest = max(self, default=0)
+        return self.highest + 1
 
     def items(self) -> ItemsView[int, Value]:
         """Pairs of handle and value."""
@@ -69,6 +79,7 @@ class Handles(MutableMapping[int, Value]):
         """The handles of these places, which are not copied."""
         made = cls.__new__(cls)
         made.places = places
+        made.highest = None
         return made
 
     def copy(self) -> Handles:

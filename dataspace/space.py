@@ -214,6 +214,11 @@ class Space:
         """What an owner claims, by handle."""
         return self.rules.claims if owner == RULES else self._claims.get(owner, {})
 
+    def fresh_handle(self, owner: str) -> int:
+        """A handle above all under which an owner claims something; as ``Handles.fresh``."""
+        held = self._claims.get(owner)
+        return 1 if held is None else held.fresh()
+
     def all_claims(self) -> Mapping[str, Held]:
         """What every owner claims, by owner and handle: not a copy, but for what rules do.
 
@@ -251,6 +256,8 @@ class Space:
             draft.asserted += enumerate(actions.values, actions.first)
         else:
             _take(places, actions, draft)
+        if held is not None and held.highest is not None:
+            held.highest = max([held.highest, *[handle for handle, _ in draft.asserted]])
         self._keep(owner, held, places, actions, draft.added, draft.removed)
         return draft
 
@@ -274,6 +281,8 @@ class Space:
             if verb != RETRACT:
                 places[action[-2] * SECRET & ALL] = action[-1]
                 added.append(action[-1])
+        if held is not None:
+            held.highest = None  # who wants to know counts them; actors number their own
         self._keep(owner, held, places, actions, added, removed)
         if rules_in(added):
             self._conclude(_Draft(added, messages, removed), (), now, None, 0)

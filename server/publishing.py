@@ -148,17 +148,18 @@ def actions_for(
 
     Retracting by value ends one claim on that fact, an earlier one of the owner's or one of this batch;
     retracting what the owner does not claim changes nothing.  With ``replace``, what is asserted becomes the
-    owner's whole set: facts that stay are not touched.  O(claims of the owner + operations).
+    owner's whole set: facts that stay are not touched.  O(operations) where all of them assert or send and
+    nothing is replaced, else O(claims of the owner + operations).
     """
     claims = space.claims(owner)
-    fresh = max(claims, default=0) + 1
+    fresh = space.fresh_handle(owner)
     if replace:
         asserted = [value for verb, value in operations if verb == "assert"]
         sent = [(SEND, value) for verb, value in operations if verb == "send"]
         return (*space.replace_all(owner, asserted, fresh), *sent)
     going = {key(value) for verb, value in operations if verb == "retract"}
     handles: dict[object, list[int]] = {at: [] for at in going}
-    for handle, value in claims.items():
+    for handle, value in claims.items() if going else ():
         at = key(value)
         if at in going:
             handles[at].append(handle)
@@ -190,7 +191,7 @@ def keyed_actions(space: Space, owner: str, operations: Sequence[Operation], by:
         row = match(value)
         if row is not None:
             held.setdefault(keys(row), {})[handle] = value
-    fresh = max(space.claims(owner), default=0) + 1
+    fresh = space.fresh_handle(owner)
     actions: list[Action] = []
     for verb, value in operations:
         if verb == "send":

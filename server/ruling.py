@@ -67,4 +67,4 @@ def rule_facts(given: Sequence[Path | RuleText]) -> list[Value]:
 
 def actions_to_hold(space: Space, facts: Sequence[Value]) -> tuple[Action, ...]:
     """The actions that make these the rules that the daemon holds."""
-    return space.replace_all(OWNER, facts, max(space.claims(OWNER), default=0) + 1)
+    return space.replace_all(OWNER, facts, space.fresh_handle(OWNER))

@@ -27,6 +27,20 @@ def test_handles_are_as_a_dict(steps: list[tuple[str, int, str]]) -> None:
     assert table == plain == table.copy() and Handles(plain.items()) == plain
 
 
+@given(st.lists(st.tuples(st.sampled_from(["set", "drop", "ask"]), handles)))
+def test_a_fresh_handle_is_above_all_that_are_here(steps: list[tuple[str, int]]) -> None:
+    table, highest = Handles([(2, "a")]), 2
+    for verb, handle in steps:
+        if verb == "set":
+            table[handle] = "a"
+        elif verb == "drop":
+            table.pop(handle, None)
+        highest = max([highest, *table])
+        if verb == "ask":
+            assert max(table, default=0) < table.fresh() <= highest + 1
+    assert max(table, default=0) < table.fresh() <= highest + 1
+
+
 def test_a_copy_is_apart() -> None:
     table = Handles([(7, "a")])
     table.copy()[7] = "b"

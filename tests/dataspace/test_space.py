@@ -193,3 +193,16 @@ def test_a_rule_works_in_a_turn_without_an_epoch() -> None:
     space.act("a", [(ASSERT, 1, Record("rule", "r", "q($x) <- p($x)."))], 0)
     space.act("a", [(ASSERT, 2, Record("p", 1))], 0)
     assert space.matches(Record("q", capture())) == [(1,)]
+
+
+@given(turns)
+def test_a_fresh_handle_is_above_all_of_its_owner(turns: list[tuple[str, list[Action]]]) -> None:
+    space = Space("s")
+    for now, (owner, turn) in enumerate(turns):
+        try:
+            space.commit(owner, turn, now)
+        except Refused:
+            continue
+        fresh = space.fresh_handle(owner)
+        space.act(owner, [(ASSERT, fresh, "here")], now)
+        assert space.fresh_handle(owner) > max(space.claims(owner), default=0)
