@@ -10,6 +10,7 @@ thread at a time writes; readers never wait for the writer, nor it for them.
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 import threading
@@ -19,6 +20,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from relay.log.refusals import LogFailed, translated
+from relay.log.tails import torn
+
+logger = logging.getLogger("dataspace")
 
 CHECKPOINT_PAGES: Final = 4096
 """Pages in the write-ahead log before it is copied into the file: 16 MiB."""
@@ -40,6 +44,8 @@ class Storage:
         self._idle: list[sqlite3.Connection] = []
         self._failure = ""
         self._how = "mode=rwc" if schema is not None else _how_to_read(path)
+        if schema is not None:
+            self._say_what_is_torn()
         self._writer: Final = self._connect()
         if schema is None:
             return
@@ -47,6 +53,12 @@ class Storage:
             for pragma in _PRAGMAS:
                 self._writer.execute(f"PRAGMA {pragma}")
             self._writer.executescript(schema)
+
+    def _say_what_is_torn(self) -> None:
+        with translated("open", self.path):
+            size = torn(self.path.with_name(f"{self.path.name}-wal"))
+        if size:
+            logger.warning("%s: %d bytes of a write that was never accepted are cut off", self.path, size)
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
