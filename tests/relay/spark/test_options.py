@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from dataspace.credentials import Tls
 from dataspace.errors import UsageError
+from relay.spark import options
 from relay.spark.option_values import seconds
 from relay.spark.options import (
     read_options,
@@ -179,3 +181,18 @@ def test_a_repeatable_write_names_its_application_and_its_version() -> None:
 
 def test_spans_of_time_have_units() -> None:
     assert [seconds(text) for text in ("30", "250ms", "1.5s", "2m")] == [30.0, 0.25, 1.5, 120.0]
+
+
+def listed(heading: str) -> set[str]:
+    """The options in the tables of a chapter of SPARK.md."""
+    text = (Path(options.__file__).parent / "SPARK.md").read_text()
+    chapter = text.split(f"\n## {heading}\n")[1].split("\n### ")[0]
+    cells = re.findall(r"^\| (`.*?) \|", chapter, re.MULTILINE)
+    return {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
+
+
+def test_every_option_is_in_a_table_and_nothing_else_is() -> None:
+    shared = set(options._SHARED) - {"path"}  # which is what load() is given
+    source = {*options._STREAM_NAMES, *options._READ_NAMES} - {"path"}
+    assert listed("The source") == source
+    assert listed("The sink") | shared == set(options._SINK_NAMES) - {"path"}
