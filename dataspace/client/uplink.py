@@ -19,7 +19,7 @@ import trio
 from dataspace.addresses import Address
 from dataspace.credentials import Credentials
 from dataspace.dialing import open_link
-from dataspace.errors import Broken, Closed, DataspaceError, ProtocolError, Unreachable
+from dataspace.errors import Broken, Closed, DataspaceError, ProtocolError, Unreachable, UsageError
 from dataspace.links import Link
 from dataspace.wire import packets as p
 from dataspace.wire.features import Granted
@@ -225,7 +225,7 @@ class Uplink:
                 self._hear((packet, session.size) for packet in session.feed(chunk))
         except TimeoutError as silence:
             reason = str(silence)
-        except ProtocolError as error:
+        except (ProtocolError, UsageError) as error:  # the second for values that nest too deeply to be kept
             reason = f"the daemon broke the protocol: {error}"
             self._user.on_connection(reason)
         broken = self._lose(reason)

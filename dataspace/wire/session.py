@@ -132,6 +132,9 @@ class Session:
         except ProtocolError:
             self._heard = State.ENDED
             raise
+        except RecursionError:  # to say what was wrong with it, in a client, which bounds no arrays
+            self._heard = State.ENDED
+            raise ProtocolError("limit", "nested deeper than can be said") from None
 
     def send(self, packet: p.Packet) -> bytes:
         """The bytes of a packet; ``UsageError`` for one that may not be sent now."""

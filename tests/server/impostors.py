@@ -44,7 +44,11 @@ class Impostor:
         return packet
 
     async def say(self, *packets: p.Packet) -> None:
-        await self._stream.send_all(b"".join(map(self._session.send, packets)))
+        await self.shout(b"".join(map(self._session.send, packets)))
+
+    async def shout(self, data: bytes) -> None:
+        """Sends what no packet is, or none that can be packed."""
+        await self._stream.send_all(data)
 
     async def close(self) -> None:
         await self._stream.aclose()

@@ -11,6 +11,7 @@ import trio.testing
 import dataspace
 from dataspace import Record
 from dataspace.wire import packets as p
+from dataspace.wire.frames import frame
 from tests.server.impostors import impostor
 from tests.server.peers import Peer, fact, opening
 from tests.server.proxies import Proxy
@@ -202,16 +203,24 @@ async def test_a_client_says_what_it_has_to_offer(nursery: trio.Nursery) -> None
 EPOCH = (1, 0, 0, (("x",),), (), (), 1)
 
 
+def _deep(levels: int) -> bytes:
+    """A frame of values with a capture that no daemon would have taken from anybody."""
+    row = b"\x91\x91" + b"\x91" * levels + b"\x00"
+    return frame(b"\x95\x24\x01\x00\x91\x97\x01\x00\x00" + row + b"\x90\x90\x01\x00")
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [
+        (_deep(980), "nested too deeply"),
+        (_deep(2000), "nested"),
         ((p.Values(1, 0, (EPOCH, EPOCH, EPOCH), 0),), "3 values were not asked for"),
         ((p.Values(1, 0, (EPOCH, EPOCH), 0), p.Values(1, 2, (EPOCH,), 0)), "3 values were not asked for"),
         ((p.Values(1, 1, (EPOCH,), 0),), "values from 1, expected 0"),
     ],
 )
 async def test_values_that_were_not_asked_for_lose_the_daemon_its_client(
-    nursery: trio.Nursery, values: tuple[p.Packet, ...], said: str
+    nursery: trio.Nursery, values: tuple[p.Packet, ...] | bytes, said: str
 ) -> None:
     reasons: list[str] = []
     told = trio.Event()
@@ -231,7 +240,10 @@ async def test_values_that_were_not_asked_for_lose_the_daemon_its_client(
         nursery.start_soon(observe)
         await daemon.welcome()
         await daemon.hear(p.Open)
-        await daemon.say(*values)
+        if isinstance(values, bytes):
+            await daemon.shout(values)
+        else:
+            await daemon.say(*values)
         with trio.fail_after(10):
             await told.wait()
         await daemon.close()

@@ -84,6 +84,16 @@ def test_rubbish_is_named(value: object, said: str) -> None:
     assert str(caught.value).startswith(said)
 
 
+@pytest.mark.parametrize("levels", [100, 900, 980, 1_010, 5_000])
+@pytest.mark.parametrize(("head", "tail"), [(b"\x91", b""), (b"\x92\x07", b""), (b"\x94\x26\x01", b"\xa0")])
+def test_a_client_outlives_whatever_nesting(head: bytes, levels: int, tail: bytes) -> None:
+    """What cannot be a packet is refused in words, which begin by naming it."""
+    client, _ = _pair()
+    with pytest.raises(ProtocolError):
+        list(client.feed(frame(head + b"\x91" * levels + b"\x00" + tail)))
+    assert client.state is State.ENDED
+
+
 def test_packets_before_an_error_are_still_handed_out() -> None:
     client, server = _pair()
     feed = server.feed(client.send(p.Ping(1)) + frame(b"\xc1"))
