@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -179,7 +180,8 @@ def pipeline(number: int, rounds: int) -> dict[str, float | None]:
 
 def over_tcp(number: int, rounds: int) -> dict[str, float | None]:
     """The same protocol as frames: the real client and daemon, beside a forwarder of frames."""
-    return {**tcp.measure(rounds, min(1.0, number / NUMBER))}
+    told = tcp.measure(rounds, min(1.0, number / NUMBER))
+    return {name: None if math.isnan(value) else value for name, value in told.items()}
 
 
 NUMBER: Final = 300_000
@@ -201,7 +203,7 @@ def main() -> None:
             continue
         figures |= question(number, rounds)
     for name, value in figures.items():
-        shown = "not measured: aiostream is not installed" if value is None else f"{value:14,.3f}"
+        shown = "not measured: it is not to be had here" if value is None else f"{value:14,.3f}"
         print(f"{name:32}{shown}")
     if options.json:
         print(
