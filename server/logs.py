@@ -16,6 +16,7 @@ from typing import BinaryIO, Final
 
 from dataspace.errors import UsageError
 from index.text import parse_pattern
+from relay.journal.compacting import compact_topics
 from relay.journal.verifying import TopicsVerdict, verify_topics
 from relay.log import Log
 from relay.log.compacting import compact
@@ -55,7 +56,7 @@ def _print_verdict(found: Verdict, topics: TopicsVerdict | None, damages: Sequen
         f"epochs {held.oldest} to {held.last}: {held.changes} changes in {held.segments} segments,"
         f" {size_text(held.bytes)}, state at epoch {held.snapshot_epoch}"
     )
-    if topics is not None:
+    if topics is not None and topics.topics:
         print(
             f"durable topics: {topics.topics} with {topics.epochs} completed epochs in {topics.steps} steps,"
             f" {size_text(topics.bytes)}"
@@ -78,11 +79,13 @@ def _compact(args: argparse.Namespace, directory: Path) -> int:
                     pass
             finally:
                 log.close()
-        done = compact(directory)
+        done, topics = compact(directory), compact_topics(directory)
     print(
         f"{done.segments_before} segments in {size_text(done.bytes_before)}"
         f" are now {done.segments} in {size_text(done.bytes)}"
     )
+    if topics is not None and topics[0] != topics[1]:
+        print(f"durable topics in {size_text(topics[0])} are now in {size_text(topics[1])}")
     return 0
 
 

@@ -86,6 +86,11 @@ class Storage:
             self._undo()
             raise
 
+    def vacuum(self) -> None:
+        """Writes the file anew without holes; nobody else may have it open.  O(file)."""
+        with self._lock, translated("write", self.path):
+            self._writer.execute("VACUUM")
+
     def rows(self, question: str, *values: object) -> list[Any]:
         """All rows of a short answer, as they were at the last commit."""
         with self.reading() as connection:

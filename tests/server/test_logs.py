@@ -106,6 +106,24 @@ def test_verify_looks_at_durable_topics_too(
     assert run(capsys, "verify", "--data", data)[0] == 1
 
 
+def test_compact_gives_back_the_room_of_topics(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    daemon = DaemonProcess(data)
+    daemon.start()
+    with dataspace.connect_blocking(daemon.url) as space:
+        for name in ("gone", "kept"):
+            with space.publish(name, durable=True) as topic:
+                for number in range(40):
+                    topic.send(f"{name} {number} " + "x" * 5_000)
+                topic.flush()
+    assert main(["topic", "end", "gone", "--url", daemon.url]) == 0
+    daemon.stop()
+    before = (data / "topics.sqlite").stat().st_size
+    code, out, _ = run(capsys, "compact", "--data", data)
+    assert code == 0 and "durable topics in " in out
+    assert (data / "topics.sqlite").stat().st_size < before * 0.7
+    assert "durable topics: 1 with 1 completed epochs in 42 steps" in run(capsys, "verify", "--data", data)[1]
+
+
 def test_compact(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "compact", "--data", data)
     assert (code, out.split(" are now ")[1].split(" in ")[0]) == (0, "1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -355,6 +356,18 @@ def test_a_full_disk_is_said_and_nothing_is_half_written(log: Log) -> None:
     log._storage._writer.execute("PRAGMA max_page_count = 1000000")
     log.append(large)
     assert [each.number for each in log.read(0)] == list(range(1, 9))
+
+
+def test_a_file_that_another_program_holds_can_be_tried_again(log: Log, tmp_path: Path) -> None:
+    log._storage._writer.execute("PRAGMA busy_timeout = 10")
+    other = sqlite3.connect(tmp_path / "log.sqlite", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(LogFailed, match="another program has locked it") as refused:
+        append(log, epoch(1, "x"))
+    assert refused.value.full
+    other.close()
+    append(log, epoch(1, "x"))
+    assert log.last == 1
 
 
 def test_a_transaction_that_raises_leaves_nothing(log: Log) -> None:
