@@ -40,7 +40,10 @@ class SpaceLimits:
     actions_per_publication: int = 1_000_000
     facts_per_owner: int = 1_000_000
     facts: int = 4_000_000
-    derived_per_turn: int = 2_000_000
+    rules: int = 1_000
+    derived_per_turn: int = 1_000_000
+    derive_seconds: int = 10
+    """How long rules may derive in one turn, where somebody gives them a clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,12 @@ class Space:
         self._claimed = 0
         self._interests: dict[object, Interest] = {}
         self._touched: list[Interest] = []
-        self.rules: Final = RuleHost(self.index, max_facts=self.limits.derived_per_turn)
+        self.rules: Final = RuleHost(
+            self.index,
+            max_rules=self.limits.rules,
+            max_facts=self.limits.derived_per_turn,
+            max_seconds=self.limits.derive_seconds,
+        )
 
     # -- turns ----------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ whichever way they came to be; the relations of a stratum change only when all b
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from typing import Final
@@ -57,8 +58,13 @@ class Engine:
         max_inserted: int = MAX_INSERTED,
         apart: frozenset[Hashable] = frozenset(),
         clock: Callable[[], int] | None = None,
+        deadline: Callable[[], int | None] = lambda: None,
+        carried_out: bool = True,
     ) -> None:
         self._costs = Costs(clock)
+        self._clock = clock
+        self._deadline = deadline
+        self._until: int | None = None
         self._ticks = [0]
         self._limits: dict[int, RuleLimits] = {}
         self.rules = tuple(rules)
@@ -81,30 +87,42 @@ class Engine:
         self._negated: set[Class | None] = set()  # of what negations ask for; None for any
         self._claimable: dict[Class, list[HeadRelation]] = {}
         self._schedule: list[tuple[HeadRelation, Row, int]] = []
+        self._aliases: dict[int, HeadRelation | None] = {}
         self._facts: list[HeadRelation] = []
         self._delayed: list[HeadRelation] = []
         self._sending: list[HeadRelation] = []
-        self._build()
+        cycles = self._outline()
+        if carried_out:
+            self._fill_in(cycles)
 
     # -- building -------------------------------------------------------------------------------------
 
-    def _build(self) -> None:
+    @staticmethod
+    def check(rules: Sequence[Rule], apart: frozenset[Hashable]) -> None:
+        """Raises ``BlockingCycle`` where these rules cannot be put in order; makes no functions."""
+        Engine(rules, apart=apart, carried_out=False)
+
+    def _outline(self) -> dict[int, list[Relation]]:
+        """The graph of the rules, in order; for each relation in a cycle all that are in it.  O(rules)."""
         for rule in self.rules:
             self._add_head(rule)
-        for rule in self.rules:
-            self.atoms.append([self._bound(at, rule) for at in range(len(rule.atoms))])
         for head in self.heads.values():
             {Verb.ASSERT: self._facts, Verb.NEXT: self._delayed, Verb.SEND: self._sending}[head.verb].append(
                 head
             )
+        for head in self._facts:
+            self._claimable.setdefault(label_class(head.of), []).append(head)
+        for rule in self.rules:
+            self.atoms.append([self._bound(at, rule) for at in range(len(rule.atoms))])
         self._draw()
-        cycles = self._order()
+        return self._order()
+
+    def _fill_in(self, cycles: dict[int, list[Relation]]) -> None:
+        """Makes the functions and tables."""
         for view in self.views.values():
             self._feed(view, cycles)
         for number, rule in enumerate(self.rules):
             self._compile(number, rule, cycles)
-        for head in self._facts:
-            self._claimable.setdefault(label_class(head.of), []).append(head)
         for relation in self.relations():
             write(relation)
         for number, rule in enumerate(self.rules):
@@ -143,7 +161,12 @@ class Engine:
         return view if alias is None else alias
 
     def _alias(self, view: View) -> HeadRelation | None:
-        heads = [h for h in self.heads.values() if h.verb is Verb.ASSERT and view.may_match(h.of, h.width)]
+        if id(view) not in self._aliases:
+            self._aliases[id(view)] = self._only_head(view)
+        return self._aliases[id(view)]
+
+    def _only_head(self, view: View) -> HeadRelation | None:
+        heads = list(self.matching(view))
         if len(heads) != 1 or key(heads[0].of) in self._apart:
             return None
         whole = view.columns(heads[0].of, heads[0].width) == tuple(range(heads[0].width))
@@ -152,9 +175,9 @@ class Engine:
     def _draw(self) -> None:
         """The graph of heads, views and groupings."""
         self.names = {id(each): each.name for each in [*self.views.values(), *self.heads.values()]}
-        shown = [view.name for view in self.views.values()]
+        shown = Counter([view.name for view in self.views.values()])
         for view in self.views.values():
-            name = view.name if shown.count(view.name) == 1 else unparse(view.form.pattern)
+            name = view.name if shown[view.name] == 1 else unparse(view.form.pattern)
             self.names[id(view)] = f"{name} "  # apart from a head of the same name
         taken: dict[str, int] = {}
         for head in self.heads.values():
@@ -174,9 +197,10 @@ class Engine:
             self._draw_rule(number, rule)
 
     def matching(self, view: View) -> Iterator[HeadRelation]:
-        """The heads of facts that a view could show."""
-        for head in self.heads.values():
-            if head.verb is Verb.ASSERT and view.may_match(head.of, head.width):
+        """The heads of facts that a view could show; O(heads of its class)."""
+        alike = self._facts if view.root is None else self._claimable.get(view.root, ())
+        for head in alike:
+            if view.may_match(head.of, head.width):
                 yield head
 
     def _draw_rule(self, number: int, rule: Rule) -> None:
@@ -291,6 +315,7 @@ class Engine:
         self._ticks[0] += 1
         self._inserted.clear()
         self._left = self._max_inserted
+        self._until = self._deadline()
         derived = Derived([], [], [])
         if self._schedule:
             schedule, self._schedule = self._schedule, []
@@ -382,13 +407,16 @@ class Engine:
         return run
 
     def _spend(self, relation: Relation, count: int) -> None:
+        if not count:
+            return
         self._left -= count
-        if count:
-            self._inserted[relation.name] = self._inserted.get(relation.name, 0) + count
+        self._inserted[relation.name] = self._inserted.get(relation.name, 0) + count
         if self._left < 0:
-            raise self._ran_away()
+            raise self._ran_away(f"more than {self._max_inserted} new facts in one tick")
+        if self._until is not None and self._clock is not None and self._clock() > self._until:
+            raise self._ran_away("still new facts when the time for one tick was over")
 
-    def _ran_away(self) -> RuleFailed:
+    def _ran_away(self, what: str) -> RuleFailed:
         """Names the rule of the relation that grew most, and the last rows of it."""
         name = max(self._inserted, key=self._inserted.__getitem__)
         for number in sorted(range(len(self.rules)), key=lambda at: -self._recursion(at)):
@@ -396,9 +424,8 @@ class Engine:
             if head.name == name:
                 rows = list(head.states)[-3:]
                 last = ", ".join([unparse(head.fact(row))[:60] for row in rows])
-                reason = f"more than {self._max_inserted} new facts in one tick, the last ones {last}"
-                return RuleFailed(number, {}, reason)
-        return RuleFailed(0, {}, f"more than {self._max_inserted} new facts in one tick")
+                return RuleFailed(number, {}, f"{what}, the last ones {last}")
+        return RuleFailed(0, {}, what)
 
     def _recursion(self, number: int) -> int:
         """How many atoms of a rule are in the cycle of its head: the more, the likelier it runs away."""

@@ -45,18 +45,21 @@ class Consequence:
 class RuleHost:
     """The rules of a space, and the claims that they hold."""
 
-    def __init__(self, index: Index, *, max_facts: int) -> None:
+    def __init__(self, index: Index, *, max_rules: int, max_facts: int, max_seconds: int) -> None:
         self.program: Program | None = None
         self.awake = False
         """Whether turns are to be told; every turn asks, so it is kept and not computed."""
         self.flows: Final = FlowHost()
         self.clock: Callable[[], int] | None = None  # gives nanoseconds: rules made later are timed by it
         self._index = index
+        self._max_rules = max_rules
         self._max_facts = max_facts
+        self._max_seconds = max_seconds
         self._held: dict[Hashable, tuple[int, Value]] = {}  # by place: the handle and the fact
         self._by_flows: set[Hashable] = set()
         self._last = 0  # the newest handle
         self._errors: dict[Hashable, Value] = {}
+        self._troubles = 0  # of the program, when its errors were last looked at
         self._coming: Sequence[Value] = ()
         self._going: Sequence[Value] = ()
         self._adopted = False
@@ -115,7 +118,7 @@ class RuleHost:
         if program is None or rules_in(coming) or rules_in(going):
             return self._follow_anew(coming, going, messages)
         derived = program.tick(coming, going, messages)
-        return self._with_errors(derived) if self._errors or program.has_trouble else derived
+        return self._with_errors(derived)
 
     def _follow_anew(
         self,
@@ -125,7 +128,13 @@ class RuleHost:
     ) -> Derived:
         rules = _rules(coming), _rules(going)
         if self.program is None:
-            self.program = Program(self._facts, max_inserted=self._max_facts, clock=self.clock)
+            self.program = Program(
+                self._facts,
+                max_inserted=self._max_facts,
+                max_rules=self._max_rules,
+                clock=self.clock,
+                deadline=self._deadline,
+            )
             rules = _rules(self._facts()), []
         derived = self.program.declare_and_tick(rules, coming, going, messages)
         derived = self._with_errors(derived)
@@ -134,6 +143,7 @@ class RuleHost:
             derived = self._compared(derived)
         if not self.program.entries:
             self.program = None
+            self._troubles = 0
         return derived
 
     def advance(self) -> Consequence:
@@ -147,6 +157,12 @@ class RuleHost:
         if self.flows:
             derived = self._run_flows([], derived, by_itself=True)
         return self._claim(derived)
+
+    def _deadline(self) -> int | None:
+        """Until when a tick may last; a restart, which computes everything, takes the time that it takes."""
+        if self.clock is None or self._adopted:
+            return None
+        return self.clock() + self._max_seconds * 1_000_000_000
 
     @property
     def pending(self) -> bool:
@@ -238,8 +254,9 @@ class RuleHost:
     def _with_errors(self, derived: Derived) -> Derived:
         """What is wrong with rules now, beside what follows from them."""
         assert self.program is not None  # whoever ticks has one
-        if not self._errors and not self.program.has_trouble:
+        if self.program.troubles == self._troubles:
             return derived
+        self._troubles = self.program.troubles
         errors: dict[Hashable, Value] = {}
         for entry in self.program.entries.values():
             if entry.trouble:

@@ -29,6 +29,12 @@ logger = logging.getLogger("dataspace")
 MAX_SELF_TICKS: Final = 10_000
 """Ticks in a row that ``next`` causes by itself, unless the program is told otherwise."""
 
+MAX_RULES: Final = 1000
+"""Rules that are carried out together, unless the program is told otherwise: each change makes all anew."""
+
+MAX_REFUSED: Final = 10
+"""Texts of one turn that are refused one by one for the cycles that they make."""
+
 RECOMPUTE_FROM: Final = 5000
 RECOMPUTE_SHARE: Final = 0.25
 """From how many rows on, and for which share of all facts taken away in one tick, all is computed anew."""
@@ -63,7 +69,8 @@ class Program:
     """Named texts of rules and what follows from them.
 
     ``facts`` gives all claimed facts, for when an engine begins anew; without it the program keeps them.
-    ``clock`` gives nanoseconds, and has ``explain`` say what each rule costs.
+    ``clock`` gives nanoseconds, and has ``explain`` say what each rule costs; ``deadline`` says by it until
+    when the tick that begins may last.
     """
 
     def __init__(
@@ -72,7 +79,9 @@ class Program:
         *,
         max_inserted: int = MAX_INSERTED,
         max_self_ticks: int = MAX_SELF_TICKS,
+        max_rules: int = MAX_RULES,
         clock: Callable[[], int] | None = None,
+        deadline: Callable[[], int | None] = lambda: None,
     ) -> None:
         self.entries: dict[Hashable, Entry] = {}
         self.engine = Engine(())
@@ -80,11 +89,14 @@ class Program:
         self._facts = facts or self._kept
         self._max_inserted = max_inserted
         self._clock = clock
+        self._deadline = deadline
         self._max_self_ticks = max_self_ticks
         self._self_ticks = 0
         self._apart: frozenset[Hashable] = frozenset()
         self._claimed = 0
-        self._troubled = False
+        self._max_rules = max_rules
+        self._count = 0
+        self.troubles = 0  # goes up whenever what is wrong with texts may have changed
         self._engines = 0
         self._ticks = 0
         self._owners: list[Entry] = []
@@ -107,31 +119,60 @@ class Program:
 
     def declare(self, added: Iterable[tuple[str, str]], removed: Iterable[tuple[str, str]]) -> bool:
         """The same without a tick: whether the rules that are carried out are others now."""
-        changed = False
-        for name, text in removed:
-            entry = self.entries.pop((name, text), None)
-            changed |= entry is not None and not entry.trouble
-            self._troubled = any(each.trouble for each in self.entries.values())
-        for name, text in added:
-            if (name, text) not in self.entries:
-                changed |= self._declare(name, text)
-        return changed
+        gone = [self.entries.pop((name, text), None) for name, text in removed]
+        self._count -= sum(len(entry.rules) for entry in gone if entry is not None)
+        fresh = [Entry(name, text) for name, text in added if (name, text) not in self.entries]
+        self.entries.update({(entry.name, entry.text): entry for entry in fresh})
+        for entry in fresh:
+            self._read(entry)
+        self._refuse_cycles([entry for entry in fresh if not entry.trouble])
+        self.troubles += 1
+        return any(entry is not None and not entry.trouble for entry in [*gone, *fresh])
 
-    def _declare(self, name: str, text: str) -> bool:
-        entry = self.entries[name, text] = Entry(name, text)
+    def _read(self, entry: Entry) -> None:
         try:
-            entry.rules = read_rules(text)
-            Engine(self._rules(), apart=self._apart)  # which refuses cycles that cannot be put in order
+            entry.rules = read_rules(entry.text)
         except UsageError as error:
-            self._troubled = True
             entry.trouble = str(error)
-            return False
-        return True
+        self._count += len(entry.rules)
+        if self._count > self._max_rules:
+            self._count -= len(entry.rules)
+            entry.rules = ()
+            entry.trouble = f"more than {self._max_rules} rules"
+
+    def _refuse_cycles(self, fresh: list[Entry]) -> None:
+        """Refuses, of texts that are new, each that makes a cycle that cannot be put in order.
+
+        All together mostly can.  If not, it is searched for the first that cannot be with those before it.
+        """
+        held = [entry for entry in self._sound() if entry not in fresh]
+        refused = 0
+        while (error := self._cycle([*held, *fresh])) is not None:
+            good, bad = 0, len(fresh)
+            while bad - good > 1:
+                middle = (good + bad) // 2
+                found = self._cycle([*held, *fresh[:middle]])
+                good, bad, error = (middle, bad, error) if found is None else (good, middle, found)
+            fresh[good].trouble = str(error)
+            held += fresh[:good]
+            fresh = fresh[bad:]
+            refused += 1
+            if refused == MAX_REFUSED:
+                for entry in fresh:
+                    entry.trouble = f"not looked at: {refused} texts of the same turn were refused"
+                return
+
+    def _cycle(self, entries: list[Entry]) -> UsageError | None:
+        try:
+            Engine.check([rule for entry in entries for rule in entry.rules], self._apart)
+        except UsageError as error:
+            return error
+        return None
 
     @property
     def has_trouble(self) -> bool:
-        """Whether any text is not carried out."""
-        return self._troubled
+        """Whether any text is not carried out; O(texts)."""
+        return any(entry.trouble for entry in self.entries.values())
 
     def _rules(self) -> list[Rule]:
         return [rule for entry in self._sound() for rule in entry.rules]
@@ -213,7 +254,7 @@ class Program:
         entry = self._owners[failure.rule]
         rule = self.engine.rules[failure.rule]
         entry.trouble = f"{failure.reason} (in {rule})"
-        self._troubled = True
+        self.troubles += 1
         entry.row = Map.of([(name, value) for name, value in failure.row.items()])
 
     def _stop_asking(self) -> None:
@@ -221,7 +262,7 @@ class Program:
         for entry in self._sound():
             for rule in entry.rules:
                 if rule.head.verb == "next" and rule.head.label in asking:
-                    self._troubled = True
+                    self.troubles += 1
                     entry.trouble = (
                         f"{self._max_self_ticks} ticks in a row were caused by next alone (in {rule})"
                     )
@@ -233,7 +274,11 @@ class Program:
         while True:
             self._owners = [entry for entry in self._sound() for _ in entry.rules]
             engine = Engine(
-                self._rules(), max_inserted=self._max_inserted, apart=self._apart, clock=self._clock
+                self._rules(),
+                max_inserted=self._max_inserted,
+                apart=self._apart,
+                clock=self._clock,
+                deadline=self._deadline,
             )
             self._engines += 1
             self.engine = engine

@@ -52,12 +52,18 @@ _AGGREGATE: Final = re.compile(rf"({'|'.join(AGGREGATES)})\(")
 _VERB: Final = re.compile(r"(next|send)\(")
 
 
+MAX_TEXT: Final = 128 * 1024
+"""Characters of one text of rules."""
+
+
 def read_rules(text: str) -> tuple[Rule, ...]:
     """The rules of a text, each of them safe; ``ParseError`` points to what is wrong.
 
     >>> [str(rule) for rule in read_rules("hub($x, count($y)) <- edge($x, $y), $x != $y.")]
     ['hub($x, count($y)) <- edge($x, $y), $x != $y.']
     """
+    if len(text) > MAX_TEXT:
+        raise UsageError(f"a text of {len(text)} characters, limit {MAX_TEXT}")
     reader = _RuleReader(text)
     try:
         return reader.rules()

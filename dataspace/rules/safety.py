@@ -33,6 +33,9 @@ RESERVED = ("rule", "rule-error", "flow-error", "Observe", "$", "_", "lit", "exa
 
 MAX_FIELDS = 64
 
+MAX_ATOMS = 18
+"""Atoms of a body that are not negated: each but one is a loop, and Python nests no more than 20."""
+
 
 class UnsafeVariable(UsageError):
     """A variable that nothing binds; ``name`` is it, without the ``$``."""
@@ -51,6 +54,9 @@ def check(rule: Rule) -> None:
         raise UsageError(f"no rule may derive {unparse(label)} facts")
     if len(rule.head.arguments) > MAX_FIELDS:
         raise UsageError(f"a head of {len(rule.head.arguments)} fields, limit {MAX_FIELDS}")
+    atoms = sum(not atom.negated for atom in rule.atoms)
+    if atoms > MAX_ATOMS:
+        raise UsageError(f"a body of {atoms} atoms, limit {MAX_ATOMS}: derive a part of it by another rule")
     if rule.head.aggregates and rule.head.verb is Verb.SEND:
         raise UsageError("an aggregate is a fact that changes: derive it, and send from another rule")
     bound = bound_by(rule)

@@ -1,0 +1,57 @@
+"""Whatever rules strangers write into a real daemon, it is said what is wrong with them, and others go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import trio
+
+import dataspace
+from dataspace import Record
+from dataspace.wire.packets import ASSERT
+from tests.server.processes import DaemonProcess
+
+pytestmark = pytest.mark.slow
+
+HOSTILE = {
+    "a rule that divides by nought": ("z(1 / $x) <- n($x).", "ZeroDivisionError"),
+    "a rule that counts for ever": ("m($x) <- n($x). m($x + 1) <- m($x).", "new facts in one tick"),
+    "a product of ten millions": ("p($x) <- n($x), n($y), n($z), $x + $y + $z < 0.", "rows were looked at"),
+    "a rule that derives a rule": ('rule("child", "b($x) <- n($x).") <- n(0).', 'no rule may derive "rule"'),
+    "a text of a megabyte": ("q($x) <- n($x). " * 65_000, "characters, limit 131072"),
+    "thousands of rules": (" ".join([f"q{n}($x) <- n($x)." for n in range(3000)]), "more than 1000 rules"),
+    "a body of thirty loops": (
+        f"d($x0) <- {', '.join([f'n($x{n})' for n in range(30)])}.",
+        "a body of 30 atoms, limit 18",
+    ),
+    "a deep expression": (f"q($x) <- n($x), $x = {'(' * 5000}1{')' * 5000}.", "nested deeper than"),
+    "no text at all": ("\x00\x00((((", "expected the head of a rule"),
+}
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("daemon")
+    (folder / "small.toml").write_text("[limits]\nderived_per_turn = 20000\n", encoding="utf-8")
+    process = DaemonProcess(folder / "data", "--config", str(folder / "small.toml"))
+    process.start()
+    yield process.url
+    assert process.stop() == 0
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_a_hostile_rule_is_suspended_and_named_and_others_are_served(url: str, name: str) -> None:
+    text, reason = HOSTILE[name]
+    with trio.fail_after(60):
+        async with dataspace.connect(url) as good, dataspace.connect(url) as evil:
+            await good.assert_(Record("rule", "fine", "fine($x) <- n($x), $x < 3."))
+            for n in range(220):
+                await good.submit([(ASSERT, n + 10, Record("n", n))])
+            await good.sync()
+            claim = await evil.assert_(Record("rule", "hostile", text))
+            errors = await good.matches('rule-error("hostile", _, _, $why)')
+            assert len(errors) == 1 and reason in str(errors[0][0])
+            assert sorted(await good.matches("fine($x)")) == [(0,), (1,), (2,)]
+            await evil.retract(claim)
+            assert await good.matches("rule-error(_, _, _, $why)") == []
