@@ -65,7 +65,7 @@ class Log(LogReader):
         self._mark = AcknowledgedFile(directory / "acknowledged")
         self._writing = threading.Lock()
         self._missing = not path.exists()
-        super().__init__(Storage(path, SCHEMA), self._mark.mark)
+        super().__init__(Storage(path, SCHEMA), self._mark.mark, self._face)
         sync_directory(directory)
         self.clients: dict[str, tuple[int, int]] = {}
         self.readers: Final = Readers(self._storage)
@@ -102,7 +102,10 @@ class Log(LogReader):
         self.next_epoch: int = max(self.reserved, self._mark.mark.reserved, self.last) + 1
         self.issued = self.next_epoch - 1
         self.identity = self.identity or uuid.uuid4().hex
-        drop_incomplete(self._storage)
+        try:
+            drop_incomplete(self._storage)
+        except LogDamaged as damage:
+            self._face(str(damage))
         reserved = self.issued + BLOCK
         with self._storage.transaction() as connection:
             connection.execute("INSERT OR REPLACE INTO starts VALUES (?, ?)", (self.next_epoch, self.last))

@@ -11,11 +11,12 @@ it is.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any, Final
 
 from dataspace.wire.codec import pack
-from relay.log.refusals import LogDamaged
+from relay.log.chain import refuse
 from relay.log.segments import CHECKSUM_BYTES
 from relay.log.storage import Storage
 
@@ -27,16 +28,17 @@ CREATE TABLE IF NOT EXISTS starts (first INTEGER PRIMARY KEY, before INTEGER NOT
 SEAL: Final = "seal"
 
 
-def read_meta(storage: Storage) -> dict[str, Any]:
-    """All of it by name; O(starts)."""
+def read_meta(storage: Storage, found: Callable[[str], None] = refuse) -> dict[str, Any]:
+    """All of it by name; O(starts).  Damage goes to ``found``; if that returns, it is read as it is."""
     with storage.reading() as connection:
         connection.execute("BEGIN")  # a writer must not come between the names and their seal
         try:
             meta = dict(connection.execute("SELECT name, value FROM meta"))
-            if meta.get(SEAL, b"") not in (b"", _seal(connection)):
-                raise LogDamaged(f"{storage.path}: what the log knows of itself was altered")
+            altered = meta.get(SEAL, b"") not in (b"", _seal(connection))
         finally:
             connection.execute("COMMIT")
+    if altered:
+        found(f"{storage.path}: what the log knows of itself was altered")
     meta.pop(SEAL, None)
     return meta
 

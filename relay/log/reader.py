@@ -9,7 +9,7 @@ retained any more is refused with the oldest epoch held.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
@@ -19,7 +19,7 @@ from dataspace.errors import Refused
 from dataspace.wire.codec import pack
 from index.values import Value
 from relay.log.acknowledged import AcknowledgedFile, Mark
-from relay.log.chain import Chain
+from relay.log.chain import Chain, refuse
 from relay.log.cursors import Cursors
 from relay.log.meta import read_meta
 from relay.log.refusals import LogDamaged
@@ -46,10 +46,11 @@ class LogStatistics:
 class LogReader:
     """A log to read from.  Any number of threads may; all calls block."""
 
-    def __init__(self, storage: Storage, mark: Mark) -> None:
+    def __init__(self, storage: Storage, mark: Mark, found: Callable[[str], None] = refuse) -> None:
+        """What is wrong with what the log knows of itself goes to ``found``."""
         self._storage = storage
         self.cursors: Final = Cursors()
-        meta = read_meta(storage)
+        meta = read_meta(storage, found)
         if meta and meta.get("format") != FORMAT:
             raise LogDamaged(f"{storage.path} has format {meta.get('format')}, this program reads {FORMAT}")
         self.identity: str = meta.get("identity", "")

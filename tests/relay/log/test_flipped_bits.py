@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -51,6 +52,28 @@ def _all(place: Path) -> Any:
         return known, facts, epochs, [log.time_of(each) for each in (5, log.last)], lost
     finally:
         log.close()
+
+
+@pytest.mark.parametrize(
+    "question",
+    ["UPDATE meta SET value = 7 WHERE name = 'oldest'", "UPDATE snapshots SET segment = segment - 1"],
+)
+def test_an_operator_can_go_on_with_what_is_left(tmp_path: Path, question: str) -> None:
+    _fill(tmp_path)
+    other = sqlite3.connect(tmp_path / "log.sqlite")
+    other.execute(question)
+    other.commit()
+    other.close()
+    with pytest.raises(LogDamaged, match="accept the damage to go on"):
+        Log.open(tmp_path)
+    log = Log.open(tmp_path, accept_damage=True)
+    log.recover()
+    append(log, epoch(log.next_epoch, "new"))
+    log.close()
+    log = Log.open(tmp_path)
+    assert "new" in log.recover().facts()
+    assert not verify(tmp_path).damages
+    log.close()
 
 
 def _is_found(place: Path) -> bool:
