@@ -10,6 +10,8 @@ Always: after ``publish`` the facts that are said are those of the rows that are
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
+from types import CodeType
 from typing import Any, Final
 
 from dataspace.rules.derived import Derived
@@ -146,6 +148,15 @@ def maker(label: Value, arity: int) -> Callable[[Row], Value]:
 
     The text of the fact, by which it is found everywhere, is put together from those of its terms.
     """
+    begin, between, end = record_frame(label, arity)
+    names: dict[str, Any] = {"of": Record.of, "text": term_text, "label": label}
+    names |= {"begin": begin, "between": between, "end": end}
+    exec(_making(arity), names)  # our own words and numbers only
+    return names["make"]  # type: ignore[no-any-return]  # defined by the text
+
+
+@lru_cache(maxsize=128)
+def _making(arity: int) -> CodeType:
     fields = [f"t{at}" for at in range(arity)]
     texts = " + between + ".join([f"({each}.text or text({each}))" for each in fields]) or "''"
     lines = [
@@ -153,8 +164,4 @@ def maker(label: Value, arity: int) -> Callable[[Row], Value]:
         f"    {''.join([f'{each}, ' for each in fields])}= row" if fields else "    pass",
         f"    return of(label, ({''.join([f'{each}.value, ' for each in fields])}), begin + {texts} + end)",
     ]
-    begin, between, end = record_frame(label, arity)
-    names: dict[str, Any] = {"of": Record.of, "text": term_text, "label": label}
-    names |= {"begin": begin, "between": between, "end": end}
-    exec("\n".join(lines), names)  # our own words and numbers only
-    return names["make"]  # type: ignore[no-any-return]  # defined by the text
+    return compile("\n".join(lines), "<head>", "exec")

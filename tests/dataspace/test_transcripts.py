@@ -10,6 +10,9 @@ Each block of a transcript is a comment, commands, a line ``----`` and what came
       =OLD NEW FACT             replace
       !MESSAGE                  send
     end OWNER                 OWNER is gone
+    attach FLOW               the turns drive a flow of ``tests.server.flowing`` from now on
+    detach FLOW               and no more
+    advance                   the turn that rules and flows ask for
 
 ``REWRITE=1`` writes what comes of the commands into the files; read them before you commit them.
 """
@@ -27,6 +30,7 @@ from dataspace.interests import Interest
 from dataspace.space import Space, SpaceLimits
 from dataspace.wire.packets import ASSERT, REPLACE, RETRACT, SEND, Action
 from index.text import parse, parse_pattern, unparse
+from tests.server import flowing
 
 FILES = sorted((Path(__file__).parent.parent / "transcripts").glob("*.txt"))
 
@@ -65,6 +69,12 @@ class _Stage:
                 self._outcome(self.space.end([rest], self._tick()))
             elif verb == "observe":
                 self._observe(*rest.split(" ", 1))
+            elif verb == "attach":
+                self.space.rules.attach(rest, getattr(flowing, rest)())
+            elif verb == "detach":
+                self.space.rules.detach(rest)
+            elif verb == "advance":
+                self._outcome(self.space.advance(self._tick()))
             elif verb == "ignore":
                 self.space.ignore(*self.observers.pop(rest))
             else:
