@@ -14,7 +14,8 @@ from dataspace.actors.supervision import Restart
 from dataspace.errors import UsageError
 from index.values import Map
 from server.checking import check_lines
-from server.command import main, parser
+from server.command import main
+from server.command_line import parser
 from server.config import Config, HostedActor, HostedFlow, Limits, RuleText, ServerTls
 from server.config_file import Loaded, load
 from server.settings import PREFIX, SETTINGS, config_file
