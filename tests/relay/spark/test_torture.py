@@ -22,10 +22,10 @@ RUNS = 4 + int(os.environ.get("TORTURE_ROUNDS", "0"))
 """Four runs have each victim once, and each place twice."""
 
 VICTIMS = ("worker", "daemon", "link", "query")
-PIECES = 140
+PIECES = 115
 """What passes between Spark and the daemon while a flow runs undisturbed, at the least."""
 
-BATCH_0 = 42
+BATCH_0 = 32
 """What has passed when the first batch of the first query is committed, at the least."""
 
 TRIES = 3
