@@ -121,7 +121,8 @@ class Program:
         """The same without a tick: whether the rules that are carried out are others now."""
         gone = [self.entries.pop((name, text), None) for name, text in removed]
         self._count -= sum(len(entry.rules) for entry in gone if entry is not None)
-        fresh = [Entry(name, text) for name, text in added if (name, text) not in self.entries]
+        new = dict.fromkeys(pair for pair in added if pair not in self.entries)
+        fresh = [Entry(name, text) for name, text in new]
         self.entries.update({(entry.name, entry.text): entry for entry in fresh})
         for entry in fresh:
             self._read(entry)
@@ -145,7 +146,8 @@ class Program:
 
         All together mostly can.  If not, it is searched for the first that cannot be with those before it.
         """
-        held = [entry for entry in self._sound() if entry not in fresh]
+        new = set(map(id, fresh))
+        held = [entry for entry in self._sound() if id(entry) not in new]
         refused = 0
         while (error := self._cycle([*held, *fresh])) is not None:
             good, bad = 0, len(fresh)

@@ -70,3 +70,22 @@ def test_what_is_used_up_counts_for_one_tick_only() -> None:
         program.tick([Record("a", 0, n)])
         program.tick((), [Record("a", 0, n)])
     assert not program.has_trouble
+
+
+@pytest.mark.slow
+def test_of_many_texts_in_one_turn_those_that_make_a_cycle_are_refused_and_the_others_are_not() -> None:
+    program = Program()
+    texts = [(f"good {n}", f"g{n}($x) <- n($x).") for n in range(20)]
+    texts[5:5] = [("bad", "p($x) <- n($x), not q($x). q($x) <- p($x).")]
+    texts += [("odd", "r($x) <- n($x), not s($x)."), ("even", "s($x) <- r($x)."), texts[0]]
+    program.change(texts, [])
+    troubled = {entry.name for entry in program.entries.values() if entry.trouble}
+    assert troubled == {"bad", "even"} and program.statistics().rules == 21
+    program.change([("more", program_text(980))], [])
+    assert program.entries["more", program_text(980)].trouble == "more than 1000 rules"
+    program.change([("less", program_text(900))], texts)
+    assert program.entries["less", program_text(900)].trouble == "" and len(program.entries) == 2
+
+
+def program_text(rules: int) -> str:
+    return " ".join([f"m{n}($x) <- n($x)." for n in range(rules)])
