@@ -170,9 +170,9 @@ async def _observe(url: str, count: int, report: Connection) -> None:
             report.send(time.perf_counter())
 
 
-async def _observe_many(url: str, patterns: int, report: Connection) -> None:
+async def _observe_many(url: str, patterns: range, report: Connection) -> None:
     async with dataspace.connect(url, name="bench patterns") as space:
-        observations = [space.observe(f'other("topic {n}", $)', quiet=True) for n in range(patterns)]
+        observations = [space.observe(f'other("topic {n}", $)', quiet=True) for n in patterns]
         for observation in observations:
             observation.open()
         for observation in observations:
@@ -314,9 +314,10 @@ def measure(rounds: int, scale: float) -> dict[str, float]:
         with daemon() as url:
             keep("changes_per_s_single", _transfer(_write, _observe, url, changes // 2, 1))
         with daemon() as url:
-            others = _ready(_observe_many, url, 10_000)
+            others = [_ready(_observe_many, url, range(at, at + 2500)) for at in range(0, 10_000, 2500)]
             keep("changes_per_s_10k_patterns", _transfer(_write, _observe, url, changes, TURN))
-            others.stop()
+            for other in others:
+                other.stop()
         with daemon() as url:
             keep("fanout_events_per_s", _transfer(_write, _observe, url, fanout, TURN, connections=100))
         with daemon() as url:

@@ -72,14 +72,8 @@ class Interest:
 
     def close(self, number: int, time: int) -> None:
         """Ends the collection and tells the observers; O(observers)."""
-        added, messages, removed = self._added, self._messages, self._removed
-        self._waiting = False
-        if added:  # a list that is empty is not given away, and stays
-            self._added = []
-        if messages:
-            self._messages = []
-        if removed:
-            self._removed = []
-        changes = Changes(number, time, added or (), messages or (), removed or ())
+        changes = Changes(number, time, self._added, self._messages, self._removed)
+        self._waiting = False  # as ``forget``, without its call
+        self._added, self._messages, self._removed = [], [], []
         for observer in self.observers:
             observer.offer(changes)

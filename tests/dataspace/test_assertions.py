@@ -55,7 +55,7 @@ def test_as_by_an_action_for_each(
 
 
 TOO_DEEP = Record("p", 1)
-for _ in range(300):
+for _ in range(20_000):
     TOO_DEEP = Record.of("p", (TOO_DEEP,))
 
 
