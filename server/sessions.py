@@ -40,6 +40,7 @@ class Standing:
 
     __slots__ = (
         "announced",
+        "attempt",
         "client",
         "connection",
         "grace",
@@ -60,6 +61,16 @@ class Standing:
         self.grace = grace
         self.secret = os.urandom(SECRET_BYTES) if grace else b""
         self.announced: dict[int, Value] = {}
+        self.attempt: tuple[int, bytes] | None = None
+
+    def is_after(self, attempt: tuple[int, bytes] | None) -> bool:
+        """Whether the same process tried its connection later: hellos may be read in any order."""
+        return (
+            attempt is not None
+            and self.attempt is not None
+            and attempt[1] == self.attempt[1]
+            and attempt[0] < self.attempt[0]
+        )
 
     def admits(self, ticket: tuple[int, bytes] | None) -> bool:
         """Whether this is the number and the secret of the session."""
@@ -92,17 +103,20 @@ class Sessions:
     def greet(self, connection: Connection, identity: str, wanted: Wanted) -> tuple[Standing, bool]:
         """The session of a connection that has said who it is, and whether it has come back to it.
 
-        An older connection of the same identity is parted from, so that no ghost locks its owner out.
+        An older connection of the same identity is parted from, so that no ghost locks its owner out; one
+        that its process tried before the present one is the ghost itself.
         """
         before = self._by_client.get(identity)
         if before is not None:
             if before.token != connection.permit.name:
                 raise ProtocolError("not-allowed", f"{identity!r:.80} has come with another token")
             if before.connection is not None:
+                if before.is_after(wanted.attempt):
+                    raise ProtocolError("superseded", "the same client has connected again since")
                 before.connection.supersede()
             if before.admits(wanted.resume):
                 self._stop_waiting(before)
-                before.connection = connection
+                before.connection, before.attempt = connection, wanted.attempt
                 self.resumed += 1
                 return before, True
             self._end(before)
@@ -114,6 +128,7 @@ class Sessions:
             connection,
             min(wanted.grace, home.config.limits.grace_seconds),
         )
+        standing.attempt = wanted.attempt
         self._by_client[identity] = standing
         return standing, False
 

@@ -14,6 +14,7 @@ told when there is no connection any more.
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -107,6 +108,8 @@ class Exchange:
         self.lease: Final = Lease(self, identity.owner, identity.lease) if identity.lease else None
         self._token = credentials.token
         self._ticket: tuple[int, bytes] | None = None
+        self._process: Final = os.urandom(8)
+        self._attempts = 0
         self._dropped: list[int] = []
         self._next_stream = 1
         self._next_request = 1
@@ -245,7 +248,9 @@ class Exchange:
         """What the client introduces itself with; the secret of its session, if it has one."""
         who = self.identity
         home = MAIN if who.space == SYSTEM else who.space
-        wanted = Wanted(who.heartbeat, who.grace, self._ticket, home, self._token)
+        self._attempts += 1
+        attempt = (self._attempts, self._process)
+        wanted = Wanted(who.heartbeat, who.grace, self._ticket, home, self._token, attempt)
         return p.Hello(p.VERSION, who.client, who.name, wanted.packed())
 
     def welcomed(self, welcome: p.Welcome) -> None:

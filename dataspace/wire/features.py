@@ -23,6 +23,7 @@ SYSTEM: Final = "system"
 """The dataspace in which a daemon says of itself what its topics are, and who uses them."""
 
 MAX_TEXT: Final = 8192
+MAX_PROOF: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class Wanted:
     ``heartbeat``: seconds within which each side says something, infinite for none.  ``grace``: seconds that
     the session is kept for after its connection was lost.  ``resume``: number and secret of the session that
     it comes back to.  ``space``: the dataspace that it is about.  ``token``: what shows its rights.
+    ``attempt``: which of the connections this is that a process, known by some bytes of its own, has tried.
     """
 
     heartbeat: float = math.inf
@@ -39,6 +41,7 @@ class Wanted:
     resume: tuple[int, bytes] | None = field(default=None, repr=False)
     space: str = MAIN
     token: str = field(default="", repr=False)
+    attempt: tuple[int, bytes] | None = None
 
     @classmethod
     def read(cls, features: Map) -> Self:
@@ -46,9 +49,10 @@ class Wanted:
         return cls(
             heartbeat=_seconds(features, "heartbeat") or math.inf,
             grace=_seconds(features, "grace"),
-            resume=_ticket(features.get("resume")),
+            resume=_pair(features, "resume", "a session's number and its secret"),
             space=_text(features, "space", MAIN),
             token=_text(features, "token", ""),
+            attempt=_pair(features, "attempt", "a number, and bytes of at most 64"),
         )
 
     def packed(self) -> Map:
@@ -64,6 +68,8 @@ class Wanted:
             wanted["space"] = self.space
         if self.token:
             wanted["token"] = self.token
+        if self.attempt is not None:
+            wanted["attempt"] = self.attempt
         return Map(wanted)
 
 
@@ -120,12 +126,14 @@ def _text(features: Map, name: str, default: str) -> str:
     return value
 
 
-def _ticket(value: Value) -> tuple[int, bytes] | None:
-    if value is None:
-        return None
-    if value.__class__ is tuple and [each.__class__ for each in value] == [int, bytes]:
-        return value  # type: ignore[return-value]  # a number and bytes, as just checked
-    raise _wrong("resume", "a session's number and its secret", value)
+def _pair(features: Map, name: str, what: str) -> tuple[int, bytes] | None:
+    match features.get(name):
+        case None:
+            return None
+        case (int(number), bytes(proof)) if number.__class__ is int and len(proof) <= MAX_PROOF:
+            return number, proof
+        case value:
+            raise _wrong(name, what, value)
 
 
 def _wrong(name: str, what: str, value: Value) -> ProtocolError:

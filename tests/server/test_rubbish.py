@@ -26,6 +26,7 @@ from dataspace.links import SocketLink
 from dataspace.space import SpaceLimits
 from dataspace.wire import packets as p
 from dataspace.wire.codec import MAX_ELEMENTS, pack
+from dataspace.wire.features import Wanted
 from dataspace.wire.frames import MAX_FRAME, frame
 from index.values import Map, Value
 from relay.observation import Observation
@@ -409,6 +410,34 @@ async def test_a_second_connection_of_an_identity_replaces_the_first(url: str, b
         again, fresh = await new.hear(), await new.hear()
         assert isinstance(again, p.Accepted) and isinstance(fresh, p.Accepted)
         assert (again.first, fresh.first) == (5, 6) and again.epochs < fresh.epochs
+
+
+async def test_an_earlier_attempt_of_a_process_does_not_replace_a_later_one(
+    url: str, bystander: Space
+) -> None:
+    """A daemon that was held up finds several hellos of one client, and may read them in any order."""
+
+    def attempt(number: int, process: bytes) -> p.Hello:
+        return hello("~twin")._replace(features=Wanted(attempt=(number, process)).packed())
+
+    async with Peer(url) as stale, Peer(url) as fresh, Peer(url) as other:
+        await fresh.say(attempt(2, b"one"))
+        assert isinstance(await fresh.hear(), p.Welcome)
+        await stale.say(attempt(1, b"one"))
+        assert (await stale.farewell()).code == "superseded"
+        await fresh.say(turn(1, (p.ASSERT, 1, fact(1))))
+        assert isinstance(await fresh.hear(), p.Accepted)
+        await other.say(attempt(1, b"another"))
+        assert isinstance(await other.hear(), p.Welcome)
+        assert (await fresh.farewell()).code == "superseded"
+        assert await bystander.matches("fact($n)") == []
+
+
+@pytest.mark.parametrize("attempt", [1, "1", (1,), (1, "one"), (True, b"one"), (1, b"x" * 65)])
+async def test_an_attempt_is_a_number_and_some_bytes(url: str, bystander: Space, attempt: Value) -> None:
+    async with Peer(url) as peer:
+        await peer.say(hello()._replace(features=Map({"attempt": attempt})))
+        assert (await peer.farewell()).code == "malformed"
 
 
 async def test_a_client_that_is_superseded_stays_away(url: str, bystander: Space) -> None:
