@@ -130,11 +130,8 @@ def _actions(
 ) -> Sequence[Action]:
     """What some operations mean for what an owner claims now."""
     verbs, values = operations
-    if (
-        by is None and not replace and verbs.count("assert") == len(verbs)
-    ):  # nobody has to know who claims what
-        # as mostly; nobody has to know then who claims what
-        return Assertions(home.writers.free_handles(owner, home.space.claims(owner), len(values)), values)
+    if by is None and not replace and verbs.count("assert") == len(verbs):
+        return Assertions(home.space.fresh_handle(owner), values)  # as mostly: no look at what it claims
     pairs = list(zip(verbs, values, strict=True))
     if by is None or replace:
         return actions_for(home.space, owner, pairs, replace=replace)

@@ -11,11 +11,9 @@ Always: whoever is refused has published before, so nobody who begins is; what w
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
 from typing import Final
 
 from dataspace.errors import Refused
-from index.values import Value
 
 KNOWN: Final = 65_536
 """Writers that are remembered; of further ones those are forgotten that did not publish for longest."""
@@ -24,11 +22,10 @@ KNOWN: Final = 65_536
 class Writers:
     """The latest publisher of each writer since the daemon started."""
 
-    __slots__ = ("_free", "_latest")
+    __slots__ = ("_latest",)
 
     def __init__(self) -> None:
         self._latest: OrderedDict[str, tuple[str, int]] = OrderedDict()
-        self._free: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._latest)
@@ -52,16 +49,3 @@ class Writers:
         self._latest.move_to_end(owner)
         if len(self._latest) > KNOWN:
             self._latest.popitem(last=False)
-
-    def free_handles(self, owner: str, claims: Mapping[int, Value], count: int) -> int:
-        """The first of so many handles in a row that an owner does not use.
-
-        O(count) where they follow those given out before, else O(claims).
-        """
-        first = self._free.get(owner, 1)
-        if any(handle in claims for handle in range(first, first + count)):
-            first = max(claims) + 1
-        if len(self._free) >= KNOWN:
-            self._free.clear()
-        self._free[owner] = first + count
-        return first

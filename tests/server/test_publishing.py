@@ -11,11 +11,9 @@ import trio
 
 import dataspace
 from dataspace import Record, Refused, RemoteSpace
-from dataspace.handles import Handles
 from dataspace.space import SpaceLimits
 from index.values import Map
 from server.config import Limits
-from server.writers import Writers
 
 
 async def stage(space: RemoteSpace, key: str, *numbers: int) -> None:
@@ -50,15 +48,6 @@ async def test_whoever_began_last_has_the_writer(url: str) -> None:
         await stage(space, "b", 5)
         await publish(space, "b", "b", 2)
         assert sorted(await space.matches("n($)")) == [(1,), (2,), (4,), (5,)]
-
-
-def test_free_handles_follow_each_other_until_somebody_has_used_one() -> None:
-    writers, held = Writers(), Handles([(2, "mine")])
-    assert writers.free_handles("w", held, 2) == 3
-    assert writers.free_handles("w", held, 2) == 5
-    held[8] = "a client's"
-    assert writers.free_handles("w", held, 2) == 9
-    assert writers.free_handles("v", Handles(), 2) == 1
 
 
 @pytest.mark.parametrize("space_limits", [SpaceLimits(actions_per_publication=3)])
