@@ -8,6 +8,7 @@ Always: events of one actor are handled in the order in which they came.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -28,12 +29,13 @@ class Event:
         self.cause = cause
         """The number of the turn that brought it about, 0 if none did."""
 
+    @abstractmethod
     def run(self) -> None:
         """Handles it, within the turn."""
-        raise NotImplementedError
 
+    @abstractmethod
     def __str__(self) -> str:
-        raise NotImplementedError
+        """What it is, for traces and errors."""
 
 
 class Delivery(Event):

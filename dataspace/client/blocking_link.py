@@ -23,7 +23,7 @@ from dataspace.client.assembling import Assembler
 from dataspace.client.blocks import Block, block
 from dataspace.client.changes import EpochChanges
 from dataspace.client.portions import TurnLimits
-from dataspace.client.staged import Columns, staged_form
+from dataspace.client.staged import Columns, Pairs
 from dataspace.credentials import Credentials, Tls, said_by_tls
 from dataspace.errors import Broken, Closed, ProtocolError, Refused, Unreachable
 from dataspace.wire import packets as p
@@ -202,28 +202,18 @@ class Link:
     def stage(self, key: tuple[str, ...], operations: Sequence[tuple[str, Value]] | Columns) -> None:
         """Keeps operations on the daemon's disk under a key: ``("assert" | "retract" | "send", value)``."""
         if isinstance(operations, Columns) and operations.fields:
-            self._stage_columns(key, operations)
+            self._stage(key, operations)
             return
         pairs = list(operations.operations()) if isinstance(operations, Columns) else operations
         for start in range(0, len(pairs), STAGE_OPERATIONS):
-            self._stage(key, pairs[start : start + STAGE_OPERATIONS])
+            self._stage(key, Pairs(pairs[start : start + STAGE_OPERATIONS]))
 
-    def _stage_columns(self, key: tuple[str, ...], columns: Columns) -> None:
-        """Stages columns in one request, or in several where they are too large for one."""
-        body = columns.packed()
-        if len(body) > self._room(key) and len(columns) > 1:
-            for half in columns.halves():
-                self._stage_columns(key, half)
-        else:
-            self._ask("stage", {"key": key, "rows": body})
-
-    def _stage(self, key: tuple[str, ...], operations: Sequence[tuple[str, Value]]) -> None:
-        """The same for pairs."""
-        body = staged_form(operations)
+    def _stage(self, key: tuple[str, ...], operations: Columns | Pairs) -> None:
+        """Stages operations in one request, or in several where they are too large for one."""
+        body = operations.packed()
         if len(body) > self._room(key) and len(operations) > 1:
-            half = len(operations) // 2
-            self._stage(key, operations[:half])
-            self._stage(key, operations[half:])
+            for half in operations.halves():
+                self._stage(key, half)
         else:
             self._ask("stage", {"key": key, "rows": body})
 

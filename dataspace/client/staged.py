@@ -49,6 +49,25 @@ class Columns:
         return Columns(verbs, self.label, [field[start:stop] for field in self.fields], stop - start)
 
 
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Operations as pairs of verb and value."""
+
+    pairs: Sequence[tuple[str, Value]]
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def packed(self) -> bytes:
+        """The bytes of these operations."""
+        return staged_form(self.pairs)
+
+    def halves(self) -> tuple[Pairs, Pairs]:
+        """The first and the second half, for what is too large for one request."""
+        half = len(self.pairs) // 2
+        return Pairs(self.pairs[:half]), Pairs(self.pairs[half:])
+
+
 def staged_form(operations: Sequence[tuple[str, Value]]) -> bytes:
     """Operations as one piece of bytes: verbs (one for all alike), plain rows, and which are no records.
 
