@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 
 def report(
@@ -29,7 +29,12 @@ def report(
         for name, value in measure(number, args.quick).items():
             better = min if name in least else max
             best[name] = better(best.get(name, value), value)
-    for name, value in best.items():
+    show(best, as_json=args.json)
+
+
+def show(figures: Mapping[str, float], *, as_json: bool) -> None:
+    """Prints figures as a table, and as JSON in the last line if that is asked for."""
+    for name, value in figures.items():
         print(f"{name:<28} {value:>14,.2f}" if value < 1000 else f"{name:<28} {value:>14,.0f}")
-    if args.json:
-        print(json.dumps(best))
+    if as_json:
+        print(json.dumps({name: round(value, 3) for name, value in figures.items()}))

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import time
 import tracemalloc
 from collections.abc import Callable
 
+from bench._figures import show
 from dataspace.actors import Engine, Home, Turn, capture, record
 from dataspace.actors.examples import box_and_client
 from index.patterns import skeleton
@@ -183,10 +183,7 @@ def main() -> None:
     figures["ratio_messages"] = figures["messages_per_s_1"] / figures["floor_messages_per_s"]
     figures["ratio_messages_10000"] = figures["messages_per_s_10000"] / figures["messages_per_s_1"]
     figures["ratio_asserts_10000"] = figures["assert_events_per_s_10000"] / figures["assert_events_per_s_1"]
-    for name, figure in figures.items():
-        print(f"{name:28} {figure:14,.2f}")
-    if args.json:
-        print(json.dumps({name: round(figure, 3) for name, figure in figures.items()}))
+    show(figures, as_json=args.json)
 
 
 if __name__ == "__main__":

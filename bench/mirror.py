@@ -16,7 +16,6 @@ just what they need and keep no mirror.  All are measured in turn in the same ru
 from __future__ import annotations
 
 import argparse
-import json
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from typing import Final
@@ -24,6 +23,7 @@ from typing import Final
 import trio
 
 import dataspace
+from bench._figures import show
 from bench._processes import Measuring, Run, running, serving
 from dataspace.actors import Turn, capture, record, remote
 from dataspace.client.turns import Claim
@@ -140,10 +140,7 @@ def main() -> None:
     figures["box_rounds_per_s_1000"] = best["noisy"].rate
     figures["ratio_box"] = figures["box_rounds_per_s"] / figures["plain_box_rounds_per_s"]
     figures["ratio_cpu"] = figures["box_cpu_us"] / figures["plain_box_cpu_us"]
-    for name, figure in figures.items():
-        print(f"{name:28} {figure:14,.2f}")
-    if args.json:
-        print(json.dumps({name: round(figure, 3) for name, figure in figures.items()}))
+    show(figures, as_json=args.json)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ heard of while something begun for it lives.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
@@ -56,13 +57,13 @@ class _During:
         if begun is not None:
             self.finish(turn, begun)
 
+    @abstractmethod
     def start(self, turn: Turn, row: tuple[Value, ...]) -> object:
         """Begins what belongs to a match."""
-        raise NotImplementedError
 
+    @abstractmethod
     def finish(self, turn: Turn, begun: object) -> None:
         """Ends it."""
-        raise NotImplementedError
 
 
 class DuringFacets(_During):

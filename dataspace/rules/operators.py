@@ -13,6 +13,7 @@ operator should block"); an operator of lifetime ``"tick"`` holds nothing betwee
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TypeAlias
@@ -64,9 +65,9 @@ class Operator:
         """Whether ``end_tick`` has anything to do."""
         return False
 
+    @abstractmethod
     def receiver(self, port: str) -> Emit:
         """What takes the items of an input; asked for once, when what it emits to is known."""
-        raise NotImplementedError
 
     def release(self) -> None:
         """All items of the blocking inputs have come."""
