@@ -31,12 +31,7 @@ def bound(usual: Context, function: F) -> F:
     >>> bound(copy_context(), len) is len
     True
     """
-    try:
-        flags = function.__code__.co_flags
-    except AttributeError:  # no function, but callable
-        flags = 0
-    if flags & DEFERRED:
-        raise _refusal(function)
+    check_plain(function)
     here = copy_context()
     if here == usual:
         return function
@@ -50,10 +45,7 @@ def bound(usual: Context, function: F) -> F:
 
 def check_plain(function: Callable[..., object]) -> None:
     """Raises ``UsageError`` for an async function or a generator, which a turn cannot wait for."""
-    if getattr(function, "__code__", None) is not None and function.__code__.co_flags & DEFERRED:
-        raise _refusal(function)
-
-
-def _refusal(function: Callable[..., object]) -> UsageError:
-    name = getattr(function, "__qualname__", repr(function))
-    return UsageError(f"{name} is async or yields, but a turn waits for nothing: use turn.task")
+    code = getattr(function, "__code__", None)  # what is callable without being a function has none
+    if code is not None and code.co_flags & DEFERRED:
+        name = getattr(function, "__qualname__", repr(function))
+        raise UsageError(f"{name} is async or yields, but a turn waits for nothing: use turn.task")
