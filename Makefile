@@ -27,8 +27,8 @@ venv: $(VENV)/ready ## .venv with everything, the project included
 demo: check-java venv ## replay real flights through the daemon into Spark and check the figures (YEAR=1, MONTHS=n, SPEED=n, KEEP=DIR)
 	@$(BIN)/python -m relay.spark.demo $(DEMO_FLAGS)
 
-test: check-java venv ## all tests, Spark's included
-	@$(BIN)/python -m pytest $(ARGS)
+test: check-java venv ## all tests, Spark's included (ARGS for pytest)
+	@$(BIN)/python -m tests $(ARGS)
 
 quick: venv ## the tests that need neither Java nor patience
 	@$(BIN)/python -m pytest -q -m "not slow and not spark" $(ARGS)
