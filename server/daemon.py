@@ -12,7 +12,7 @@ import gc
 import logging
 import os
 import resource
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -30,9 +30,10 @@ from relay.rooms import Room
 from server.config import Config, SpaceConfig
 from server.hosting import Hosting
 from server.keys import Keys
-from server.listeners import accept, open_listeners
+from server.listeners import Listener, accept, open_listeners
 from server.locking import locked
 from server.logged import LoggedSpace, now
+from server.reloading import reload_on_hangup
 from server.topic_keeping import Keeping
 from server.topics import Topics
 
@@ -52,7 +53,7 @@ class Daemon:
     def __init__(self, config: Config, logs: Sequence[tuple[SpaceConfig, Log]]) -> None:
         self.config = config
         self.started = now()
-        self.addresses: list[str] = []
+        self.listeners: list[Listener] = []
         self.connections: dict[int, Connection] = {}
         self.streams = 0
         """Those that are open, of all connections."""
@@ -68,6 +69,11 @@ class Daemon:
         self.spaces = {each.name: LoggedSpace(self, each, log) for each, log in logs}
         self.main = self.spaces[MAIN]
         self.hosting = Hosting(self, config.actors)
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where it listens."""
+        return [listener.name for listener in self.listeners]
 
     def find_space(self, name: str) -> LoggedSpace:
         """The dataspace of that name; ``Refused`` if there is none."""
@@ -119,7 +125,7 @@ class Daemon:
             **home.status(),
             "version": __version__,
             "spaces": Map({name: len(each.space.index) for name, each in self.spaces.items()}),
-            "addresses": list(self.addresses),
+            "addresses": self.addresses,
             "process": os.getpid(),
             "started": self.started,
             "now": now(),
@@ -147,10 +153,14 @@ def resident_bytes() -> int:
 
 
 async def serve(
-    config: Config, *, task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED
+    config: Config,
+    reread: Callable[[], Config] | None = None,
+    *,
+    task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Runs a daemon until it is cancelled; then says goodbye, retracts what sessions own, closes the logs.
 
+    ``reread`` gives the configuration anew when SIGHUP asks for it; without it the signal is left alone.
     ``task_status`` gets the addresses that are listened on, once everything durable is back.
     """
     gc.set_threshold(100_000, 50, 100)
@@ -167,12 +177,13 @@ async def serve(
             held.callback(home.staging.close)
         gc.collect()
         gc.freeze()
-        await _run(daemon, task_status)
+        await _run(daemon, reread, task_status)
 
 
-async def _run(daemon: Daemon, task_status: trio.TaskStatus[list[str]]) -> None:
-    listeners = await open_listeners(daemon.config)
-    daemon.addresses = [listener.name for listener in listeners]
+async def _run(
+    daemon: Daemon, reread: Callable[[], Config] | None, task_status: trio.TaskStatus[list[str]]
+) -> None:
+    daemon.listeners = await open_listeners(daemon.config)
     spaces = daemon.spaces.values()
     async with trio.open_nursery() as nursery:
         writers: list[GroupCommit | TopicWriter] = [home.commits for home in spaces]
@@ -184,17 +195,19 @@ async def _run(daemon: Daemon, task_status: trio.TaskStatus[list[str]]) -> None:
             for home in spaces:
                 await home.commits.wait_durable(home.space.epoch)
             async with trio.open_nursery() as daemon.peers:
-                for listener in listeners:
+                for listener in daemon.listeners:
                     daemon.peers.start_soon(accept, daemon, listener)
                 for home in spaces:
                     daemon.peers.start_soon(home.run)
                 daemon.peers.start_soon(daemon.keeping.run)
                 if daemon.config.actors:
                     daemon.peers.start_soon(daemon.hosting.run)
+                if reread is not None:
+                    await daemon.peers.start(reload_on_hangup, daemon, reread)
                 task_status.started(daemon.addresses)
                 await trio.sleep_forever()
         finally:
-            for listener in listeners:
+            for listener in daemon.listeners:
                 listener.close()
             with trio.CancelScope(shield=True):
                 async with trio.open_nursery() as closing:

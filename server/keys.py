@@ -46,6 +46,10 @@ class Keys:
     def __len__(self) -> int:
         return len(self._by_name)
 
+    def stands(self, permit: Permit) -> bool:
+        """Whether these keys would give a permit that others gave, to the bearer of the same token."""
+        return permit.key in self._by_name.values() if self._by_name else permit.key is None
+
     def admit(self, token: str) -> Permit:
         """What the bearer of a token may do; ``ProtocolError("unauthorized")`` for one that opens nothing."""
         if not self._by_name:
@@ -62,7 +66,7 @@ class Keys:
             tables = [key.rights, *(Rights.read(_caveat(each)) for each in shown.caveats)]
         except UsageError as error:
             raise _unauthorized(str(error)) from None
-        permit = Permit(key.name, tables)
+        permit = Permit(key.name, tables, key=key)
         if permit.until is not None and permit.until <= datetime.now(UTC):
             raise _unauthorized(f"the token was good until {permit.until:%Y-%m-%dT%H:%M:%SZ}")
         return permit

@@ -12,6 +12,7 @@ import os
 import socket
 import ssl
 import stat
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -40,9 +41,12 @@ class CannotListen(DataspaceError):
     """An address is taken, or is not ours to take."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Listener:
-    """A listening socket and the address that clients reach it at; with TLS if there is a ``context``."""
+    """A listening socket and the address that clients reach it at; with TLS if there is a ``context``.
+
+    The context may be replaced: whoever is accepted from then on is shown the other one's certificate.
+    """
 
     address: Address
     socket: socket.socket
@@ -65,7 +69,7 @@ class Listener:
 async def open_listeners(config: Config) -> list[Listener]:
     """Listens on each address, or on none: ``CannotListen`` says which failed."""
     addresses = [parse_listen(text) for text in config.listen]
-    context = _context(config) if any(address.tls for address in addresses) else None
+    context = context_for(config, addresses)
     opened: list[Listener] = []
     try:
         for address in addresses:
@@ -78,7 +82,10 @@ async def open_listeners(config: Config) -> list[Listener]:
     return opened
 
 
-def _context(config: Config) -> ssl.SSLContext:
+def context_for(config: Config, addresses: Iterable[Address]) -> ssl.SSLContext | None:
+    """What to accept with where any of these needs TLS; ``UsageError`` if there is no good certificate."""
+    if not any(address.tls for address in addresses):
+        return None
     if config.tls is None:
         raise UsageError(
             "to listen on tls: a certificate is needed: --tls-certificate, or [tls] in the config"

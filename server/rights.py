@@ -88,10 +88,14 @@ EVERYTHING: Final = Rights()
 
 
 class Permit:
-    """What one connection may do: the rights of its token and of each of its caveats."""
+    """What one connection may do: the rights of its token and of each of its caveats.
 
-    def __init__(self, name: str, tables: Sequence[Rights] = ()) -> None:
+    ``key`` is what the configuration says of the secret that the token comes from.
+    """
+
+    def __init__(self, name: str, tables: Sequence[Rights] = (), *, key: object = None) -> None:
         self.name = name
+        self.key = key
         self._tables = [table for table in tables if table != EVERYTHING]
         self._asserts = [_matchers(table.assert_) for table in self._tables]
         self._sends = [_matchers(table.send) for table in self._tables]

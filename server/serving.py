@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
 
 import trio
 
@@ -34,7 +35,7 @@ def serve_command(args: argparse.Namespace) -> int:
     for flow in config.flows:
         boot_function(flow.run, what="flow")
     with Stopping(config.stop_seconds) as stopping:
-        trio.run(_serve, config, stopping)
+        trio.run(_serve, config, lambda: load(args, config_file(args)).config, stopping)
     return 0
 
 
@@ -52,9 +53,9 @@ def retention_of(args: argparse.Namespace) -> Retention:
     )
 
 
-async def _serve(config: Config, stopping: Stopping) -> None:
+async def _serve(config: Config, reread: Callable[[], Config], stopping: Stopping) -> None:
     async with trio.open_nursery() as nursery:
         await nursery.start(stopping.wait, nursery.cancel_scope)
-        addresses = await nursery.start(serve, config)
+        addresses = await nursery.start(serve, config, reread)
         for address in addresses:
             print(f"dataspace: listening on {address}, data in {config.data}", flush=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hmac
 import logging
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -22,6 +23,7 @@ from dataspace.wire.features import Wanted
 from index.values import Value
 from server.clients import Client
 from server.expiring import Expiring
+from server.rights import Permit
 
 if TYPE_CHECKING:
     from server.connection import Connection
@@ -47,8 +49,8 @@ class Standing:
         "interests",
         "number",
         "owner",
+        "permit",
         "secret",
-        "token",
     )
 
     def __init__(self, number: int, owner: str, client: Client, connection: Connection, grace: float) -> None:
@@ -57,7 +59,7 @@ class Standing:
         self.interests = f"{owner} interests"
         self.client = client
         self.connection: Connection | None = connection
-        self.token = connection.permit.name
+        self.permit = connection.permit
         self.grace = grace
         self.secret = os.urandom(SECRET_BYTES) if grace else b""
         self.announced: dict[int, Value] = {}
@@ -108,7 +110,7 @@ class Sessions:
         """
         before = self._by_client.get(identity)
         if before is not None:
-            if before.token != connection.permit.name:
+            if before.permit.name != connection.permit.name:
                 raise ProtocolError("not-allowed", f"{identity!r:.80} has come with another token")
             if before.connection is not None:
                 if before.is_after(wanted.attempt):
@@ -117,6 +119,7 @@ class Sessions:
             if before.admits(wanted.resume):
                 self._stop_waiting(before)
                 before.connection, before.attempt = connection, wanted.attempt
+                before.permit = connection.permit
                 self.resumed += 1
                 return before, True
             self._end(before)
@@ -144,6 +147,13 @@ class Sessions:
             logger.info("session %d may come back within %g s", standing.number, standing.grace)
         else:
             self._end(standing)
+
+    def end_waiting(self, stands: Callable[[Permit], bool]) -> int:
+        """Ends those that wait for a client that may not come back; how many.  O(those that wait)."""
+        ended = [standing for standing in self._left.values() if not stands(standing.permit)]
+        for standing in ended:
+            self._end(standing)
+        return len(ended)
 
     def _may_wait(self, standing: Standing) -> bool:
         """Whether there is something to come back to, and room to keep it."""
