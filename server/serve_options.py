@@ -14,8 +14,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     serve = commands.add_parser(
         "serve",
         help="run the daemon in the foreground",
-        epilog="What is said here goes before $DATASPACE_SERVE_NAME, and that before the file. SIGINT and SIGTERM"
-        " end it; SIGHUP has it read tokens and certificates again.",
+        epilog="What is said here goes before $DATASPACE_SERVE_NAME, and that before the file."
+        " SIGINT and SIGTERM end it; SIGHUP has it read tokens and certificates again.",
     )
     serve.add_argument("--config", metavar="FILE", help="read this TOML file (or $DATASPACE_SERVE_CONFIG)")
     serve.add_argument("--check", action="store_true", help="print what holds and who said so; run nothing")

@@ -14,6 +14,7 @@ told when there is no connection any more.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -32,7 +33,7 @@ from dataspace.client.questions import Question
 from dataspace.client.turns import Claims, Ticket
 from dataspace.client.uplink import Uplink
 from dataspace.credentials import Credentials
-from dataspace.errors import Broken, Closed, DataspaceError, ProtocolError, Refused
+from dataspace.errors import Broken, Closed, DataspaceError, ProtocolError, Refused, UsageError
 from dataspace.wire import packets as p
 from dataspace.wire.features import MAIN, SYSTEM, Granted, Wanted
 from dataspace.wire.windows import Budget
@@ -56,6 +57,20 @@ class Identity:
     heartbeat: float
     grace: float
     lease: float
+
+    def __post_init__(self) -> None:
+        """Raises ``UsageError`` for times that are none."""
+        if not (_is_time(self.heartbeat) and self.heartbeat > 0):
+            raise UsageError(
+                f"heartbeat is in seconds, above 0 (math.inf for none), not {self.heartbeat!r:.40}"
+            )
+        for name in ("grace", "lease"):
+            if not (_is_time(seconds := getattr(self, name)) and seconds < math.inf):
+                raise UsageError(f"{name} is in seconds, 0 for none, not {seconds!r:.40}")
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float) and value >= 0  # which nan is not
 
 
 class Stream(Protocol):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import pytest
 import trio
 
 import dataspace
-from dataspace import Record
+from dataspace import Record, UsageError
 from dataspace.wire import packets as p
 from dataspace.wire.features import Wanted
 from dataspace.wire.heartbeat import Heartbeat
@@ -24,6 +27,23 @@ async def test_an_idle_connection_beats_and_is_kept(url: str) -> None:
         await trio.sleep(5 * INTERVAL)
         await space.send("still there")
         assert space.reconnects == 0
+
+
+@pytest.mark.parametrize(
+    ("times", "said"),
+    [
+        ({"heartbeat": None}, "heartbeat is in seconds, above 0 (math.inf for none), not None"),
+        ({"heartbeat": 0.0}, "heartbeat is in seconds, above 0 (math.inf for none), not 0.0"),
+        ({"grace": math.nan}, "grace is in seconds, 0 for none, not nan"),
+        ({"grace": math.inf}, "grace is in seconds, 0 for none, not inf"),
+        ({"lease": -1.0}, "lease is in seconds, 0 for none, not -1.0"),
+    ],
+)
+async def test_times_that_are_none_are_refused(times: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        async with dataspace.connect("tcp://127.0.0.1:1", **times):
+            pass
+    assert str(raised.value) == said
 
 
 async def test_a_client_finds_a_silent_daemon_and_comes_back(url: str, proxy: Proxy) -> None:
