@@ -9,18 +9,20 @@ Always: explaining changes nothing, and costs nothing unless asked for.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import islice
 
+from dataspace.rules.costs import Spent
 from dataspace.rules.drawing import mermaid
-from dataspace.rules.engine import Engine
 from dataspace.rules.heads import HeadRelation
+from dataspace.rules.outlines import Outline
 from dataspace.rules.plans import Bind, BoundAtom, Look, Step, plan
 from dataspace.rules.relations import Relation, State
 from dataspace.rules.solving import Known, Solution, Solver, gives, unify
 from dataspace.rules.syntax import Atom, Rule, Structure, Verb
+from dataspace.rules.terms import Terms
 from dataspace.rules.views import View
 from index.patterns import matcher
 from index.text import unparse
@@ -56,13 +58,15 @@ class Proof:
 
 
 class Explainer:
-    """What can be asked of an engine."""
+    """What can be asked of rules that are carried out; ``spent`` says what one has cost, by its number."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, outline: Outline, terms: Terms, spent: Callable[[int], Spent]) -> None:
+        self._outline = outline
+        self._terms = terms
+        self._spent = spent
         self._shown: set[Hashable] = set()
         self._component = {
-            name: at for at, members in enumerate(engine.strata.components) for name in members
+            name: at for at, members in enumerate(outline.strata.components) for name in members
         }
 
     # -- why ------------------------------------------------------------------------------------------
@@ -71,30 +75,30 @@ class Explainer:
         """A proof of a fact that rules derive; None if none does now.  O(search for its premises)."""
         if not isinstance(fact, Record):
             return None
-        head = self._engine.heads.get((key(fact.label), len(fact.fields), Verb.ASSERT))
-        row = self._engine.terms.row(fact.fields)
+        head = self._outline.heads.get((key(fact.label), len(fact.fields), Verb.ASSERT))
+        row = self._terms.row(fact.fields)
         if head is None or not head.has(row):
             return None
         self._shown = set()
         return self._proof(head, fact, head.states[row], 0)
 
     def _proof(self, head: HeadRelation, fact: Value, state: State, depth: int) -> Proof:
-        if row_claimed(head, fact, self._engine):
+        if self._is_claimed(head, fact):
             return Proof(fact)
         if key(fact) in self._shown:
             return Proof(fact, "what is shown above")
         if depth > DEEPEST:
             return Proof(fact, "rules, further down than is shown")
         self._shown.add(key(fact))
-        for number, rule in enumerate(self._engine.rules):
-            if self._engine.heads[key(rule.head.label), len(rule.head.arguments), rule.head.verb] is head:
+        for number, rule in enumerate(self._outline.rules):
+            if self._outline.head(rule) is head:
                 for solution in self._solutions(number, fact, head, state):
                     return self._derived(number, rule, fact, solution, depth)
         return Proof(fact, "next, from the tick before")
 
     def _solutions(self, number: int, fact: Value, head: Relation, state: State) -> Iterator[list[Solution]]:
         """The ways in which a rule derives a fact; all solutions of an aggregate are one way."""
-        rule = self._engine.rules[number]
+        rule = self._outline.rules[number]
         known = unify(rule, fact)
         if known is None:
             return
@@ -103,7 +107,7 @@ class Explainer:
         def admits(relation: Relation, premise: State) -> bool:
             return self._place(relation) != mine or premise[2] < state[2]
 
-        solver = Solver(rule, self._engine.atoms[number], self._engine.terms, admits)
+        solver = Solver(rule, self._outline.atoms[number], self._terms, admits)
         found = (each for each in solver.solutions(known) if gives(rule, each.known, fact))
         if rule.head.aggregates:
             some = list(islice(found, SHOWN))
@@ -115,7 +119,7 @@ class Explainer:
     def _derived(self, number: int, rule: Rule, fact: Value, solutions: list[Solution], depth: int) -> Proof:
         premises, absent = [], []
         for solution in solutions:
-            for atom in self._engine.atoms[number]:
+            for atom in self._outline.atoms[number]:
                 if atom.atom.negated:
                     absent.append(f"not {unparse(_instance(atom.atom, solution.known))}")
                 else:
@@ -129,16 +133,21 @@ class Explainer:
             return self._proof(relation, relation.fact(row), state, depth)
         assert isinstance(relation, View)  # there are no others
         shown = _instance(atom.atom, solution.known)
-        for head in self._engine.matching(relation):
-            project = relation.projection(head.of, head.width, self._engine.terms)
+        for head in self._outline.matching(relation):
+            project = relation.projection(head.of, head.width, self._terms)
             for each, its in head.states.items():
                 older = self._place(head) != self._place(relation) or its[2] < state[2]
                 if its[2] and older and project(each) == row:
                     return self._proof(head, head.fact(each), its, depth)
         return Proof(shown)
 
+    def _is_claimed(self, head: HeadRelation, fact: Value) -> bool:
+        """Whether somebody claims the fact of a row."""
+        assert isinstance(fact, Record)  # heads derive nothing else
+        return self._terms.row(fact.fields) in head.base
+
     def _place(self, relation: Relation) -> int:
-        return self._component.get(self._engine.names[id(relation)], -1)
+        return self._component.get(self._outline.names[id(relation)], -1)
 
     # -- why not --------------------------------------------------------------------------------------
 
@@ -146,12 +155,12 @@ class Explainer:
         """What each rule lacks to derive a fact, or any fact that a pattern such as ``reach(1, _)`` means."""
         lines = []
         match = matcher(fact)
-        for head in self._engine.heads.values():
+        for head in self._outline.heads.values():
             if head.verb is Verb.ASSERT:
                 there = next((f for row in head.states if match(f := head.fact(row)) is not None), None)
                 if there is not None:
                     return f"{unparse(there)} is there: ask why"
-        for number, rule in enumerate(self._engine.rules):
+        for number, rule in enumerate(self._outline.rules):
             known = unify(rule, fact)
             if known is not None:
                 lines.append(f"{rule}\n    {self._lacking(number, rule, known)}")
@@ -161,16 +170,16 @@ class Explainer:
         """What the question may have meant: a label much like it, or the same with other fields."""
         if not isinstance(fact, Record):
             return ""
-        heads = {str(head.of): head for head in self._engine.heads.values() if head.verb is Verb.ASSERT}
+        heads = {str(head.of): head for head in self._outline.heads.values() if head.verb is Verb.ASSERT}
         near = get_close_matches(str(fact.label), heads, n=1)
         if not near:
             return ""
-        rule = next(r for r in self._engine.rules if str(r.head.label) == near[0])
+        rule = next(r for r in self._outline.rules if str(r.head.label) == near[0])
         return f": did you mean {rule.head}?"
 
     def _lacking(self, number: int, rule: Rule, known: Known) -> str:
-        atoms = self._engine.atoms[number]
-        solver = Solver(rule, atoms, self._engine.terms, lambda _relation, _state: True)
+        atoms = self._outline.atoms[number]
+        solver = Solver(rule, atoms, self._terms, lambda _relation, _state: True)
         if next(solver.solutions(known), None) is not None:
             return "its body holds, for other fields of the head"
         furthest = solver.furthest
@@ -183,18 +192,18 @@ class Explainer:
     def explain(self) -> str:
         """Strata with their relations, rows and indexes, then each rule with the orders of its look-ups."""
         lines = []
-        for stratum in range(self._engine.strata.count):
+        for stratum in range(self._outline.strata.count):
             lines.append(f"stratum {stratum}")
-            for members in self._engine.strata.members(stratum):
+            for members in self._outline.strata.members(stratum):
                 lines += [f"    {self._line(name)}" for name in members]
                 if len(members) > 1:
                     lines.append(f"    ^ a cycle of {len(members)}")
-        for number, rule in enumerate(self._engine.rules):
+        for number, rule in enumerate(self._outline.rules):
             lines += ["", str(rule), *self._orders(number, rule)]
         return "\n".join(lines)
 
     def _line(self, name: str) -> str:
-        relation = next((r for r in self._engine.relations() if self._engine.names[id(r)] == name), None)
+        relation = next((r for r in self._outline.relations() if self._outline.names[id(r)] == name), None)
         if relation is None:
             return name
         indexes = [
@@ -205,27 +214,27 @@ class Explainer:
         return f"{name.strip():<30} {what:>12}{'  indexes ' if indexes else ''}{'; '.join(indexes)}"
 
     def _orders(self, number: int, rule: Rule) -> Iterator[str]:
-        spent = self._engine.spent(number)
+        spent = self._spent(number)
         if spent.calls:
             yield f"    {spent.calls} rows took {spent.nanoseconds / 1e6:.1f} ms"
-        atoms = self._engine.atoms[number]
+        atoms = self._outline.atoms[number]
         for atom in atoms:
             steps = [_step_text(step) for step in plan(rule, atoms, atom)]
             yield f"    {atom.atom} -> {', '.join([*steps, str(rule.head)])}"
 
     def graph(self) -> str:
         """Strata, handoffs and inputs that block, as a mermaid flowchart."""
-        return mermaid(self._engine.graph, self._engine.strata)
+        return mermaid(self._outline.graph, self._outline.strata)
 
     def monotonicity(self) -> str:
         """Which rules only ever add when facts are added, and which not, and at which input."""
         lines = []
         doubtful = self._not_monotone()
-        for number, rule in enumerate(self._engine.rules):
+        for number, rule in enumerate(self._outline.rules):
             own = [f"waits for all of {atom.pattern_text}" for atom in _blocking(rule)]
             leaning = [
-                f"leans on {self._engine.names[id(atom.relation)].strip()}"
-                for atom in self._engine.atoms[number]
+                f"leans on {self._outline.names[id(atom.relation)].strip()}"
+                for atom in self._outline.atoms[number]
                 if id(atom.relation) in doubtful
             ]
             reasons = list(dict.fromkeys([*own, *leaning]))
@@ -239,15 +248,15 @@ class Explainer:
         grown = True
         while grown:
             before = len(doubtful)
-            for number, rule in enumerate(self._engine.rules):
-                leans = any(id(atom.relation) in doubtful for atom in self._engine.atoms[number])
+            for number, rule in enumerate(self._outline.rules):
+                leans = any(id(atom.relation) in doubtful for atom in self._outline.atoms[number])
                 if leans or next(_blocking(rule), None) is not None:
                     head = rule.head
-                    doubtful.add(id(self._engine.heads[key(head.label), len(head.arguments), head.verb]))
-                    now = self._engine.heads.get((key(head.label), len(head.arguments), Verb.ASSERT))
+                    doubtful.add(id(self._outline.head(rule)))
+                    now = self._outline.heads.get((key(head.label), len(head.arguments), Verb.ASSERT))
                     doubtful.update({id(now)} if now is not None else ())
-            for view in self._engine.views.values():
-                if any(id(head) in doubtful for head in self._engine.matching(view)):
+            for view in self._outline.views.values():
+                if any(id(head) in doubtful for head in self._outline.matching(view)):
                     doubtful.add(id(view))
             grown = len(doubtful) > before
         return doubtful
@@ -262,12 +271,6 @@ def _blocking(rule: Rule) -> Iterator[_Blocking]:
     for atom in rule.atoms:
         if atom.negated or rule.head.aggregates:
             yield _Blocking(str(atom))
-
-
-def row_claimed(head: HeadRelation, fact: Value, engine: Engine) -> bool:
-    """Whether somebody claims the fact of a row."""
-    assert isinstance(fact, Record)  # heads derive nothing else
-    return engine.terms.row(fact.fields) in head.base
 
 
 def _instance(atom: Atom, known: Known) -> Value:

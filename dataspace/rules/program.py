@@ -19,6 +19,7 @@ from dataspace.rules.derived import Derived
 from dataspace.rules.engine import MAX_INSERTED, Engine, Unalias
 from dataspace.rules.explaining import Explainer
 from dataspace.rules.failures import RuleFailed
+from dataspace.rules.outlines import Outline
 from dataspace.rules.reading import read_rules
 from dataspace.rules.syntax import Rule
 from index.errors import UsageError
@@ -166,7 +167,7 @@ class Program:
 
     def _cycle(self, entries: list[Entry]) -> UsageError | None:
         try:
-            Engine.check([rule for entry in entries for rule in entry.rules], self._apart)
+            Outline([rule for entry in entries for rule in entry.rules], self._apart)
         except UsageError as error:
             return error
         return None
@@ -254,7 +255,7 @@ class Program:
 
     def _suspend(self, failure: RuleFailed) -> None:
         entry = self._owners[failure.rule]
-        rule = self.engine.rules[failure.rule]
+        rule = self.engine.outline.rules[failure.rule]
         entry.trouble = f"{failure.reason} (in {rule})"
         self.troubles += 1
         entry.row = Map.of([(name, value) for name, value in failure.row.items()])
@@ -322,7 +323,7 @@ class Program:
 
     def explainer(self) -> Explainer:
         """Who answers why, why not and how."""
-        return Explainer(self.engine)
+        return Explainer(self.engine.outline, self.engine.terms, self.engine.spent)
 
     def statistics(self) -> ProgramStatistics:
         """Counts, in O(rules)."""
