@@ -5,13 +5,17 @@ that doubles.  Counting the rows that come of it would be too late, since they a
 made.  So the generated functions pay in advance, for each row that they are about to look at, and for each
 value that they make.
 
-Always: a rule that pays more than its limit in a tick raises ``RuleFailed``, at the latest at twice the
-limit: refilling in each tick would cost each tick, so what is left is only looked at when it is used up.
+Always: a rule that pays more than its limit in a tick raises ``RuleFailed``.  What it may use is handed out
+in parts, and only then is anything compared: what is left of one is carried on into the next tick.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dataspace.rules.failures import RuleFailed
+from dataspace.rules.relations import State
+from index.text import unparse
 from index.values import MAX_DEPTH, Record, Value, bounded, text_of
 
 STEPS_FOR_EACH_ROW = 5
@@ -24,26 +28,53 @@ MAX_VALUE = 1024 * 1024
 """Characters, as text, of one value that a rule makes."""
 
 
+PART = 4096
+"""What is handed out at once, at most; and an eighth of the limit."""
+
+
 class Budget:
-    """What a rule may still use; ``ticks`` holds the number of the tick."""
+    """What a rule may still use; ``ticks`` holds the number of the tick.
 
-    __slots__ = ("_limit", "_rule", "_tick", "_ticks", "_what", "left")
+    ``waiting`` are the rows of its head that are to be inserted: of those there may be ``most``.  Since no
+    row can be made without looking at one, it is enough to count them whenever a part is used up.
+    """
 
-    def __init__(self, rule: int, limit: int, what: str, ticks: list[int]) -> None:
+    __slots__ = ("_limit", "_most", "_part", "_rule", "_tick", "_ticks", "_used", "_waiting", "_what", "left")
+
+    def __init__(
+        self,
+        rule: int,
+        limit: int,
+        what: str,
+        ticks: list[int],
+        waiting: Sequence[State] = (),
+        most: int = 0,
+    ) -> None:
         self.left = 0
         self._rule = rule
         self._limit = limit
+        self._part = max(1, min(PART, limit // 8))
         self._what = what
         self._ticks = ticks
         self._tick = -1
+        self._used = 0
+        self._waiting = waiting
+        self._most = most
 
-    def refill(self, paid: int) -> None:
-        """Is called when nothing is left, for what was to be ``paid``."""
+    def refill(self) -> None:
+        """Hands out another part, once ``left`` is less than nothing."""
         tick = self._ticks[0]
-        if tick == self._tick or paid > self._limit:
+        if tick != self._tick:
+            self._tick, self._used = tick, 0
+        part = max(self._part, -self.left)
+        self._used += part
+        if self._used > self._limit:
             raise RuleFailed(self._rule, {}, f"more than {self._limit} {self._what} in one tick")
-        self._tick = tick
-        self.left = self._limit - paid
+        if len(self._waiting) > self._most:
+            last = unparse(tuple([term.value for term in self._waiting[-1][4]]))[:60]
+            reason = f"more than {self._most} new facts in one tick, the last one of {last}"
+            raise RuleFailed(self._rule, {}, reason)
+        self.left += part
 
     def pay_for(self, value: Value) -> None:
         """Pays for a value that was made; ``RuleFailed`` if it is too large, ``UsageError`` if too deep.
@@ -59,4 +90,4 @@ class Budget:
         bounded(value, depth=MAX_DEPTH - 1)  # since a fact is around it
         self.left -= size
         if self.left < 0:
-            self.refill(size)
+            self.refill()

@@ -1,18 +1,30 @@
 """Compiling: the rules of an engine, written out as straight-line Python.
 
-For each rule and each atom of its body there are two functions: what to do when a row of that atom comes,
-and when one goes.  Both are the nested loops that a person would write:
+For each rule and each atom of its body there are two pieces of text: what to do when a row of that atom
+comes, and when one goes.  Both are the nested loops that a person would write, and stand in the functions of
+the relation whose row it is (``tables``), which know the row, its state and its fields.  For
+``reach($x, $z) <- reach($x, $y), edge($y, $z)``, when a row of ``reach`` comes:
 
-    def on_insert(f, s):
-        x, y = f
-        found = index_by_0.get(y)
-        if found is None: return
-        for r1, s1 in found.items():
-            z = r1[1]
-            h = (x, z)
-            st = head.get(h)
-            if st is None: head[h] = [1, 0, 0, None]; touch(h)
-            else: st[0] += 1
+    while True:
+        found = edge_by_0.get(f1)
+        if found is None: break
+        steps.left -= len(found)
+        if steps.left < 0: steps.refill()
+        for r in found:
+            z = r[1]
+            h = (f0, z)
+            k = reach.get(h)
+            if k is None: reach[h] = k = [1, 0, 0, None, h]; touch(k)
+            else: k[0] += 1
+        break
+
+and when one goes, behind the same look-up,
+
+            k = reach[h]
+            k[0] -= 1
+            if k[2] > st[2]:
+                k[1] -= 1
+                if not k[1]: touch(k)
 
 The text is made of our own words, of numbered names and of operators from a fixed list; values, tables and
 functions are bound by name and never spelt out.
@@ -23,37 +35,34 @@ Where one relation stands at several atoms, those before the trigger do not see 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from types import CodeType
 from typing import Any, NoReturn
 
 from dataspace.rules.arithmetic import calculate, compare, maker
 from dataspace.rules.budgets import Budget
+from dataspace.rules.costs import SAMPLED, Meter
 from dataspace.rules.failures import RuleFailed
-from dataspace.rules.plans import Bind, BoundAtom, Look, plan
-from dataspace.rules.relations import Relation, Trigger
+from dataspace.rules.plans import Bind, BoundAtom, Look, Step, plan
+from dataspace.rules.relations import Relation
 from dataspace.rules.syntax import Aggregate, Arithmetic, Comparison, Expression, Rule, Structure, Variable
 from dataspace.rules.terms import Terms
-from index.text import unparse
-from index.values import Value
+from dataspace.rules.writing import Script, tuple_of
 
 
 @dataclass(frozen=True, slots=True)
 class RuleLimits:
-    """What one rule may use up in a tick, and how many rows of its head may wait to be inserted."""
+    """What one rule may use up in a tick."""
 
     steps: Budget
     text: Budget
-    waiting: int
 
 
 class Compiler:
-    """Writes the functions of one rule.
+    """Writes what one rule has to do.
 
     ``cycle`` are the relations of the head's own cycle, if it has one; ``group`` takes solutions of a rule
-    with aggregates, instead of a relation that takes its head.
+    with aggregates, instead of a relation that takes its head; ``meter`` says what it costs.
     """
 
     def __init__(
@@ -66,6 +75,7 @@ class Compiler:
         terms: Terms,
         group: Callable[[Any, Any, int], None] | None,
         limits: RuleLimits,
+        meter: Meter | None = None,
     ) -> None:
         self.number = number
         self.rule = rule
@@ -75,59 +85,93 @@ class Compiler:
         self.terms = terms
         self.group = group
         self.limits = limits
+        self.meter = meter
 
-    def install(self, around: Callable[[Trigger], Trigger]) -> None:
-        """Adds this rule's functions to the relations of its body, and makes the indexes they need."""
+    def install(self) -> None:
+        """Adds this rule's triggers to the relations of its body, and makes the indexes they need."""
         for atom in self.atoms:
-            on_insert, on_delete = self.triggers(atom)
-            atom.relation.on_insert.append(around(on_insert))
-            atom.relation.on_delete.append(around(on_delete))
+            more, less = RuleTrigger(self, atom, +1), RuleTrigger(self, atom, -1)
+            if atom.atom.negated:
+                more, less = less, more
+            atom.relation.on_insert.append(more)
+            atom.relation.on_delete.append(less)
 
-    def triggers(self, atom: BoundAtom) -> tuple[Trigger, Trigger]:
-        """What to do when a row of an atom comes, and when one goes; a negated atom works the other way."""
-        more, less = self.function(atom, +1), self.function(atom, -1)
-        return (less, more) if atom.atom.negated else (more, less)
+    def hold(self) -> None:
+        """Counts what follows from nothing, or from what is not there."""
+        script = Script()
+        script.line("def hold():")
+        script.depth = 1
+        _Text(self, script, None, [], +1).write(plan(self.rule, self.atoms, None))
+        script.functions("hold")["hold"]()
 
-    def function(self, trigger: BoundAtom | None, by: int) -> Trigger:
-        """A function that counts or discounts every derivation in which a row takes part."""
-        text = _Text(self, trigger, by)
-        text.write()
-        return text.function()
+
+class RuleTrigger:
+    """Counts or discounts every derivation in which a row of one atom takes part."""
+
+    __slots__ = ("_atom", "_by", "_compiler", "_steps")
+
+    def __init__(self, compiler: Compiler, atom: BoundAtom, by: int) -> None:
+        self._compiler = compiler
+        self._atom = atom
+        self._by = by
+        self._steps = plan(compiler.rule, compiler.atoms, atom)
+        for step in self._steps:
+            if isinstance(step, Look) and step.opens:
+                step.atom.relation.index(step.bound)
+
+    def write(self, script: Script, row: str, state: str, fields: Sequence[str]) -> None:
+        """Writes the loops of the rule, from a row of this atom."""
+        assert (row, state) == ("row", "st")  # as the text below calls them
+        _Text(self._compiler, script, self._atom, fields, self._by).write(self._steps)
 
 
 class _Text:
-    """The text of one function."""
+    """The text of one trigger, written into a function of the relation whose rows set it off."""
 
-    def __init__(self, compiler: Compiler, trigger: BoundAtom | None, by: int) -> None:
+    def __init__(
+        self, compiler: Compiler, script: Script, trigger: BoundAtom | None, fields: Sequence[str], by: int
+    ) -> None:
         self._of = compiler
+        self._script = script
         self._trigger = trigger
         self._by = by
-        self._lines: list[str] = []
-        self._depth = 1
+        self._base = script.depth
+        self._is_left = False
         self._names: dict[str, str] = {}
         self._stamps: list[str] = []
-        self._bound: dict[str, object] = {
-            "terms": compiler.terms.of,
-            "steps": compiler.limits.steps,
-            "pay_for": compiler.limits.text.pay_for,
-        }
-
-    def write(self) -> None:
-        trigger = self._trigger
         if trigger is not None:
-            for at, name in enumerate(trigger.names):
-                self._line(f"{self._variable(name)} = f[{at}]")
-            if trigger.relation in self._of.cycle and not trigger.atom.negated:
-                self._stamps.append("s[2]")
-        for step in plan(self._of.rule, self._of.atoms, trigger):
+            self._names.update(zip(trigger.names, fields, strict=True))
+            if trigger.relation in compiler.cycle and not trigger.atom.negated:
+                self._stamps.append("st[2]")
+
+    def write(self, steps: list[Step]) -> None:
+        """Writes it as a block that may be left anywhere."""
+        since, meter = self._script.mark(), self._of.meter
+        if meter is not None:
+            self._begin_meter(meter)
+        for step in steps:
             if isinstance(step, Look):
                 self._look(step)
             elif isinstance(step, Bind):
-                made = self._term(step.to)
-                self._line(f"{self._variable(step.name)} = {made}")
+                self._line(f"{self._variable(step.name)} = {self._term(step.to)}")
             else:
                 self._compare(step)
         self._conclude()
+        self._script.depth = self._base
+        if self._is_left:
+            self._script.wrap(since, "while True:", "break")
+        if meter is not None:
+            self._end_meter(meter)
+
+    def _begin_meter(self, meter: Meter) -> None:
+        """Rows are counted, and of so many one is timed."""
+        spent, clock = self._bind(meter.spent), self._bind(meter.clock)
+        self._line(f"{spent}.calls += 1")
+        self._line(f"begun = {clock}() if {spent}.calls % {SAMPLED} == 1 else 0")
+
+    def _end_meter(self, meter: Meter) -> None:
+        spent, clock = self._bind(meter.spent), self._bind(meter.clock)
+        self._line(f"if begun: {spent}.nanoseconds += {SAMPLED} * ({clock}() - begun)")
 
     # -- the body -------------------------------------------------------------------------------------
 
@@ -138,15 +182,15 @@ class _Text:
         skipped = self._is_skipped(atom)
         if atom.atom.negated:
             found = self._new("n")
-            self._line(f"{found} = {states}.get({_row(names)})")
-            itself = f" and {_row(names)} != f" if skipped else ""
+            self._line(f"{found} = {states}.get({tuple_of(names)})")
+            itself = f" and {tuple_of(names)} != row" if skipped else ""
             self._refuse_if(f"{found} is not None and {found}[2]{itself}")
         elif not step.opens:
             found = self._new("s")
-            self._line(f"{found} = {states}.get({_row(names)})")
+            self._line(f"{found} = {states}.get({tuple_of(names)})")
             self._refuse_if(f"{found} is None or not {found}[2]")
             if skipped:
-                self._refuse_if(f"{_row(names)} == f")
+                self._refuse_if(f"{tuple_of(names)} == row")
             self._note_stamp(atom, found)
         else:
             self._search(step, names, skipped=skipped)
@@ -156,30 +200,23 @@ class _Text:
         atom = step.atom
         index = self._bind(atom.relation.index(step.bound))
         known = [names[at] for at in step.bound]
-        at = known[0] if len(known) == 1 else _row(known)
+        at = known[0] if len(known) == 1 else tuple_of(known)
         row, state, found = self._new("r"), self._new("s"), self._new("b")
         self._line(f"{found} = {index}.get({at})")
         self._refuse_if(f"{found} is None")
-        self._line(f"steps.left -= len({found})")
-        self._line(f"if steps.left < 0: steps.refill(len({found}))")
-        if self._of.group is None and self._of.head is not None:
-            self._check_room(self._of.head)
+        steps = self._bind(self._of.limits.steps)
+        self._line(f"{steps}.left -= len({found})")
+        self._line(f"if {steps}.left < 0: {steps}.refill()")
         if self._in_cycle(atom):
             self._line(f"for {row}, {state} in {found}.items():")
         else:
             self._line(f"for {row} in {found}:")
-        self._depth += 1
+        self._script.depth += 1
         if skipped:
-            self._line(f"if {row} == f: continue")
+            self._line(f"if {row} == row: continue")
         for opened in step.opens:
             self._line(f"{names[opened]} = {row}[{opened}]")
         self._note_stamp(atom, state)
-
-    def _check_room(self, head: Relation) -> None:
-        """Before each loop, since within it a look at every row would cost as much as the row."""
-        waiting, limit = self._bind(head.pending), self._of.limits.waiting
-        full = self._bind(_full(self._of.number, limit))
-        self._line(f"if len({waiting}) > {limit}: {full}({waiting}[-1])")
 
     def _is_skipped(self, atom: BoundAtom) -> bool:
         """Whether an atom stands for the trigger's relation before it: there its row is not to be seen."""
@@ -214,7 +251,8 @@ class _Text:
             case _:
                 value = self._value(expression)
                 made = self._new("t")
-                self._guarded(f"pay_for({value}); {made} = terms({value})")
+                pay, terms = self._bind(self._of.limits.text.pay_for), self._bind(self._of.terms.of)
+                self._guarded(f"{pay}({value}); {made} = {terms}({value})")
                 return made
 
     def _value(self, expression: Expression) -> str:
@@ -248,39 +286,40 @@ class _Text:
         if self._of.group is not None:
             fields = [self._term(each) for each in arguments if not isinstance(each, Aggregate)]
             taken = [self._term(each.of) for each in arguments if isinstance(each, Aggregate)]
-            self._guarded(f"{self._bind(self._of.group)}({_row(fields)}, {_row(taken)}, {self._by})")
+            self._guarded(f"{self._bind(self._of.group)}({tuple_of(fields)}, {tuple_of(taken)}, {self._by})")
             return
         head = self._of.head
         assert head is not None  # one of the two takes the solution
         fields = [self._term(each) for each in arguments if not isinstance(each, Aggregate)]
         states, touch = self._bind(head.states), self._bind(head.pending.append)
-        self._line(f"h = {_row(fields)}")
+        self._line(f"h = {tuple_of(fields)}")
         if self._by > 0:
             self._count(states, touch)
         else:
             self._discount(states, touch)
 
     def _count(self, states: str, touch: str) -> None:
-        self._line(f"st = {states}.get(h)")
-        self._line("if st is None:")
-        self._line(f"    {states}[h] = [1, 0, 0, None]; {touch}(h)")
-        self._line("else:")
-        self._line("    st[0] += 1")
+        self._line(f"k = {states}.get(h)")
+        self._line(f"if k is None: {states}[h] = k = [1, 0, 0, None, h]; {touch}(k)")
         if not self._stamps:
-            self._line("    st[1] += 1")
-        elif not self._triggered_from_within():
-            self._line(f"    if {self._older()}: st[1] += 1")
+            self._line("else: k[0] += 1; k[1] += 1")
+        elif self._triggered_from_within():
+            self._line("else: k[0] += 1")
+        else:
+            self._line("else:")
+            self._line("    k[0] += 1")
+            self._line(f"    if {self._older()}: k[1] += 1")
 
     def _discount(self, states: str, touch: str) -> None:
-        self._line(f"st = {states}[h]")
-        self._line("st[0] -= 1")
-        self._line(f"if {self._older() if self._stamps else 'st[2]'}:")
-        self._line("    st[1] -= 1")
-        self._line(f"    if not st[1]: {touch}(h)")
+        self._line(f"k = {states}[h]")
+        self._line("k[0] -= 1")
+        self._line(f"if {self._older() if self._stamps else 'k[2]'}:")
+        self._line("    k[1] -= 1")
+        self._line(f"    if not k[1]: {touch}(k)")
 
     def _older(self) -> str:
         """Whether all premises of the cycle are older than the head, which is then there."""
-        return " and ".join([f"st[2] > {stamp}" for stamp in self._stamps])
+        return " and ".join([f"k[2] > {stamp}" for stamp in self._stamps])
 
     def _triggered_from_within(self) -> bool:
         """A premise that has just come is younger than any head that is there."""
@@ -289,32 +328,23 @@ class _Text:
 
     # -- writing --------------------------------------------------------------------------------------
 
-    def function(self) -> Trigger:
-        text = "def run(f, s):\n" + "\n".join(self._lines) + "\n"
-        names = dict(self._bound)
-        exec(_compiled(text), names)  # our own words, numbers and operators: see above
-        return names["run"]  # type: ignore[return-value]  # defined by the text
-
     def _variable(self, name: str) -> str:
         return self._names.setdefault(name, f"x{len(self._names)}")
 
     def _new(self, kind: str) -> str:
-        return f"{kind}{len(self._lines)}"
+        return self._script.new(kind)
 
     def _bind(self, thing: object) -> str:
-        name = f"c{len(self._bound)}"
-        self._bound[name] = thing
-        return name
+        return self._script.bind(thing)
 
     def _refuse_if(self, condition: str) -> None:
-        self._line(f"if {condition}: {'continue' if self._depth > 1 else 'return'}")
+        """Goes on with the next row, or leaves the block where there is none."""
+        is_outermost = self._script.depth == self._base
+        self._is_left |= is_outermost
+        self._line(f"if {condition}: {'break' if is_outermost else 'continue'}")
 
     def _line(self, text: str) -> None:
-        self._lines.append("    " * self._depth + text)
-
-
-def _row(names: list[str]) -> str:
-    return f"({''.join([name + ',' for name in names])})"
+        self._script.line(text)
 
 
 def _failure(number: int) -> Callable[[Exception, dict[str, Any]], NoReturn]:
@@ -325,21 +355,3 @@ def _failure(number: int) -> Callable[[Exception, dict[str, Any]], NoReturn]:
         raise RuleFailed(number, values, f"{type(error).__name__}: {error}") from error
 
     return fail
-
-
-def _full(number: int, limit: int) -> Callable[[tuple[Any, ...]], NoReturn]:
-    def full(row: tuple[Any, ...]) -> NoReturn:
-        last = unparse(tuple([term.value for term in row]))[:60]
-        raise RuleFailed(number, {}, f"more than {limit} new facts in one tick, the last one of {last}")
-
-    return full
-
-
-@lru_cache(maxsize=1024)
-def _compiled(text: str) -> CodeType:
-    return compile(text, "<rule>", "exec")
-
-
-def row_text(row: dict[str, Value]) -> str:
-    """What the variables of a rule were, for people."""
-    return ", ".join([f"${name} = {unparse(value):.80}" for name, value in row.items()])

@@ -12,9 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from dataspace.rules.relations import State, Trigger
-from dataspace.rules.terms import Row
-
 SAMPLED: Final = 16
 """Of so many rows one is timed."""
 
@@ -25,6 +22,14 @@ class Spent:
 
     calls: int = 0
     nanoseconds: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """What the text of a rule counts and times itself with."""
+
+    spent: Spent
+    clock: Callable[[], int]
 
 
 class Costs:
@@ -38,22 +43,8 @@ class Costs:
         """What a rule has cost so far."""
         return self._spent.get(number, Spent())
 
-    def timed(self, number: int) -> Callable[[Trigger], Trigger]:
-        """What has the functions of a rule counted and timed."""
+    def meter(self, number: int) -> Meter | None:
+        """What a rule is to be counted and timed with, if there is a clock."""
         if self._clock is None:
-            return lambda trigger: trigger
-        clock, spent = self._clock, self._spent.setdefault(number, Spent())
-
-        def timed(trigger: Trigger) -> Trigger:
-            def run(row: Row, state: State) -> None:
-                spent.calls += 1
-                if spent.calls % SAMPLED != 1:
-                    trigger(row, state)
-                    return
-                begun = clock()
-                trigger(row, state)
-                spent.nanoseconds += SAMPLED * (clock() - begun)
-
-            return run
-
-        return timed
+            return None
+        return Meter(self._spent.setdefault(number, Spent()), self._clock)

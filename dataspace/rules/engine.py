@@ -102,12 +102,13 @@ class Engine:
             self._feed(view)
         for number, atoms in enumerate(outline.atoms):
             self._negated.update(outline.asked[number][n].root for n, a in enumerate(atoms) if a.atom.negated)
-            self._compiler(number).install(self._costs.timed(number))
+            self._compiler(number).install()
         for relation in outline.relations():
+            relation.in_cycle = id(relation) in outline.cycles
             write(relation)
         for number, rule in enumerate(outline.rules):
             if all(atom.negated for atom in rule.atoms):  # it holds from the start, or is not refuted yet
-                self._compiler(number).function(None, +1)((), [])
+                self._compiler(number).hold()
 
     def _feed(self, view: View) -> None:
         """Leads claimed and derived facts into a view."""
@@ -141,15 +142,21 @@ class Engine:
             self.terms,
             None if grouping is None else grouping.change,
             self._limit(number),
+            self._costs.meter(number),
         )
 
     def _limit(self, number: int) -> RuleLimits:
         known = self._limits.get(number)
         if known is None:
             most = self._max_inserted
-            steps = Budget(number, STEPS_FOR_EACH_ROW * most, "rows were looked at", self._ticks)
+            waiting = (
+                () if number in self._groupings else self.outline.head(self.outline.rules[number]).pending
+            )
+            steps = Budget(
+                number, STEPS_FOR_EACH_ROW * most, "rows were looked at", self._ticks, waiting, most
+            )
             text = Budget(number, MAX_TEXT, "characters of values were made", self._ticks)
-            known = self._limits[number] = RuleLimits(steps, text, most)
+            known = self._limits[number] = RuleLimits(steps, text)
         return known
 
     # -- ticks ----------------------------------------------------------------------------------------

@@ -10,15 +10,14 @@ Always: after ``publish`` the facts that are said are those of the rows that are
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache
-from types import CodeType
-from typing import Any, Final
+from typing import Final
 
 from dataspace.rules.derived import Derived
-from dataspace.rules.relations import Relation, State
+from dataspace.rules.relations import Called, Relation, State
 from dataspace.rules.syntax import Verb
 from dataspace.rules.terms import Row, Terms, term_text
 from dataspace.rules.views import View
+from dataspace.rules.writing import Script, tuple_of
 from index.text import unparse
 from index.values import Record, Value, record_frame
 
@@ -43,29 +42,37 @@ class HeadRelation(Relation):
 
     def said(self) -> Iterator[Value]:
         """The facts that follow as of the last tick that was published, whatever has happened since."""
-        yield from self.news.went.values()
-        for state in self.states.values():
-            if state[3] is not None:
-                yield state[3]
+        for states in (self.news.went, self.states.values()):
+            for state in states:
+                if state[3] is not None:
+                    yield state[3]
 
     def publish(self, derived: Derived) -> None:
         """Says what has changed since it was last said, and makes the facts of it."""
-        news, base, make = self.news, self.base, self.make
-        came, went = news.came, news.went
-        if came:
-            come = derived.added.append
-            for row, state in came.items():
-                if went and row in went:
-                    state[3] = went.pop(row)
-                elif not base or row not in base:
-                    state[3] = fact = make(row)
+        news = self.news
+        if news.came and news.went:
+            self._take_back()
+        if news.came:
+            base, make, come = self.base, self.make, derived.added.append
+            for state in news.came:
+                if state[3] is None and state[2] > 0 and state[4] not in base:
+                    state[3] = fact = make(state[4])
                     come(fact)
-            came.clear()  # in place: the table of the relation has it as well
-        if went:
-            derived.removed += went.values()
-            went.clear()
+            news.came.clear()  # in place: the table of the relation has it as well
+        if news.went:
+            derived.removed += [state[3] for state in news.went]
+            news.went.clear()
         if news.noted:
             self._publish_noted(derived)
+
+    def _take_back(self) -> None:
+        """Has rows that have gone and come back be what they were said to be."""
+        news = self.news
+        gone = {state[4]: state for state in news.went}
+        for state in news.came:
+            if state[2] > 0 and state[4] in gone:
+                state[3] = gone.pop(state[4])[3]
+        news.went[:] = gone.values()
 
     def _publish_noted(self, derived: Derived) -> None:
         """The same for rows whose facts others have begun to claim, or do no longer."""
@@ -104,7 +111,7 @@ class HeadRelation(Relation):
                 held[row] = None
             else:
                 del held[row]
-        for state in self.news.came.values():
+        for state in self.news.came:
             state[3] = True  # so that its end will be noticed
         self.news.clear()
         return changes
@@ -121,8 +128,8 @@ def lead(head: HeadRelation, view: View, terms: Terms, *, within: bool) -> None:
             return
         known = states.get(made)
         if known is None:
-            states[made] = [1, 0, 0, None]
-            touch(made)
+            states[made] = known = [1, 0, 0, None, made]
+            touch(known)
         else:
             known[0] += 1
             if not within:
@@ -137,10 +144,10 @@ def lead(head: HeadRelation, view: View, terms: Terms, *, within: bool) -> None:
         if known[2] > state[2] if within else known[2]:
             known[1] -= 1
             if not known[1]:
-                touch(made)
+                touch(known)
 
-    head.on_insert.append(insert)
-    head.on_delete.append(delete)
+    head.on_insert.append(Called(insert))
+    head.on_delete.append(Called(delete))
 
 
 def maker(label: Value, arity: int) -> Callable[[Row], Value]:
@@ -149,19 +156,15 @@ def maker(label: Value, arity: int) -> Callable[[Row], Value]:
     The text of the fact, by which it is found everywhere, is put together from those of its terms.
     """
     begin, between, end = record_frame(label, arity)
-    names: dict[str, Any] = {"of": Record.of, "text": term_text, "label": label}
-    names |= {"begin": begin, "between": between, "end": end}
-    exec(_making(arity), names)  # our own words and numbers only
-    return names["make"]  # type: ignore[no-any-return]  # defined by the text
-
-
-@lru_cache(maxsize=128)
-def _making(arity: int) -> CodeType:
+    script = Script()
+    of, text, said = script.bind(Record.of), script.bind(term_text), script.bind(label)
+    frame = [f"{{{script.bind(part)}}}" for part in (begin, between, end)]
     fields = [f"t{at}" for at in range(arity)]
-    texts = " + between + ".join([f"({each}.text or text({each}))" for each in fields]) or "''"
-    lines = [
-        "def make(row):",
-        f"    {''.join([f'{each}, ' for each in fields])}= row" if fields else "    pass",
-        f"    return of(label, ({''.join([f'{each}.value, ' for each in fields])}), begin + {texts} + end)",
-    ]
-    return compile("\n".join(lines), "<head>", "exec")
+    script.line("def make(row):")
+    script.depth = 1
+    if fields:
+        script.line(f"{tuple_of(fields)} = row")
+    values = tuple_of([f"{each}.value" for each in fields])
+    texts = frame[1].join([f"{{{each}.text or {text}({each})}}" for each in fields])
+    script.line(f"return {of}({said}, {values}, f'{frame[0]}{texts}{frame[2]}')")
+    return script.functions("make")["make"]  # type: ignore[no-any-return]  # defined by the text

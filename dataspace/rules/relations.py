@@ -5,8 +5,9 @@ of rules facts can support each other, so counting derivations is not enough to 
 
     tot     its derivations among the rows that are there now
     wf      those of them whose premises within its own cycle are all older than itself
-    born    when it was inserted: a stamp that only grows; 0 while it is absent
+    born    when it was inserted: a stamp that only grows; 0 while it is absent, -1 once it is forgotten
     said    the fact that it was said to be when a tick was last over; None if it was not said to hold
+    row     itself, so that who holds a state need not look anything up
 
 Proofs made of ``wf`` derivations go strictly down in stamps, so they support nothing by itself.  When
 ``wf`` comes to nought the row goes, and what it supported is told; if ``tot`` is left then, it comes back
@@ -18,30 +19,48 @@ holds exactly the rows that are there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from dataspace.rules.terms import Row
-from index.values import Value
+from dataspace.rules.writing import Script
 
 State: TypeAlias = list[Any]
-"""tot, wf, born, said."""
+"""tot, wf, born, said, row: a list, since Python makes, reads and changes nothing else as quickly."""
 
 Bucket: TypeAlias = dict[Row, State]
 Columns: TypeAlias = tuple[int, ...]
 Index: TypeAlias = dict[Any, Bucket]
 """By the term of the one column, or the tuple of terms of several."""
 
-Trigger: TypeAlias = Callable[[Row, State], None]
+
+class Trigger(Protocol):
+    """What is to be done when a row comes, or when one goes: written into the functions of its relation."""
+
+    def write(self, script: Script, row: str, state: str, fields: Sequence[str]) -> None:
+        """Writes it, for a row whose name is given, with those of its state and of its fields."""
+
+
+class Called:
+    """A trigger that is a function of row and state."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function: Callable[[Row, State], None]) -> None:
+        self._function = function
+
+    def write(self, script: Script, row: str, state: str, fields: Sequence[str]) -> None:
+        """Writes the call."""
+        script.line(f"{script.bind(self._function)}({row}, {state})")
 
 
 class Table(Protocol):
     """What a relation does to many rows at once, written out for it (``tables``)."""
 
-    def delete(self, rows: list[Row]) -> list[Row]:
+    def delete(self, states: list[State]) -> list[State]:
         """Deletes the rows that have lost what supported them; those that are to be looked at again."""
 
-    def insert(self, rows: list[Row], stamp: int) -> int:
+    def insert(self, states: list[State], stamp: int) -> int:
         """Inserts the rows that are absent and supported; the highest stamp given."""
 
     def settle(self) -> None:
@@ -54,16 +73,17 @@ class Table(Protocol):
 class News:
     """What has happened to rows since they were last spoken of.
 
-    ``came`` are rows that are there and were not said, ``went`` facts that were said and whose rows are gone;
-    ``noted`` are rows to be looked at for another reason.  A row may be in both of the first, once it has
-    gone and come back; one that only was taken out and put in again within its cycle is in none.
+    ``came`` are rows that have come without being said, of which some may have gone again; ``went`` those
+    that were said and are gone; ``noted`` rows to be looked at for another reason.  A row that has gone and
+    come back is in both of the first; one that only was taken out and put in again within its cycle is in
+    none.
     """
 
     __slots__ = ("came", "noted", "went")
 
     def __init__(self) -> None:
-        self.came: dict[Row, State] = {}
-        self.went: dict[Row, Value] = {}
+        self.came: list[State] = []
+        self.went: list[State] = []
         self.noted: list[Row] = []
 
     def __bool__(self) -> bool:
@@ -71,7 +91,7 @@ class News:
 
     def rows(self) -> dict[Row, None]:
         """All rows that may hold and did not, or the other way round."""
-        return dict.fromkeys([*self.went, *self.came, *self.noted])
+        return dict.fromkeys([*[state[4] for state in (*self.went, *self.came)], *self.noted])
 
     def clear(self) -> None:
         """Forgets all, in place: the table of the relation has it as well."""
@@ -85,7 +105,9 @@ class Relation:
 
     __slots__ = (
         "base",
+        "in_cycle",
         "indexes",
+        "is_plain",
         "name",
         "news",
         "on_delete",
@@ -101,11 +123,13 @@ class Relation:
         self.name = name
         self.tells = tells  # whether its rows become facts, so that somebody asks for its news
         self.width = width
+        self.in_cycle = False
+        self.is_plain = False  # True where no rule derives its rows: then claims are all that counts
         self.states: dict[Row, State] = {}
         self.indexes: dict[Columns, Index] = {}
         self.on_insert: list[Trigger] = []
         self.on_delete: list[Trigger] = []
-        self.pending: list[Row] = []
+        self.pending: list[State] = []
         self.base: dict[Row, int] = {}
         self.news = News()
         self.table: Table
@@ -126,14 +150,14 @@ class Relation:
         """A derivation from outside of any cycle more, or less."""
         state = self.states.get(row)
         if state is None:
-            self.states[row] = [1, 0, 0, None]
-            self.pending.append(row)
+            self.states[row] = state = [1, 0, 0, None, row]
+            self.pending.append(state)
             return
         state[0] += by
         if state[2]:
             state[1] += by
             if not state[1]:
-                self.pending.append(row)
+                self.pending.append(state)
 
     def claim(self, row: Row, by: int) -> None:
         """Somebody's claim on the row more, or less: support, and no longer for rules to derive."""
@@ -161,20 +185,20 @@ def settle(cycle: list[Relation], stamp: int, spend: Callable[[Relation, int], N
     First what lost its support goes, one row at a time, then what is supported comes.  ``spend`` is told
     of insertions before they happen, and may raise.  O(derivations touched).
     """
-    waiting: list[tuple[Relation, list[Row]]] = []
+    waiting: list[tuple[Relation, list[State]]] = []
     moved = True
     while moved:
         moved = False
         for relation in cycle:
             if relation.pending:
                 moved = True
-                rows = relation.pending[:]
+                touched = relation.pending[:]
                 relation.pending.clear()
-                waiting.append((relation, relation.table.delete(rows)))
+                waiting.append((relation, relation.table.delete(touched)))
     while waiting:
-        for relation, rows in waiting:
-            spend(relation, len(rows))
-            stamp = relation.table.insert(rows, stamp)
+        for relation, states in waiting:
+            spend(relation, len(states))
+            stamp = relation.table.insert(states, stamp)
         waiting = []
         for relation in cycle:
             if relation.pending:

@@ -1,8 +1,30 @@
 """Tables: what a relation does when rows come and go, written out as straight-line Python.
 
 Which indexes a relation has, who is to be told and whether changes are kept is known once the rules are
-compiled.  A loop over all of that for each row would take longer than the work itself, so here it is
-unrolled: one function each for deleting, inserting, settling and claiming.
+compiled.  So it is unrolled, and what rules do about a row stands in the same function: for ``reach`` of
+``reach($x, $z) <- reach($x, $y), edge($y, $z)``, with an index by ``$y`` for when edges change, as
+
+    def insert(waiting, stamp):
+        for st in waiting:
+            if st[2]: continue
+            row = st[4]
+            if st[0]:
+                stamp += 1
+                st[1], st[2] = st[0], stamp
+                f0, f1 = row
+                bucket = by_1.get(f1)
+                if bucket is None: by_1[f1] = {row: st}
+                else: bucket[row] = st
+                if st[3] is None: came(st)
+                # what the rule does, from its first atom: see ``compiling``
+            else:
+                del states[row]
+                st[2] = -1
+                if st[3] is not None: went(st)
+        return stamp
+
+and ``delete`` likewise.  A relation outside of any cycle has ``settle`` instead of both, one that nothing
+derives has ``claim``.
 
 Always: a row is found in every index, or in none; while a row is told of, coming or going, it is there.
 """
@@ -11,143 +33,154 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
-from types import CodeType
+from typing import NoReturn
 
-from dataspace.rules.relations import Columns, Relation
+from dataspace.rules.relations import Columns, Relation, State
 from dataspace.rules.terms import Row
+from dataspace.rules.writing import Script, tuple_of
+
+
+def _none(*_: object) -> NoReturn:
+    raise AssertionError("no relation of this kind is asked for that")
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenTable:
-    """The functions of one relation."""
+    """The functions of one relation: those that are asked of one of its kind."""
 
-    delete: Callable[[list[Row]], list[Row]]
-    insert: Callable[[list[Row], int], int]
-    settle: Callable[[], None]
-    claim: Callable[[Row, int], None]
+    delete: Callable[[list[State]], list[State]] = _none
+    insert: Callable[[list[State], int], int] = _none
+    settle: Callable[[], None] = _none
+    claim: Callable[[Row, int], None] = _none
 
 
 def write(relation: Relation) -> None:
-    """Gives a relation its table; after all its indexes and triggers are known, and before any row is."""
-    names: dict[str, object] = {"states": relation.states, "pending": relation.pending}
-    names |= {"came": relation.news.came, "went": relation.news.went}
-    names.update((f"i{at}", index) for at, index in enumerate(relation.indexes.values()))
-    names.update((f"on_insert{at}", each) for at, each in enumerate(relation.on_insert))
-    names.update((f"on_delete{at}", each) for at, each in enumerate(relation.on_delete))
-    text = _text(
-        tuple(relation.indexes),
-        len(relation.on_insert),
-        len(relation.on_delete),
-        relation.tells,
-    )
-    exec(_compiled(text), names)  # our own words and numbers only
-    relation.table = WrittenTable(*[names[name] for name in ("delete", "insert", "settle", "claim")])  # type: ignore[arg-type]  # defined by the text
+    """Gives a relation its table, after all its indexes and triggers are known."""
+    script = Script()
+    writer = _Writer(relation, script)
+    if relation.in_cycle:
+        writer.delete()
+        writer.insert()
+        relation.table = WrittenTable(**script.functions("delete", "insert"))
+    elif relation.is_plain:
+        writer.claim()
+        relation.table = WrittenTable(**script.functions("claim"))
+    else:
+        writer.settle()
+        relation.table = WrittenTable(**script.functions("settle"))
 
 
-def _text(indexes: tuple[Columns, ...], inserting: int, deleting: int, tells: bool) -> str:
-    come, go, end = _come(indexes, inserting, tells), _go(indexes, deleting), _end(tells)
-    return "\n".join(
-        [
-            "def delete(rows):",
-            "    left = []",
-            "    for row in rows:",
-            "        st = states.get(row)",
-            "        if st is None: continue",
-            "        if not st[2]: left.append(row)",
-            "        elif not st[1]:",
-            *_indented(go, 3),
-            "            if st[0]: left.append(row)",
-            "            else:",
-            *_indented(end, 4),
-            "    return left",
-            "def insert(rows, stamp):",
-            "    for row in rows:",
-            "        st = states.get(row)",
-            "        if st is None or st[2]: continue",
-            "        if st[0]:",
-            "            stamp += 1",
-            "            st[1], st[2] = st[0], stamp",
-            *_indented(come, 3),
-            "        else:",
-            *_indented(end, 3),
-            "    return stamp",
-            "def settle():",
-            "    rows = pending[:]",
-            "    pending.clear()",
-            "    for row in rows:",
-            "        st = states.get(row)",
-            "        if st is None: continue",
-            "        if st[2]:",
-            "            if not st[0]:",
-            *_indented(go, 4),
-            *_indented(end, 4),
-            "        elif st[0]:",
-            "            st[1], st[2] = st[0], 1",
-            *_indented(come, 3),
-            "        else: del states[row]",
-            "def claim(row, by):",
-            "    st = states.get(row)",
-            "    if st is None:",
-            "        states[row] = st = [1, 1, 1, None]",
-            *_indented(come, 2),
-            "        return",
-            "    st[0] += by",
-            "    st[1] += by",
-            "    if not st[0]:",
-            *_indented(go, 2),
-            *_indented(end, 2),
-        ]
-    )
+class _Writer:
+    """The text of one relation's functions."""
 
+    def __init__(self, relation: Relation, script: Script) -> None:
+        self._relation = relation
+        self._script = script
+        self._states = script.bind(relation.states)
+        self._fields = [f"f{at}" for at in range(relation.width)]
+        self._indexes = [(script.bind(index), columns) for columns, index in relation.indexes.items()]
+        self._came = script.bind(relation.news.came.append)
+        self._went = script.bind(relation.news.went.append)
 
-def _come(indexes: tuple[Columns, ...], triggers: int, tells: bool) -> list[str]:
-    """What is done with a row that comes."""
-    lines = []
-    for at, columns in enumerate(indexes):
-        lines += [
-            f"k = {_place(columns)}",
-            f"bucket = i{at}.get(k)",
-            f"if bucket is None: i{at}[k] = {{row: st}}",
-            "else: bucket[row] = st",
-        ]
-    if tells:
-        lines.append("if st[3] is None: came[row] = st")
-    return lines + [f"on_insert{at}(row, st)" for at in range(triggers)]
+    # -- functions ------------------------------------------------------------------------------------
 
+    def delete(self) -> None:
+        """In a cycle: rows whose support has gone are taken out, and looked at again later."""
+        write = self._script.lines
+        self._begin("def delete(touched):", "left = []", "for st in touched:")
+        self._script.depth = 2
+        write("if not st[2]: left.append(st)", "elif not st[1]:")
+        self._within(self._go)
+        write("    if st[0]: left.append(st)", "    else:")
+        self._within(self._end, 2)
+        self._script.depth = 0
+        write("    return left")
 
-def _go(indexes: tuple[Columns, ...], triggers: int) -> list[str]:
-    """What is done with a row that goes, be it for a moment."""
-    lines = [f"on_delete{at}(row, st)" for at in range(triggers)]
-    lines.append("st[1] = st[2] = 0")
-    for at, columns in enumerate(indexes):
-        lines += [
-            f"k = {_place(columns)}",
-            f"bucket = i{at}[k]",
-            f"if len(bucket) == 1: del i{at}[k]",
-            "else: del bucket[row]",
-        ]
-    return lines
+    def insert(self) -> None:
+        """In a cycle: rows that are not there, or no longer, and have support."""
+        write = self._script.lines
+        self._begin("def insert(waiting, stamp):", "for st in waiting:")
+        self._script.depth = 2
+        write("if st[2]: continue", "row = st[4]", "if st[0]:")
+        write("    stamp += 1", "    st[1], st[2] = st[0], stamp")
+        self._within(self._come)
+        write("else:")
+        self._within(self._end)
+        self._script.depth = 0
+        write("    return stamp")
 
+    def settle(self) -> None:
+        """Outside of any cycle: rows go and come in one pass."""
+        write, pending = self._script.lines, self._script.bind(self._relation.pending)
+        self._begin("def settle():", f"touched = {pending}[:]", f"{pending}.clear()", "for st in touched:")
+        self._script.depth = 2
+        write("if st[2] > 0:", "    if not st[0]:")
+        self._within(self._go, 2)
+        self._within(self._end, 2)
+        write("elif st[0]:", "    row = st[4]", "    st[1], st[2] = st[0], 1")
+        self._within(self._come)
+        write(f"elif not st[2]: del {self._states}[st[4]]; st[2] = -1")
+        self._script.depth = 0
 
-def _end(tells: bool) -> list[str]:
-    """What is done with a row that will not come back by itself."""
-    lines = ["del states[row]"]
-    if tells:
-        lines += ["if st[3] is None: came.pop(row, None)", "else: went[row] = st[3]"]
-    return lines
+    def claim(self) -> None:
+        """Where nothing is derived: rows are there as long as somebody claims them."""
+        write, states = self._script.lines, self._states
+        self._begin("def claim(row, by):", f"st = {states}.get(row)", "if st is None:")
+        self._script.depth = 1
+        write(f"    {states}[row] = st = [1, 1, 1, None, row]")
+        self._within(self._come)
+        write("    return", "st[0] += by", "st[1] += by", "if not st[0]:")
+        self._within(self._go)
+        self._within(self._end)
+        self._script.depth = 0
 
+    def _begin(self, header: str, *lines: str) -> None:
+        self._script.lines(header, *[f"    {line}" for line in lines])
 
-def _place(columns: Columns) -> str:
-    if len(columns) == 1:
-        return f"row[{columns[0]}]"
-    return f"({''.join([f'row[{at}],' for at in columns])})"
+    def _within(self, write: Callable[[], None], deeper: int = 1) -> None:
+        self._script.depth += deeper
+        write()
+        self._script.depth -= deeper
 
+    # -- what is done with a row ----------------------------------------------------------------------
 
-def _indented(lines: list[str], depth: int) -> list[str]:
-    return ["    " * depth + line for line in lines]
+    def _come(self) -> None:
+        """With one that comes; ``row`` is known."""
+        write = self._script.lines
+        self._take_apart()
+        for index, columns in self._indexes:
+            at = self._place(columns)
+            write(f"bucket = {index}.get({at})")
+            write(f"if bucket is None: {index}[{at}] = {{row: st}}", "else: bucket[row] = st")
+        if self._relation.tells:
+            write(f"if st[3] is None: {self._came}(st)")
+        for trigger in self._relation.on_insert:
+            trigger.write(self._script, "row", "st", self._fields)
 
+    def _go(self) -> None:
+        """With one that goes, be it for a moment."""
+        write = self._script.lines
+        write("row = st[4]")
+        self._take_apart()
+        for trigger in self._relation.on_delete:
+            trigger.write(self._script, "row", "st", self._fields)
+        write("st[1] = st[2] = 0")
+        for index, columns in self._indexes:
+            at = self._place(columns)
+            write(f"bucket = {index}[{at}]")
+            write(f"if len(bucket) == 1: del {index}[{at}]", "else: del bucket[row]")
 
-@lru_cache(maxsize=1024)
-def _compiled(text: str) -> CodeType:
-    return compile(text, "<table>", "exec")
+    def _end(self) -> None:
+        """With one that will not come back by itself; ``row`` is known."""
+        self._script.lines(f"del {self._states}[row]", "st[2] = -1")
+        if self._relation.tells:
+            self._script.line(f"if st[3] is not None: {self._went}(st)")
+
+    def _take_apart(self) -> None:
+        if self._fields:
+            self._script.line(f"{tuple_of(self._fields)} = row")
+
+    def _place(self, columns: Columns) -> str:
+        if len(columns) == 1:
+            return self._fields[columns[0]]
+        return tuple_of([self._fields[at] for at in columns])

@@ -87,11 +87,10 @@ class _Numbering:
 class View(Relation):
     """The relation of a form, and how values are read into it."""
 
-    __slots__ = ("form", "is_plain", "read", "skeleton")
+    __slots__ = ("form", "read", "skeleton")
 
     def __init__(self, form: Form) -> None:
         self.form = form
-        self.is_plain = False  # True where no rule derives what it shows
         self.skeleton: Skeleton = skeleton(form.pattern)
         self.read: RowReader = matcher(form.pattern)
         named = [name for name in self.skeleton.names if name is not None]

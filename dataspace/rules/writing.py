@@ -1,0 +1,79 @@
+"""Scripts: Python that is written at run time, with the things that its names stand for.
+
+What rules, tables and heads do for each row is known once the rules are, and a loop over all that might
+have to be done would take longer than the work.  So it is written out, and what several of them have to
+say about one row is put into one function.  What strangers say is bound to a name and never spelt out.
+
+Always: equal structure is equal text, whatever the names stand for, so that it is compiled once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from types import CodeType
+from typing import Any
+
+
+class Script:
+    """Functions under way: lines, how deep the next one is indented, and what names stand for."""
+
+    __slots__ = ("_bound", "_known", "_lines", "depth")
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self._lines: list[str] = []
+        self._bound: dict[str, object] = {}
+        self._known: dict[int, str] = {}
+
+    def line(self, text: str) -> None:
+        """Writes one line."""
+        self._lines.append("    " * self.depth + text)
+
+    def lines(self, *texts: str) -> None:
+        """Writes several, which may be indented themselves."""
+        for text in texts:
+            self.line(text)
+
+    def bind(self, thing: object) -> str:
+        """The name of a thing, the same each time."""
+        name = self._known.get(id(thing))
+        if name is None:
+            name = self._known[id(thing)] = f"c{len(self._bound)}"
+            self._bound[name] = thing  # which also keeps its id from being that of another
+        return name
+
+    def new(self, kind: str) -> str:
+        """A name for a local that nothing else has."""
+        return f"{kind}{len(self._lines)}"
+
+    def mark(self) -> int:
+        """A place in the text, for ``wrap``."""
+        return len(self._lines)
+
+    def wrap(self, since: int, before: str, after: str) -> None:
+        """Puts the lines since a mark into a block that begins with one line and ends with another."""
+        self._lines[since:] = [f"    {line}" for line in self._lines[since:]]
+        self._lines.insert(since, "    " * self.depth + before)
+        self._lines.append("    " * (self.depth + 1) + after)
+
+    @property
+    def text(self) -> str:
+        """What has been written, for people and for the compiler."""
+        return "\n".join(self._lines) + "\n"
+
+    def functions(self, *names: str) -> dict[str, Any]:
+        """The functions of these names, which have been written."""
+        found = dict(self._bound)
+        exec(_compiled(self.text), found)  # our own words, numbers and operators: see above
+        return {name: found[name] for name in names}
+
+
+def tuple_of(names: Iterable[str]) -> str:
+    """The expression for a tuple, or for the names that one is taken apart into."""
+    return f"({''.join([name + ', ' for name in names])})".replace(", )", ",)")
+
+
+@lru_cache(maxsize=1024)
+def _compiled(text: str) -> CodeType:
+    return compile(text, "<rules>", "exec")
