@@ -23,9 +23,9 @@ def mermaid(graph: Graph, strata: Strata, kinds: Mapping[str, str] | None = None
             lines += [f'        n{number[name]}["{_shown(name, kinds)}"]' for name in members]
         lines.append("    end")
     blocking: list[int] = []
-    links = 0
+    links, handoffs = 0, set(strata.handoffs)
     for at, edge in enumerate(graph.edges):
-        for link in _links(at, edge, number, edge in strata.handoffs):
+        for link in _links(at, edge, number, edge in handoffs):
             lines.append(f"    {link}")
             links += 1
         if edge.blocking:

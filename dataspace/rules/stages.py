@@ -7,16 +7,14 @@ used twice is a tee.  It holds nothing but names, so it can stand for what is de
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dataspace.rules import blocking as b
 from dataspace.rules import joins as j
 from dataspace.rules import operators as o
 from dataspace.rules import outlets as out
+from dataspace.rules.wiring import Wiring
 from index.errors import UsageError
-
-if TYPE_CHECKING:
-    from dataspace.rules.flows import Flow
 
 Fn = Callable[[Any], Any]
 Step = Callable[[Any, Any], Any]
@@ -27,7 +25,7 @@ class Stage:
 
     __slots__ = ("flow", "name", "output")
 
-    def __init__(self, flow: Flow, name: str, output: str = "") -> None:
+    def __init__(self, flow: Wiring, name: str, output: str = "") -> None:
         self.flow = flow
         self.name = name
         self.output = output
@@ -41,24 +39,25 @@ class Stage:
 
     def to(self, target: Stage | str, port: str = "") -> Stage:
         """Connects this output to an input; gives the target."""
-        self.flow.connect(self, target, port)
-        return target if isinstance(target, Stage) else self.flow[target]
+        end, given = end_of(target)
+        self.flow.lead(self.name, self.output, end, port or given)
+        return Stage(self.flow, end)
 
     def then(self, kind: str, operator: o.Operator, *others: Stage, name: str | None = None) -> Stage:
         """Adds an operator and connects this stage, then ``others``, to its inputs in their order."""
-        stage = self.flow.add(kind, operator, name=name)
+        stage = Stage(self.flow, self.flow.place(kind, operator, name))
         ports = [port.name for port in operator.inputs]
         if len(ports) == 1:
             ports *= 1 + len(others)
         for source, port in zip((self, *others), ports, strict=True):
-            self.flow.connect(source, stage, port)
+            source.to(stage, port)
         return stage
 
     # -- sources --------------------------------------------------------------------------------------
 
     def put(self, item: Any, weight: int = 1) -> None:
         """Lets the next tick have an item; O(1)."""
-        source = self.flow.operators[self.name]
+        source = self.flow.operator(self.name)
         if not isinstance(source, o.Source):
             raise UsageError(f"{self.name} is a {self.flow.kinds[self.name]}, items are put into sources")
         source.waiting.append((item, weight))
@@ -214,3 +213,14 @@ class Stage:
     def each_change(self, fn: o.Emit, *, name: str | None = None) -> Stage:
         """Calls ``fn`` with each item and its weight."""
         return self.then("each_change", o.EachChange(fn), name=name)
+
+
+def end_of(stage: Stage | str) -> tuple[str, str]:
+    """A stage and one of its ports: ``"parting[odd]"``, ``"[neg]d"`` and ``"d"`` are all understood."""
+    if isinstance(stage, Stage):
+        return stage.name, stage.output
+    if stage.startswith("["):
+        port, _, name = stage[1:].partition("]")
+        return name, port
+    name, _, port = stage.partition("[")
+    return name, port.rstrip("]")
