@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from dataspace.errors import DataspaceError
+from relay.spark.errors import NoStream, plainly
 from relay.spark.options import read_options, sink_options, source_shape, stream_options
 from relay.spark.reader import ChangesReader
 from relay.spark.schema import inferred
@@ -33,6 +35,7 @@ class Dataspace(DataSource):
     def name(cls) -> str:
         return "dataspace"
 
+    @plainly
     def schema(self) -> StructType:
         """What the pattern makes; Spark does not ask when the user gave a schema."""
         shape = source_shape(self.options)
@@ -40,14 +43,20 @@ class Dataspace(DataSource):
             shape.pattern, include_value=shape.include_value, several=shape.several, topic=shape.topic
         )
 
+    @plainly
     def reader(self, schema: StructType) -> DataSourceReader:
         return ChangesReader(read_options(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return ChangesStream(stream_options(self.options), schema)
+        try:
+            return ChangesStream(stream_options(self.options), schema)
+        except DataspaceError as error:
+            return NoStream(error)
 
+    @plainly
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         return BatchSink(sink_options(self.options), schema, overwrite)
 
+    @plainly
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         return StreamSink(sink_options(self.options), schema, overwrite)

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from dataspace.errors import DataspaceError
+from dataspace.errors import DataspaceError, UsageError
 from relay.spark.option_values import Numbered
 
 if TYPE_CHECKING:
@@ -110,7 +110,8 @@ def offset(said: Json) -> Offset:
 def beginning(start: Numbered, now: Frontier) -> Offset:
     """Where a new stream stands before its first batch.
 
-    Raises ``DataLoss`` for a starting epoch that is no longer retained, or that has not come yet.
+    Raises ``DataLoss`` for a starting epoch that is no longer retained, ``UsageError`` for one that has not
+    come yet.
     """
     match start:
         case "snapshot" if now.epoch > 0:
@@ -137,7 +138,7 @@ def _numbered(start: int, now: Frontier) -> Offset:
     if start < now.oldest:
         raise DataLoss(f"startingEpoch {start} is gone, the oldest epoch retained is {now.oldest}")
     if start > now.epoch + 1:
-        raise DataLoss(f"startingEpoch {start} has not come yet, the newest epoch is {now.epoch}")
+        raise UsageError(f"startingEpoch {start} has not come yet, the newest epoch is {now.epoch}")
     return _after(start - 1, now.space)
 
 

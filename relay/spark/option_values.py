@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal, TypeAlias, TypeVar
 
 from dataspace.addresses import parse_url
@@ -36,14 +36,17 @@ _SPARKS_OWN: Final = frozenset(["checkpointlocation", "queryname", "outputmode",
 
 
 class Bag:
-    """One bag of options as Spark hands it over, checked against the names that its user may say."""
+    """One bag of options as Spark hands it over, checked against the names that its user may say.
 
-    def __init__(self, given: Mapping[str, str], known: tuple[str, ...], verb: str) -> None:
+    ``known`` are those names for each verb (``read``, ``write`` …), and ``verbs`` the ones that are meant.
+    """
+
+    def __init__(self, given: Mapping[str, str], known: Mapping[str, Sequence[str]], *verbs: str) -> None:
         self._given = {name.lower(): value for name, value in given.items()}
-        names = {name.lower(): name for name in known}
-        for name in given:
-            if name.lower() not in names and name.lower() not in _SPARKS_OWN:
-                raise UsageError(_unknown(name, known, verb))
+        names = {name.lower() for verb in verbs for name in known[verb]}
+        for name in self._given:
+            if name not in names and name not in _SPARKS_OWN:
+                raise UsageError(_unknown(name, known, verbs))
 
     def has(self, name: str) -> bool:
         return name.lower() in self._given
@@ -68,12 +71,18 @@ class Bag:
             raise UsageError(f"option {name} is {text!r}, allowed are {error}") from None
 
 
-def _unknown(name: str, known: tuple[str, ...], verb: str) -> str:
-    folded = {each.lower(): each for each in known}
-    near = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.5)
+def _unknown(name: str, known: Mapping[str, Sequence[str]], verbs: Sequence[str]) -> str:
+    """Which option is like it; Spark has lower-cased the name, so that of another verb is said as it is."""
+    said = " and ".join(verbs)
+    folded = {each.lower(): each for verb in verbs for each in known[verb]}
+    listed = f"(known are {', '.join(sorted(each for each in folded.values() if each != 'path'))})"
+    for other, names in known.items():
+        for each in names:
+            if each.lower() == name:
+                return f"option {each} is one of dataspace {other}, unknown to {said} {listed}"
+    near = difflib.get_close_matches(name, folded, n=1, cutoff=0.5)
     hint = f"; did you mean {folded[near[0]]}?" if near else ""
-    listed = ", ".join(sorted(each for each in known if each != "path"))
-    return f"option {name} is unknown to dataspace {verb}{hint} (known are {listed})"
+    return f"option {name} is unknown to dataspace {said}{hint} {listed}"
 
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0}

@@ -94,7 +94,7 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
     >>> stream_options({"pattern": "present($who:str)", "startingEpoch": "12"}).starts
     (12,)
     """
-    read = Bag(given, _STREAM_NAMES, "readStream")
+    read = Bag(given, _KNOWN, "readStream")
     urls, topic = _urls(read), _topic(read)
     starts: tuple[Start, ...] = tuple(["snapshot" if topic is None else "earliest" for _ in urls])
     return StreamOptions(
@@ -121,7 +121,7 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
     """The options of ``spark.read``; raises ``UsageError`` as ``stream_options`` does."""
-    read = Bag(given, _READ_NAMES, "read")
+    read = Bag(given, _KNOWN, "read")
     as_of, topic = read.value("asOfEpoch", values.last, None), _topic(read)
     if as_of is not None and (read.has("startingEpoch") or read.has("endingEpoch")):
         raise UsageError(
@@ -145,9 +145,11 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
 
 def sink_options(given: Mapping[str, str]) -> SinkOptions:
     """The options of ``writeStream`` and ``write``; raises ``UsageError`` as ``stream_options`` does."""
-    read = Bag(given, _SINK_NAMES, "write")
+    read = Bag(given, _KNOWN, "write")
     template, label = read.text("template"), read.text("label")
-    if (template is None) == (label is None):
+    if template is not None and label is not None:
+        raise UsageError("template and label both say what a row becomes: give one of them")
+    if template is None and label is None:
         raise UsageError("a sink needs either a template such as 'airborne($origin, $n)' or a label")
     application, version = read.text("txnAppId"), read.value("txnVersion", values.epoch, None)
     if (application is None) != (version is None):
@@ -181,8 +183,7 @@ class Shape:
 
 def source_shape(given: Mapping[str, str]) -> Shape:
     """What decides the columns, when it is not known yet whether a stream or a batch will read."""
-    names = tuple(dict.fromkeys((*_STREAM_NAMES, *_READ_NAMES)))
-    read = Bag(given, names, "read and readStream")
+    read = Bag(given, _KNOWN, "read", "readStream")
     topic = _topic(read) is not None
     return Shape(_pattern(read), read.value("includeValue", values.flag, False), len(_urls(read)) > 1, topic)
 
@@ -210,21 +211,24 @@ _SOURCE: Final = (
     "includeValue",
     "malformed",
 )
-_STREAM_NAMES: Final = (*_SOURCE, "maxEpochsPerTrigger", "maxChangesPerTrigger", "pollTimeout", "readerName")
-_READ_NAMES: Final = (*_SOURCE, "endingEpoch", "asOfEpoch")
-_SINK_NAMES: Final = (
-    *_SHARED,
-    "template",
-    "label",
-    "writer",
-    "txnAppId",
-    "txnVersion",
-    "keyColumns",
-    "as",
-    "deadLetter",
-    "owner",
-    "lease",
-)
+_KNOWN: Final = {
+    "readStream": (*_SOURCE, "maxEpochsPerTrigger", "maxChangesPerTrigger", "pollTimeout", "readerName"),
+    "read": (*_SOURCE, "endingEpoch", "asOfEpoch"),
+    "write": (
+        *_SHARED,
+        "template",
+        "label",
+        "writer",
+        "txnAppId",
+        "txnVersion",
+        "keyColumns",
+        "as",
+        "deadLetter",
+        "owner",
+        "lease",
+    ),
+}
+"""What may be said to each; a stream is written with the same as a batch."""
 
 
 def _urls(read: Bag) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from dataspace.errors import UsageError
+from relay.spark.errors import plain_rows, plainly
 from relay.spark.offsets import Span
 from relay.spark.spans import SpanPartition, before_time, columns_of, partitions_of, rows_of, watch
 
@@ -32,6 +33,7 @@ class ChangesReader(DataSourceReader):
         self._options = options
         self._columns = columns_of(options, schema)
 
+    @plainly
     def partitions(self) -> Sequence[InputPartition]:
         """The epochs of each daemon."""
         options = self._options
@@ -49,6 +51,7 @@ class ChangesReader(DataSourceReader):
             first = before_time(options.peers[at], options, first, now.space) + 1
         return _range(now.oldest if first == "earliest" else max(first, 1), options.last, now)
 
+    @plain_rows
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition, on an executor."""
         return rows_of(partition, self._options, self._columns)

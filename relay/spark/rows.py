@@ -180,7 +180,7 @@ def _misfit(column: Column, block: Block) -> Misfit:
     at = next(at for at, value in enumerate(values) if not column.holds(value))
     return Misfit(
         f"epoch {_epoch_of(block, at)} has {_brief(values[at])} for column {column.name}, "
-        f"which is {column.spark}: {column.remedy}"
+        f"which is {column.spark.simpleString()}: {column.remedy(values[at])}"
     )
 
 

@@ -126,12 +126,17 @@ class Column:
             return [convert(value) for value in values]
         return [None if value is None else convert(value) for value in values]
 
-    @property
-    def remedy(self) -> str:
+    def remedy(self, value: Value) -> str:
         """What a reader can do about a value that does not fit."""
+        too_large = type(value) is int and self.fits is not None and int in self.fits
+        way = (
+            f"ask for ${self.name}:int and the schema {self.name} string"
+            if too_large
+            else "ask for the class"
+        )
         return (
-            "let the pattern ask for the class, or leave the class and the schema away to get JSON, "
-            "or say malformed=drop or null"
+            f"let the pattern {way}, or leave the class and the schema away to get JSON, "
+            f"or say malformed=drop or null"
         )
 
 
@@ -180,8 +185,9 @@ def columns(
     Raises ``UsageError`` for a column that the pattern does not make, and for a type that cannot hold
     what the pattern captures.
     """
+    own = TOPIC if topic else CHANGES
     for name in schema.fieldNames():
-        if name in OWN and name not in {**(TOPIC if topic else CHANGES), **EXTRA}:
+        if name in OWN and name not in own and name not in EXTRA:
             raise UsageError(f"column {name} is one of {'changes' if topic else 'topics'} only")
     whole = include_value or VALUE in schema.fieldNames()
     first = 1 if whole else 0  # the whole fact is captured before everything inside
@@ -190,7 +196,7 @@ def columns(
     made = [
         _own(field, arrow.field(field.name).type)
         if field.name in OWN
-        else _captured_column(field, arrow.field(field.name).type, known)
+        else _captured_column(field, arrow.field(field.name).type, known, own)
         for field in schema.fields
     ]
     asked = capture(None, None, parsed(pattern)) if whole else parsed(pattern)
@@ -243,14 +249,16 @@ def _own(field: StructField, arrow: pa.DataType) -> Column:
 
 
 def _captured_column(
-    field: StructField, arrow: pa.DataType, known: Mapping[str, tuple[int, str | None]]
+    field: StructField,
+    arrow: pa.DataType,
+    known: Mapping[str, tuple[int, str | None]],
+    own: Mapping[str, DataType],
 ) -> Column:
     if field.name not in known:
-        near = difflib.get_close_matches(field.name, [*known, *OWN], n=1, cutoff=0.0)
-        listed = ", ".join([*known, *CHANGES])
-        raise UsageError(
-            f"column {field.name} is none of the pattern's, did you mean {near[0]}? (it makes {listed})"
-        )
+        near = difflib.get_close_matches(field.name, [*known, *own, *EXTRA], n=1, cutoff=0.5)
+        hint = f", did you mean {near[0]}?" if near else ""
+        listed = ", ".join([*known, *own])
+        raise UsageError(f"column {field.name} is none of the pattern's{hint} (it makes {listed})")
     at, kind = known[field.name]
     if is_json(field):
         return Column(field.name, field.dataType, arrow, at, None, json_text)

@@ -31,6 +31,7 @@ from pyspark.sql.datasource import (
 
 from dataspace.errors import DataspaceError, InternalError, UsageError
 from relay.faults import reach
+from relay.spark.errors import plainly
 from relay.spark.facts import Facts, Operation
 from relay.spark.links import asked
 
@@ -50,6 +51,10 @@ Key: TypeAlias = tuple[str, ...]
 CHUNK_ROWS: Final = 8_000
 CHUNK_BYTES: Final = 192 * 1024
 """How much is staged at once: a frame is limited in bytes and in elements."""
+
+
+FORGETTING: Final = 1.0
+"""Seconds for which a daemon may be away that is only to be told what nobody needs."""
 
 
 @dataclass(frozen=True)
@@ -96,9 +101,11 @@ class StreamSink(DataSourceStreamArrowWriter):
         self._facts = facts(options, schema)
         self._overwrite = overwrite
 
+    @plainly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         return stage(self._options, self._facts, _running_batch(), iterator)
 
+    @plainly
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         staged = _staged(messages)
         if not staged:  # a result without partitions: nothing was staged, nor is there an id to say so under
@@ -115,6 +122,7 @@ class StreamSink(DataSourceStreamArrowWriter):
             exclusive=True,
         )
 
+    @plainly
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         discard(self._options, _staged(messages))
 
@@ -133,9 +141,11 @@ class BatchSink(DataSourceArrowWriter):
         run = secrets.token_hex(16)
         self._batch = Batch(options.application or run, options.version or 0, run)
 
+    @plainly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         return stage(self._options, self._facts, self._batch, iterator)
 
+    @plainly
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         staged = _staged(messages)
         publish(
@@ -148,6 +158,7 @@ class BatchSink(DataSourceArrowWriter):
             exclusive=self._options.application is not None,
         )
 
+    @plainly
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         discard(self._options, [Staged(self._batch)])
 
@@ -244,10 +255,12 @@ def discard(options: SinkOptions, staged: Sequence[Staged]) -> None:
 def _forget(options: SinkOptions, prefix: Key, close: Key | None = None) -> None:
     """Discards what is not needed, or leaves it to the daemon to drop in time.
 
-    A batch that failed must fail for its own reason, and one that is published must not fail for this.
+    A batch that failed must fail for its own reason, and not wait once more for the daemon that was away; one
+    that is published must not fail for this.
     """
+    bound = min(options.connect_timeout, FORGETTING)
     try:
-        asked(options.peer, options.connect_timeout, partial(_discard, prefix=prefix, close=close))
+        asked(options.peer, bound, partial(_discard, prefix=prefix, close=close))
     except DataspaceError as error:
         log.warning("%s; what is staged under %s goes when the daemon finds it too old", error, prefix)
 

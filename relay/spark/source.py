@@ -29,6 +29,7 @@ from pyspark.sql.streaming.datasource import (
 
 from relay.spark import offsets
 from relay.spark.carrying import CarriedPartition, carried, carrier
+from relay.spark.errors import plain_rows, plainly
 from relay.spark.feeds import feed_of
 from relay.spark.links import asked, close_all
 from relay.spark.offsets import Json
@@ -66,6 +67,7 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._newest: Json | None = None
         self._riding: list[pa.RecordBatch] = []
 
+    @plainly
     def initialOffset(self) -> Json:
         """Where the query begins.  Spark asks twice, and what "latest" is must not move in between."""
         _end_on_sigterm()
@@ -82,10 +84,12 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         limit = options.max_epochs or options.max_changes
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
+    @plainly
     def prepareForTriggerAvailableNow(self) -> None:
         """Ends the query with what is on disk now."""
         self._target = self._watch.now()
 
+    @plainly
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
         """The end of the next batch, or the start again when nothing came within ``pollTimeout``."""
         _end_on_sigterm()
@@ -105,6 +109,7 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The newest epoch that was seen; Spark asks this all the time, so it costs nothing."""
         return self._newest
 
+    @plainly
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
         """The epochs of a batch, those of each daemon apart, divided as ``minPartitions`` asks."""
         _end_on_sigterm()
@@ -126,11 +131,13 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         riding, self._riding = self._riding, []
         return iter(riding)
 
+    @plain_rows
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition, on an executor."""
         parts = partition.parts if isinstance(partition, CarriedPartition) else [partition]
         return chain.from_iterable(rows_of(part, self._options, self._columns) for part in parts)
 
+    @plainly
     def commit(self, end: Json) -> None:
         """Lets the log drop what a named reader has done: it lags one batch, so that is always too little."""
         self._acknowledge(self._offsets(end))

@@ -105,13 +105,13 @@ class Daemon(Program):
 
     def __init__(self, folder: Path, *, port: int = 0) -> None:
         super().__init__("server", log=folder / "daemon.log")
-        self._folder = folder
+        self.data: Final = folder / "data"
         self.port = port
 
     def start(self) -> None:
         """Starts it and waits until it listens; raises ``Unreachable`` with its last words if it does not."""
         listen = f"tcp:127.0.0.1:{self.port}"
-        self._command[3:] = ["serve", "--listen", listen, "--data", str(self._folder / "data")]
+        self._command[3:] = ["serve", "--listen", listen, "--data", str(self.data)]
         super().start()
         end = time.monotonic() + _PATIENCE
         while (found := _ADDRESS.search(self.said())) is None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import relay.spark
 from dataspace import Record, connect_blocking
-from relay.spark.examples.common import Watcher, daemons, session, show
+from relay.spark.examples.common import Watcher, told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,10 +42,5 @@ def run(spark: SparkSession, folder: Path, url: str) -> list[tuple[object, ...]]
     return watcher.told
 
 
-def main() -> None:
-    with daemons(1) as (folder, (url,)), session("alerts") as spark:
-        show("alerts, as they came and went:", run(spark, folder, url))
-
-
 if __name__ == "__main__":
-    main()
+    told("alerts, as they came and went:", run)

@@ -24,7 +24,7 @@ from dataspace.space import Space
 from dataspace.wire.packets import ASSERT, REPLACE, RETRACT, Action
 from relay.log import Log
 from relay.log.segments import Encoded, encode
-from relay.spark.examples.common import daemons, session, show
+from relay.spark.examples.common import told
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -98,10 +98,5 @@ def run(spark: SparkSession, folder: Path, url: str) -> list[tuple[object, ...]]
     return sorted(map(tuple, placed.collect()))
 
 
-def main() -> None:
-    with daemons(1, prepared=write_year) as (folder, (url,)), session("backfill") as spark:
-        show("orders placed, by month:", run(spark, folder, url))
-
-
 if __name__ == "__main__":
-    main()
+    told("orders placed, by month:", run, prepared=write_year)

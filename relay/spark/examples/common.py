@@ -27,6 +27,18 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 
+def told(
+    title: str,
+    run: Callable[..., Sequence[tuple[object, ...]]],
+    *,
+    count: int = 1,
+    prepared: Callable[[Path], None] | None = None,
+) -> None:
+    """Runs an example on ``count`` daemons and a session of its own, and prints the rows that came of it."""
+    with daemons(count, prepared=prepared) as (folder, urls), session(title) as spark:
+        show(title, run(spark, folder, *urls))
+
+
 @contextmanager
 def daemons(
     count: int, *, prepared: Callable[[Path], None] | None = None

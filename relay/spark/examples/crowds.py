@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 import relay.spark
 from dataspace import Record, connect_blocking
-from relay.spark.examples.common import Watcher, daemons, session, show
+from relay.spark.examples.common import Watcher, told
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,10 +47,5 @@ def run(spark: SparkSession, folder: Path, url: str) -> list[tuple[object, ...]]
     return watcher.told
 
 
-def main() -> None:
-    with daemons(1) as (folder, (url,)), session("crowds") as spark:
-        show("counts, as they came and went:", run(spark, folder, url))
-
-
 if __name__ == "__main__":
-    main()
+    told("counts, as they came and went:", run)

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 import relay.spark
 from dataspace import Record, connect_blocking
-from relay.spark.examples.common import daemons, drain, session, show
+from relay.spark.examples.common import drain, told
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -56,10 +56,5 @@ def run(spark: SparkSession, folder: Path, shop: str, depot: str) -> list[tuple[
     return orders + drain(stock(spark, f"{shop},{depot}"), folder, "stock", mode="complete")
 
 
-def main() -> None:
-    with daemons(2) as (folder, (shop, depot)), session("joined") as spark:
-        show("orders with a parcel, and the stock:", run(spark, folder, shop, depot))
-
-
 if __name__ == "__main__":
-    main()
+    told("orders with a parcel, and the stock:", run, count=2)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import relay.spark
 from dataspace import Record, connect_blocking
-from relay.spark.examples.common import daemons, drain, session, show
+from relay.spark.examples.common import drain, told
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,10 +47,5 @@ def run(spark: SparkSession, folder: Path, url: str) -> list[tuple[object, ...]]
     return drain(once(alarms), folder, "once")
 
 
-def main() -> None:
-    with daemons(1) as (folder, (url,)), session("once") as spark:
-        show("alarms:", run(spark, folder, url))
-
-
 if __name__ == "__main__":
-    main()
+    told("alarms:", run)

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 import relay.spark
 from dataspace import Record, connect_blocking
-from relay.spark.examples.common import daemons, drain, session, show
+from relay.spark.examples.common import drain, told
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -54,10 +54,5 @@ def run(spark: SparkSession, folder: Path, url: str) -> list[tuple[object, ...]]
     return drain(stays(changes), folder, "stays", mode="complete")
 
 
-def main() -> None:
-    with daemons(1) as (folder, (url,)), session("presence") as spark:
-        show("who was where, from which epoch to which:", run(spark, folder, url))
-
-
 if __name__ == "__main__":
-    main()
+    told("who was where, from which epoch to which:", run)

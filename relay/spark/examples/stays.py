@@ -19,7 +19,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 import relay.spark
-from relay.spark.examples.common import daemons, drain, session, show
+from relay.spark.examples.common import drain, told
 from relay.spark.examples.presence import live
 
 if TYPE_CHECKING:
@@ -74,10 +74,5 @@ def run(spark: SparkSession, folder: Path, url: str) -> list[tuple[object, ...]]
         spark.conf.unset("spark.sql.streaming.stateStore.providerClass")
 
 
-def main() -> None:
-    with daemons(1) as (folder, (url,)), session("stays") as spark:
-        show("who was where, and for how many epochs:", run(spark, folder, url))
-
-
 if __name__ == "__main__":
-    main()
+    told("who was where, and for how many epochs:", run)

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 import relay.spark
 from dataspace import Record, connect_blocking
-from relay.spark.examples.common import daemons, drain, session, show
+from relay.spark.examples.common import drain, told
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,10 +52,5 @@ def run(spark: SparkSession, folder: Path, url: str) -> list[tuple[object, ...]]
     return drain(visits(views), folder, "visits", mode="complete")
 
 
-def main() -> None:
-    with daemons(1) as (folder, (url,)), session("visits") as spark:
-        show("who, from which page to which, and how many:", run(spark, folder, url))
-
-
 if __name__ == "__main__":
-    main()
+    told("who, from which page to which, and how many:", run)

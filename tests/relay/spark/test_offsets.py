@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dataspace.client.blocking_link import Frontier
+from dataspace.errors import UsageError
 from relay.spark.offsets import (
     DataLoss,
     Offset,
@@ -59,7 +60,7 @@ def test_the_snapshot_of_an_empty_space_is_nothing_and_what_follows_is_read_from
 def test_a_starting_epoch_that_is_gone_or_has_not_come_is_refused() -> None:
     with pytest.raises(DataLoss, match="startingEpoch 3 is gone, the oldest epoch retained is 4"):
         beginning(3, at(9, oldest=4))
-    with pytest.raises(DataLoss, match="startingEpoch 11 has not come yet, the newest epoch is 9"):
+    with pytest.raises(UsageError, match="startingEpoch 11 has not come yet, the newest epoch is 9"):
         beginning(11, at(9))
 
 

@@ -71,6 +71,8 @@ def test_a_smaller_integer_holds_what_fits_in_it() -> None:
 def test_a_column_that_the_pattern_does_not_make_is_answered_with_the_nearest() -> None:
     with pytest.raises(UsageError, match="column carier is none of the pattern's, did you mean carrier"):
         columns("flight($carrier:str)", ddl("carier string"))
+    with pytest.raises(UsageError, match=r"column m is none of the pattern's \(it makes n, _change_type, "):
+        columns("p($n:int)", ddl("m bigint"))
 
 
 @pytest.mark.parametrize(
