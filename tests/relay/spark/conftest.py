@@ -58,7 +58,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 @pytest.fixture
 def own_daemon(tmp_path: Path) -> Iterator[Daemon]:
     """A daemon that nobody else uses, to be killed and counted on."""
-    with Daemon(tmp_path / "data") as own:
+    with Daemon(tmp_path / "daemon") as own:
         yield own
 
 

@@ -2,68 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import re
-import signal
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from dataspace.client.blocking_link import Link
 from index.text import parse, parse_pattern
 from index.values import Value
+from relay.spark.demo import processes
 
 
-class Daemon:
-    """Starts on a free port, and after ``kill`` and ``start`` comes back on the same one."""
+class Daemon(processes.Daemon):
+    """The demo's daemon, which comes back on its port after ``kill``, and what tests do with it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.port = 0
-        self.start()
-
-    def start(self) -> None:
-        command = [sys.executable, "-m", "server", "serve"]
-        command += ["--listen", f"tcp:127.0.0.1:{self.port}", "--data", str(self.folder)]
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}
-        )
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            found = re.search(r"tcp:(?://)?127\.0\.0\.1:(\d+)", line)
-            if found:
-                self.port = int(found[1])
-                return
-        raise AssertionError(f"the daemon ended with {self.process.wait()} before it listened")
-
-    @property
-    def url(self) -> str:
-        return f"tcp://127.0.0.1:{self.port}"
-
-    def kill(self) -> None:
-        """Ends it as a power cut would, as far as the process is concerned."""
-        self.end(signal.SIGKILL)
-
-    def end(self, by: signal.Signals = signal.SIGTERM) -> None:
-        self.process.send_signal(by)
-        self.process.wait(30)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        if self.process.poll() is None:
-            self.end()
-
-    # -- what tests do with it ------------------------------------------------------------------------
+    def __init__(self, folder: Path, *, port: int = 0) -> None:
+        folder.mkdir(exist_ok=True)
+        super().__init__(folder, port=port)
 
     def turn(self, *operations: str, owner: str = "test") -> int:
         """One turn of ``+fact``, ``-fact`` and ``!message``, each as text; its epoch."""

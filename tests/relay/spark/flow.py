@@ -1,9 +1,9 @@
 """A Spark program of its own, so that a test can kill all of it: driver, JVM and workers.
 
-``python -m tests.relay.spark.flow URL CHECKPOINTS`` reads ``on($k:str, $n:int)``, two epochs at a time.  One
-query, from the first change, writes back a copy of the facts, and a message for each insertion; another, from
-``FLOW_START``, how many facts there are of each ``k``.  It ends when it has caught up with what was there at
-its start.
+``python -m tests.relay.spark.flow SOURCES SINK CHECKPOINTS`` reads ``on($k:str, $n:int)`` from one daemon or
+several, two epochs of each at a time.  One query, from the first change, writes a copy of the facts to the
+sink, and a message for each insertion; another, from ``FLOW_START``, how many facts there are of each ``k``
+in all daemons.  It ends when it has caught up with what was there at its start.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 import relay.spark
 
 
-def main(url: str, checkpoints: str) -> None:
+def main(sources: str, sink: str, checkpoints: str) -> None:
     # A task that fails is tried again, as on a cluster: see the traps in SPARK.md.
     master = os.environ.get("FLOW_MASTER", "local[2, 4]")
     builder = (
@@ -27,16 +27,15 @@ def main(url: str, checkpoints: str) -> None:
     )
     spark = relay.spark.session(builder)
     spark.sparkContext.setLogLevel("OFF")
-    on = _on(spark, url, "earliest")
+    on = _on(spark, sources, "earliest")
     kind = on["_change_type"]
     copied = F.when(kind == "insert", F.array(kind, F.lit("message"))).otherwise(F.array(kind))
     copies = on.select("k", "n", F.explode(copied).alias("_change_type"))
     step = F.when(F.col("_change_type") == "insert", 1).otherwise(-1)
-    totals = (
-        _on(spark, url, os.environ.get("FLOW_START", "earliest")).groupBy("k").agg(F.sum(step).alias("n"))
-    )
+    counted = _on(spark, sources, os.environ.get("FLOW_START", "earliest"))
+    totals = counted.groupBy("k").agg(F.sum(step).alias("n"))
     for name, frame, mode in (("copy", copies, "append"), ("total", totals, "complete")):
-        writer = frame.writeStream.format("dataspace").outputMode(mode).option("url", url)
+        writer = frame.writeStream.format("dataspace").outputMode(mode).option("url", sink)
         writer = writer.option("template", f"{name}($k, $n)").option("writer", name)
         writer = writer.option("checkpointLocation", f"{checkpoints}/{name}")
         writer.trigger(availableNow=True).start()
@@ -44,11 +43,11 @@ def main(url: str, checkpoints: str) -> None:
         query.awaitTermination()
 
 
-def _on(spark: SparkSession, url: str, start: str) -> DataFrame:
+def _on(spark: SparkSession, sources: str, start: str) -> DataFrame:
     """A stream of its own for each query."""
     return (
         spark.readStream.format("dataspace")
-        .option("url", url)
+        .option("url", sources)
         .option("pattern", "on($k:str, $n:int)")
         .option("startingEpoch", start)
         .option("maxEpochsPerTrigger", 2)

@@ -22,7 +22,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     """What a client said of each thing that it did."""
     folder = tmp_path_factory.mktemp("connect")
     (folder / "server").mkdir()
-    with Daemon(folder / "data") as daemon, ConnectServer(folder / "server") as server:
+    with Daemon(folder / "daemon") as daemon, ConnectServer(folder / "server") as server:
         client = subprocess.run(
             [sys.executable, "-m", "tests.relay.spark.through_connect", server.url, daemon.url, str(folder)],
             cwd=Path(__file__).parents[3],

@@ -76,7 +76,7 @@ def test_epochs_past_retention_fail_a_query_unless_loss_is_accepted(
 
 def trim(daemon: Daemon) -> None:
     """Lets go of all but the newest segment, which a start of the daemon has written."""
-    daemon.end()
+    daemon.stop()
     command = [
         sys.executable,
         "-m",
@@ -86,7 +86,7 @@ def trim(daemon: Daemon) -> None:
         "--keep-for",
         "1ms",
         "--data",
-        str(daemon.folder),
+        str(daemon.data),
     ]
     subprocess.run(command, check=True, capture_output=True)
     daemon.start()

@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 def staged(daemon: Daemon) -> int:
     """How many parts the daemon has staged."""
-    with sqlite3.connect(daemon.folder / "staged.sqlite") as connection:
+    with sqlite3.connect(daemon.data / "staged.sqlite") as connection:
         return int(connection.execute("SELECT count(*) FROM staged").fetchone()[0])
 
 

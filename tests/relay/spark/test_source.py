@@ -204,18 +204,12 @@ def test_an_unreachable_daemon_is_an_error_that_says_so(spark: SparkSession, che
 
 
 def test_another_space_at_the_address_fails_the_query_unless_loss_is_accepted(
-    spark: SparkSession, tmp_path: object, checkpoint: Checkpoint
+    spark: SparkSession, tmp_path: Path, checkpoint: Checkpoint
 ) -> None:
-
-    folder = Path(str(tmp_path))
-    with Daemon(folder / "one") as one:
+    with Daemon(tmp_path / "one") as one:
         one.turn("+p(1)")
         run_now(stream(spark, one.url, "p($n:int)"), Seen(), checkpoint())
-        port = one.port
-    other = Daemon.__new__(Daemon)
-    other.folder, other.port = folder / "two", port
-    other.start()
-    with other:
+    with Daemon(tmp_path / "two", port=one.port) as other:
         other.turn("+p(2)")
         with pytest.raises(PySparkException, match="the dataspace is not the one that was read before"):
             run_now(stream(spark, other.url, "p($n:int)"), Seen(), checkpoint())

@@ -5,40 +5,56 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.relay.spark.cluster import Cluster, python_workers
 from tests.relay.spark.daemons import Daemon
-from tests.relay.spark.wires import Wire
+from tests.relay.spark.wires import Traffic, Wire
 from tests.relay.spark.worlds import Flow, World
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.torture]
 
 POINTS = ("spark-before-stage", "spark-after-stage", "spark-before-commit", "spark-after-commit")
-RUNS = 4 + int(os.environ.get("TORTURE_ROUNDS", "0"))
+ROUNDS = int(os.environ.get("TORTURE_ROUNDS", "0"))
+RUNS = 4 + ROUNDS
 """Four runs have each victim once, and each place twice."""
 
 VICTIMS = ("worker", "daemon", "link", "query")
-PIECES = 115
-"""What passes between Spark and the daemon while a flow runs undisturbed, at the least."""
 
-BATCH_0 = 32
-"""What has passed when the first batch of the first query is committed, at the least."""
+
+@dataclass(frozen=True)
+class Size:
+    """What passes between Spark and all daemons while a flow runs undisturbed, at the least.
+
+    And what has passed when the first batch of the first query is committed, at the least.
+    """
+
+    pieces: int
+    batch_0: int
+
+
+ONE = Size(pieces=115, batch_0=32)
+TWO = Size(pieces=115, batch_0=32)
+"""The flow's size with one daemon, and with two that are read."""
+
+LOCAL = "local[2, 4]"
+"""A task that fails is tried again, as on a cluster: see the traps in SPARK.md."""
 
 TRIES = 3
 """Starts of a flow: two queries of one session now and then break a task of Spark's (SPARK.md, traps), and on
 a busy machine Spark gives up a Python worker that takes more than ten seconds to start."""
 
 
-def finish(
-    daemon: Daemon, checkpoints: Path, *, master: str = "local[2, 4]", start: str = "earliest"
-) -> None:
+def finish(world: World, checkpoints: Path, *, master: str = LOCAL, start: str = "earliest") -> None:
     """Lets the flow catch up undisturbed."""
+    sources = [daemon.url for daemon in world.sources]
     for _ in range(TRIES):
-        with Flow(daemon.url, checkpoints, master=master, start=start) as last:
+        with Flow(sources, world.sink.url, checkpoints, master=master, start=start) as last:
             code = last.end()
         if code == 0:
             break
@@ -53,12 +69,12 @@ def test_a_query_killed_at_each_point_and_started_again_does_everything_once(
         world.turns(4)
         fault = f"{point}:{world.random.randint(1, 2)}"
         for _ in range(TRIES):
-            with Flow(own_daemon.url, checkpoints, fault=fault) as flow:
+            with Flow([own_daemon.url], own_daemon.url, checkpoints, fault=fault) as flow:
                 flow.end()
             if flow.struck(point):
                 break
         assert flow.struck(point), f"{point} was not reached: {flow.last_words()}"
-    finish(own_daemon, checkpoints)
+    finish(world, checkpoints)
     world.check()
 
 
@@ -68,61 +84,86 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield running
 
 
-@pytest.mark.parametrize("run", range(RUNS))
-def test_whatever_is_killed_at_any_moment(
-    own_daemon: Daemon, tmp_path: Path, run: int, request: pytest.FixtureRequest
-) -> None:
-    """The query, a Python worker, the daemon or the link; in every third run early, in batch 0.
+Run = Callable[[World, Size], None]
 
-    Then one of the queries begins with a snapshot, which is another one when the query is started again.
+
+@pytest.fixture
+def killed(run: int, tmp_path: Path, request: pytest.FixtureRequest) -> Run:
+    """A flow over a world in which something is killed; by its number on a cluster or locally, early or not.
+
+    The early ones, in batch 0, have a query that begins with a snapshot, which is another one when the query
+    is started again.
     """
-    world, checkpoints = World(own_daemon, seed=run), tmp_path / "checkpoints"
     victim, locally, early = VICTIMS[run % 4], (run + run // 4) % 2, run % 3 == 0
     shared: Cluster | None = None if locally else request.getfixturevalue("cluster")
-    master = shared.master if shared else "local[2, 4]"
+    master = shared.master if shared else LOCAL
     start = "snapshot" if early else "earliest"
-    world.turns(12)
-    moment = world.random.randrange(1, BATCH_0 if early else PIECES)
-    for _ in range(TRIES):
-        with (
-            Wire(own_daemon.port) as wire,
-            Flow(wire.url, checkpoints, master=master, start=start) as flow,
-        ):
-            reached = wait(wire, moment, flow)
-            done = len(list(checkpoints.glob("*/commits/[0-9]*")))
+    checkpoints = tmp_path / "checkpoints"
+
+    def kill(world: World, size: Size) -> None:
+        world.turns(12)
+        moment = world.random.randrange(1, size.batch_0 if early else size.pieces)
+        for _ in range(TRIES):
+            with ExitStack() as stack:
+                traffic = Traffic()
+                wires = {each: stack.enter_context(Wire(each.port, traffic)) for each in world.daemons}
+                urls = [wires[daemon].url for daemon in world.sources]
+                flow = Flow(urls, wires[world.sink].url, checkpoints, master=master, start=start)
+                stack.enter_context(flow)
+                reached = wait(traffic, moment, flow)
+                done = len(list(checkpoints.glob("*/commits/[0-9]*")))
+                if reached:
+                    strike(victim, world, wires, flow, shared)
+                code = flow.end()
             if reached:
-                strike(victim, own_daemon, wire, flow, shared)
-            code = flow.end()
-        if reached:
-            break
-    assert reached, f"{wire.pieces} of {moment} pieces, ended with {code}: {flow.last_words()}"
-    place = "locally" if locally else "on a cluster"
-    print(
-        f"run {run}: {victim} {place}, {moment} pieces and {done} batches after the start; ended with {code}"
-    )
-    if code:
-        world.turns(4)
-        finish(own_daemon, checkpoints, master=master, start=start)
-    world.check()
+                break
+        assert reached, f"{traffic.pieces} of {moment} pieces, ended with {code}: {flow.last_words()}"
+        place = f"{victim} {'locally' if locally else 'on a cluster'}"
+        print(f"run {run}: {place}, {moment} pieces and {done} batches after the start; ended with {code}")
+        if code:
+            world.turns(4)
+            finish(world, checkpoints, master=master, start=start)
+        world.check()
+
+    return kill
 
 
-def wait(wire: Wire, pieces: int, flow: Flow) -> bool:
+@pytest.mark.parametrize("run", range(RUNS))
+def test_whatever_is_killed_at_any_moment(own_daemon: Daemon, run: int, killed: Run) -> None:
+    """The query, a Python worker, the daemon or the link; in every third run early, in batch 0."""
+    killed(World(own_daemon, seed=run), ONE)
+
+
+@pytest.mark.parametrize("run", range(1 + ROUNDS))
+def test_whatever_is_killed_while_two_daemons_are_read(
+    own_daemon: Daemon, tmp_path: Path, run: int, killed: Run
+) -> None:
+    """One of the daemons or the link to one, too; results go to the first, the second or a third."""
+    with Daemon(tmp_path / "second") as second, Daemon(tmp_path / "third") as third:
+        sink = (own_daemon, second, third)[run // 3 % 3]
+        killed(World(own_daemon, second, seed=run, sink=sink), TWO)
+
+
+def wait(traffic: Traffic, pieces: int, flow: Flow) -> bool:
     """Whether so many pieces passed before the flow ended."""
-    while not wire.wait(pieces, 0.1):
+    while not traffic.wait(pieces, 0.1):
         if flow.process.poll() is not None:
             return False
     return True
 
 
-def strike(victim: str, daemon: Daemon, wire: Wire, flow: Flow, cluster: Cluster | None) -> None:
-    """Kills what is to be killed; the daemon comes back."""
+def strike(
+    victim: str, world: World, wires: Mapping[Daemon, Wire], flow: Flow, cluster: Cluster | None
+) -> None:
+    """Kills what is to be killed; a daemon comes back."""
+    daemon = world.random.choice(world.daemons)
     if victim == "query":
         flow.kill()
     elif victim == "daemon":
         daemon.kill()
         daemon.start()
     elif victim == "link":
-        wire.cut()
+        wires[daemon].cut()
     else:
         for worker in python_workers(cluster.sessions if cluster else {flow.process.pid})[-1:]:
             with contextlib.suppress(ProcessLookupError):

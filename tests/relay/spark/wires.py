@@ -1,4 +1,4 @@
-"""A wire between Spark and a daemon, which counts what passes and can be cut at any moment.
+"""Wires between Spark and its daemons, which count what passes and can be cut at any moment.
 
 Kill tests strike after so many pieces have passed, not after so many seconds: how far a query has come by
 then does not depend on how busy the machine is.
@@ -15,27 +15,40 @@ from typing import Self
 PIECE = 1 << 16
 
 
-class Wire:
-    """Passes bytes on between whoever connects to ``url`` and the daemon at a port, in threads."""
+class Traffic:
+    """How many pieces have passed over some wires together."""
 
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._ends: set[socket.socket] = set()
-        self._news = threading.Condition()
+    def __init__(self) -> None:
         self.pieces = 0
-        self.url = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
-        self._thread = threading.Thread(target=self._accept, daemon=True)
-        self._thread.start()
+        self._news = threading.Condition()
+
+    def passed(self) -> None:
+        with self._news:
+            self.pieces += 1
+            self._news.notify_all()
 
     def wait(self, pieces: int, seconds: float) -> bool:
         """Whether so many pieces have passed, waiting so long for them."""
         with self._news:
             return self._news.wait_for(lambda: self.pieces >= pieces, seconds)
 
+
+class Wire:
+    """Passes bytes on between whoever connects to ``url`` and the daemon at a port, in threads."""
+
+    def __init__(self, port: int, traffic: Traffic) -> None:
+        self._port = port
+        self._traffic = traffic
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._ends: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        self.url = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
+
     def cut(self) -> None:
         """Cuts all connections; new ones may be made."""
-        with self._news:
+        with self._lock:
             ends, self._ends = self._ends, set()
         for end in ends:
             _shut(end)
@@ -61,7 +74,7 @@ class Wire:
             except OSError:  # the daemon is away
                 near.close()
                 continue
-            with self._news:
+            with self._lock:
                 self._ends |= {near, far}
             for one, other in ((near, far), (far, near)):
                 with contextlib.suppress(OSError):  # it was cut already
@@ -71,13 +84,11 @@ class Wire:
     def _pass_on(self, one: socket.socket, other: socket.socket) -> None:
         with contextlib.suppress(OSError):  # either end was cut
             while data := one.recv(PIECE):
-                with self._news:
-                    self.pieces += 1
-                    self._news.notify_all()
+                self._traffic.passed()
                 other.sendall(data)
         for end in (one, other):
             _shut(end)
-        with self._news:
+        with self._lock:
             self._ends -= {one, other}
 
 

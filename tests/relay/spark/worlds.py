@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -16,31 +17,52 @@ from typing import Self
 from tests.relay.spark.daemons import Daemon
 from tests.relay.spark.queries import PATIENCE
 
+Fact = tuple[str, int]
+
 
 class World:
-    """Facts ``on(k, n)`` that come and go at random, and what a plain computation makes of them."""
+    """Facts ``on(k, n)`` that come and go at random, and what a plain computation makes of all of them.
 
-    def __init__(self, daemon: Daemon, seed: int) -> None:
-        self.daemon = daemon
+    They are in one daemon or several, which have every ``k`` but no fact in common; results are in ``sink``.
+    """
+
+    def __init__(self, *sources: Daemon, seed: int, sink: Daemon | None = None) -> None:
+        self.sources = sources
+        self.sink = sink or sources[0]
         self.random = random.Random(seed)
-        self.now: set[tuple[str, int]] = set()
-        self.came: Counter[tuple[str, int]] = Counter()
+        self.now: list[set[Fact]] = [set() for _ in sources]
+        self.came: Counter[Fact] = Counter()
+
+    @property
+    def daemons(self) -> list[Daemon]:
+        """All that have a part in it, once each."""
+        return list(dict.fromkeys([*self.sources, self.sink]))
 
     def turns(self, count: int) -> None:
+        """So many turns at each source."""
         for _ in range(count):
-            going = self.random.sample(sorted(self.now), min(len(self.now), self.random.randrange(3)))
-            coming = {(self.random.choice("abc"), self.random.randrange(1000)) for _ in range(4)} - self.now
-            self.now = (self.now | coming) - set(going)
-            self.came.update(coming)
-            operations = [f'+on("{k}", {n})' for k, n in sorted(coming)]
-            self.daemon.turn(*operations, *[f'-on("{k}", {n})' for k, n in going])
+            for at, daemon in enumerate(self.sources):
+                self._turn(at, daemon)
+
+    def _turn(self, at: int, daemon: Daemon) -> None:
+        now = self.now[at]
+        going = self.random.sample(sorted(now), min(len(now), self.random.randrange(3)))
+        coming = {self._fact(at) for _ in range(4)} - now
+        self.now[at] = (now | coming) - set(going)
+        self.came.update(coming)
+        operations = [f'+on("{k}", {n})' for k, n in sorted(coming)]
+        daemon.turn(*operations, *[f'-on("{k}", {n})' for k, n in going])
+
+    def _fact(self, at: int) -> Fact:
+        return self.random.choice("abc"), self.random.randrange(1000) * len(self.sources) + at
 
     def check(self) -> None:
-        assert self.daemon.facts("copy($k, $n)") == sorted(self.now, key=repr)
-        messages = Counter(row for kind, _, row in self.daemon.changes("copy($k, $n)") if kind == "!")
+        now = set[Fact]().union(*self.now)
+        assert self.sink.facts("copy($k, $n)") == sorted(now, key=repr)
+        messages = Counter(row for kind, _, row in self.sink.changes("copy($k, $n)") if kind == "!")
         assert messages == self.came
-        totals = Counter(k for k, _ in self.now)
-        assert self.daemon.facts("total($k, $n)") == sorted(totals.items())
+        totals = Counter(k for k, _ in now)
+        assert self.sink.facts("total($k, $n)") == sorted(totals.items())
 
 
 class Flow:
@@ -48,7 +70,8 @@ class Flow:
 
     def __init__(
         self,
-        url: str,
+        sources: Sequence[str],
+        sink: str,
         checkpoints: Path,
         *,
         fault: str | None = None,
@@ -59,7 +82,7 @@ class Flow:
         if fault is not None:
             environment["DATASPACE_FAULT"] = fault
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.relay.spark.flow", url, str(checkpoints)],
+            [sys.executable, "-m", "tests.relay.spark.flow", ",".join(sources), sink, str(checkpoints)],
             stderr=subprocess.PIPE,
             text=True,
             env=environment,
