@@ -14,8 +14,10 @@ the relation whose row it is (``tables``), which know the row, its state and its
             z = r[1]
             h = (f0, z)
             k = reach.get(h)
-            if k is None: reach[h] = k = [1, 0, 0, None, h]; touch(k)
-            else: k[0] += 1
+            if k is None: reach[h] = k = [1, 0, 0, False, h, None]; touch(k)
+            else:
+                if not k[0]: touch(k)
+                k[0] += 1
         break
 
 and when one goes, behind the same look-up,
@@ -300,14 +302,13 @@ class _Text:
 
     def _count(self, states: str, touch: str) -> None:
         self._line(f"k = {states}.get(h)")
-        self._line(f"if k is None: {states}[h] = k = [1, 0, 0, None, h]; {touch}(k)")
+        self._line(f"if k is None: {states}[h] = k = [1, 0, 0, False, h, None]; {touch}(k)")
+        self._line("else:")
+        self._line(f"    if not k[0]: {touch}(k)")
+        self._line("    k[0] += 1")
         if not self._stamps:
-            self._line("else: k[0] += 1; k[1] += 1")
-        elif self._triggered_from_within():
-            self._line("else: k[0] += 1")
-        else:
-            self._line("else:")
-            self._line("    k[0] += 1")
+            self._line("    k[1] += 1")
+        elif not self._triggered_from_within():
             self._line(f"    if {self._older()}: k[1] += 1")
 
     def _discount(self, states: str, touch: str) -> None:

@@ -340,15 +340,12 @@ class Engine:
         return sum(None in negated or class_of(fact) in negated for fact in facts) if negated else 0
 
     def size(self) -> int:
-        """Entries in all tables, the terms left out; nought when there are no facts, and rules need none."""
-        rows = sum(len(each.states) + len(each.base) + len(each.pending) for each in self.outline.relations())
-        indexed = sum(
-            len(bucket)
-            for each in self.outline.relations()
-            for ix in each.indexes.values()
-            for bucket in ix.values()
-        )
-        return rows + indexed + sum(len(each) + len(each.pending) for each in self._groupings.values())
+        """Entries in all tables, without terms and what is kept of rows that are gone.
+
+        Nought when there are no facts, and rules need none.
+        """
+        rows = sum(each.size() for each in self.outline.relations())
+        return rows + sum(len(each) + len(each.pending) for each in self._groupings.values())
 
 
 class Unalias(Exception):

@@ -157,7 +157,10 @@ class Explainer:
         match = matcher(fact)
         for head in self._outline.heads.values():
             if head.verb is Verb.ASSERT:
-                there = next((f for row in head.states if match(f := head.fact(row)) is not None), None)
+                there = next(
+                    (f for row in head.states if head.has(row) and match(f := head.fact(row)) is not None),
+                    None,
+                )
                 if there is not None:
                     return f"{unparse(there)} is there: ask why"
         for number, rule in enumerate(self._outline.rules):
@@ -210,7 +213,7 @@ class Explainer:
             f"by {', '.join(map(str, columns)) or 'nothing'}: {len(index)}"
             for columns, index in relation.indexes.items()
         ]
-        what = f"{len(relation.states)} rows"
+        what = f"{relation.count()} rows"
         return f"{name.strip():<30} {what:>12}{'  indexes ' if indexes else ''}{'; '.join(indexes)}"
 
     def _orders(self, number: int, rule: Rule) -> Iterator[str]:

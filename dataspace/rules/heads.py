@@ -21,11 +21,15 @@ from dataspace.rules.writing import Script, tuple_of
 from index.text import unparse
 from index.values import Record, Value, record_frame
 
+MAX_RETIRED: Final = 10_000
+MAX_RETIRED_TEXT: Final = 1024 * 1024
+"""Rows that are gone and whose states are kept, for each head; and characters of their facts."""
+
 
 class HeadRelation(Relation):
     """The rows that rules derive under one label, with one number of fields."""
 
-    __slots__ = ("held", "is_shown", "make", "of", "verb")
+    __slots__ = ("_longest", "held", "is_shown", "make", "of", "retired", "verb")
 
     def __init__(self, label: Value, arity: int, verb: Verb) -> None:
         name = unparse(Record.of(label, ())).removesuffix("()")
@@ -34,45 +38,47 @@ class HeadRelation(Relation):
         self.verb = verb
         self.is_shown = False  # True where a view of all its fields is this relation itself
         self.make: Final = maker(label, arity)
+        self.retired: list[State] = []  # of rows that have gone and may be in no table but ``states``
+        self._longest = 1  # characters of a fact, of all that were made
         self.held: dict[Row, None] = {}  # of ``next``: what holds in this tick because of the one before
 
-    def fact(self, row: Row) -> Value:
+    def fact(self, row: Row) -> Record:
         """The fact that a row stands for."""
         return self.make(row)
 
     def said(self) -> Iterator[Value]:
         """The facts that follow as of the last tick that was published, whatever has happened since."""
-        for states in (self.news.went, self.states.values()):
-            for state in states:
-                if state[3] is not None:
-                    yield state[3]
+        for state in self.states.values():
+            if state[3]:
+                yield state[5]
 
     def publish(self, derived: Derived) -> None:
         """Says what has changed since it was last said, and makes the facts of it."""
-        news = self.news
-        if news.came and news.went:
-            self._take_back()
+        news, base, make = self.news, self.base, self.make
         if news.came:
-            base, make, come = self.base, self.make, derived.added.append
+            come, longest = derived.added.append, self._longest
             for state in news.came:
-                if state[3] is None and state[2] > 0 and state[4] not in base:
-                    state[3] = fact = make(state[4])
+                if state[2] and not state[3] and (not base or state[4] not in base):
+                    fact = state[5]
+                    if fact is None:
+                        state[5] = fact = make(state[4])
+                        if len(fact.text) > longest:
+                            self._longest = longest = len(fact.text)
+                    state[3] = True
                     come(fact)
             news.came.clear()  # in place: the table of the relation has it as well
         if news.went:
-            derived.removed += [state[3] for state in news.went]
-            news.went.clear()
+            leave, is_kept = derived.removed.append, True
+            for state in news.went:
+                if state[3]:
+                    if not state[2]:
+                        state[3] = False
+                        leave(state[5])
+                elif state[5] is None:  # it never was a fact, so nobody knows how large it would be
+                    is_kept = False
+            self._retire(is_kept=is_kept)
         if news.noted:
             self._publish_noted(derived)
-
-    def _take_back(self) -> None:
-        """Has rows that have gone and come back be what they were said to be."""
-        news = self.news
-        gone = {state[4]: state for state in news.went}
-        for state in news.came:
-            if state[2] > 0 and state[4] in gone:
-                state[3] = gone.pop(state[4])[3]
-        news.went[:] = gone.values()
 
     def _publish_noted(self, derived: Derived) -> None:
         """The same for rows whose facts others have begun to claim, or do no longer."""
@@ -81,13 +87,38 @@ class HeadRelation(Relation):
             if state is None or not state[2]:
                 continue
             if row in self.base:
-                if state[3] is not None:
-                    derived.removed.append(state[3])
-                    state[3] = None
-            elif state[3] is None:
-                state[3] = self.make(row)
-                derived.added.append(state[3])
+                if state[3]:
+                    derived.removed.append(state[5])
+                    state[3] = False
+            elif not state[3]:
+                state[5] = state[5] or self.make(row)
+                state[3] = True
+                derived.added.append(state[5])
         self.news.noted.clear()
+
+    def _retire(self, *, is_kept: bool) -> None:
+        """Keeps the states of rows that went for when they come back, which many do, and soon.
+
+        Of no more than a quarter of all rows: what is kept goes with what it came from.
+        """
+        retired, went = self.retired, self.news.went
+        retired += went
+        went.clear()
+        most = min(len(self.states) // 4, MAX_RETIRED, MAX_RETIRED_TEXT // self._longest)
+        if len(retired) > most or not is_kept:
+            self.forget(retired)
+
+    def size(self) -> int:
+        kept = {id(state): state for state in self.retired}.values()
+        return super().size() - sum(not state[0] for state in kept)
+
+    def forget(self, states: list[State]) -> None:
+        """Drops the states of rows that are not there."""
+        mine = self.states
+        for state in states:
+            if not state[0]:
+                mine.pop(state[4], None)
+        states.clear()
 
     def send(self, messages: list[Value]) -> None:
         """Says what holds and did not when this was last called."""
@@ -111,8 +142,7 @@ class HeadRelation(Relation):
                 held[row] = None
             else:
                 del held[row]
-        for state in self.news.came:
-            state[3] = True  # so that its end will be noticed
+        self.forget(self.news.went)
         self.news.clear()
         return changes
 
@@ -128,9 +158,11 @@ def lead(head: HeadRelation, view: View, terms: Terms, *, within: bool) -> None:
             return
         known = states.get(made)
         if known is None:
-            states[made] = known = [1, 0, 0, None, made]
+            states[made] = known = [1, 0, 0, False, made, None]
             touch(known)
         else:
+            if not known[0]:
+                touch(known)
             known[0] += 1
             if not within:
                 known[1] += 1
@@ -150,7 +182,7 @@ def lead(head: HeadRelation, view: View, terms: Terms, *, within: bool) -> None:
     head.on_delete.append(Called(delete))
 
 
-def maker(label: Value, arity: int) -> Callable[[Row], Value]:
+def maker(label: Value, arity: int) -> Callable[[Row], Record]:
     """What makes the fact of a row, written out: most of what a fact costs would be loops over its fields.
 
     The text of the fact, by which it is found everywhere, is put together from those of its terms.

@@ -5,9 +5,10 @@ of rules facts can support each other, so counting derivations is not enough to 
 
     tot     its derivations among the rows that are there now
     wf      those of them whose premises within its own cycle are all older than itself
-    born    when it was inserted: a stamp that only grows; 0 while it is absent, -1 once it is forgotten
-    said    the fact that it was said to be when a tick was last over; None if it was not said to hold
+    born    when it was inserted: a stamp that only grows; 0 while it is absent
+    said    whether it was said to hold when a tick was last over
     row     itself, so that who holds a state need not look anything up
+    fact    what it was when it was last said, once it has been
 
 Proofs made of ``wf`` derivations go strictly down in stamps, so they support nothing by itself.  When
 ``wf`` comes to nought the row goes, and what it supported is told; if ``tot`` is left then, it comes back
@@ -26,7 +27,7 @@ from dataspace.rules.terms import Row
 from dataspace.rules.writing import Script
 
 State: TypeAlias = list[Any]
-"""tot, wf, born, said, row: a list, since Python makes, reads and changes nothing else as quickly."""
+"""tot, wf, born, said, row, fact: a list, since Python makes, reads and changes nothing else as quickly."""
 
 Bucket: TypeAlias = dict[Row, State]
 Columns: TypeAlias = tuple[int, ...]
@@ -73,10 +74,9 @@ class Table(Protocol):
 class News:
     """What has happened to rows since they were last spoken of.
 
-    ``came`` are rows that have come without being said, of which some may have gone again; ``went`` those
-    that were said and are gone; ``noted`` rows to be looked at for another reason.  A row that has gone and
-    come back is in both of the first; one that only was taken out and put in again within its cycle is in
-    none.
+    ``came`` are rows that have come without being said, ``went`` those that have lost all support, of either
+    some more than once, and some that have changed their mind since; ``noted`` are rows to be looked at for
+    another reason.  What went keeps its state, so that it is one and the same until all has been told.
     """
 
     __slots__ = ("came", "noted", "went")
@@ -146,18 +146,27 @@ class Relation:
         state = self.states.get(row)
         return state is not None and state[2] > 0
 
+    def count(self) -> int:
+        """How many rows are there; O(rows)."""
+        return sum(state[2] > 0 for state in self.states.values())
+
+    def size(self) -> int:
+        """Entries in all tables; O(index entries)."""
+        indexed = sum(len(bucket) for index in self.indexes.values() for bucket in index.values())
+        return len(self.states) + len(self.base) + len(self.pending) + indexed
+
     def support(self, row: Row, by: int) -> None:
         """A derivation from outside of any cycle more, or less."""
         state = self.states.get(row)
         if state is None:
-            self.states[row] = state = [1, 0, 0, None, row]
+            self.states[row] = state = [1, 0, 0, False, row, None]
             self.pending.append(state)
             return
         state[0] += by
         if state[2]:
             state[1] += by
-            if not state[1]:
-                self.pending.append(state)
+        if not state[1] or not state[2]:
+            self.pending.append(state)
 
     def claim(self, row: Row, by: int) -> None:
         """Somebody's claim on the row more, or less: support, and no longer for rules to derive."""

@@ -15,12 +15,9 @@ compiled.  So it is unrolled, and what rules do about a row stands in the same f
                 bucket = by_1.get(f1)
                 if bucket is None: by_1[f1] = {row: st}
                 else: bucket[row] = st
-                if st[3] is None: came(st)
+                if not st[3]: came(st)
                 # what the rule does, from its first atom: see ``compiling``
-            else:
-                del states[row]
-                st[2] = -1
-                if st[3] is not None: went(st)
+            else: went(st)
         return stamp
 
 and ``delete`` likewise.  A relation outside of any cycle has ``settle`` instead of both, one that nothing
@@ -91,8 +88,7 @@ class _Writer:
         self._script.depth = 2
         write("if not st[2]: left.append(st)", "elif not st[1]:")
         self._within(self._go)
-        write("    if st[0]: left.append(st)", "    else:")
-        self._within(self._end, 2)
+        write("    if st[0]: left.append(st)", f"    else: {self._end()}")
         self._script.depth = 0
         write("    return left")
 
@@ -104,8 +100,7 @@ class _Writer:
         write("if st[2]: continue", "row = st[4]", "if st[0]:")
         write("    stamp += 1", "    st[1], st[2] = st[0], stamp")
         self._within(self._come)
-        write("else:")
-        self._within(self._end)
+        write(f"else: {self._end()}")
         self._script.depth = 0
         write("    return stamp")
 
@@ -116,10 +111,10 @@ class _Writer:
         self._script.depth = 2
         write("if st[2] > 0:", "    if not st[0]:")
         self._within(self._go, 2)
-        self._within(self._end, 2)
-        write("elif st[0]:", "    row = st[4]", "    st[1], st[2] = st[0], 1")
-        self._within(self._come)
-        write(f"elif not st[2]: del {self._states}[st[4]]; st[2] = -1")
+        write(f"        {self._end()}", "elif not st[2]:", "    row = st[4]", "    if st[0]:")
+        write("        st[1], st[2] = st[0], 1")
+        self._within(self._come, 2)
+        write(f"    else: {self._end()}")
         self._script.depth = 0
 
     def claim(self) -> None:
@@ -127,11 +122,11 @@ class _Writer:
         write, states = self._script.lines, self._states
         self._begin("def claim(row, by):", f"st = {states}.get(row)", "if st is None:")
         self._script.depth = 1
-        write(f"    {states}[row] = st = [1, 1, 1, None, row]")
+        write(f"    {states}[row] = st = [1, 1, 1, False, row, None]")
         self._within(self._come)
         write("    return", "st[0] += by", "st[1] += by", "if not st[0]:")
         self._within(self._go)
-        self._within(self._end)
+        write(f"    {self._end()}")
         self._script.depth = 0
 
     def _begin(self, header: str, *lines: str) -> None:
@@ -153,7 +148,7 @@ class _Writer:
             write(f"bucket = {index}.get({at})")
             write(f"if bucket is None: {index}[{at}] = {{row: st}}", "else: bucket[row] = st")
         if self._relation.tells:
-            write(f"if st[3] is None: {self._came}(st)")
+            write(f"if not st[3]: {self._came}(st)")
         for trigger in self._relation.on_insert:
             trigger.write(self._script, "row", "st", self._fields)
 
@@ -170,11 +165,9 @@ class _Writer:
             write(f"bucket = {index}[{at}]")
             write(f"if len(bucket) == 1: del {index}[{at}]", "else: del bucket[row]")
 
-    def _end(self) -> None:
-        """With one that will not come back by itself; ``row`` is known."""
-        self._script.lines(f"del {self._states}[row]", "st[2] = -1")
-        if self._relation.tells:
-            self._script.line(f"if st[3] is not None: {self._went}(st)")
+    def _end(self) -> str:
+        """With one that will not come back by itself; whoever still holds its state is to see that."""
+        return f"{self._went}(st)" if self._relation.tells else f"del {self._states}[row]; st[2] = -1"
 
     def _take_apart(self) -> None:
         if self._fields:

@@ -126,6 +126,9 @@ def live(name: str, seed: int, ticks: int) -> None:
     program.tick((), list(claimed.values()))
     assert program.derived() == []
     assert program.engine.size() == 0, "when nothing is claimed no table has an entry"
+    assert not any(each.states for each in program.engine.outline.relations()), (
+        "and nothing is kept for later"
+    )
 
 
 @pytest.mark.slow
