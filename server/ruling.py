@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from dataspace.errors import Refused, UsageError
+from dataspace.rules.explaining import Explainer
 from dataspace.rules.hosting import RuleHost
 from dataspace.rules.reading import read_rules
 from dataspace.space import Space
@@ -34,10 +35,7 @@ def ask_rules(host: RuleHost, question: str, about: Value) -> str:
     explainer = host.program.explainer()
     match question:
         case "why":
-            proof = explainer.why(about)
-            if proof is None and host.is_claimed(about):
-                return f"{unparse(about)}    claimed"
-            return "no rule derives it now: ask why-not" if proof is None else str(proof)
+            return _why(host, explainer, about)
         case "why-not":
             return explainer.why_not(about)
         case "graph":
@@ -46,6 +44,16 @@ def ask_rules(host: RuleHost, question: str, about: Value) -> str:
             return explainer.monotonicity()
         case _:
             return explainer.explain()
+
+
+def _why(host: RuleHost, explainer: Explainer, about: Value) -> str:
+    """The proof of a fact, or of the first that a pattern such as ``reach("a", _)`` matches."""
+    proof = explainer.why(about)
+    if proof is None and host.is_claimed(about):
+        return f"{unparse(about)}    claimed"
+    if proof is None and (found := explainer.match(about)) is not None:
+        proof = explainer.why(found)
+    return f"{unparse(about)} does not hold: ask why-not" if proof is None else str(proof)
 
 
 def rule_facts(given: Sequence[Path | RuleText]) -> list[Value]:

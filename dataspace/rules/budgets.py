@@ -5,13 +5,14 @@ that doubles.  Counting the rows that come of it would be too late, since they a
 made.  So the generated functions pay in advance, for each row that they are about to look at, and for each
 value that they make.
 
-Always: a rule that pays more than its limit in a tick raises ``RuleFailed``.  What it may use is handed out
-in parts, and only then is anything compared: what is left of one is carried on into the next tick.
+Always: a rule that pays more than its limit in a tick, or still pays when the time for it is over, raises
+``RuleFailed``.  What it may use is handed out in parts, and only then is anything compared, or a clock asked:
+what is left of one is carried on into the next tick.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from dataspace.rules.failures import RuleFailed
 from dataspace.rules.relations import State
@@ -23,6 +24,9 @@ STEPS_FOR_EACH_ROW = 5
 
 MAX_TEXT = 128 * 1024 * 1024
 """Characters, as text, of the values that one rule may make in a tick."""
+
+TEXT_OF_A_ROW = 32
+"""Characters of made values that take about as long as a row that is looked at."""
 
 MAX_VALUE = 1024 * 1024
 """Characters, as text, of one value that a rule makes."""
@@ -37,9 +41,22 @@ class Budget:
 
     ``waiting`` are the rows of its head that are to be inserted: of those there may be ``most``.  Since no
     row can be made without looking at one, it is enough to count them whenever a part is used up.
+    ``is_late`` says whether the time for this tick is over.
     """
 
-    __slots__ = ("_limit", "_most", "_part", "_rule", "_tick", "_ticks", "_used", "_waiting", "_what", "left")
+    __slots__ = (
+        "_is_late",
+        "_limit",
+        "_most",
+        "_part",
+        "_rule",
+        "_tick",
+        "_ticks",
+        "_used",
+        "_waiting",
+        "_what",
+        "left",
+    )
 
     def __init__(
         self,
@@ -49,7 +66,10 @@ class Budget:
         ticks: list[int],
         waiting: Sequence[State] = (),
         most: int = 0,
+        *,
+        is_late: Callable[[], bool] = lambda: False,
     ) -> None:
+        self._is_late = is_late
         self.left = 0
         self._rule = rule
         self._limit = limit
@@ -69,12 +89,21 @@ class Budget:
         part = max(self._part, -self.left)
         self._used += part
         if self._used > self._limit:
-            raise RuleFailed(self._rule, {}, f"more than {self._limit} {self._what} in one tick")
+            reason = f"more than {self._limit} {self._what} in one tick"
+            raise RuleFailed(self._rule, {}, reason, overran=True)
+        if self._is_late():
+            reason = f"{self._what} when the time for one tick was over"
+            raise RuleFailed(self._rule, {}, reason, overran=True)
         if len(self._waiting) > self._most:
             last = unparse(tuple([term.value for term in self._waiting[-1][4]]))[:60]
             reason = f"more than {self._most} new facts in one tick, the last one of {last}"
-            raise RuleFailed(self._rule, {}, reason)
+            raise RuleFailed(self._rule, {}, reason, overran=True)
         self.left += part
+
+    @property
+    def used(self) -> int:
+        """What was used up in this tick, to within a part."""
+        return self._used if self._tick == self._ticks[0] else 0
 
     def pay_for(self, value: Value) -> None:
         """Pays for a value that was made; ``RuleFailed`` if it is too large, ``UsageError`` if too deep.

@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Si
 from dataclasses import dataclass
 from typing import Final
 
-from dataspace.rules.budgets import MAX_TEXT, STEPS_FOR_EACH_ROW, Budget
+from dataspace.rules.budgets import MAX_TEXT, STEPS_FOR_EACH_ROW, TEXT_OF_A_ROW, Budget
 from dataspace.rules.compiling import Compiler, RuleLimits
 from dataspace.rules.costs import Costs, Spent
 from dataspace.rules.derived import Derived
@@ -152,12 +152,14 @@ class Engine:
             waiting = (
                 () if number in self._groupings else self.outline.head(self.outline.rules[number]).pending
             )
-            steps = Budget(
-                number, STEPS_FOR_EACH_ROW * most, "rows were looked at", self._ticks, waiting, most
-            )
-            text = Budget(number, MAX_TEXT, "characters of values were made", self._ticks)
+            rows, late = STEPS_FOR_EACH_ROW * most, self._is_late
+            steps = Budget(number, rows, "rows were looked at", self._ticks, waiting, most, is_late=late)
+            text = Budget(number, MAX_TEXT, "characters of values were made", self._ticks, is_late=late)
             known = self._limits[number] = RuleLimits(steps, text)
         return known
+
+    def _is_late(self) -> bool:
+        return self._until is not None and self._clock is not None and self._clock() > self._until
 
     # -- ticks ----------------------------------------------------------------------------------------
 
@@ -270,7 +272,7 @@ class Engine:
         self._inserted[relation.name] = self._inserted.get(relation.name, 0) + count
         if self._left < 0:
             raise self._ran_away(f"more than {self._max_inserted} new facts in one tick")
-        if self._until is not None and self._clock is not None and self._clock() > self._until:
+        if self._is_late():
             raise self._ran_away("still new facts when the time for one tick was over")
 
     def _ran_away(self, what: str) -> RuleFailed:
@@ -282,8 +284,19 @@ class Engine:
             if head.name == name:
                 rows = list(head.states)[-3:]
                 last = ", ".join([unparse(head.fact(row))[:60] for row in rows])
-                return RuleFailed(number, {}, f"{what}, the last ones {last}")
-        return RuleFailed(0, {}, what)
+                return RuleFailed(number, {}, f"{what}, the last ones {last}", overran=True)
+        return RuleFailed(0, {}, what, overran=True)
+
+    def heavy(self) -> list[int]:
+        """The rules that have used at least half of an even share of what this tick took.  O(rules)."""
+        used = [self._used(number, rule) for number, rule in enumerate(self.outline.rules)]
+        return [number for number, its in enumerate(used) if its and 2 * its * len(used) >= sum(used)]
+
+    def _used(self, number: int, rule: Rule) -> int:
+        """Rows that a rule has looked at and made in this tick, and as many for the text of its values."""
+        limits = self._limit(number)
+        made = self._inserted.get(self.outline.head(rule).name, 0)
+        return limits.steps.used + made + limits.text.used // TEXT_OF_A_ROW
 
     def _delay(self) -> None:
         """Compares what ``next`` says now with what holds because of the tick before."""

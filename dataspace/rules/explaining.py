@@ -20,19 +20,25 @@ from dataspace.rules.heads import HeadRelation
 from dataspace.rules.outlines import Outline
 from dataspace.rules.plans import Bind, BoundAtom, Look, Step, plan
 from dataspace.rules.relations import Relation, State
-from dataspace.rules.solving import Known, Solution, Solver, gives, unify
+from dataspace.rules.solving import Allowance, Known, SearchedEnough, Solution, Solver, gives, is_open, unify
 from dataspace.rules.syntax import Atom, Rule, Structure, Verb
-from dataspace.rules.terms import Terms
+from dataspace.rules.terms import Term, Terms
 from dataspace.rules.views import View
 from index.patterns import matcher
 from index.text import unparse
-from index.values import Record, Value, key
+from index.values import Record, Value, key, same
 
 SHOWN = 5
 """Solutions of an aggregate that a proof shows."""
 
 DEEPEST = 40
 """Levels of a proof that are shown."""
+
+MOST = 1000
+"""Facts of a proof that are shown."""
+
+LOOKED_AT = 50_000
+"""Rows that one question may look at, in which time nobody else has a turn: less than a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +71,7 @@ class Explainer:
         self._terms = terms
         self._spent = spent
         self._shown: set[Hashable] = set()
+        self._allowance = Allowance(LOOKED_AT)
         self._component = {
             name: at for at, members in enumerate(outline.strata.components) for name in members
         }
@@ -72,7 +79,7 @@ class Explainer:
     # -- why ------------------------------------------------------------------------------------------
 
     def why(self, fact: Value) -> Proof | None:
-        """A proof of a fact that rules derive; None if none does now.  O(search for its premises)."""
+        """A proof of a fact that rules derive; None if none does now.  O(what is searched), bounded."""
         if not isinstance(fact, Record):
             return None
         head = self._outline.heads.get((key(fact.label), len(fact.fields), Verb.ASSERT))
@@ -87,13 +94,16 @@ class Explainer:
             return Proof(fact)
         if key(fact) in self._shown:
             return Proof(fact, "what is shown above")
-        if depth > DEEPEST:
+        if depth > DEEPEST or len(self._shown) >= MOST:
             return Proof(fact, "rules, further down than is shown")
         self._shown.add(key(fact))
-        for number, rule in enumerate(self._outline.rules):
-            if self._outline.head(rule) is head:
-                for solution in self._solutions(number, fact, head, state):
-                    return self._derived(number, rule, fact, solution, depth)
+        try:
+            for number, rule in enumerate(self._outline.rules):
+                if self._outline.head(rule) is head:
+                    for solution in self._solutions(number, fact, head, state):
+                        return self._derived(number, rule, fact, solution, depth)
+        except SearchedEnough:
+            return Proof(fact, "rules, by more rows than a question may look at")
         return Proof(fact, "next, from the tick before")
 
     def _solutions(self, number: int, fact: Value, head: Relation, state: State) -> Iterator[list[Solution]]:
@@ -107,7 +117,7 @@ class Explainer:
         def admits(relation: Relation, premise: State) -> bool:
             return self._place(relation) != mine or premise[2] < state[2]
 
-        solver = Solver(rule, self._outline.atoms[number], self._terms, admits)
+        solver = Solver(rule, self._outline.atoms[number], self._terms, admits, self._allowance)
         found = (each for each in solver.solutions(known) if gives(rule, each.known, fact))
         if rule.head.aggregates:
             some = list(islice(found, SHOWN))
@@ -136,6 +146,7 @@ class Explainer:
         for head in self._outline.matching(relation):
             project = relation.projection(head.of, head.width, self._terms)
             for each, its in head.states.items():
+                self._allowance.spend()
                 older = self._place(head) != self._place(relation) or its[2] < state[2]
                 if its[2] and older and project(each) == row:
                     return self._proof(head, head.fact(each), its, depth)
@@ -149,20 +160,34 @@ class Explainer:
     def _place(self, relation: Relation) -> int:
         return self._component.get(self._outline.names[id(relation)], -1)
 
+    def match(self, pattern: Value) -> Value | None:
+        """A fact that rules derive now and a pattern matches, or None.  O(rows of its label)."""
+        match, fixed = matcher(pattern), self._fixed(pattern)
+        for head in self._outline.of_verb(Verb.ASSERT):
+            if isinstance(pattern, Record) and not (is_open(pattern) or same(head.of, pattern.label)):
+                continue
+            for row, state in head.states.items():
+                if state[2] and all(at < len(row) and row[at] is term for at, term in fixed.items()):
+                    fact = head.fact(row)
+                    if match(fact) is not None:
+                        return fact
+        return None
+
+    def _fixed(self, pattern: Value) -> dict[int, Term]:
+        """The terms of the fields that are constants, so that not all rows need be made facts of."""
+        if not isinstance(pattern, Record) or is_open(pattern):
+            return {}
+        plain = (str, int, float, bool, bytes)
+        return {at: self._terms.of(each) for at, each in enumerate(pattern.fields) if isinstance(each, plain)}
+
     # -- why not --------------------------------------------------------------------------------------
 
     def why_not(self, fact: Value) -> str:
         """What each rule lacks to derive a fact, or any fact that a pattern such as ``reach(1, _)`` means."""
         lines = []
-        match = matcher(fact)
-        for head in self._outline.heads.values():
-            if head.verb is Verb.ASSERT:
-                there = next(
-                    (f for row in head.states if head.has(row) and match(f := head.fact(row)) is not None),
-                    None,
-                )
-                if there is not None:
-                    return f"{unparse(there)} is there: ask why"
+        there = self.match(fact)
+        if there is not None:
+            return f"{unparse(there)} is there: ask why"
         for number, rule in enumerate(self._outline.rules):
             known = unify(rule, fact)
             if known is not None:
@@ -182,9 +207,12 @@ class Explainer:
 
     def _lacking(self, number: int, rule: Rule, known: Known) -> str:
         atoms = self._outline.atoms[number]
-        solver = Solver(rule, atoms, self._terms, lambda _relation, _state: True)
-        if next(solver.solutions(known), None) is not None:
-            return "its body holds, for other fields of the head"
+        solver = Solver(rule, atoms, self._terms, lambda _relation, _state: True, Allowance(LOOKED_AT))
+        try:
+            if next(solver.solutions(known), None) is not None:
+                return "its body holds, for other fields of the head"
+        except SearchedEnough:
+            return f"nothing found among the first {LOOKED_AT} rows: ask with fewer fields left open"
         furthest = solver.furthest
         step = furthest.steps[furthest.depth]
         given = ", ".join([f"${name} = {unparse(value)}" for name, value in furthest.known.items()])
@@ -195,26 +223,16 @@ class Explainer:
     def explain(self) -> str:
         """Strata with their relations, rows and indexes, then each rule with the orders of its look-ups."""
         lines = []
+        by_name = {self._outline.names[id(each)]: each for each in self._outline.relations()}
         for stratum in range(self._outline.strata.count):
             lines.append(f"stratum {stratum}")
             for members in self._outline.strata.members(stratum):
-                lines += [f"    {self._line(name)}" for name in members]
+                lines += [f"    {_line(name, by_name.get(name))}" for name in members]
                 if len(members) > 1:
                     lines.append(f"    ^ a cycle of {len(members)}")
         for number, rule in enumerate(self._outline.rules):
             lines += ["", str(rule), *self._orders(number, rule)]
         return "\n".join(lines)
-
-    def _line(self, name: str) -> str:
-        relation = next((r for r in self._outline.relations() if self._outline.names[id(r)] == name), None)
-        if relation is None:
-            return name
-        indexes = [
-            f"by {', '.join(map(str, columns)) or 'nothing'}: {len(index)}"
-            for columns, index in relation.indexes.items()
-        ]
-        what = f"{relation.count()} rows"
-        return f"{name.strip():<30} {what:>12}{'  indexes ' if indexes else ''}{'; '.join(indexes)}"
 
     def _orders(self, number: int, rule: Rule) -> Iterator[str]:
         spent = self._spent(number)
@@ -274,6 +292,18 @@ def _blocking(rule: Rule) -> Iterator[_Blocking]:
     for atom in rule.atoms:
         if atom.negated or rule.head.aggregates:
             yield _Blocking(str(atom))
+
+
+def _line(name: str, relation: Relation | None) -> str:
+    """A relation, or a group, as ``explain`` lists it."""
+    if relation is None:
+        return name
+    indexes = [
+        f"by {', '.join(map(str, columns)) or 'nothing'}: {len(index)}"
+        for columns, index in relation.indexes.items()
+    ]
+    what = f"{relation.count()} rows"
+    return f"{name.strip():<30} {what:>12}{'  indexes ' if indexes else ''}{'; '.join(indexes)}"
 
 
 def _instance(atom: Atom, known: Known) -> Value:

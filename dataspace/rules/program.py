@@ -33,6 +33,12 @@ MAX_SELF_TICKS: Final = 10_000
 MAX_RULES: Final = 1000
 """Rules that are carried out together, unless the program is told otherwise: each change makes all anew."""
 
+LOOPS_FOR_EACH_RULE: Final = 10
+"""For each of those there may be so many loops: a body of n atoms has n functions with n loops each."""
+
+SUSPECT: Final = (0, 0, 1 / 4, 1 / 2, 3 / 4)
+"""Which share of the rules, the newest, is suspended with those that are heavy when a tick overruns again."""
+
 MAX_REFUSED: Final = 10
 """Texts of one turn that are refused one by one for the cycles that they make."""
 
@@ -53,6 +59,11 @@ class Entry:
     rules: tuple[Rule, ...] = ()
     trouble: str = ""
     row: Map = field(default_factory=Map)
+
+    @property
+    def loops(self) -> int:
+        """What its functions are made of: making them takes up to a millisecond for each."""
+        return sum(len(rule.atoms) ** 2 for rule in self.rules)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +107,7 @@ class Program:
         self._apart: frozenset[Hashable] = frozenset()
         self._claimed = 0
         self._max_rules = max_rules
-        self._count = 0
+        self._count = self._loops = 0
         self.troubles = 0  # goes up whenever what is wrong with texts may have changed
         self._engines = 0
         self._ticks = 0
@@ -122,6 +133,7 @@ class Program:
         """The same without a tick: whether the rules that are carried out are others now."""
         gone = [self.entries.pop((name, text), None) for name, text in removed]
         self._count -= sum(len(entry.rules) for entry in gone if entry is not None)
+        self._loops -= sum(entry.loops for entry in gone if entry is not None)
         new = dict.fromkeys(pair for pair in added if pair not in self.entries)
         fresh = [Entry(name, text) for name, text in new]
         self.entries.update({(entry.name, entry.text): entry for entry in fresh})
@@ -136,11 +148,16 @@ class Program:
             entry.rules = read_rules(entry.text)
         except UsageError as error:
             entry.trouble = str(error)
-        self._count += len(entry.rules)
-        if self._count > self._max_rules:
-            self._count -= len(entry.rules)
-            entry.rules = ()
+        count, loops = self._count + len(entry.rules), self._loops + entry.loops
+        most = LOOPS_FOR_EACH_RULE * self._max_rules
+        if count > self._max_rules:
             entry.trouble = f"more than {self._max_rules} rules"
+        elif loops > most:
+            entry.trouble = f"{loops} loops in all rules, limit {most}: a body of n atoms has n × n"
+        if entry.trouble:
+            entry.rules = ()
+        else:
+            self._count, self._loops = count, loops
 
     def _refuse_cycles(self, fresh: list[Entry]) -> None:
         """Refuses, of texts that are new, each that makes a cycle that cannot be put in order.
@@ -195,7 +212,8 @@ class Program:
         self._claimed += len(added) - len(removed)
         if self._own is not None:
             self._keep(self._own, added, removed)
-        self._self_ticks = 0
+        if not self.pending:  # else a turn of somebody now and then would let a rule go on for ever
+            self._self_ticks = 0
         if self._takes_much(added, removed):
             return self._begin_anew(messages)
         return self._run(added, removed, messages)
@@ -253,8 +271,21 @@ class Program:
             logger.exception("the rules failed and are computed anew: this is a defect, please report it")
         return self._begin_anew(messages)
 
+    def _suspend_more(self, failure: RuleFailed, overran: int) -> None:
+        """Suspends all that had more than a small part in a tick that overran again, then the newest as well.
+
+        One at a time, a thousand rules that take a second each would hold everybody up for hours.
+        """
+        newest = int(len(self._owners) * SUSPECT[min(overran, len(SUSPECT)) - 1])
+        suspects = dict.fromkeys(self.engine.heavy())
+        suspects.update(dict.fromkeys(range(len(self._owners) - newest, len(self._owners))))
+        for number in suspects:
+            self._suspend(RuleFailed(number, {}, f"had a part in this: {failure.reason}"))
+
     def _suspend(self, failure: RuleFailed) -> None:
         entry = self._owners[failure.rule]
+        if entry.trouble:
+            return
         rule = self.engine.outline.rules[failure.rule]
         entry.trouble = f"{failure.reason} (in {rule})"
         self.troubles += 1
@@ -273,7 +304,7 @@ class Program:
     def _begin_anew(self, messages: Sequence[Value]) -> Derived:
         """Another engine for the rules that are sound, and the difference that it makes."""
         before = {key(value): value for value in self.engine.derived()}
-        old, facts = self.engine, list(self._facts())
+        old, facts, overran = self.engine, list(self._facts()), 0
         while True:
             self._owners = [entry for entry in self._sound() for _ in entry.rules]
             engine = Engine(
@@ -292,6 +323,9 @@ class Program:
                 break
             except RuleFailed as failure:
                 self._suspend(failure)
+                overran += failure.overran
+                if overran > 1:
+                    self._suspend_more(failure, overran)
             except Unalias as conflict:
                 self._apart |= {conflict.label}
         self._claimed = len(facts)

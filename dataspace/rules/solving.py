@@ -3,12 +3,13 @@
 Ticks never search; explanations do.  This walks the plan of a rule over the relations of an engine as they
 are, for one fact at a time, using whichever index is there.
 
-Always: nothing is changed; a solution's rows are all there.
+Always: nothing is changed; a solution's rows are all there; a search looks at so many rows as it is given,
+and then raises ``SearchedEnough``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from dataspace.rules.arithmetic import calculate, compare, maker
@@ -32,6 +33,25 @@ Admits = Callable[[Relation, State], bool]
 """Whether a premise may be used: proofs ask for older ones within a cycle."""
 
 
+class SearchedEnough(Exception):
+    """A search has looked at all the rows that it may."""
+
+
+class Allowance:
+    """The rows that searches may still look at, all together."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, rows: int) -> None:
+        self.left = rows
+
+    def spend(self) -> None:
+        """Is told of each row before it is looked at."""
+        self.left -= 1
+        if self.left < 0:
+            raise SearchedEnough
+
+
 @dataclass(slots=True)
 class Solution:
     """The values of a rule's variables, and the rows that they were found in."""
@@ -52,8 +72,11 @@ class Furthest:
 class Solver:
     """The search over one rule's body."""
 
-    def __init__(self, rule: Rule, atoms: list[BoundAtom], terms: Terms, admits: Admits) -> None:
+    def __init__(
+        self, rule: Rule, atoms: list[BoundAtom], terms: Terms, admits: Admits, allowance: Allowance
+    ) -> None:
         self.rule = rule
+        self._allowance = allowance
         self.furthest = Furthest()
         self._atoms = atoms
         self._terms = terms
@@ -87,11 +110,7 @@ class Solver:
     def _look(self, step: Look, so_far: Solution) -> Iterator[Solution]:
         atom = step.atom
         given = {at: self._terms.of(so_far.known[atom.names[at]]) for at in step.bound}
-        found = (
-            row
-            for row, state in _candidates(atom.relation, given)
-            if state[2] and all(row[at] is term for at, term in given.items())
-        )
+        found = self._found(atom.relation, given)
         if atom.atom.negated:
             if next(found, None) is None:
                 yield so_far
@@ -102,8 +121,14 @@ class Solver:
                 known.update((name, term.value) for name, term in zip(atom.names, row, strict=True))
                 yield Solution(known, so_far.rows | {atom.at: row})
 
+    def _found(self, relation: Relation, given: dict[int, Term]) -> Iterator[Row]:
+        for row, state in _candidates(relation, given):
+            self._allowance.spend()
+            if state[2] and all(row[at] is term for at, term in given.items()):
+                yield row
 
-def _candidates(relation: Relation, given: dict[int, Term]) -> list[tuple[Row, State]]:
+
+def _candidates(relation: Relation, given: dict[int, Term]) -> Iterable[tuple[Row, State]]:
     """The rows among which are all that have these terms."""
     if len(given) == relation.width:
         row: Row = tuple([given[at] for at in range(relation.width)])
@@ -111,10 +136,10 @@ def _candidates(relation: Relation, given: dict[int, Term]) -> list[tuple[Row, S
         return [] if state is None else [(row, state)]
     usable = [columns for columns in relation.indexes if set(columns) <= set(given)]
     if not usable:
-        return list(relation.states.items())
+        return relation.states.items()
     columns = max(usable, key=len)
     at = given[columns[0]] if len(columns) == 1 else tuple([given[each] for each in columns])
-    return list(relation.indexes[columns].get(at, {}).items())
+    return relation.indexes[columns].get(at, {}).items()
 
 
 def evaluate(expression: Expression, known: Known) -> Value:
@@ -147,7 +172,7 @@ def unify(rule: Rule, fact: Value) -> Known | None:
         return None
     known: Known = {}
     for argument, value in zip(rule.head.arguments, fact.fields, strict=True):
-        if isinstance(argument, Aggregate) or _is_open(value):
+        if isinstance(argument, Aggregate) or is_open(value):
             continue
         if isinstance(argument, Variable):
             if not same(known.setdefault(argument.name, value), value):
@@ -161,10 +186,11 @@ def gives(rule: Rule, solution: Known, fact: Value) -> bool:
     """Whether a solution makes exactly this fact, aggregates aside."""
     assert isinstance(fact, Record)  # by unify
     return all(
-        isinstance(argument, Aggregate) or _is_open(value) or same(evaluate(argument, solution), value)
+        isinstance(argument, Aggregate) or is_open(value) or same(evaluate(argument, solution), value)
         for argument, value in zip(rule.head.arguments, fact.fields, strict=True)
     )
 
 
-def _is_open(value: Value) -> bool:
-    return isinstance(value, Record) and value.label in ("_", "$")
+def is_open(value: Value) -> bool:
+    """Whether a value stands for others, as a pattern."""
+    return isinstance(value, Record) and value.label in ("_", "$", "lit", "exact")

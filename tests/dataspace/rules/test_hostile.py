@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import tracemalloc
 from collections.abc import Sequence
 
 import pytest
 
-from dataspace.rules import Program
+from dataspace.rules import Program, explaining
+from index.text import parse, parse_pattern
 from index.values import Record, Value
 
 HARMLESS = "fine($x) <- n($x), $x < 3."
@@ -89,3 +91,74 @@ def test_of_many_texts_in_one_turn_those_that_make_a_cycle_are_refused_and_the_o
 
 def program_text(rules: int) -> str:
     return " ".join([f"m{n}($x) <- n($x)." for n in range(rules)])
+
+
+HEAVY = {
+    "look at much and find nothing": "h{n}($x) <- n($x), n($y), n($z), $x + $y + $z < 0.",
+    "make many facts": "h{n}($x, $y) <- n($x), n($y).",
+    "make large values": "h{n}([$t, $x]) <- n($x), text($t).",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HEAVY)
+def test_many_rules_that_each_take_a_moment_are_ended_together_and_not_one_by_one(name: str) -> None:
+    ticking = itertools.count()
+    program = Program(max_inserted=20_000, clock=ticking.__next__, deadline=lambda: next(ticking) + 30)
+    program.add("harmless", HARMLESS)
+    program.tick([*FACTS, Record("text", "x" * 100_000)])
+    texts = [(f"heavy {n}", HEAVY[name].format(n=n)) for n in range(24)]
+    program.change(texts, [])
+    assert program.statistics().engines <= 8, "not 25"
+    assert {entry.name for entry in program.entries.values() if not entry.trouble} == {"harmless"}
+    assert program.derived() == [Record("fine", n) for n in range(3)]
+    reasons = [entry.trouble for entry in program.entries.values() if entry.trouble]
+    assert sum(reason.startswith("had a part in this") for reason in reasons) > 12
+    assert all("in one tick" in reason or "for one tick was over" in reason for reason in reasons)
+
+
+def test_rules_whose_functions_take_long_to_make_are_refused_before_that() -> None:
+    body = ", ".join([f"n($x{n})" for n in range(18)])
+    program, wide = Program(), " ".join([f"w{n}($x0) <- {body}." for n in range(31)])
+    program.add("wide", wide)
+    assert program.entries["wide", wide].trouble == (
+        "10044 loops in all rules, limit 10000: a body of n atoms has n × n"
+    )
+    program.add("fine", HARMLESS)
+    assert program.entries["fine", HARMLESS].trouble == ""
+
+
+def test_next_without_end_is_ended_also_where_others_have_turns_in_between() -> None:
+    program, text = Program(max_self_ticks=50), "next(c($n + 1)) <- c($n)."
+    program.add("count", text)
+    program.tick([Record("c", 0)])
+    for n in range(100):
+        if program.has_trouble:
+            break
+        program.tick_again()
+        if n % 7 == 0:
+            program.tick([Record("other", n)])
+    assert "50 ticks in a row were caused by next alone" in program.entries["count", text].trouble
+
+
+def test_a_question_looks_at_so_many_rows_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(explaining, "LOOKED_AT", 1000)
+    program = Program()
+    program.tick(FACTS[:40])
+    program.add("product", "q($x) <- n($x), n($y), n($z), $x + $y + $z < 0.")
+    answer = program.explainer().why_not(parse_pattern("q(_)"))
+    assert "nothing found among the first 1000 rows: ask with fewer fields left open" in answer
+    program.add("late", "late($x) <- n($x), n($y), n($z), $y + $z = 78, $x < 2.")
+    proof = program.explainer().why(parse("late(1)"))
+    assert str(proof) == "late(1)    by rules, by more rows than a question may look at"
+    assert program.explainer().match(parse_pattern("late(1)")) == parse("late(1)")
+
+
+def test_a_proof_shows_so_many_facts_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    program, all_of = Program(), ", ".join([f"pair(0, {n})" for n in range(1, 13)])
+    program.add("all", f"pair($x, $y) <- n($x), n($y), $x < $y. all(1) <- {all_of}.")
+    program.tick(FACTS)
+    assert "further down" not in str(program.explainer().why(parse("all(1)")))
+    monkeypatch.setattr(explaining, "MOST", 5)
+    shown = str(program.explainer().why(parse("all(1)")))
+    assert shown.count("by pair(") == 4 and shown.count("rules, further down than is shown") == 8
