@@ -33,6 +33,16 @@ in patterns, _ stands for anything and $name captures it. The address of the dae
 $DATASPACE_URL, else tcp://127.0.0.1:7377.
 """
 
+RULE_EXAMPLES = """\
+examples:
+  dataspace rule add near 'near($x, $y) <- at($x, $place), at($y, $place), $x != $y.' --durable map
+  dataspace rule add crowd 'crowd($place, count($x)) <- at($x, $place).'
+  dataspace rule add all @my.rules
+  dataspace rule why 'near("Alice", _)'
+  dataspace rule why-not 'near("Alice", "Bob")'
+  dataspace rule graph > rules.mmd
+"""
+
 
 def parser() -> argparse.ArgumentParser:
     """The whole command line."""
@@ -219,7 +229,13 @@ def _log_words(words: list[str]) -> list[str]:
 
 
 def _rule(commands: Commands, client: argparse.ArgumentParser) -> None:
-    ruled = commands.add_parser("rule", help="add rules, and ask about them")
+    ruled = commands.add_parser(
+        "rule",
+        help="add rules, and ask about them",
+        description="Facts that follow from facts, for as long as a rule(name, text) is asserted.",
+        epilog=RULE_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     verbs = ruled.add_subparsers(dest="verb", metavar="VERB", required=True)
     add = verbs.add_parser(
         "add", parents=[client], help="hold a rule until Ctrl-C, or durably instead of a former one"
@@ -230,10 +246,11 @@ def _rule(commands: Commands, client: argparse.ArgumentParser) -> None:
     remove = verbs.add_parser("remove", parents=[client], help="take away a rule that was added durably")
     remove.add_argument("name", metavar="NAME")
     remove.add_argument("--durable", metavar="OWNER", required=True, help="who it was added for")
-    verbs.add_parser("list", parents=[client], help="the rules, and what is wrong with them")
+    listed = verbs.add_parser("list", parents=[client], help="the rules, and what is wrong with them")
+    listed.add_argument("--json", action="store_true", help="as one JSON object for each")
     verbs.add_parser("explain", parents=[client], help="how they are carried out")
     why = verbs.add_parser("why", parents=[client], help="a proof of a fact")
-    why.add_argument("about", metavar="FACT")
+    why.add_argument("about", metavar="FACT", help="or a pattern, for the first fact that it matches")
     why_not = verbs.add_parser("why-not", parents=[client], help="what lacks for a fact to follow")
     why_not.add_argument("about", metavar="PATTERN")
     verbs.add_parser("graph", parents=[client], help="strata and handoffs, as a mermaid flowchart")

@@ -105,7 +105,15 @@ def _print_lost(epoch: EpochChanges, *, as_json: bool) -> None:
 
 def json_line(thing: object) -> str:
     """A thing as one line of JSON, in which nothing controls a terminal or needs more than it can show."""
-    line = json.dumps(thing, ensure_ascii=not sys.stdout.encoding.lower().startswith("utf"))
+    return tame(json.dumps(thing, ensure_ascii=not sys.stdout.encoding.lower().startswith("utf")))
+
+
+def tame(line: str) -> str:
+    """A line of somebody else's text, in which nothing controls a terminal.
+
+    >>> tame("\x1b[2J\u202eoh")
+    '\\\\u001b[2J\\\\u202eoh'
+    """
     if line.isprintable():
         return line
     return "".join([each if each.isprintable() else json.dumps(each)[1:-1] for each in line])

@@ -1,8 +1,13 @@
-"""The command ``dataspace rule``: adds rules, lists them, and asks the daemon about them."""
+"""The command ``dataspace rule``: adds rules, lists them, and asks the daemon about them.
+
+Always: a rule that cannot be carried out is not left behind by who tried to add it, and the one whose place
+it took is there again; what others wrote controls no terminal.
+"""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
 
 import trio
@@ -11,10 +16,11 @@ import dataspace
 from dataspace.errors import Refused, UsageError
 from dataspace.rules.reading import read_rules
 from dataspace.wire.packets import ASSERT, RETRACT, Action
-from index.text import parse, parse_pattern
+from index.jsons import to_json
+from index.text import parse, parse_pattern, unparse
 from index.values import Map, Record, Value
 from server.client_options import connect, durable_handle
-from server.printing import say
+from server.printing import json_line, say, tame
 
 
 async def rule(args: argparse.Namespace) -> int:
@@ -25,26 +31,33 @@ async def rule(args: argparse.Namespace) -> int:
         return await _remove(args)
     async with connect(args) as space:
         if args.verb == "list":
-            return await _list(space)
+            return await _list(space, as_json=args.json)
         about: Value = None
         if args.verb in ("why", "why-not"):
             about = parse(args.about) if args.verb == "why" else parse_pattern(args.about)
         answer = await space.request("rules", Map({"ask": args.verb, "about": about}))
-    print(answer if isinstance(answer, str) else repr(answer))
+    for line in str(answer).splitlines():
+        print(tame(line))
     return 0
 
 
 async def _add(args: argparse.Namespace) -> int:
     text = _text(args.text)
-    read_rules(text)
+    if not read_rules(text):
+        raise UsageError(f"no rule in the text of {args.name}: write for example 'near($x) <- at($x, _).'")
     async with connect(args, owner=args.durable or "") as space:
+        before = await _texts(space, args.name)
         if args.durable:
             await _keep(space, args.name, text)
         else:
             await space.assert_(Record("rule", args.name, text))
         refused = [row for row in await _errors(space) if row[:2] == (args.name, text)]
         if refused:
-            raise UsageError(f"{args.name} is not carried out: {refused[0][3]!s}")
+            former = before - await _texts(space, args.name)
+            if args.durable:
+                await _take_back(space, args.name, former)
+            stands = f"; the former {args.name} stands" if former else ""
+            raise UsageError(f"{args.name} is not carried out{stands}: {refused[0][3]!s}")
         say(f"added rule {args.name}")
         if not args.durable:
             await trio.sleep_forever()
@@ -61,6 +74,17 @@ async def _keep(space: dataspace.RemoteSpace, name: str, text: str) -> None:
         if refusal.code != "unknown-handle":
             raise
         await _commit(space, fresh)
+
+
+async def _take_back(space: dataspace.RemoteSpace, name: str, former: set[Value]) -> None:
+    """Ends the durable claim on a rule that is not carried out, and makes the former again, in one turn."""
+    again = [(ASSERT, _handle(name), Record("rule", name, text)) for text in former]
+    await _commit(space, (RETRACT, _handle(name)), *again)
+
+
+async def _texts(space: dataspace.RemoteSpace, name: str) -> set[Value]:
+    """The texts that are rules under a name, whoever asserted them."""
+    return {text for each, text in await space.matches("rule($name:str, $text:str)") if each == name}
 
 
 async def _remove(args: argparse.Namespace) -> int:
@@ -98,12 +122,28 @@ async def _errors(space: dataspace.RemoteSpace) -> list[tuple[Value, ...]]:
     return await space.matches("rule-error($name, $text, $row, $why)")
 
 
-async def _list(space: dataspace.RemoteSpace) -> int:
-    troubles = {row[:2]: row[3] for row in await _errors(space)}
+async def _list(space: dataspace.RemoteSpace, *, as_json: bool) -> int:
+    troubles = {row[:2]: row[2:] for row in await _errors(space)}
     for name, text in sorted(await space.matches("rule($name:str, $text:str)")):
-        print(name, end=":\n")
-        for line in str(text).strip().splitlines():
-            print(f"    {line.strip()}")
-        if (name, text) in troubles:
-            print("    suspended:", troubles[name, text])
+        row, reason = troubles.get((name, text), (Map(), None))
+        if as_json:
+            print(json_line({"name": name, "text": text, "suspended": reason, "row": to_json(row)}))
+            continue
+        for line in _listed(str(name), str(text), reason, row):
+            print(tame(line))
     return 0
+
+
+def _listed(name: str, text: str, reason: Value, row: Value) -> Iterator[str]:
+    """A rule as people read it: its lines, and if it is suspended why, and what the variables were."""
+    yield f"{name}:"
+    for line in text.strip().splitlines():
+        yield f"    {line.strip()}"
+    if reason is not None:
+        first, *more = str(reason).splitlines()
+        yield f"    suspended: {first}"
+        yield from [f"        {line}" for line in more]
+        pairs = row.pairs() if isinstance(row, Map) else ()
+        known = [f"${at} = {unparse(value)}" for at, value in pairs if isinstance(at, str)]
+        if known:
+            yield f"        with {', '.join(known)}"
