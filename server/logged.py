@@ -34,6 +34,7 @@ from server.clients import Client, Clients
 from server.config import SpaceConfig
 from server.flowing import HostedFlows
 from server.leases import Leases
+from server.ledgers import Ledgers
 from server.ruling import OWNER, actions_to_hold, rule_facts
 from server.sessions import Sessions
 from server.writers import Writers
@@ -70,6 +71,7 @@ class LoggedSpace:
         limits = daemon.config.limits
         self.staging = Staging(settings.data, limit=limits.staged_bytes, kept=limits.staged_seconds)
         self.writers = Writers()
+        self.ledgers = Ledgers(self.space)
         self.flows = HostedFlows([each for each in daemon.config.flows if each.space == self.name])
         self._recover()
 
@@ -146,6 +148,8 @@ class LoggedSpace:
         if self.commits.full is not None:
             self._check_room(actions, internal=client is None and not publication)
         name = client.name if client else None
+        if not publication:
+            self.ledgers.forget(owner)
         epoch = self.space.commit(
             owner, actions, now(), client=name, sequence=sequence, publication=publication
         )
@@ -165,6 +169,8 @@ class LoggedSpace:
 
     def end_owners(self, owners: Sequence[str]) -> None:
         """Retracts in one turn all that some owners claim."""
+        for owner in owners:
+            self.ledgers.forget(owner)
         ended = self.space.end(owners, now())
         try:
             if ended is not None:

@@ -9,18 +9,14 @@ Always: nothing staged is seen before it is published; a publication is one epoc
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import trio
 
-from dataspace.assertions import Assertions
 from dataspace.errors import Refused
-from dataspace.space import Space
 from dataspace.wire.codec import pack, unpack, unpack_own
-from dataspace.wire.packets import ASSERT, RETRACT, SEND, Action
-from index.patterns import matcher
-from index.values import Value, key, keys, same
+from index.values import Value
 from relay.faults import reach
 from server.leases import PREFIX as LEASE
 from server.rights import OPEN, Permit
@@ -28,8 +24,6 @@ from server.staged import Operations, check, check_pair, read
 
 if TYPE_CHECKING:
     from server.logged import LoggedSpace
-
-Operation: TypeAlias = tuple[str, Value]
 
 
 async def stage(
@@ -44,11 +38,17 @@ async def stage(
 
 async def stage_packed(home: LoggedSpace, at: tuple[str, ...], body: bytes, permit: Permit = OPEN) -> int:
     """The same for operations in any form, kept as they came once they are known to mean something."""
+    _, count = _checked(home, body, permit)
+    await home.staging.stage(at, body)
+    return count
+
+
+def _checked(home: LoggedSpace, body: bytes, permit: Permit) -> tuple[Value, int]:
+    """What packed operations hold, and how many they are, if they mean something and are permitted."""
     staged = unpack(body, elements=home.config.limits.frame_elements)
     count = check(staged)
     _permitted(staged, permit)
-    await home.staging.stage(at, body)
-    return count
+    return staged, count
 
 
 def _permitted(staged: Value, permit: Permit) -> None:
@@ -59,8 +59,9 @@ def _permitted(staged: Value, permit: Permit) -> None:
 
 async def publish(
     home: LoggedSpace,
-    keys: Sequence[tuple[str, ...]],
+    keys: Sequence[tuple[str, ...] | bytes],
     *,
+    permit: Permit = OPEN,
     owner: str,
     client: str,
     sequence: int,
@@ -72,6 +73,7 @@ async def publish(
 ) -> int:
     """Commits what is staged under these keys as one turn; its epoch, once that is on disk.
 
+    Operations in any packed form may stand in place of a key: they are checked now, and were never staged.
     Who publishes exclusively has the owner until somebody else begins to (``Writers``).  What was published
     is discarded then, or all that is under ``discard``; that and ``close`` are those of ``Staging.discard``.
     """
@@ -84,27 +86,29 @@ async def publish(
             known = home.clients.get(client)
             if exclusive:
                 home.writers.check(owner, client, began=known.sequence > 0)
-            operations = await _staged(home, keys)
+            operations = await _staged(home, keys, permit)
             name = _granted(home, owner)
-            actions = _actions(home, name, operations, replace=replace, by=by)
-            epoch = home.commit(name, actions, known, sequence, None, publication=True).number
+            plan = home.ledgers.plan(name, operations, replace=replace, by=by)
+            epoch = home.commit(name, plan.actions, known, sequence, None, publication=True).number
+            plan.settle()
             if exclusive:
                 home.writers.published(owner, client, epoch)
     home.flush()
     await home.commits.wait_durable(epoch)
     reach("publish-after-commit")
-    await home.staging.discard(*(keys if discard is None else [discard]), close=close)
+    staged = [at for at in keys if not isinstance(at, bytes)]
+    await home.staging.discard(*(staged if discard is None else [discard]), close=close)
     return epoch
 
 
-async def _staged(home: LoggedSpace, keys: Sequence[tuple[str, ...]]) -> Operations:
+async def _staged(home: LoggedSpace, keys: Sequence[tuple[str, ...] | bytes], permit: Permit) -> Operations:
     """All operations under these keys; refused as soon as they are more than a publication may have."""
     limit = home.space.limits.actions_per_publication
     verbs: list[str] = []
     values: list[Value] = []
     for at in keys:
-        for blob in await home.staging.staged([at]):
-            operations = read(unpack_own(blob))
+        for staged in await _read(home, at, permit):
+            operations = read(staged)
             verbs.extend(operations.verbs)
             values.extend(operations.values)
             if len(verbs) > limit:
@@ -112,6 +116,13 @@ async def _staged(home: LoggedSpace, keys: Sequence[tuple[str, ...]]) -> Operati
                 raise Refused("limit", f"{said}, limit actions_per_publication={limit}")
             await trio.lowlevel.checkpoint()  # a million rows must not stop everybody for this as well
     return Operations(verbs, values)
+
+
+async def _read(home: LoggedSpace, at: tuple[str, ...] | bytes, permit: Permit) -> list[Value]:
+    """What stands for the operations under a key, or for those that came in place of one."""
+    if isinstance(at, bytes):
+        return [_checked(home, at, permit)[0]]
+    return [unpack_own(blob) for blob in await home.staging.staged([at])]
 
 
 async def _published(home: LoggedSpace, client: str, sequence: int) -> int | None:
@@ -123,91 +134,6 @@ async def _published(home: LoggedSpace, client: str, sequence: int) -> int | Non
     if epoch is None:
         raise Refused("old-sequence", f"batch {sequence} of {client} is not known any more")
     return epoch
-
-
-def _actions(
-    home: LoggedSpace, owner: str, operations: Operations, *, replace: bool, by: Value
-) -> Sequence[Action]:
-    """What some operations mean for what an owner claims now."""
-    verbs, values = operations
-    if by is None and not replace and verbs.count("assert") == len(verbs):
-        return Assertions(home.space.fresh_handle(owner), values)  # as mostly: no look at what it claims
-    pairs = list(zip(verbs, values, strict=True))
-    if by is None or replace:
-        return actions_for(home.space, owner, pairs, replace=replace)
-    return keyed_actions(home.space, owner, pairs, by)
-
-
-def actions_for(
-    space: Space, owner: str, operations: Sequence[Operation], *, replace: bool = False
-) -> tuple[Action, ...]:
-    """The actions that operations by value mean for what an owner claims now.
-
-    Retracting by value ends one claim on that fact, an earlier one of the owner's or one of this batch;
-    retracting what the owner does not claim changes nothing.  With ``replace``, what is asserted becomes the
-    owner's whole set: facts that stay are not touched.  O(operations) where all of them assert or send and
-    nothing is replaced, else O(claims of the owner + operations).
-    """
-    claims = space.claims(owner)
-    fresh = space.fresh_handle(owner)
-    if replace:
-        asserted = [value for verb, value in operations if verb == "assert"]
-        sent = [(SEND, value) for verb, value in operations if verb == "send"]
-        return (*space.replace_all(owner, asserted, fresh), *sent)
-    going = {key(value) for verb, value in operations if verb == "retract"}
-    handles: dict[object, list[int]] = {at: [] for at in going}
-    for handle, value in claims.items() if going else ():
-        at = key(value)
-        if at in going:
-            handles[at].append(handle)
-    actions: list[Action] = []
-    for verb, value in operations:
-        if verb == "assert":
-            if (at := key(value)) in going:
-                handles[at].append(fresh)
-            actions.append((ASSERT, fresh, value))
-            fresh += 1
-        elif verb == "retract":
-            held = handles.get(key(value))
-            if held:
-                actions.append((RETRACT, held.pop(0)))
-        else:
-            actions.append((SEND, value))
-    return tuple(actions)
-
-
-def keyed_actions(space: Space, owner: str, operations: Sequence[Operation], by: Value) -> tuple[Action, ...]:
-    """The same where a fact takes the place of those of the owner that have the same key.
-
-    The captures of the pattern ``by`` are the key.  A fact that is there already stays; retracting ends
-    exactly that fact.  Raises ``Refused`` for a fact that has no key.  O(claims of the owner + operations).
-    """
-    match = matcher(by)
-    held: dict[Hashable, dict[int, Value]] = {}
-    for handle, value in space.claims(owner).items():
-        row = match(value)
-        if row is not None:
-            held.setdefault(keys(row), {})[handle] = value
-    fresh = space.fresh_handle(owner)
-    actions: list[Action] = []
-    for verb, value in operations:
-        if verb == "send":
-            actions.append((SEND, value))
-            continue
-        row = match(value)
-        if row is None:
-            raise Refused("bad-request", f"{value!r:.80} does not match {by!r:.80}, which gives the key")
-        same_key = held.setdefault(keys(row), {})
-        same_fact = next((handle for handle, old in same_key.items() if same(old, value)), None)
-        going = [handle for handle in same_key if (handle == same_fact) == (verb == "retract")]
-        if verb == "assert" and same_fact is None:
-            actions.append((ASSERT, fresh, value))
-            same_key[fresh] = value
-            fresh += 1
-        for handle in going:
-            actions.append((RETRACT, handle))
-            del same_key[handle]
-    return tuple(actions)
 
 
 def _granted(home: LoggedSpace, owner: str) -> str:

@@ -154,11 +154,12 @@ async def _publish(connection: Connection, arguments: Map) -> Value:
     """Makes one turn of all that is staged under some keys; answers with its epoch, once on disk."""
     keys = arguments.get("keys")
     if not isinstance(keys, tuple):
-        raise Refused("bad-request", "keys must be an array of keys")
+        raise Refused("bad-request", "keys must be an array of keys, or of binary in place of one")
     _check_publisher(connection, text(arguments, "owner"), text(arguments, "client"))
     return await publish(
         connection.home,
-        [_key(each) for each in keys],
+        [each if isinstance(each, bytes) else _key(each) for each in keys],
+        permit=connection.permit,
         owner=text(arguments, "owner"),
         client=text(arguments, "client"),
         sequence=number(arguments, "sequence"),

@@ -105,6 +105,11 @@ class Link:
             self._socket.close()
 
     @property
+    def limits(self) -> TurnLimits:
+        """What the daemon takes in one request."""
+        return TurnLimits.told(self.welcome.limits)
+
+    @property
     def closed(self) -> bool:
         """Whether this link cannot be used any more."""
         return self._socket.fileno() < 0
@@ -199,27 +204,22 @@ class Link:
 
     # -- writing --------------------------------------------------------------------------------------
 
-    def stage(self, key: tuple[str, ...], operations: Sequence[tuple[str, Value]] | Columns) -> None:
+    def stage(self, key: tuple[str, ...], operations: Sequence[tuple[str, Value]] | Columns | Pairs) -> None:
         """Keeps operations on the daemon's disk under a key: ``("assert" | "retract" | "send", value)``."""
-        if isinstance(operations, Columns) and operations.fields:
+        if isinstance(operations, Columns | Pairs):
             self._stage(key, operations)
             return
-        pairs = list(operations.operations()) if isinstance(operations, Columns) else operations
-        for start in range(0, len(pairs), STAGE_OPERATIONS):
-            self._stage(key, Pairs(pairs[start : start + STAGE_OPERATIONS]))
+        for start in range(0, len(operations), STAGE_OPERATIONS):
+            self._stage(key, Pairs(operations[start : start + STAGE_OPERATIONS]))
 
     def _stage(self, key: tuple[str, ...], operations: Columns | Pairs) -> None:
         """Stages operations in one request, or in several where they are too large for one."""
         body = operations.packed()
-        if len(body) > self._room(key) and len(operations) > 1:
+        if len(body) > self.limits.portion_bytes - len(pack(key)) and len(operations) > 1:
             for half in operations.halves():
                 self._stage(key, half)
         else:
             self._ask("stage", {"key": key, "rows": body})
-
-    def _room(self, key: tuple[str, ...]) -> int:
-        """Bytes of operations that one request may have."""
-        return TurnLimits.told(self.welcome.limits).portion_bytes - len(pack(key))
 
     def discard(self, key_prefix: tuple[str, ...], *, close: tuple[str, ...] | None = None) -> None:
         """Drops what is staged under keys that begin like this; below ``close`` nothing more is staged."""
@@ -228,7 +228,7 @@ class Link:
 
     def publish(
         self,
-        keys: Sequence[tuple[str, ...]],
+        keys: Sequence[tuple[str, ...] | bytes],
         *,
         client: str,
         sequence: int,
@@ -241,6 +241,7 @@ class Link:
     ) -> int:
         """Makes one turn of what is staged under these keys; its epoch.
 
+        Packed operations (``dataspace.client.staged``) may stand in place of a key, and need no staging then.
         A ``(client, sequence)`` that was published before changes nothing and answers with its old epoch.
         With ``replace``, what is asserted becomes the whole set of the owner; with the pattern ``by``, a
         fact takes the place of those of the owner that have the same captures.  With ``exclusive`` the owner

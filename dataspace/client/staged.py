@@ -5,7 +5,7 @@ would go to what is the same in all of them.  So what is alike is said once.  Of
 one label, as nearly always, each field is one column, which is packed, unpacked and turned into rows at the
 speed of C.  ``server/staged.py`` is the other end; WIRE.md says what the bytes are.
 
-Always: both forms mean the same operations, in the same order.
+Always: both forms mean the same operations, in the same order; ``unpacked`` has again what was packed.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
+from typing import Any
 
-from dataspace.wire.codec import pack
+from dataspace.wire.codec import pack, unpack_own
 from index.values import Record, Value
 
 
@@ -37,7 +38,9 @@ class Columns:
         return zip(verbs, map(Record.of, repeat(self.label), rows), strict=False)
 
     def packed(self) -> bytes:
-        """The bytes of these operations."""
+        """The bytes of these operations; records without fields have no columns, and go as pairs."""
+        if not self.fields:
+            return staged_form(list(self.operations()))
         return pack((self.verbs, self.label, self.fields, self.count))
 
     def halves(self) -> tuple[Columns, Columns]:
@@ -58,6 +61,10 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.pairs)
 
+    def operations(self) -> Iterator[tuple[str, Value]]:
+        """The operations, one by one."""
+        return iter(self.pairs)
+
     def packed(self) -> bytes:
         """The bytes of these operations."""
         return staged_form(self.pairs)
@@ -66,6 +73,17 @@ class Pairs:
         """The first and the second half, for what is too large for one request."""
         half = len(self.pairs) // 2
         return Pairs(self.pairs[:half]), Pairs(self.pairs[half:])
+
+
+def unpacked(body: bytes) -> Columns | Pairs:
+    """The operations that one's own ``packed`` made these bytes of."""
+    form: Any = unpack_own(body)
+    if len(form) == 4:
+        return Columns(*form)
+    verbs, rows, plain = form
+    bare = set(plain)
+    values = [row if at in bare else Record.of(row[0], row[1:]) for at, row in enumerate(rows)]
+    return Pairs(list(zip(repeat(verbs) if isinstance(verbs, str) else verbs, values, strict=False)))
 
 
 def staged_form(operations: Sequence[tuple[str, Value]]) -> bytes:

@@ -37,7 +37,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from dataspace.client.staged import Columns
+from dataspace.client.staged import Columns, Pairs
 from dataspace.errors import DataspaceError, UsageError
 from index.jsons import from_json
 from index.skeletons import ATOM_CLASSES
@@ -174,7 +174,7 @@ def _verbs(kinds: int, columns: Sequence[Sequence[Value]]) -> list[str]:
     raise BadRow(f"{CHANGE_TYPE} is {row[kinds]!r} in {row!r}, allowed are {', '.join(map(str, VERBS))}")
 
 
-Part: TypeAlias = tuple[bool, Columns | Sequence[Operation]]
+Part: TypeAlias = tuple[bool, Columns | Pairs]
 """Whether these operations retract, and what they are."""
 
 
@@ -182,7 +182,7 @@ def _apart(operations: Sequence[Operation]) -> list[Part]:
     """The operations that add and those that retract, as far as there are any."""
     adding = [each for each in operations if each[0] != RETRACT]
     retracting = [each for each in operations if each[0] == RETRACT]
-    return [(retracts, part) for retracts, part in ((False, adding), (True, retracting)) if part]
+    return [(retracts, Pairs(part)) for retracts, part in ((False, adding), (True, retracting)) if part]
 
 
 def _columns_apart(columns: Columns) -> list[Part]:

@@ -24,6 +24,9 @@ from relay.spark import option_values as values
 from relay.spark.option_values import Bag, Malformed, Start
 from relay.spark.peers import Peer
 
+CARRY_BYTES: Final = 256 * 1024
+"""What a task may hand to the driver: some ten thousand rows of three columns."""
+
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
@@ -72,7 +75,8 @@ class SinkOptions:
 
     Exactly one of ``template`` and ``label`` is given.  ``application`` and ``version`` make a batch
     write repeatable: the same pair is published once.  ``lease`` is the seconds for which facts outlast the
-    last batch that their query wrote, None where they are durable.
+    last batch that their query wrote, None where they are durable.  ``carry_bytes`` is how much of a task may
+    ride along with its message instead of being staged.
     """
 
     peer: Peer
@@ -86,6 +90,7 @@ class SinkOptions:
     messages: bool = False
     dead_letter: str | None = None
     lease: float | None = None
+    carry_bytes: int = CARRY_BYTES
 
 
 def stream_options(given: Mapping[str, str]) -> StreamOptions:
@@ -168,6 +173,7 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
         messages=read.value("as", values.form, "fact") == "message",
         dead_letter=read.text("deadLetter"),
         lease=_lease(read),
+        carry_bytes=read.value("carryBytes", values.epoch, CARRY_BYTES),
     )
 
 
@@ -226,6 +232,7 @@ _KNOWN: Final = {
         "deadLetter",
         "owner",
         "lease",
+        "carryBytes",
     ),
 }
 """What may be said to each; a stream is written with the same as a batch."""

@@ -11,6 +11,7 @@ import trio
 
 import dataspace
 from dataspace import Record, Refused, RemoteSpace
+from dataspace.client.staged import Columns
 from dataspace.space import SpaceLimits
 from index.values import Map
 from server.config import Limits
@@ -48,6 +49,29 @@ async def test_whoever_began_last_has_the_writer(url: str) -> None:
         await stage(space, "b", 5)
         await publish(space, "b", "b", 2)
         assert sorted(await space.matches("n($)")) == [(1,), (2,), (4,), (5,)]
+
+
+async def test_operations_may_come_with_the_publication_between_what_was_staged(url: str) -> None:
+    async with dataspace.connect(url) as space:
+        await stage(space, "a", 1)
+        await stage(space, "b", 3)
+        inline = Columns("assert", "n", [[2]], 1).packed()
+        told = Map({"keys": (("a",), inline, ("b",)), "owner": "w", "client": "c", "sequence": 1})
+        assert [await space.request("publish", told) for _ in range(2)] == [1, 1]
+        async with space.observe("n($)", after=0, upto=1) as seen:
+            epoch = await seen.next_epoch()
+        assert epoch is not None
+        assert list(epoch.added) == [(1,), (2,), (3,)]
+
+
+@pytest.mark.parametrize("rubbish", [b"", b"\xc1", Columns("upsert", "n", [[2]], 1).packed()])
+async def test_what_comes_with_the_publication_and_means_nothing_is_refused(url: str, rubbish: bytes) -> None:
+    async with dataspace.connect(url) as space:
+        await stage(space, "a", 1)
+        told = Map({"keys": (("a",), rubbish), "owner": "w", "client": "c", "sequence": 1})
+        with pytest.raises(Refused, match=r"no operations|malformed|no value"):
+            await space.request("publish", told)
+        assert await space.matches("n($)") == []
 
 
 @pytest.mark.parametrize("space_limits", [SpaceLimits(actions_per_publication=3)])

@@ -13,6 +13,7 @@ import trio
 import dataspace
 from dataspace import ProtocolError, Record, Refused
 from dataspace.client.blocking_link import Link
+from dataspace.client.staged import Pairs
 from dataspace.tokens import narrow
 from dataspace.wire import packets as p
 from dataspace.wire.features import Wanted
@@ -101,6 +102,9 @@ async def test_what_is_staged_is_looked_at_as_well(url: str) -> None:
     def by_rows() -> None:
         with Link(url, token=SENSOR) as link:
             link.stage(("k",), [("assert", Record("reading", "d", 1.0))])
+            with pytest.raises(Refused, match="not allow to assert other"):
+                inline = Pairs([("assert", Record("other", 1))]).packed()
+                link.publish([inline], client="c", sequence=1, owner="lease:1000:mine")
             with pytest.raises(Refused, match="does not allow to assert other"):
                 link.stage(("k",), [("assert", Record("other", 1))])
             with pytest.raises(Refused, match="speak for the durable owner 'me'"):

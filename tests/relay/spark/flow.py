@@ -37,6 +37,8 @@ def main(sources: str, sink: str, checkpoints: str) -> None:
     for name, frame, mode in (("copy", copies, "append"), ("total", totals, "complete")):
         writer = frame.writeStream.format("dataspace").outputMode(mode).option("url", sink)
         writer = writer.option("template", f"{name}($k, $n)").option("writer", name)
+        if name == "copy":
+            writer = writer.option("carryBytes", 0)  # staged, as large batches are
         writer = writer.option("checkpointLocation", f"{checkpoints}/{name}")
         writer.trigger(availableNow=True).start()
     for query in spark.streams.active:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import StringType, StructField, StructType
 
-from dataspace.client.staged import Columns
+from dataspace.client.staged import Columns, unpacked
 from dataspace.errors import UsageError
 from index.values import Map, Record, Value, key
 from relay.spark.facts import BadRow, Facts, Operation
@@ -149,9 +149,11 @@ def test_by_the_column_rows_mean_what_they_mean_one_by_one(
     batch = pa.RecordBatch.from_arrays(arrays, schema.fieldNames())
     each = facts.operations(batch)
     for retracts, part in facts.parts(batch):
-        made = list(part.operations()) if isinstance(part, Columns) else part
+        made = list(part.operations())
         meant = [operation for operation in each if (operation[0] == "retract") is retracts]
         assert [(verb, key(fact)) for verb, fact in made] == [(verb, key(fact)) for verb, fact in meant]
+        carried = list(unpacked(part.packed()).operations())
+        assert [(verb, key(fact)) for verb, fact in carried] == [(verb, key(fact)) for verb, fact in meant]
     assert sum(len(part) for _, part in facts.parts(batch)) == len(rows)
 
 
@@ -160,5 +162,4 @@ def test_records_come_by_the_column_and_dead_letters_do_not() -> None:
     ((_, columns),) = facts.parts(pa.RecordBatch.from_pydict({"n": [1, 2]}))
     assert columns == Columns("assert", "p", [[1, 2]], 2)
     ((_, letters),) = facts.parts(pa.RecordBatch.from_pydict({"n": pa.array([1, None], pa.int64())}))
-    assert not isinstance(letters, Columns)
-    assert [verb for verb, _ in letters] == ["assert", "send"]
+    assert [verb for verb, _ in letters.operations()] == ["assert", "send"]

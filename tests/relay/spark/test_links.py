@@ -10,10 +10,10 @@ import pytest
 
 from dataspace.errors import Broken, Refused, Unreachable
 from relay.spark import links, peers
+from relay.spark.batches import FORGETTING, Batch, Handed, discard
 from relay.spark.links import Patience, asked, close_all, lent
 from relay.spark.options import sink_options
 from relay.spark.peers import Peer
-from relay.spark.sink import FORGETTING, Batch, Staged, discard
 
 A, B = Peer("tcp://a:1"), Peer("tcp://b:1")
 
@@ -147,5 +147,5 @@ def test_a_refusal_is_not_tried_again() -> None:
 def test_a_daemon_that_is_away_is_hardly_waited_for_if_it_is_only_to_forget(clock: Clock) -> None:
     Wire.absent = 1000
     options = sink_options({"url": A.url, "label": "p", "connectTimeout": "10m"})
-    discard(options, [Staged(Batch("query", 0, "run"))])
+    discard(options, [Handed(Batch("query", 0, "run"))])
     assert clock.now <= FORGETTING

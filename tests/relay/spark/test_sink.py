@@ -11,8 +11,8 @@ from pyspark.errors import PySparkException
 from dataspace.client.blocking_link import Link
 from dataspace.errors import Refused
 from index.values import Record
+from relay.spark.batches import Batch, Handed, discard, publish
 from relay.spark.options import sink_options
-from relay.spark.sink import Batch, Staged, discard, publish
 from tests.relay.spark.daemons import Daemon
 from tests.relay.spark.queries import PATIENCE, read, stream
 
@@ -63,14 +63,17 @@ def test_complete_replaces_the_set_and_touches_what_changed(
     assert [(kind, row) for kind, _, row in changes][2:] == [("+", ("a", 3)), ("-", ("a", 2))]
 
 
+@pytest.mark.parametrize("carry", [None, 0, 4_000])
 def test_a_batch_is_one_epoch_whatever_its_partitions(
-    spark: SparkSession, daemon: Daemon, label: str
+    spark: SparkSession, daemon: Daemon, label: str, carry: int | None
 ) -> None:
-    frame = spark.range(0, 9000, numPartitions=3)
-    frame.write.format("dataspace").mode("append").option("url", daemon.url).option("label", label).save()
+    """Whether they ride along, are staged, or some of them this and others that."""
+    rows = spark.range(0, 9000, numPartitions=3).where("id < 6000 OR id >= 8000")
+    write = rows.write.format("dataspace").mode("append").option("url", daemon.url).option("label", label)
+    (write if carry is None else write.option("carryBytes", carry)).save()
     changes = daemon.changes(f"{label}($)")
     assert len({epoch for _, epoch, _ in changes}) == 1
-    assert [row for _, _, row in changes] == [(at,) for at in range(9000)]
+    assert [row for _, _, row in changes] == [(at,) for at in (*range(6000), *range(8000, 9000))]
 
 
 def test_a_batch_that_is_committed_again_changes_nothing_nor_does_what_is_late(
@@ -84,11 +87,11 @@ def test_a_batch_that_is_committed_again_changes_nothing_nor_does_what_is_late(
     with Link(daemon.url) as link:
         for batch, key in zip(batches, keys, strict=True):
             link.stage(key, [("send", Record(label, 1))])
-            epochs.append(publish(options, batch, [Staged(batch, (key,))], owner=label, replace=False))
+            epochs.append(publish(options, batch, [Handed(batch, (key,))], owner=label, replace=False))
         for key in keys:
             with pytest.raises(Refused, match="is published or given up, this is late"):
                 link.stage(key, [("send", Record(label, 2))])
-        discard(options, [Staged(Batch(label, 1, "third"))])
+        discard(options, [Handed(Batch(label, 1, "third"))])
         with pytest.raises(Refused, match="this is late"):
             link.stage((label, "1", "third", "0"), [("send", Record(label, 3))])
         link.stage((label, "1", "fourth", "0"), [("send", Record(label, 4))])

@@ -46,10 +46,10 @@ def test_what_other_tasks_staged_goes_with_the_batch(spark: SparkSession, own_da
     kind = f"IF(id = 15000, concat('upsert', {late}), 'insert') AS _change_type"
     rows = spark.range(0, 20_000, numPartitions=2).selectExpr("id", kind)
     with pytest.raises(PySparkException, match=r"_change_type is 'upsert' in \(15000, 'upsert'\)"):
-        write(rows, own_daemon, label="p")
+        write(rows, own_daemon, label="p", carryBytes=0)
     assert own_daemon.changes("p($)") == []
     assert staged(own_daemon) == 0
-    write(rows.where("id < 15000"), own_daemon, label="p")
+    write(rows.where("id < 15000"), own_daemon, label="p", carryBytes=0)
     assert staged(own_daemon) == 0
 
 

@@ -38,8 +38,8 @@ class Size:
     batch_0: int
 
 
-ONE = Size(pieces=115, batch_0=32)
-TWO = Size(pieces=115, batch_0=32)
+ONE = Size(pieces=70, batch_0=26)
+TWO = Size(pieces=70, batch_0=26)
 """The flow's size with one daemon, and with two that are read."""
 
 LOCAL = "local[2, 4]"
