@@ -35,7 +35,7 @@ from server.config import SpaceConfig
 from server.flowing import HostedFlows
 from server.leases import Leases
 from server.ledgers import Ledgers
-from server.ruling import OWNER, actions_to_hold, rule_facts
+from server.ruling import OWNER, actions_to_hold, rule_facts, warn_of_troubles
 from server.sessions import Sessions
 from server.writers import Writers
 
@@ -88,10 +88,12 @@ class LoggedSpace:
             self.commits.submit(ended)
         self.leases.recover()
         self.flows.attach(self.space)
-        rules = actions_to_hold(self.space, rule_facts(self.settings.rules))
+        facts = rule_facts(self.settings.rules)
+        rules = actions_to_hold(self.space, facts)
         held = self.space.commit(OWNER, rules, now()) if rules else self.space.advance(now())
         if held is not None:
             self.commits.submit(held)
+        warn_of_troubles(self.space.rules, facts)
         logger.info(
             "space %s: recovered %d facts at epoch %d, %d owners did not survive",
             self.name,

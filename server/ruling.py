@@ -8,6 +8,7 @@ Always: a question changes nothing; after a start the daemon holds exactly the r
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -15,12 +16,16 @@ from typing import Final
 from dataspace.errors import Refused, UsageError
 from dataspace.rules.explaining import Explainer
 from dataspace.rules.hosting import RuleHost
+from dataspace.rules.outlines import Outline
 from dataspace.rules.reading import read_rules
+from dataspace.rules.syntax import Rule
 from dataspace.space import Space
 from dataspace.wire.packets import Action
 from index.text import unparse
 from index.values import Record, Value
 from server.config import RuleText
+
+logger = logging.getLogger("dataspace")
 
 QUESTIONS: Final = ("explain", "why", "why-not", "graph", "monotone")
 OWNER: Final = "durable:dataspace rules"
@@ -59,18 +64,28 @@ def _why(host: RuleHost, explainer: Explainer, about: Value) -> str:
 def rule_facts(given: Sequence[Path | RuleText]) -> list[Value]:
     """A rule fact for each file, named after it, and for each text.
 
-    ``UsageError`` for one that cannot be read or used.
+    ``UsageError`` for one that cannot be read or used, or not together with those before it.
     """
     facts: list[Value] = []
+    rules: list[Rule] = []
     for each in given:
         source = f"rules of {each}" if isinstance(each, Path) else f"rule {each.name!r}"
         try:
             text = each.read_text(encoding="utf-8") if isinstance(each, Path) else each.text
-            read_rules(text)
+            rules += read_rules(text)
+            Outline(rules)
         except (OSError, UnicodeDecodeError, UsageError) as error:
             raise UsageError(f"{source}: {error}") from None
         facts.append(Record("rule", each.stem if isinstance(each, Path) else each.name, text))
     return facts
+
+
+def warn_of_troubles(host: RuleHost, facts: Sequence[Value]) -> None:
+    """Logs which of the rules that the daemon holds are not carried out, and why."""
+    held = {fact.fields for fact in facts if isinstance(fact, Record)}
+    for entry in host.program.entries.values() if host.program is not None else ():
+        if entry.trouble and (entry.name, entry.text) in held:
+            logger.warning("rule %s is not carried out: %s", entry.name, entry.trouble)
 
 
 def actions_to_hold(space: Space, facts: Sequence[Value]) -> tuple[Action, ...]:

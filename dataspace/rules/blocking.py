@@ -85,16 +85,28 @@ class Top(_Comparing):
         if n < 1:
             raise UsageError(f"top of {n} items: 1 or more")
         self.n = n
-        self.items = SortedKeyList(key=lambda item: (order_key(by(item)), order_key(item)))
+        self._by = by
+        self.items = SortedKeyList(key=self._place)
+
+    def _place(self, item: Any) -> tuple[Any, Any]:
+        return order_key(self._by(item)), order_key(item)
 
     def receiver(self, port: str) -> Emit:
         def receive(item: Any, weight: int) -> None:
             for _ in range(weight):
                 self.items.add(item)
             for _ in range(-weight):
-                self.items.remove(item)
+                self._remove(item)
 
         return receive
+
+    def _remove(self, item: Any) -> None:
+        """Takes an item out by its place, since not everything equals itself (NaN does not)."""
+        place = self._place(item)
+        at = self.items.bisect_key_left(place)
+        if at == len(self.items) or self._place(self.items[at]) != place:
+            raise UsageError(f"top was told that {item!r:.60} has gone, which it does not have")
+        del self.items[at]
 
     def release(self) -> None:
         self.say(list(self.items[-self.n :]))
@@ -112,6 +124,8 @@ class Window(_Comparing):
 
     def __init__(self, n: int) -> None:
         super().__init__("static")
+        if n < 1:
+            raise UsageError(f"a window of {n} items: 1 or more")
         self.items: deque[Any] = deque(maxlen=n)
 
     def receiver(self, port: str) -> Emit:

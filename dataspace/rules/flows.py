@@ -38,11 +38,15 @@ class FlowStatistics:
 
 
 class Flow(Wiring):
-    """A graph of operators and its state.  Not safe for threads."""
+    """A graph of operators and its state.  Not safe for threads.
+
+    ``tick`` and ``stratum`` are the numbers of those that run, for functions that want to know.
+    """
 
     def __init__(self, *, max_looped: int = MAX_LOOPED) -> None:
         super().__init__()
         self.tick = 0
+        self.stratum = 0
         self._max_looped = max_looped
         self._sources: list[Source] = []
         self._iterators: list[tuple[Source, Iterator[Any]]] = []
@@ -123,7 +127,7 @@ class Flow(Wiring):
             _bind(name, self.operators[name], outputs)
         for hand in handoffs:
             hand.receive = self.operators[hand.edge.target].receiver(hand.edge.port)
-        for name in place:
+        for name in reversed(place):  # downstream first: what one releases may stream into the next
             self._strata[strata.number[name]].take(self.operators[name])
         self._forgetting = [self.operators[name] for name in place if self.operators[name].forgets]
         self._is_fixed = True
@@ -153,7 +157,7 @@ class Flow(Wiring):
             drain(waiting)
         for at, stratum in enumerate(self._strata):
             if stratum.dirty or stratum.every_tick or not at:
-                stratum.dirty = False
+                stratum.dirty, self.stratum = False, at
                 self._run_stratum(stratum, first=not at)
         for operator in self._forgetting:
             operator.end_tick()

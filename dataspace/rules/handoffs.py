@@ -47,7 +47,7 @@ class Stratum:
         return waiting_in(hand, self)
 
     def take(self, operator: Operator) -> None:
-        """Takes an operator that runs here."""
+        """Takes an operator that runs here; it is released before those that were not taken yet."""
         if type(operator).release is not Operator.release:
             self.released.append(operator)
         self.every_tick |= operator.every_tick
@@ -58,7 +58,7 @@ class Stratum:
             drain(hand)
         for operator in self.released:
             operator.release()
-            self.every_tick |= operator.every_tick
+        self.every_tick = any(operator.every_tick for operator in self.released)
 
 
 def waiting_in(hand: Handoff, stratum: Stratum) -> Emit:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from dataspace.rules.drawing import mermaid
 from dataspace.rules.graphs import Edge, Graph, Strata
 from dataspace.rules.operators import Operator, Port
 from dataspace.rules.outlets import Outcome
@@ -62,6 +63,11 @@ class Wiring:
     def strata(self) -> Strata:
         """The strata of the graph; ``BlockingCycle`` where there are none."""
         return self.graph().strata()
+
+    def mermaid(self) -> str:
+        """The graph drawn for mermaid: strata as boxes, handoffs between them, inputs that block crossed."""
+        graph = self.graph()
+        return mermaid(graph, graph.strata(), self.kinds)
 
     def checked(self) -> list[tuple[Edge, str]]:
         """The edges, each with what its input is like and the output that it comes from."""

@@ -220,6 +220,11 @@ def test_what_is_checked_can_be_read_again_and_tells_no_secret(written: Callable
         ("[[flows]]\nrun = 'a:b'\n[[flows]]\nrun = 'a:b'", "two flows in space 'main' are named 'a:b'"),
         ("[[rules]]\nname = 'r'", "either a file or a name and a text is needed"),
         ("[[rules]]\nname = 'r'\ntext = 'b($x) <- a($y).'", "rule 'r': "),
+        (
+            "[[rules]]\nname = 'p'\ntext = 'p($x) <- a($x), not q($x).'\n"
+            "[[rules]]\nname = 'q'\ntext = 'q($x) <- p($x).'",
+            "rule 'q': p -> q -!-> p: break it with next",
+        ),
         ("[[tokens]]\nname = 'a'\nsecret = 'short'", "the secret of token 'a' has 5 characters"),
         ("[[tokens]]\nname = 'a'", "either a secret or a secret_file is needed"),
         (

@@ -13,6 +13,10 @@ import trio
 
 import dataspace
 from dataspace import Map, Record
+from dataspace.space import Space
+from dataspace.wire.packets import ASSERT
+from server.config import RuleText
+from server.ruling import OWNER, actions_to_hold, rule_facts, warn_of_troubles
 from tests.server.processes import DaemonProcess
 
 REACH = "reach($x, $y) <- road($x, $y). reach($x, $z) <- reach($x, $y), road($y, $z)."
@@ -121,6 +125,14 @@ async def test_what_is_wrong_with_a_rule_is_a_fact(url: str) -> None:
             assert change.name == "ratio" and change.row == Map({"x": "two", "a": 6, "b": 0})
             assert await space.matches("ratio($x, $r)") == [], "what it derived goes with it"
             assert len(await space.matches("pair($x, _, _)")) == 2, "the turn went on without it"
+
+
+def test_a_daemon_says_which_of_its_own_rules_are_not_carried_out(caplog: pytest.LogCaptureFixture) -> None:
+    space, facts = Space("main"), rule_facts([RuleText("half", "half(1 / $n) <- n($n).")])
+    space.commit("somebody", [(ASSERT, 1, Record("n", 0))], 0)
+    space.commit(OWNER, actions_to_hold(space, facts), 0)
+    warn_of_troubles(space.rules, facts)
+    assert "rule half is not carried out: ZeroDivisionError" in caplog.text
 
 
 async def test_next_goes_on_by_itself(url: str) -> None:

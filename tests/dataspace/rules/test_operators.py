@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from dataspace.rules import Flow
+from dataspace.rules.operators import Identity
 from dataspace.rules.stages import Stage
 from index.errors import UsageError
 
@@ -67,6 +69,14 @@ STATIC: dict[str, tuple[Build, Callable[[Bag, Bag], Bag]]] = {
         lambda a, b: a.reduce_keyed(min, lifetime="static"),
         lambda a, b: [(k, min(vs)) for k, vs in by_key(a).items()],
     ),
+    "inspect": (lambda a, b: a.inspect(lambda item, weight: None), lambda a, b: a),
+    "tee": (lambda a, b: a.tee(), lambda a, b: a),
+    "demux": (
+        lambda a, b: a.demux(lambda p: "odd" if p[0] % 2 else "even", "odd", "even")["odd"],
+        lambda a, b: [p for p in a if p[0] % 2],
+    ),
+    "sort": (lambda a, b: a.sort(), lambda a, b: a),
+    "sort_by": (lambda a, b: a.sort_by(lambda p: p[1]), lambda a, b: a),
     "top": (
         lambda a, b: a.top(3, lifetime="static"),
         lambda a, b: sorted(a)[-3:],
@@ -158,10 +168,78 @@ def test_values_are_told_apart_strictly() -> None:
     assert [repr(each) for each in seen] == ["1", "True", "1.0", "'1'"]
 
 
-def test_what_cannot_take_back_says_so() -> None:
+CANNOT_TAKE_BACK: dict[str, tuple[Callable[[Stage], Stage], str]] = {
+    "for_each": (lambda a: a.for_each(print), "for_each was told that an item has gone: give it gone="),
+    "enumerate": (lambda a: a.enumerate(), "enumerate cannot take an item back"),
+    "zip": (lambda a: a.zip(a), "zip cannot take an item back"),
+    "window": (lambda a: a.window(2), "window cannot take an item back"),
+    "assert_": (lambda a: a.assert_(lifetime="tick"), "assert_ for one tick cannot take an item back"),
+    "top": (lambda a: a.top(2), "top was told that 1 has gone, which it does not have"),
+    "a cycle": (
+        lambda a: a.union(a.flow.add("tee", Identity(), name="t"), name="u").to("t"),  # type: ignore[attr-defined]  # it is a flow
+        "a retraction reached the cycle through u and t",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CANNOT_TAKE_BACK)
+def test_what_cannot_take_back_says_so(name: str) -> None:
+    build, complaint = CANNOT_TAKE_BACK[name]
     flow = Flow()
     source = flow.source()
-    source.for_each(print)
+    build(source)
     source.retract(1)
-    with pytest.raises(UsageError, match="for_each was told that an item has gone"):
+    with pytest.raises(UsageError, match=complaint):
         flow.run_tick()
+
+
+def test_next_tick_passes_on_what_comes_and_what_goes_a_tick_later() -> None:
+    flow, seen = Flow(), list[Any]()
+    source = flow.source()
+    source.next_tick().each_change(lambda item, weight: seen.append((flow.tick, item, weight)))
+    source.put("a")
+    flow.run_tick()
+    source.retract("a")
+    assert flow.run_available() == 2
+    assert seen == [(1, "a", 1), (2, "a", -1)]
+
+
+def test_persist_says_all_again_in_each_tick_if_asked_to() -> None:
+    flow, seen = Flow(), list[Any]()
+    source = flow.source([1])
+    source.persist(replay=True).for_each(lambda n: seen.append((flow.tick, n)))
+    flow.run_tick()
+    source.put(2)
+    flow.run_tick()
+    source.retract(1)
+    flow.run_tick()
+    assert seen == [(0, 1), (1, 1), (1, 2), (2, 1), (2, 2)], "what goes is not said from the next tick on"
+    flow.run_tick()
+    assert seen[5:] == [(3, 2)]
+
+
+def test_top_takes_out_what_is_not_equal_to_itself() -> None:
+    flow, changes = Flow(), list[Any]()
+    source = flow.source([math.nan, 1.0])
+    source.top(2, lifetime="static").each_change(lambda n, weight: changes.append((repr(n), weight)))
+    flow.run_tick()
+    source.retract(float("nan"))
+    flow.run_tick()
+    assert sorted(changes[:2]) == [("1.0", 1), ("nan", 1)] and changes[2:] == [("nan", -1)]
+
+
+@pytest.mark.parametrize(
+    ("build", "complaint"),
+    [
+        (lambda a: a.top(0), "top of 0 items: 1 or more"),
+        (lambda a: a.window(0), "a window of 0 items: 1 or more"),
+        (lambda a: a.unique(lifetime="day"), "no lifetime 'day', known are 'tick' and 'static'"),
+        (lambda a: a.map(print).put(1), "map-2 is a map, items are put into sources"),
+        (lambda a: a.flow["nothing"].put(1), "no stage is named 'nothing'"),
+    ],
+)
+def test_what_cannot_be_built_is_refused_where_it_is_written(
+    build: Callable[[Any], object], complaint: str
+) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        build(Flow().source())
