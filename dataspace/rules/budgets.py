@@ -81,12 +81,12 @@ class Budget:
         self._waiting = waiting
         self._most = most
 
-    def refill(self) -> None:
-        """Hands out another part, once ``left`` is less than nothing."""
+    def refill(self, left: int) -> int:
+        """Hands out another part to who has ``left`` less than nothing; what is left then."""
         tick = self._ticks[0]
         if tick != self._tick:
             self._tick, self._used = tick, 0
-        part = max(self._part, -self.left)
+        part = max(self._part, -left)
         self._used += part
         if self._used > self._limit:
             reason = f"more than {self._limit} {self._what} in one tick"
@@ -98,7 +98,7 @@ class Budget:
             last = unparse(tuple([term.value for term in self._waiting[-1][4]]))[:60]
             reason = f"more than {self._most} new facts in one tick, the last one of {last}"
             raise RuleFailed(self._rule, {}, reason, overran=True)
-        self.left += part
+        return left + part
 
     @property
     def used(self) -> int:
@@ -119,4 +119,4 @@ class Budget:
         bounded(value, depth=MAX_DEPTH - 1)  # since a fact is around it
         self.left -= size
         if self.left < 0:
-            self.refill()
+            self.left = self.refill(self.left)

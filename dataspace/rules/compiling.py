@@ -8,25 +8,24 @@ the relation whose row it is (``tables``), which know the row, its state and its
     while True:
         found = edge_by_0.get(f1)
         if found is None: break
-        steps.left -= len(found)
-        if steps.left < 0: steps.refill()
-        for r in found:
-            z = r[1]
+        left -= len(found)
+        if left < 0: left = steps.refill(left)
+        for _, z in found:
             h = (f0, z)
             k = reach.get(h)
-            if k is None: reach[h] = k = [1, 0, 0, False, h, None]; touch(k)
+            if k is None: reach[h] = k = [1, 0, 0, False, h, None]; pending.append(k)
             else:
-                if not k[0]: touch(k)
+                if not k[0]: pending.append(k)
                 k[0] += 1
         break
 
 and when one goes, behind the same look-up,
 
-            k = reach[h]
+            k = reach[(f0, z)]
             k[0] -= 1
-            if k[2] > st[2]:
+            if k[2] > born:
                 k[1] -= 1
-                if not k[1]: touch(k)
+                if not k[1]: pending.append(k)
 
 The text is made of our own words, of numbered names and of operators from a fixed list; values, tables and
 functions are bound by name and never spelt out.
@@ -58,6 +57,10 @@ class RuleLimits:
 
     steps: Budget
     text: Budget
+
+
+MAX_TAKEN_APART = 4
+"""Up to how many columns a row is taken apart as a whole, rather than by the columns that are asked for."""
 
 
 class Compiler:
@@ -101,8 +104,7 @@ class Compiler:
     def hold(self) -> None:
         """Counts what follows from nothing, or from what is not there."""
         script = Script()
-        script.line("def hold():")
-        script.depth = 1
+        script.begin("def hold():", loops=False)
         _Text(self, script, None, [], +1).write(plan(self.rule, self.atoms, None))
         script.functions("hold")["hold"]()
 
@@ -144,7 +146,7 @@ class _Text:
         if trigger is not None:
             self._names.update(zip(trigger.names, fields, strict=True))
             if trigger.relation in compiler.cycle and not trigger.atom.negated:
-                self._stamps.append("st[2]")
+                self._stamps.append("born")
 
     def write(self, steps: list[Step]) -> None:
         """Writes it as a block that may be left anywhere."""
@@ -207,17 +209,23 @@ class _Text:
         self._line(f"{found} = {index}.get({at})")
         self._refuse_if(f"{found} is None")
         steps = self._bind(self._of.limits.steps)
-        self._line(f"{steps}.left -= len({found})")
-        self._line(f"if {steps}.left < 0: {steps}.refill()")
-        if self._in_cycle(atom):
-            self._line(f"for {row}, {state} in {found}.items():")
+        left = self._script.counter(f"{steps}.left")
+        self._line(f"{left} -= len({found})")
+        self._line(f"if {left} < 0: {left} = {steps}.refill({left})")
+        if skipped or len(names) > MAX_TAKEN_APART:
+            taken = row
         else:
-            self._line(f"for {row} in {found}:")
+            taken = tuple_of([each if at in step.opens else "_" for at, each in enumerate(names)])
+        if self._in_cycle(atom):
+            self._line(f"for {taken}, {state} in {found}.items():")
+        else:
+            self._line(f"for {taken} in {found}:")
         self._script.depth += 1
         if skipped:
             self._line(f"if {row} == row: continue")
-        for opened in step.opens:
-            self._line(f"{names[opened]} = {row}[{opened}]")
+        if taken == row:
+            for opened in step.opens:
+                self._line(f"{names[opened]} = {row}[{opened}]")
         self._note_stamp(atom, state)
 
     def _is_skipped(self, atom: BoundAtom) -> bool:
@@ -293,14 +301,14 @@ class _Text:
         head = self._of.head
         assert head is not None  # one of the two takes the solution
         fields = [self._term(each) for each in arguments if not isinstance(each, Aggregate)]
-        states, touch = self._bind(head.states), self._bind(head.pending.append)
-        self._line(f"h = {tuple_of(fields)}")
+        states, touch = self._bind(head.states), f"{self._bind(head.pending)}.append"
         if self._by > 0:
-            self._count(states, touch)
+            self._count(states, touch, tuple_of(fields))
         else:
-            self._discount(states, touch)
+            self._discount(states, touch, tuple_of(fields))
 
-    def _count(self, states: str, touch: str) -> None:
+    def _count(self, states: str, touch: str, row: str) -> None:
+        self._line(f"h = {row}")
         self._line(f"k = {states}.get(h)")
         self._line(f"if k is None: {states}[h] = k = [1, 0, 0, False, h, None]; {touch}(k)")
         self._line("else:")
@@ -311,8 +319,8 @@ class _Text:
         elif not self._triggered_from_within():
             self._line(f"    if {self._older()}: k[1] += 1")
 
-    def _discount(self, states: str, touch: str) -> None:
-        self._line(f"k = {states}[h]")
+    def _discount(self, states: str, touch: str, row: str) -> None:
+        self._line(f"k = {states}[{row}]")
         self._line("k[0] -= 1")
         self._line(f"if {self._older() if self._stamps else 'k[2]'}:")
         self._line("    k[1] -= 1")

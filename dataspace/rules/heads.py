@@ -54,31 +54,42 @@ class HeadRelation(Relation):
 
     def publish(self, derived: Derived) -> None:
         """Says what has changed since it was last said, and makes the facts of it."""
-        news, base, make = self.news, self.base, self.make
+        news = self.news
         if news.came:
-            come, longest = derived.added.append, self._longest
-            for state in news.came:
-                if state[2] and not state[3] and (not base or state[4] not in base):
-                    fact = state[5]
-                    if fact is None:
-                        state[5] = fact = make(state[4])
-                        if len(fact.text) > longest:
-                            self._longest = longest = len(fact.text)
-                    state[3] = True
-                    come(fact)
+            self._publish_came(news.came, derived.added.append)
             news.came.clear()  # in place: the table of the relation has it as well
         if news.went:
-            leave, is_kept = derived.removed.append, True
-            for state in news.went:
-                if state[3]:
-                    if not state[2]:
-                        state[3] = False
-                        leave(state[5])
-                elif state[5] is None:  # it never was a fact, so nobody knows how large it would be
-                    is_kept = False
+            is_kept = self._publish_went(news.went, derived.removed.append)
             self._retire(is_kept=is_kept)
         if news.noted:
             self._publish_noted(derived)
+
+    def _publish_came(self, came: list[State], say: Callable[[Value], None]) -> None:
+        base, make, longest = self.base, self.make, self._longest
+        for state in came:
+            _, _, born, said, row, fact = state
+            if said or not born or (base and row in base):
+                continue
+            if fact is None:
+                state[5] = fact = make(row)
+                if len(fact.text) > longest:
+                    self._longest = longest = len(fact.text)
+            state[3] = True
+            say(fact)
+
+    @staticmethod
+    def _publish_went(went: list[State], say: Callable[[Value], None]) -> bool:
+        """Whether all of them had been facts: what has not may be of any size."""
+        were_facts = True
+        for state in went:
+            _, _, born, said, _, fact = state
+            if said:
+                if not born:
+                    state[3] = False
+                    say(fact)
+            elif fact is None:
+                were_facts = False
+        return were_facts
 
     def _publish_noted(self, derived: Derived) -> None:
         """The same for rows whose facts others have begun to claim, or do no longer."""

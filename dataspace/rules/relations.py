@@ -20,6 +20,7 @@ holds exactly the rows that are there.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
@@ -31,7 +32,7 @@ State: TypeAlias = list[Any]
 
 Bucket: TypeAlias = dict[Row, State]
 Columns: TypeAlias = tuple[int, ...]
-Index: TypeAlias = dict[Any, Bucket]
+Index: TypeAlias = defaultdict[Any, Bucket]
 """By the term of the one column, or the tuple of terms of several."""
 
 
@@ -138,7 +139,7 @@ class Relation:
         """The index by some columns, made if it is not there; before any rows are."""
         known = self.indexes.get(columns)
         if known is None:
-            known = self.indexes[columns] = {}
+            known = self.indexes[columns] = defaultdict(dict)
         return known
 
     def has(self, row: Row) -> bool:

@@ -6,18 +6,17 @@ compiled.  So it is unrolled, and what rules do about a row stands in the same f
 
     def insert(waiting, stamp):
         for st in waiting:
-            if st[2]: continue
-            row = st[4]
-            if st[0]:
+            tot, _, born, said, row, _ = st
+            if born: continue
+            if tot:
                 stamp += 1
-                st[1], st[2] = st[0], stamp
+                st[1] = tot
+                st[2] = stamp
                 f0, f1 = row
-                bucket = by_1.get(f1)
-                if bucket is None: by_1[f1] = {row: st}
-                else: bucket[row] = st
-                if not st[3]: came(st)
+                by_1[f1][row] = st
+                if not said: came.append(st)
                 # what the rule does, from its first atom: see ``compiling``
-            else: went(st)
+            else: went.append(st)
         return stamp
 
 and ``delete`` likewise.  A relation outside of any cycle has ``settle`` instead of both, one that nothing
@@ -76,61 +75,59 @@ class _Writer:
         self._states = script.bind(relation.states)
         self._fields = [f"f{at}" for at in range(relation.width)]
         self._indexes = [(script.bind(index), columns) for columns, index in relation.indexes.items()]
-        self._came = script.bind(relation.news.came.append)
-        self._went = script.bind(relation.news.went.append)
+        self._came = script.bind(relation.news.came)
+        self._went = script.bind(relation.news.went)
 
     # -- functions ------------------------------------------------------------------------------------
 
     def delete(self) -> None:
         """In a cycle: rows whose support has gone are taken out, and looked at again later."""
         write = self._script.lines
-        self._begin("def delete(touched):", "left = []", "for st in touched:")
+        self._script.begin("def delete(touched):", loops=True)
+        write("left = []", "for st in touched:")
         self._script.depth = 2
-        write("if not st[2]: left.append(st)", "elif not st[1]:")
+        write("_, wf, born, _, row, _ = st", "if not born: left.append(st)", "elif not wf:")
         self._within(self._go)
         write("    if st[0]: left.append(st)", f"    else: {self._end()}")
-        self._script.depth = 0
-        write("    return left")
+        self._script.end("left")
 
     def insert(self) -> None:
         """In a cycle: rows that are not there, or no longer, and have support."""
         write = self._script.lines
-        self._begin("def insert(waiting, stamp):", "for st in waiting:")
+        self._script.begin("def insert(waiting, stamp):", loops=True)
+        write("for st in waiting:")
         self._script.depth = 2
-        write("if st[2]: continue", "row = st[4]", "if st[0]:")
-        write("    stamp += 1", "    st[1], st[2] = st[0], stamp")
+        write("tot, _, born, said, row, _ = st", "if born: continue", "if tot:")
+        write("    stamp += 1", "    st[1] = tot", "    st[2] = stamp")
         self._within(self._come)
         write(f"else: {self._end()}")
-        self._script.depth = 0
-        write("    return stamp")
+        self._script.end("stamp")
 
     def settle(self) -> None:
         """Outside of any cycle: rows go and come in one pass."""
         write, pending = self._script.lines, self._script.bind(self._relation.pending)
-        self._begin("def settle():", f"touched = {pending}[:]", f"{pending}.clear()", "for st in touched:")
+        self._script.begin("def settle():", loops=True)
+        write(f"touched = {pending}[:]", f"{pending}.clear()", "for st in touched:")
         self._script.depth = 2
-        write("if st[2] > 0:", "    if not st[0]:")
+        write("tot, _, born, said, row, _ = st", "if born > 0:", "    if not tot:")
         self._within(self._go, 2)
-        write(f"        {self._end()}", "elif not st[2]:", "    row = st[4]", "    if st[0]:")
-        write("        st[1], st[2] = st[0], 1")
+        write(f"        {self._end()}", "elif not born:", "    if tot:")
+        write("        st[1] = tot", "        st[2] = 1")
         self._within(self._come, 2)
         write(f"    else: {self._end()}")
-        self._script.depth = 0
+        self._script.end()
 
     def claim(self) -> None:
         """Where nothing is derived: rows are there as long as somebody claims them."""
         write, states = self._script.lines, self._states
-        self._begin("def claim(row, by):", f"st = {states}.get(row)", "if st is None:")
-        self._script.depth = 1
+        self._script.begin("def claim(row, by):", loops=False)
+        write(f"st = {states}.get(row)", "if st is None:")
         write(f"    {states}[row] = st = [1, 1, 1, False, row, None]")
         self._within(self._come)
         write("    return", "st[0] += by", "st[1] += by", "if not st[0]:")
         self._within(self._go)
         write(f"    {self._end()}")
-        self._script.depth = 0
-
-    def _begin(self, header: str, *lines: str) -> None:
-        self._script.lines(header, *[f"    {line}" for line in lines])
+        self._script.end()
 
     def _within(self, write: Callable[[], None], deeper: int = 1) -> None:
         self._script.depth += deeper
@@ -140,22 +137,19 @@ class _Writer:
     # -- what is done with a row ----------------------------------------------------------------------
 
     def _come(self) -> None:
-        """With one that comes; ``row`` is known."""
+        """With one that comes; ``row`` and ``said`` are known."""
         write = self._script.lines
         self._take_apart()
         for index, columns in self._indexes:
-            at = self._place(columns)
-            write(f"bucket = {index}.get({at})")
-            write(f"if bucket is None: {index}[{at}] = {{row: st}}", "else: bucket[row] = st")
+            write(f"{index}[{self._place(columns)}][row] = st")
         if self._relation.tells:
-            write(f"if not st[3]: {self._came}(st)")
+            write(f"if not said: {self._came}.append(st)")
         for trigger in self._relation.on_insert:
             trigger.write(self._script, "row", "st", self._fields)
 
     def _go(self) -> None:
-        """With one that goes, be it for a moment."""
+        """With one that goes, be it for a moment; ``row`` is known, and in a cycle ``born``."""
         write = self._script.lines
-        write("row = st[4]")
         self._take_apart()
         for trigger in self._relation.on_delete:
             trigger.write(self._script, "row", "st", self._fields)
@@ -163,11 +157,11 @@ class _Writer:
         for index, columns in self._indexes:
             at = self._place(columns)
             write(f"bucket = {index}[{at}]")
-            write(f"if len(bucket) == 1: del {index}[{at}]", "else: del bucket[row]")
+            write("del bucket[row]", f"if not bucket: del {index}[{at}]")
 
     def _end(self) -> str:
         """With one that will not come back by itself; whoever still holds its state is to see that."""
-        return f"{self._went}(st)" if self._relation.tells else f"del {self._states}[row]; st[2] = -1"
+        return f"{self._went}.append(st)" if self._relation.tells else f"del {self._states}[row]; st[2] = -1"
 
     def _take_apart(self) -> None:
         if self._fields:

@@ -18,13 +18,38 @@ from typing import Any
 class Script:
     """Functions under way: lines, how deep the next one is indented, and what names stand for."""
 
-    __slots__ = ("_bound", "_known", "_lines", "depth")
+    __slots__ = ("_begun", "_bound", "_known", "_lines", "_local", "depth")
 
     def __init__(self) -> None:
         self.depth = 0
         self._lines: list[str] = []
+        self._begun = 0
+        self._local: dict[str, str] | None = None
         self._bound: dict[str, object] = {}
         self._known: dict[int, str] = {}
+
+    def begin(self, header: str, *, loops: bool) -> None:
+        """Begins a function; one that ``loops`` over many rows has what it counts in locals meanwhile."""
+        self.line(header)
+        self._begun = len(self._lines)
+        self._local = {} if loops else None
+        self.depth = 1
+
+    def end(self, result: str = "") -> None:
+        """Ends it."""
+        self.depth = 1
+        for attribute, local in (self._local or {}).items():
+            self._lines.insert(self._begun, f"    {local} = {attribute}")
+            self.line(f"{attribute} = {local}")
+        if result:
+            self.line(f"return {result}")
+        self.depth = 0
+
+    def counter(self, attribute: str) -> str:
+        """What stands for an attribute that is counted up or down in the function that has begun."""
+        if self._local is None:
+            return attribute
+        return self._local.setdefault(attribute, f"n{len(self._local)}")
 
     def line(self, text: str) -> None:
         """Writes one line."""
