@@ -14,10 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, chain
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dataspace.errors import DataspaceError
 from relay.spark.nesting import Unfit
@@ -84,7 +83,9 @@ def in_order(state: Sequence[pa.RecordBatch], columns: Columns, rows: int) -> It
     captured = [column.name for column in columns.all if column.capture is not None]
     if captured:
         keys = pa.table({name: _sortable(table.column(name)) for name in captured})
-        table = table.take(pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in captured]))
+        table = table.take(
+            _compute().sort_indices(keys, sort_keys=[(name, "ascending") for name in captured])
+        )
     if SEQ in columns.arrow.names:
         at = columns.arrow.get_field_index(SEQ)
         table = table.set_column(at, columns.arrow.field(at), _ascending(len(table)))
@@ -126,7 +127,7 @@ def _own_columns(block: Block, columns: Columns, url: str) -> dict[str, Callable
         # Counting goes on over the whole block; each epoch takes away what came before it.
         before = accumulate(totals[:-1], initial=0)
         offsets = [at if number else -block.skipped for number, at in enumerate(before)]
-        return pc.subtract(_ascending(len(block)), _repeated(offsets, totals, pa.int64()))
+        return _compute().subtract(_ascending(len(block)), _repeated(offsets, totals, pa.int64()))
 
     def times() -> pa.Array:
         each = pa.array(block.coordinates, columns.arrow.field(TIME).type)  # type: ignore[attr-defined]  # a topic's
@@ -148,13 +149,21 @@ def _repeated(values: Iterable[object], counts: Iterable[int], kind: pa.DataType
     runs = [(value, count) for value, count in zip(values, counts, strict=True) if count]
     ends = pa.array(accumulate([count for _, count in runs]), pa.int32())
     each = pa.array([value for value, _ in runs], kind)
-    return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, each))
+    return _compute().run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, each))
 
 
 def _ascending(count: int) -> pa.Array:
     """0, 1, 2 and so on."""
     ones = pa.repeat(pa.scalar(1, pa.int64()), count)
-    return pc.subtract(pc.cumulative_sum(ones), 1)
+    compute = _compute()
+    return compute.subtract(compute.cumulative_sum(ones), 1)
+
+
+def _compute() -> Any:
+    """Arrow's functions, which take 50 ms to load: most of Spark's processes plan, and read nothing."""
+    import pyarrow.compute
+
+    return pyarrow.compute
 
 
 def _array(column: Column, block: Block, malformed: Malformed, bad: set[int]) -> pa.Array:

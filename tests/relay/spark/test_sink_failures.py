@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 
 import relay.spark
+from relay.faults import VARIABLE
 from tests.relay.spark.daemons import Daemon
 from tests.relay.spark.queries import PATIENCE, stream, until
 from tests.relay.spark.test_sink import Checkpoint, write_now
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
+
+POINTS = ("spark-before-stage", "spark-after-stage", "spark-before-commit", "spark-after-commit")
+"""The moments of a batch at which a death could cost or double something."""
 
 
 def staged(daemon: Daemon) -> int:
@@ -127,6 +131,47 @@ def test_a_daemon_that_is_away_for_longer_than_told_ends_the_query_which_goes_on
     finally:
         query.stop()
     assert [kind for kind, _, _ in own_daemon.changes("q($)")] == ["+", "+", "+"]
+
+
+@pytest.fixture
+def dying(spark: SparkSession) -> Iterator[Callable[[str | None], None]]:
+    """Has the processes of Spark that use the format from then on die at a named point, or no longer."""
+    environment = spark.sparkContext.environment
+
+    def die(point: str | None) -> None:
+        environment.pop(VARIABLE, None)
+        if point is not None:
+            environment[VARIABLE] = f"{point}:1"
+        relay.spark.register(spark)
+
+    yield die
+    die(None)
+
+
+def test_a_batch_whose_process_dies_at_whatever_point_happens_once(
+    spark: SparkSession,
+    daemon: Daemon,
+    label: str,
+    checkpoint: Checkpoint,
+    dying: Callable[[str | None], None],
+) -> None:
+    """Spark lives on, and aborts the batch, even one that the daemon has published."""
+
+    def run() -> None:
+        changes = stream(spark, daemon.url, f"{label}($n:int)").selectExpr("n", "'message' AS _change_type")
+        write_now(changes, daemon.url, checkpoint(), label=f"copy-{label}")
+
+    for number, point in enumerate(POINTS):
+        daemon.turn(f"+{label}({number})")
+        dying(point)
+        with pytest.raises(PySparkException):
+            run()
+        published = daemon.changes(f"copy-{label}($)")
+        assert len(published) == (point == POINTS[-1]), point
+    dying(None)
+    run()
+    messages = [(kind, row) for kind, _, row in daemon.changes(f"copy-{label}($)")]
+    assert messages == [("!", (number,)) for number in range(len(POINTS))]
 
 
 def owned(spark: SparkSession, daemon: Daemon, checkpoint: str) -> StreamingQuery:

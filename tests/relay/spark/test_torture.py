@@ -19,7 +19,6 @@ from tests.relay.spark.worlds import Flow, World
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.torture]
 
-POINTS = ("spark-before-stage", "spark-after-stage", "spark-before-commit", "spark-after-commit")
 ROUNDS = int(os.environ.get("TORTURE_ROUNDS", "0"))
 RUNS = 4 + ROUNDS
 """Four runs have each victim once, and each place twice."""
@@ -41,6 +40,10 @@ class Size:
 ONE = Size(pieces=70, batch_0=26)
 TWO = Size(pieces=70, batch_0=26)
 """The flow's size with one daemon, and with two that are read."""
+
+POINTS = ("spark-before-commit", "spark-after-commit")
+"""Whole programs die when all is staged and when all is published; other points of a batch, and the death of
+Python alone, are in ``test_sink_failures``."""
 
 LOCAL = "local[2, 4]"
 """A task that fails is tried again, as on a cluster: see the traps in SPARK.md."""
