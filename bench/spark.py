@@ -11,9 +11,11 @@ function of ``foreachBatch`` that has collected its row, beside a line sent to S
     replay_ratio_tuples, _arrow, _parquet    ours ÷ that source, of the same rows
     latency_p50_ms, latency_ratio_socket     ours ÷ Spark's socket source
     sink_rows_per_s              one batch of a million rows, from Spark to the daemon's disk, seen
-    sink_rows_per_s_10k          batches of ten thousand
+    sink_rows_per_s_10k          batches of ten thousand, of a query that has been running
     sink_ratio_dropped, _10k     ours ÷ a Python sink that drops what it gets
     sink_daemon_cpu_us, _10k     what a row costs the daemon
+    sink_ms_10k_PHASE            a batch of ten thousand at the median: Spark's phases, and its CPU time
+    dropped_…                    the same of the sink that drops
 """
 
 from __future__ import annotations
@@ -42,12 +44,12 @@ from _prepared import PATTERN, Dropped, Prepared  # type: ignore[import-not-foun
 
 import dataspace  # noqa: E402  # after the path that Spark's workers are to inherit
 import relay.spark  # noqa: E402  # as above
-from bench._processes import daemon, serving  # noqa: E402  # as above
+from bench._processes import daemon  # noqa: E402  # as above
+from bench._sinks import measure_sink  # noqa: E402  # as above
 from index.values import Record  # noqa: E402  # as above
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 CHANGES: Final = 1_000_000
 TURN: Final = 100
@@ -203,60 +205,6 @@ def _sender(name: str, listener: socket.socket, url: str) -> Iterator[Callable[[
             yield send
 
 
-# -- writing ------------------------------------------------------------------------------------------
-
-
-def measure_sink(spark: SparkSession, folder: Path, rows: int, rounds: int) -> dict[str, float]:
-    best: dict[str, float] = {}
-    for at in range(rounds):
-        for name, size, count in (("_10k", min(rows, 10_000), 10), ("", rows, 1)):
-            dropped = _sink_rate(batches(spark, "dropped", size), folder / f"dropped{name} {at}", size, count)
-            with serving() as served:
-                writer = batches(spark, "dataspace", size).option("url", served.url)
-                writer = writer.option("template", "row($n, $name, $x)")
-                before = cpu_seconds(served.pid)
-                rate = _sink_rate(writer, folder / f"sink{name} {at}", size, count)
-                spent = (cpu_seconds(served.pid) - before) / (size * (count + (count > 1)))
-            best[f"sink_rows_per_s{name}"] = max(best.get(f"sink_rows_per_s{name}", 0.0), rate)
-            best[f"dropped_rows_per_s{name}"] = max(best.get(f"dropped_rows_per_s{name}", 0.0), dropped)
-            best[f"sink_daemon_cpu_us{name}"] = min(best.get(f"sink_daemon_cpu_us{name}", 1e9), spent * 1e6)
-    for name in ("_10k", ""):
-        best[f"sink_ratio_dropped{name}"] = best[f"sink_rows_per_s{name}"] / best[f"dropped_rows_per_s{name}"]
-    return best
-
-
-def batches(spark: SparkSession, sink: str, rows: int) -> DataStreamWriter:
-    """A stream of batches of so many rows, into a sink."""
-    ticks = (
-        spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows).option("numPartitions", 2)
-    )
-    frame = ticks.load().selectExpr("value AS n", "concat('name ', value % 1000) AS name", "value / 8D AS x")
-    return frame.writeStream.format(sink)
-
-
-def _sink_rate(writer: DataStreamWriter, checkpoint: Path, rows: int, count: int) -> float:
-    """Rows a second over some batches, by the whole trigger.
-
-    The first batch starts processes and is left out, unless it is the only one: an owner may have a million
-    facts, so a second million is refused.
-    """
-    query = writer.option("checkpointLocation", str(checkpoint)).start()
-    first = 1 if count > 1 else 0
-    while len(done := [p for p in query.recentProgress if p["numInputRows"]]) < first + count:
-        time.sleep(0.05)
-        if query.exception() is not None:
-            raise RuntimeError(str(query.exception()))
-    query.stop()
-    spent = sum(each["durationMs"]["triggerExecution"] for each in done[first : first + count]) / 1000
-    return float(rows * count / spent)
-
-
-def cpu_seconds(pid: int) -> float:
-    """What a process has spent so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 # -- the run ------------------------------------------------------------------------------------------
 
 
@@ -278,7 +226,7 @@ def measure(changes: int, rounds: int, events: int, parts: Sequence[str]) -> dic
             if "latency" in parts:
                 figures |= measure_latency(spark, url, Path(folder), events)
             if "sink" in parts:
-                figures |= measure_sink(spark, Path(folder), changes, rounds)
+                figures |= measure_sink(spark, Path(folder), rounds=rounds, quick=changes < CHANGES)
             return figures
     finally:
         spark.stop()

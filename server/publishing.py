@@ -38,7 +38,7 @@ async def stage(
 
 async def stage_packed(home: LoggedSpace, at: tuple[str, ...], body: bytes, permit: Permit = OPEN) -> int:
     """The same for operations in any form, kept as they came once they are known to mean something."""
-    _, count = _checked(home, body, permit)
+    count = _checked(home, body, permit)[1]  # what it was read as is let go before the disk is waited for
     await home.staging.stage(at, body)
     return count
 
