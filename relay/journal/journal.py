@@ -28,7 +28,7 @@ from relay.journal.rows import (
     keep,
 )
 from relay.log.acknowledged import AcknowledgedFile, Mark
-from relay.log.storage import Storage
+from relay.log.storage import Storage, closed_on_failure
 
 
 class Journal(JournalReader):
@@ -38,8 +38,14 @@ class Journal(JournalReader):
         """Opens it or makes it.  ``LogDamaged`` if it holds less than was acknowledged."""
         directory.mkdir(parents=True, exist_ok=True)
         storage = Storage(directory / "topics.sqlite", SCHEMA)
-        self._mark = AcknowledgedFile(directory / "topics-acknowledged")
-        super().__init__(storage, self._mark.mark)
+        with closed_on_failure(storage):
+            self._mark = AcknowledgedFile(directory / "topics-acknowledged")
+            with closed_on_failure(self._mark):
+                super().__init__(storage, self._mark.mark)
+                self._check_mark(accept_damage)
+
+    def _check_mark(self, accept_damage: bool) -> None:
+        """Compares the journal with what was acknowledged."""
         shortfall = self.shortfall()
         if shortfall and not accept_damage:
             raise self._damage(f"{shortfall}; accept the damage to go on without what is missing")

@@ -33,7 +33,7 @@ from relay.journal.rows import (
 )
 from relay.log.acknowledged import AcknowledgedFile, Mark
 from relay.log.refusals import LogDamaged
-from relay.log.storage import Storage
+from relay.log.storage import Storage, closed_on_failure
 from relay.topics.ledger import Completed, Moved, Step
 
 PART_BYTES: Final = 1 << 20
@@ -87,7 +87,9 @@ class JournalReader:
     def open(cls, directory: Path) -> Self:
         """Opens the journal in a directory to read it, changing nothing; ``LogFailed`` if there is none."""
         mark = AcknowledgedFile.read(directory / "topics-acknowledged")  # before the file, which is ahead
-        return cls(Storage(directory / "topics.sqlite"), mark)
+        storage = Storage(directory / "topics.sqlite")
+        with closed_on_failure(storage):
+            return cls(storage, mark)
 
     def shortfall(self) -> str:
         """What was acknowledged and is not there, or nothing."""

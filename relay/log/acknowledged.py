@@ -53,7 +53,11 @@ class AcknowledgedFile:
         self._synced = 0.0
         with translated("open", path):
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-            self._turn, self.mark = _newest(self._descriptor)
+            try:
+                self._turn, self.mark = _newest(self._descriptor)
+            except OSError:
+                os.close(self._descriptor)
+                raise
 
     @staticmethod
     def read(path: Path) -> Mark:

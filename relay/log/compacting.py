@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -69,9 +70,8 @@ def compact(directory: Path) -> Compacted:
     acknowledged = AcknowledgedFile(directory / "acknowledged")
     acknowledged.write(mark, sync=True)
     acknowledged.close()
-    reader = LogReader.open(directory)
-    after = reader.verify()
-    reader.close()
+    with closing(LogReader.open(directory)) as reader:
+        after = reader.verify()
     return Compacted(before.segments, after.segments, before.bytes, after.bytes)
 
 

@@ -32,7 +32,7 @@ from relay.log.retention import Retention, Trimmed
 from relay.log.segments import FORMAT, Encoded, cut
 from relay.log.snapshots import SCHEMA as SNAPSHOT_SCHEMA
 from relay.log.snapshots import RecoveredState, SnapshotWriter, drop_incomplete, newest, newest_segment
-from relay.log.storage import Storage
+from relay.log.storage import Storage, closed_on_failure
 
 __all__ = ["Log"]
 
@@ -65,12 +65,15 @@ class Log(LogReader):
         self._mark = AcknowledgedFile(directory / "acknowledged")
         self._writing = threading.Lock()
         self._missing = not path.exists()
-        super().__init__(Storage(path, SCHEMA), self._mark.mark, self._face)
-        sync_directory(directory)
         self.clients: dict[str, tuple[int, int]] = {}
-        self.readers: Final = Readers(self._storage)
-        self._check_mark()
-        self._begin()
+        with closed_on_failure(self._mark):
+            storage = Storage(path, SCHEMA)
+            with closed_on_failure(storage):
+                super().__init__(storage, self._mark.mark, self._face)
+                sync_directory(directory)
+                self.readers: Final = Readers(storage)
+                self._check_mark()
+                self._begin()
 
     @classmethod
     def open(cls, directory: Path, *, accept_damage: bool = False) -> Self:

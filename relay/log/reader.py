@@ -25,7 +25,7 @@ from relay.log.meta import read_meta
 from relay.log.refusals import LogDamaged
 from relay.log.segments import CHECKSUM_BYTES, FORMAT, Segment
 from relay.log.snapshots import RecoveredState, newest, newest_epoch
-from relay.log.storage import Storage
+from relay.log.storage import Storage, closed_on_failure
 
 __all__ = ["LogReader", "LogStatistics"]
 
@@ -68,7 +68,9 @@ class LogReader:
         Raises ``LogFailed`` if there is none.
         """
         mark = AcknowledgedFile.read(directory / "acknowledged")  # before the log, which is ahead of it
-        return cls(Storage(directory / "log.sqlite"), mark)
+        storage = Storage(directory / "log.sqlite")
+        with closed_on_failure(storage):
+            return cls(storage, mark)
 
     def shortfall(self) -> str:
         """What was acknowledged and is not there, or nothing."""

@@ -25,7 +25,7 @@ import trio
 
 from dataspace.errors import Refused
 from relay.log.refusals import LogFailed
-from relay.log.storage import Storage
+from relay.log.storage import Storage, closed_on_failure
 
 logger = logging.getLogger("dataspace")
 
@@ -74,7 +74,8 @@ class Staging:
         self._gone: list[bytes] = []
         self._closed: OrderedDict[bytes, None] = OrderedDict()
         self._discarding = threading.Lock()
-        self.purge(kept)
+        with closed_on_failure(self._storage):
+            self.purge(kept)
 
     async def run(self) -> None:
         """Drops what has been staged for too long, until cancelled; looks some ten times in that time."""

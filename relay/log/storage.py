@@ -15,11 +15,11 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from relay.log.refusals import LogFailed, translated
+from relay.log.refusals import LogDamaged, LogFailed, translated
 from relay.log.tails import torn
 
 logger = logging.getLogger("dataspace")
@@ -46,13 +46,16 @@ class Storage:
         self._how = "mode=rwc" if schema is not None else _how_to_read(path)
         if schema is not None:
             self._say_what_is_torn()
+        self._closed = False
         self._writer: Final = self._connect()
-        if schema is None:
-            return
-        with translated("open", self.path):
-            for pragma in _PRAGMAS:
-                self._writer.execute(f"PRAGMA {pragma}")
-            self._writer.executescript(schema)
+        if schema is not None:
+            with closed_on_failure(self), translated("open", self.path):
+                self._prepare(schema)
+
+    def _prepare(self, schema: str) -> None:
+        for pragma in _PRAGMAS:
+            self._writer.execute(f"PRAGMA {pragma}")
+        self._writer.executescript(schema)
 
     def _say_what_is_torn(self) -> None:
         with translated("open", self.path):
@@ -101,8 +104,15 @@ class Storage:
         """A connection for a reader, which must be done with it soon: it keeps the log from shrinking."""
         with translated("read", self.path):
             connection = self._idle.pop() if self._idle else self._connect()
-            yield connection
-        self._idle.append(connection)
+            try:
+                yield connection
+            except BaseException:
+                connection.close()
+                raise
+        if self._closed:  # while this one was away
+            connection.close()
+        else:
+            self._idle.append(connection)
 
     def size(self) -> int:
         """Bytes on disk, the write-ahead log included."""
@@ -118,6 +128,7 @@ class Storage:
 
     def close(self) -> None:
         """Closes all connections; the write-ahead log is copied into the file and goes."""
+        self._closed = True
         with self._lock, translated("close", self.path):
             while self._idle:
                 self._idle.pop().close()
@@ -139,6 +150,24 @@ class Storage:
                 self._writer.execute("ROLLBACK")
             except sqlite3.Error:
                 pass  # the error that brought us here says more than this one
+
+
+class Closes(Protocol):
+    """Whatever holds a file open."""
+
+    def close(self) -> None:
+        """Lets go of it."""
+
+
+@contextmanager
+def closed_on_failure(opened: Closes) -> Iterator[None]:
+    """Closes what was just opened if the block that goes on with it fails."""
+    try:
+        yield
+    except BaseException:
+        with suppress(LogFailed, LogDamaged):  # what failed first says more
+            opened.close()
+        raise
 
 
 def _how_to_read(path: Path) -> str:
