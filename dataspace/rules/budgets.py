@@ -1,4 +1,4 @@
-"""Budgets: how much may one rule use up in one tick?
+"""Budgets: how much may one rule, and how much may all of them use up in one tick?
 
 Anyone who may assert a rule can write one that multiplies what it finds: a product of three sets, a value
 that doubles.  Counting the rows that come of it would be too late, since they are counted while they are
@@ -8,14 +8,16 @@ value that they make.
 Always: a rule that pays more than its limit in a tick, or still pays when the time for it is over, raises
 ``RuleFailed``.  What it may use is handed out in parts, and only then is anything compared, or a clock asked:
 what is left of one is carried on into the next tick.
+All rules together insert no more rows in a tick than they are allowed, whatever engines carry them out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
-from dataspace.rules.failures import RuleFailed
-from dataspace.rules.relations import State
+from dataspace.rules.failures import RanAway, RuleFailed
+from dataspace.rules.relations import Relation, State
 from index.text import unparse
 from index.values import MAX_DEPTH, Record, Value, bounded, text_of
 
@@ -34,6 +36,52 @@ MAX_VALUE = 1024 * 1024
 
 PART = 4096
 """What is handed out at once, at most; and an eighth of the limit."""
+
+
+MAX_INSERTED: Final = 2_000_000
+"""Rows that may be inserted in one tick, unless the program is told otherwise."""
+
+
+class TickBudget:
+    """What all rules together may insert in a tick, and until when; ``inserted`` says what they have so far.
+
+    ``clock`` gives nanoseconds, ``deadline`` by it until when the tick that begins may last.
+    """
+
+    __slots__ = ("_clock", "_deadline", "_left", "_until", "inserted", "most", "tick")
+
+    def __init__(
+        self, most: int, clock: Callable[[], int] | None, deadline: Callable[[], int | None]
+    ) -> None:
+        self.most = most
+        self.tick = [0]  # its number, for budgets
+        self.inserted: dict[Relation, int] = {}
+        self._clock = clock
+        self._deadline = deadline
+        self._left = 0
+        self._until: int | None = None
+
+    def begin(self) -> None:
+        """Begins a tick."""
+        self.tick[0] += 1
+        self.inserted.clear()
+        self._left = self.most
+        self._until = self._deadline()
+
+    def spend(self, relation: Relation, count: int) -> None:
+        """Is told of insertions before they happen; ``RanAway`` if there are too many."""
+        if not count:
+            return
+        self._left -= count
+        self.inserted[relation] = self.inserted.get(relation, 0) + count
+        if self._left < 0:
+            raise RanAway(f"more than {self.most} new facts in one tick")
+        if self.is_late():
+            raise RanAway("still new facts when the time for one tick was over")
+
+    def is_late(self) -> bool:
+        """Whether the time for this tick is over."""
+        return self._until is not None and self._clock is not None and self._clock() > self._until
 
 
 class Budget:

@@ -33,7 +33,7 @@ class Meter:
 
 
 class Costs:
-    """What the rules of an engine have cost; ``clock`` gives nanoseconds."""
+    """What the rules of a program have cost, by their numbers; ``clock`` gives nanoseconds."""
 
     def __init__(self, clock: Callable[[], int] | None) -> None:
         self._clock = clock
@@ -42,6 +42,10 @@ class Costs:
     def of(self, number: int) -> Spent:
         """What a rule has cost so far."""
         return self._spent.get(number, Spent())
+
+    def forget(self, number: int) -> None:
+        """Nobody will ask for a rule any more."""
+        self._spent.pop(number, None)
 
     def meter(self, number: int) -> Meter | None:
         """What a rule is to be counted and timed with, if there is a clock."""

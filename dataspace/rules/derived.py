@@ -20,3 +20,9 @@ class Derived:
 
     def __bool__(self) -> bool:
         return bool(self.added or self.messages or self.removed)
+
+    def extend(self, more: Derived) -> None:
+        """Takes in what another part of the rules has changed in the same tick."""
+        self.added += more.added
+        self.messages += more.messages
+        self.removed += more.removed

@@ -1,9 +1,10 @@
-"""The engine: a fixed set of rules, and what follows from the facts that it is told of.
+"""The engine: the rules of one island, and what follows from the facts that they are told of.
 
 An outline says which relations the rules have, and in which order they settle; here they are filled with
-functions and tables, and run.  A tick takes what changed, counts derivations as it goes, and then lets one
-stratum after the other settle.
-An engine is thrown away when a rule in it fails: ``program`` then makes another without that rule.
+functions and tables, and run.  What no rule derives comes from the ground, which islands share; heads, and
+views that show them, are the engine's own.  In a tick the ground counts derivations into the rules; then
+the engine lets one stratum after the other settle, and says what has come of it.
+An engine is thrown away when its rules change or one of them fails: ``program`` then makes others.
 
 Always: after a tick the derived facts are those that follow from the claimed facts and from nothing else,
 whichever way they came to be; the relations of a stratum change only when all below are settled.
@@ -11,29 +12,31 @@ whichever way they came to be; the relations of a stratum change only when all b
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
-from typing import Final
 
-from dataspace.rules.budgets import MAX_TEXT, STEPS_FOR_EACH_ROW, TEXT_OF_A_ROW, Budget
-from dataspace.rules.compiling import Compiler, RuleLimits
-from dataspace.rules.costs import Costs, Spent
+from dataspace.rules.budgets import MAX_TEXT, STEPS_FOR_EACH_ROW, TEXT_OF_A_ROW, Budget, TickBudget
+from dataspace.rules.compiling import Compiler, RuleLimits, RuleTrigger
+from dataspace.rules.costs import Costs
 from dataspace.rules.derived import Derived
-from dataspace.rules.failures import RuleFailed
+from dataspace.rules.failures import Defect, RanAway, RuleFailed, Unalias
+from dataspace.rules.fences import Fenced
+from dataspace.rules.ground import Claim, Ground
 from dataspace.rules.grouping import Grouping
 from dataspace.rules.heads import HeadRelation, lead
+from dataspace.rules.islands import Placed
 from dataspace.rules.outlines import GROUP, Outline
-from dataspace.rules.relations import Relation, settle
+from dataspace.rules.plans import BoundAtom
+from dataspace.rules.relations import Columns, Relation, settle
 from dataspace.rules.syntax import Rule, Verb
 from dataspace.rules.tables import write
-from dataspace.rules.terms import Row, Terms
+from dataspace.rules.terms import Row
 from dataspace.rules.views import View
 from index.positions import Class, class_of
-from index.text import unparse
 from index.values import Record, Value, key
 
-MAX_INSERTED: Final = 2_000_000
-"""Rows that may be inserted in one tick, unless the engine is told otherwise."""
+logger = logging.getLogger("dataspace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,256 +50,282 @@ class Unit:
     settle: Callable[[], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What an engine has in a view of the ground: functions that are told of rows, and indexes."""
+
+    on_insert: list[Fenced]
+    on_delete: list[Fenced]
+    columns: set[Columns]
+
+
 class Engine:
-    """Rules, compiled, with their state."""
+    """The rules of one island, compiled, with their state; it stands on the ground from the start.
+
+    ``failure`` is what went wrong in it: then it is good for nothing but ``derived``, ``held`` and ``sent``,
+    and whatever else it is told of does nothing.
+    """
 
     def __init__(
         self,
-        rules: Sequence[Rule],
+        rules: Sequence[Placed],
+        ground: Ground,
         *,
-        max_inserted: int = MAX_INSERTED,
+        budget: TickBudget,
+        costs: Costs,
         apart: frozenset[Hashable] = frozenset(),
-        clock: Callable[[], int] | None = None,
-        deadline: Callable[[], int | None] = lambda: None,
     ) -> None:
-        self.outline = outline = Outline(rules, apart)
-        self.terms = Terms()
-        self._costs = Costs(clock)
-        self._clock = clock
-        self._deadline = deadline
-        self._until: int | None = None
-        self._ticks = [0]
-        self._limits: dict[int, RuleLimits] = {}
+        self.rules = tuple(rules)
+        self.failure: Exception | None = None
+        self.outline = outline = Outline([each.rule for each in rules], apart, ground.views)
+        self.plain: dict[View, Use] = {}
+        """The views of the ground that it asks for."""
+        self.roots: set[Class | None]
+        """The classes of facts that it is told of; None for all."""
+        self.negated: set[Class | None]
+        """Those that negations ask for."""
+        self._ground = ground
+        self._terms = ground.terms
+        self._budget = budget
         self._groupings: dict[int, Grouping] = {}
-        self._max_inserted = max_inserted
         self._stamp = 0
-        self._inserted: dict[str, int] = {}
-        self._left = 0
-        self._routes: dict[Class, list[View]] = {}
-        self._wild: list[View] = []
-        self._negated: set[Class | None] = set()  # of what negations ask for; None for any
+        self._views: dict[Class | None, list[View]] = {}
         self._claimable = outline.claimable
         self._schedule: list[tuple[HeadRelation, Row, int]] = []
         self._facts = outline.of_verb(Verb.ASSERT)
         self._delayed = outline.of_verb(Verb.NEXT)
         self._sending = outline.of_verb(Verb.SEND)
         self._units = [self._unit(step) for step in outline.steps]
-        self._fill_in()
+        self._fill_in(costs)
 
     # -- building -------------------------------------------------------------------------------------
 
     def _unit(self, step: int | list[Relation]) -> Unit:
         if isinstance(step, int):
             rule = self.outline.rules[step]
-            grouping = Grouping(f"{GROUP}{step + 1}", rule, self.outline.head(rule), self.terms)
+            grouping = Grouping(f"{GROUP}{step + 1}", rule, self.outline.head(rule), self._terms)
             self._groupings[step] = grouping
             return Unit((grouping.pending,), grouping.settle)
         if id(step[0]) in self.outline.cycles:
             return Unit(tuple([each.pending for each in step]), self._cycle(step))
         return Unit((step[0].pending,), self._single(step[0]))
 
-    def _fill_in(self) -> None:
-        """Makes the functions and tables."""
-        outline = self.outline
-        for view in outline.views.values():
+    def _fill_in(self, costs: Costs) -> None:
+        """Makes the functions and tables, and stands on the ground."""
+        for view in self.outline.views.values():
             self._feed(view)
-        for number, atoms in enumerate(outline.atoms):
-            self._negated.update(outline.asked[number][n].root for n, a in enumerate(atoms) if a.atom.negated)
-            self._compiler(number).install()
-        for relation in outline.relations():
-            relation.in_cycle = id(relation) in outline.cycles
+        self._compilers = [self._compiler(number, costs) for number in range(len(self.rules))]
+        for compiler in self._compilers:
+            for atom in compiler.atoms:
+                self._install(atom, compiler)
+        for view, use in self.plain.items():
+            use.columns.update(view.wanted)
+            view.wanted.clear()
+        for relation in self._own_relations():
+            relation.in_cycle = id(relation) in self.outline.cycles
             write(relation)
-        for number, rule in enumerate(outline.rules):
-            if all(atom.negated for atom in rule.atoms):  # it holds from the start, or is not refuted yet
-                self._compiler(number).hold()
+        asked = zip(self.outline.atoms, self.outline.asked, strict=True)
+        self.negated = {
+            view.root
+            for atoms, views in asked
+            for a, view in zip(atoms, views, strict=True)
+            if a.atom.negated
+        }
+        self.roots = {*self._claimable, *self._views, *[view.root for view in self.plain]}
+        self._ground.attach(self)
+
+    def _install(self, atom: BoundAtom, compiler: Compiler) -> None:
+        """Has a rule told of the rows of one atom."""
+        more, less = RuleTrigger(compiler, atom, +1), RuleTrigger(compiler, atom, -1)
+        on_insert, on_delete = (less, more) if atom.atom.negated else (more, less)
+        use = self.plain.get(atom.relation) if isinstance(atom.relation, View) else None
+        if use is None:
+            atom.relation.on_insert.append(on_insert)
+            atom.relation.on_delete.append(on_delete)
+        else:
+            use.on_insert.append(Fenced(on_insert, atom.relation, self.fail))
+            use.on_delete.append(Fenced(on_delete, atom.relation, self.fail))
 
     def _feed(self, view: View) -> None:
         """Leads claimed and derived facts into a view."""
         alias = self.outline.alias(view)
         if alias is not None:
             alias.is_shown = True
-            return
-        self._route(view)
-        view.is_plain = not any(self.outline.matching(view))
-        for head in self.outline.matching(view):
-            lead(head, view, self.terms, within=view in self.outline.cycles.get(id(head), ()))
+        elif self.outline.is_plain(view):
+            self._ground.share(view)
+            self.plain[view] = Use([], [], set())
+        else:
+            self._views.setdefault(view.root, []).append(view)
+            for head in self.outline.matching(view):
+                lead(head, view, self._terms, within=view in self.outline.cycles.get(id(head), ()))
 
-    def _route(self, view: View) -> None:
-        """Has facts of the class of a view, or of all classes, read by it."""
-        if view.root is not None:
-            self._routes.setdefault(view.root, self._wild[:]).append(view)
-            return
-        self._wild.append(view)
-        for views in self._routes.values():
-            views.append(view)
-
-    def _compiler(self, number: int) -> Compiler:
+    def _compiler(self, number: int, costs: Costs) -> Compiler:
         rule, grouping = self.outline.rules[number], self._groupings.get(number)
-        head = self.outline.head(rule)
+        head, of_all = self.outline.head(rule), self.rules[number].number
+        most, tick, late = self._budget.most, self._budget.tick, self._budget.is_late
+        waiting = head.pending if grouping is None else ()
+        rows = STEPS_FOR_EACH_ROW * most
+        steps = Budget(of_all, rows, "rows were looked at", tick, waiting, most, is_late=late)
+        text = Budget(of_all, MAX_TEXT, "characters of values were made", tick, is_late=late)
         return Compiler(
-            number,
+            of_all,
             rule,
             self.outline.atoms[number],
             head,
-            [] if grouping is not None else self.outline.cycles.get(id(head), ()),
-            self.terms,
+            [] if grouping is not None else self.outline.cycles.get(id(head), []),
+            self._terms,
             None if grouping is None else grouping.change,
-            self._limit(number),
-            self._costs.meter(number),
+            RuleLimits(steps, text),
+            costs.meter(of_all),
         )
 
-    def _limit(self, number: int) -> RuleLimits:
-        known = self._limits.get(number)
-        if known is None:
-            most = self._max_inserted
-            waiting = (
-                () if number in self._groupings else self.outline.head(self.outline.rules[number]).pending
-            )
-            rows, late = STEPS_FOR_EACH_ROW * most, self._is_late
-            steps = Budget(number, rows, "rows were looked at", self._ticks, waiting, most, is_late=late)
-            text = Budget(number, MAX_TEXT, "characters of values were made", self._ticks, is_late=late)
-            known = self._limits[number] = RuleLimits(steps, text)
-        return known
+    def _own_relations(self) -> list[Relation]:
+        """Those that no other engine has."""
+        return [each for each in self.outline.relations() if each not in self.plain]
 
-    def _is_late(self) -> bool:
-        return self._until is not None and self._clock is not None and self._clock() > self._until
+    def claims(self) -> Iterator[tuple[Class | None, Claim]]:
+        """Who is to be told of claimed facts that are rows of its own relations, by class; None for all."""
+        for root in dict.fromkeys([*self._claimable, *self._views]):
+            yield root, self._claim if root is not None else self._claim_any
 
     # -- ticks ----------------------------------------------------------------------------------------
 
-    def tick(
-        self, added: Iterable[Value] = (), removed: Iterable[Value] = (), messages: Sequence[Value] = ()
-    ) -> Derived:
-        """Takes the claimed facts that appeared and vanished, and messages; what follows from that.
+    def fail(self, error: Exception) -> None:
+        """Something went wrong: the first of it counts, since whatever comes later may be because of it."""
+        if self.failure is None:
+            self.failure = error
+            if not isinstance(error, (RuleFailed, RanAway, Unalias, Defect)):
+                logger.error("rules failed and are computed anew: this is a defect", exc_info=error)
 
-        Raises ``RuleFailed``, after which this engine is good for nothing but ``derived``.
-        O(derivations touched).
+    def load(self, before: Iterable[tuple[HeadRelation, Row]]) -> None:
+        """Counts what follows from the facts there are, and what is held from the tick ``before``.
+
+        To settle is left to do.  O(facts that rules of one atom ask for + derivations).
         """
-        self._ticks[0] += 1
-        self._inserted.clear()
-        self._left = self._max_inserted
-        self._until = self._deadline()
-        derived = Derived([], [], [])
-        if self._schedule:
-            schedule, self._schedule = self._schedule, []
-            for head, row, by in schedule:
-                head.support(row, by)
-        for value in added:
-            self._claim(value, +1)
-        for value in removed:
-            self._claim(value, -1)
-        for value in messages:
-            self._claim(value, +1)
-        self._settle()
-        if self._delayed:
-            self._delay()
-        for head in self._sending:
-            head.send(derived.messages)
-        if messages:
-            for value in messages:
-                self._claim(value, -1)
-            self._settle()
-            for head in self._sending:
-                head.send([])  # which sends nothing: what held because of a message no longer does
-        for head in self._facts:
-            if head.news:
-                head.publish(derived)
-        return derived
-
-    def load(self, facts: Iterable[Value], before: Engine) -> Derived:
-        """The first tick: all claimed facts at once, going on where another engine was.
-
-        What holds because of that one's last tick still does; what it has sent is not sent again.
-        """
-        for old, row in before.held():
+        for old, row in before:
             head = self.outline.heads.get((key(old.of), old.width, Verb.NEXT))
             if head is not None:
-                mine = self.terms.row(tuple([term.value for term in row]))
-                head.held[mine] = None
-                head.news.noted.append(mine)
-                self.outline.heads[key(old.of), old.width, Verb.ASSERT].support(mine, +1)
-        sent = {key(fact) for fact in before.sent()}
-        derived = self.tick(facts)
-        derived.messages = [value for value in derived.messages if key(value) not in sent]
-        return derived
+                head.held[row] = None
+                head.news.noted.append(row)
+                self.outline.heads[key(old.of), old.width, Verb.ASSERT].support(row, +1)
+        for root, claim in self.claims():
+            for value in self._ground.facts(root):
+                claim(value, +1)
+        try:
+            for number, rule in enumerate(self.outline.rules):
+                self._begin(number, rule)
+        except Exception as error:  # noqa: BLE001  # a rule's own fault, or a defect: the same fence as in ``settle``
+            self.fail(error)
+
+    def _begin(self, number: int, rule: Rule) -> None:
+        """Counts the derivations of one rule, while nothing but the ground holds any row.
+
+        They are all found from the rows of one atom, which is the smallest of those that stand before any
+        other of their relation: for these a row finds all others, as if it had come last.
+        """
+        atoms = self.outline.atoms[number]
+        positive = [each for each in atoms if not each.atom.negated]
+        if not positive:  # it holds from the start, or is not refuted yet
+            self._compilers[number].hold()
+            return
+        if not self.plain.keys() >= {each.relation for each in positive}:
+            return
+        first = {id(each.relation): each for each in reversed(positive)}
+        least = min(first.values(), key=lambda each: len(each.relation.states))
+        trigger = RuleTrigger(self._compilers[number], least, +1)
+        run = Fenced(trigger, least.relation, self.fail).function
+        for row, state in least.relation.states.items():
+            run(row, state)
+            if self.failure is not None:
+                return
 
     def _claim(self, value: Value, by: int) -> None:
-        """Routes a claimed fact to the relations that it is a row of."""
-        root, of = class_of(value), self.terms.of
+        """Takes a claimed fact into the relations that it is a row of."""
+        root, of = class_of(value), self._terms.of
         if root in self._claimable:
             self._claim_derivable(value, root, by)  # type: ignore[arg-type]  # a record, by its class
-        for view in self._routes.get(root, self._wild):
+        for view in self._views.get(root, ()):
             captures = view.read(value)
             if captures is not None:
-                row = tuple([of(capture) for capture in captures])
-                if view.is_plain:
-                    view.table.claim(row, by)
-                else:
-                    view.support(row, by)
+                view.support(tuple([of(capture) for capture in captures]), by)
+
+    def _claim_any(self, value: Value, by: int) -> None:
+        """The same for views of facts of any class."""
+        for view in self._views[None]:
+            captures = view.read(value)
+            if captures is not None:
+                view.support(self._terms.row(captures), by)
 
     def _claim_derivable(self, value: Record, root: Class, by: int) -> None:
         """Takes the claim on a fact as one that rules could derive: then they need not."""
         for head in self._claimable[root]:
             if len(value.fields) == head.width:
-                row = self.terms.row(value.fields)
+                row = self._terms.row(value.fields)
                 if head.is_shown:
                     head.claim(row, by)
                 else:
                     head.note(row, by)
             elif len(value.fields) > head.width and head.is_shown:
-                raise Unalias(key(head.of))
+                self.fail(Unalias(key(head.of)))
 
-    def _settle(self) -> None:
-        for unit in self._units:
-            for pending in unit.pending:
-                if pending:
-                    unit.settle()
-                    break
+    def settle(self) -> bool:
+        """Lets all strata settle: whether nothing has failed, now or before.  O(derivations touched)."""
+        if self.failure is not None:
+            return False
+        try:
+            for unit in self._units:
+                for pending in unit.pending:
+                    if pending:
+                        unit.settle()
+                        break
+        except Exception as error:  # noqa: BLE001  # a fence around the rules of one island: those of others go on
+            self.fail(error)
+            return False
+        return True
+
+    def begin(self) -> None:
+        """Begins a tick: what ``next`` has said in the one before holds, and what it no longer says does not.
+
+        It has something to do only if the engine is ``pending``.
+        """
+        schedule, self._schedule = self._schedule, []
+        for head, row, by in schedule:
+            head.support(row, by)
+
+    def say(self, derived: Derived) -> None:
+        """Says what is to be sent, and what is to hold in the next tick; after it has settled."""
+        if self._delayed:
+            self._delay()
+        for head in self._sending:
+            head.send(derived.messages)
+
+    def publish(self, derived: Derived) -> None:
+        """Says which facts follow and did not, and which did and do not; the end of a tick."""
+        for head in self._facts:
+            if head.news:
+                head.publish(derived)
+
+    def hush(self) -> None:
+        """Sends nothing: what held because of a message of the tick no longer does."""
+        for head in self._sending:
+            head.send([])
 
     def _cycle(self, relations: list[Relation]) -> Callable[[], None]:
+        spend = self._budget.spend
+
         def run() -> None:
-            self._stamp = settle(relations, self._stamp, self._spend)
+            self._stamp = settle(relations, self._stamp, spend)
 
         return run
 
     def _single(self, relation: Relation) -> Callable[[], None]:
+        spend = self._budget.spend
+
         def run() -> None:
-            self._spend(relation, len(relation.pending))
+            spend(relation, len(relation.pending))
             relation.table.settle()
 
         return run
-
-    def _spend(self, relation: Relation, count: int) -> None:
-        if not count:
-            return
-        self._left -= count
-        self._inserted[relation.name] = self._inserted.get(relation.name, 0) + count
-        if self._left < 0:
-            raise self._ran_away(f"more than {self._max_inserted} new facts in one tick")
-        if self._is_late():
-            raise self._ran_away("still new facts when the time for one tick was over")
-
-    def _ran_away(self, what: str) -> RuleFailed:
-        """Names the rule of the relation that grew most, and the last rows of it."""
-        name = max(self._inserted, key=self._inserted.__getitem__)
-        outline = self.outline
-        for number in sorted(range(len(outline.rules)), key=lambda at: -outline.recursion(at)):
-            head = outline.head(outline.rules[number])
-            if head.name == name:
-                rows = list(head.states)[-3:]
-                last = ", ".join([unparse(head.fact(row))[:60] for row in rows])
-                return RuleFailed(number, {}, f"{what}, the last ones {last}", overran=True)
-        return RuleFailed(0, {}, what, overran=True)
-
-    def heavy(self) -> list[int]:
-        """The rules that have used at least half of an even share of what this tick took.  O(rules)."""
-        used = [self._used(number, rule) for number, rule in enumerate(self.outline.rules)]
-        return [number for number, its in enumerate(used) if its and 2 * its * len(used) >= sum(used)]
-
-    def _used(self, number: int, rule: Rule) -> int:
-        """Rows that a rule has looked at and made in this tick, and as many for the text of its values."""
-        limits = self._limit(number)
-        made = self._inserted.get(self.outline.head(rule).name, 0)
-        return limits.steps.used + made + limits.text.used // TEXT_OF_A_ROW
 
     def _delay(self) -> None:
         """Compares what ``next`` says now with what holds because of the tick before."""
@@ -304,6 +333,11 @@ class Engine:
             if head.news:
                 now = self.outline.heads[key(head.of), head.width, Verb.ASSERT]
                 self._schedule += [(now, row, by) for row, by in head.delay()]
+
+    @property
+    def has_next(self) -> bool:
+        """Whether it may ever ask for a tick."""
+        return bool(self._delayed)
 
     @property
     def pending(self) -> bool:
@@ -317,18 +351,25 @@ class Engine:
         for head in self._facts:
             yield from head.said()
 
-    def held(self) -> Iterator[tuple[HeadRelation, Row]]:
-        """What holds because of the tick before."""
+    def held(self, *, undone: bool) -> Iterator[tuple[HeadRelation, Row]]:
+        """What holds because of the tick before; ``undone`` as it was before the last ``say``."""
         for head in self._delayed:
-            for row in head.held:
+            rows = dict(head.held)
+            if undone:
+                now = self.outline.heads[key(head.of), head.width, Verb.ASSERT]
+                changed = [(row, by) for each, row, by in self._schedule if each is now]
+                for row, by in changed:
+                    if by > 0:
+                        del rows[row]
+                    else:
+                        rows[row] = None
+            for row in rows:
                 yield head, row
 
     def sent(self) -> Iterator[Value]:
-        """What has been sent for as long as its body holds."""
+        """What has been sent for as long as its body holds, as of the last ``say``."""
         for head in self._sending:
-            for row in head.states:
-                if head.has(row):
-                    yield head.fact(row)
+            yield from head.said()
 
     def asking(self) -> list[HeadRelation]:
         """The heads of ``next`` that ask for a tick."""
@@ -339,31 +380,17 @@ class Engine:
             if id(self.outline.heads[key(head.of), head.width, Verb.ASSERT]) in due or head.is_due
         ]
 
-    def spent(self, number: int) -> Spent:
-        """What a rule has cost, if the engine was given a clock."""
-        return self._costs.of(number)
-
     def rows(self) -> int:
-        """Rows in all relations; O(relations)."""
+        """Rows in all relations, those of the ground as well; O(relations)."""
         return sum(len(each.states) for each in self.outline.relations())
 
-    def forbidding(self, facts: Iterable[Value]) -> int:
-        """How many of these facts are of a class that a negation asks for; O(facts)."""
-        negated = self._negated
-        return sum(None in negated or class_of(fact) in negated for fact in facts) if negated else 0
+    def used(self, at: int) -> int:
+        """Rows that a rule has looked at and made in this tick, and as many for the text of its values."""
+        limits = self._compilers[at].limits
+        made = self._budget.inserted.get(self.outline.head(self.rules[at].rule), 0)
+        return limits.steps.used + made + limits.text.used // TEXT_OF_A_ROW
 
     def size(self) -> int:
-        """Entries in all tables, without terms and what is kept of rows that are gone.
-
-        Nought when there are no facts, and rules need none.
-        """
-        rows = sum(each.size() for each in self.outline.relations())
+        """Entries in its own tables; nought when there are no facts, and rules need none."""
+        rows = sum(each.size() for each in self._own_relations())
         return rows + sum(len(each) + len(each.pending) for each in self._groupings.values())
-
-
-class Unalias(Exception):
-    """A claimed fact has more fields than the head it was taken for: the two have to be kept apart."""
-
-    def __init__(self, label: Hashable) -> None:
-        super().__init__(label)
-        self.label = label

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from index.values import Value
 
 
@@ -17,3 +19,23 @@ class RuleFailed(Exception):
         self.row = row
         self.reason = reason
         self.overran = overran
+
+
+class RanAway(Exception):
+    """A limit that all rules share was reached: which one did it is for their program to find out."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+
+
+class Unalias(Exception):
+    """A claimed fact has more fields than the head it was taken for: the two have to be kept apart."""
+
+    def __init__(self, label: Hashable) -> None:
+        super().__init__(label)
+        self.label = label
+
+
+class Defect(Exception):
+    """Something that ought not to happen did, and has been logged; it is nobody's rule that is at fault."""

@@ -11,7 +11,8 @@ cannot be, because a cycle waits for itself, there is no outline.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from dataspace.rules.graphs import BlockingCycle, Edge, Graph, Strata
 from dataspace.rules.heads import HeadRelation
@@ -27,13 +28,22 @@ GROUP = "group "
 """How the names begin of what stands for the groups of one rule; its number follows, from 1."""
 
 
+_NONE: Final[Mapping[Hashable, View]] = {}
+
+
 class Outline:
     """The relations of some rules, in order; ``BlockingCycle`` where there is none.  O(rules).
 
-    ``apart`` are labels of heads that no view may be one with.
+    ``apart`` are labels of heads that no view may be one with; ``shared`` are views of what no rule derives,
+    which are taken where they are asked for.
     """
 
-    def __init__(self, rules: Sequence[Rule], apart: frozenset[Hashable] = frozenset()) -> None:
+    def __init__(
+        self,
+        rules: Sequence[Rule],
+        apart: frozenset[Hashable] = frozenset(),
+        shared: Mapping[Hashable, View] = _NONE,
+    ) -> None:
         self.rules = tuple(rules)
         self.heads: dict[tuple[Hashable, int, Verb], HeadRelation] = {}
         self.views: dict[Hashable, View] = {}
@@ -50,13 +60,37 @@ class Outline:
         self.cycles: dict[int, list[Relation]] = {}
         """For each relation in a cycle, by its id, all that are in it."""
         self._apart = apart
+        self._shared = shared
         self._aliases: dict[int, HeadRelation | None] = {}
         for rule in self.rules:
             self._add_head(rule)
-        for head in self.of_verb(Verb.ASSERT):
-            self.claimable.setdefault(label_class(head.of), []).append(head)
+        self._claim()
         for rule in self.rules:
             self._add_body(rule)
+        self._arrange()
+
+    @staticmethod
+    def joined(parts: Iterable[tuple[Outline, int]]) -> Outline:
+        """The outline of rules that are carried out apart from each other, in an order of their own.
+
+        Each is given by the outline that it is in, and its number there.  The relations are the same ones.
+        """
+        whole, rules = Outline(()), []
+        for part, number in parts:
+            rule = part.rules[number]
+            rules.append(rule)
+            whole.heads.update([(at, part.heads[at]) for at in _heads_of(rule)])
+            whole.atoms.append(part.atoms[number])
+            whole.asked.append(part.asked[number])
+            for view in part.asked[number]:
+                whole.views[key(view.form.pattern)] = view
+                whole._aliases[id(view)] = part.alias(view)
+        whole.rules = tuple(rules)
+        whole._claim()
+        whole._arrange()
+        return whole
+
+    def _arrange(self) -> None:
         self._name()
         self._draw()
         self._order()
@@ -95,13 +129,13 @@ class Outline:
         return sum(id(atom.relation) in cycle for atom in self.atoms[number])
 
     def _add_head(self, rule: Rule) -> None:
-        at = (key(rule.head.label), len(rule.head.arguments), rule.head.verb)
-        if at not in self.heads:
-            self.heads[at] = HeadRelation(rule.head.label, at[1], rule.head.verb)
-        if rule.head.verb is Verb.NEXT:
-            now = (at[0], at[1], Verb.ASSERT)
-            if now not in self.heads:
-                self.heads[now] = HeadRelation(rule.head.label, at[1], Verb.ASSERT)
+        for at in _heads_of(rule):
+            if at not in self.heads:
+                self.heads[at] = HeadRelation(rule.head.label, at[1], at[2])
+
+    def _claim(self) -> None:
+        for head in self.of_verb(Verb.ASSERT):
+            self.claimable.setdefault(label_class(head.of), []).append(head)
 
     def _add_body(self, rule: Rule) -> None:
         """Atoms with their relations; negated ones count behind all others."""
@@ -120,8 +154,15 @@ class Outline:
         place = key(form.pattern)
         view = self.views.get(place)
         if view is None:
-            view = self.views[place] = View(form)
+            view = self._shared.get(place)
+            if view is None or any(self.matching(view)):
+                view = View(form)
+            self.views[place] = view
         return view
+
+    def is_plain(self, view: View) -> bool:
+        """Whether no rule derives what a view shows."""
+        return not any(self.matching(view))
 
     def _only_head(self, view: View) -> HeadRelation | None:
         heads = list(self.matching(view))
@@ -192,3 +233,9 @@ class Outline:
         way = [name for name in error.cycle if name in heads]
         text = f"{' -> '.join(way)} -!-> {way[0]}: break it with next"
         return BlockingCycle(way, text)
+
+
+def _heads_of(rule: Rule) -> list[tuple[Hashable, int, Verb]]:
+    """The head of a rule, and what it holds as a tick later."""
+    at = (key(rule.head.label), len(rule.head.arguments), rule.head.verb)
+    return [at, (at[0], at[1], Verb.ASSERT)] if rule.head.verb is Verb.NEXT else [at]

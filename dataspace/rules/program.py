@@ -1,86 +1,73 @@
 """The program: rules that come and go, over facts that come and go.
 
-An engine has a fixed set of rules.  The program makes one for the rules that there are, and another when
-a rule is added, removed or fails; what observers are told is the difference, so that a rule added late says
-what it would have said from the start, and one that fails takes along what it derived and nothing else.
+Rules that are connected are an island, which has an engine of its own.  When rules are added, removed or
+fail, only the islands that they belong to are made anew, and what observers are told is the difference: so
+a rule added late says what it would have said from the start, and one that fails takes along what it
+derived and nothing else.
 
 Always: a tick succeeds, whatever rules do in it: one that raises, or runs away, is suspended and named, and
-the tick is run again without it; ``facts`` is asked only after it knows of all that the tick is told of.
+the tick is what it would have been without it.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
+from dataspace.rules.budgets import MAX_INSERTED, TickBudget
+from dataspace.rules.costs import Costs
 from dataspace.rules.derived import Derived
-from dataspace.rules.engine import MAX_INSERTED, Engine, Unalias
+from dataspace.rules.engine import Engine
 from dataspace.rules.explaining import Explainer
-from dataspace.rules.failures import RuleFailed
+from dataspace.rules.failures import Defect
+from dataspace.rules.ground import Ground
+from dataspace.rules.islands import Islands, Placed
 from dataspace.rules.outlines import Outline
-from dataspace.rules.reading import read_rules
-from dataspace.rules.syntax import Rule
-from index.errors import UsageError
-from index.values import Map, Value, key
+from dataspace.rules.remaking import Remaking
+from dataspace.rules.syntax import Verb
+from dataspace.rules.texts import MAX_RULES, Texts
+from index.positions import Class, class_of
+from index.values import Value
 
 logger = logging.getLogger("dataspace")
 
 MAX_SELF_TICKS: Final = 10_000
 """Ticks in a row that ``next`` causes by itself, unless the program is told otherwise."""
 
-MAX_RULES: Final = 1000
-"""Rules that are carried out together, unless the program is told otherwise: each change makes all anew."""
-
-LOOPS_FOR_EACH_RULE: Final = 10
-"""For each of those there may be so many loops: a body of n atoms has n functions with n loops each."""
-
-SUSPECT: Final = (0, 0, 1 / 4, 1 / 2, 3 / 4)
-"""Which share of the rules, the newest, is suspended with those that are heavy when a tick overruns again."""
-
-MAX_REFUSED: Final = 10
-"""Texts of one turn that are refused one by one for the cycles that they make."""
-
 RECOMPUTE_FROM: Final = 5000
 RECOMPUTE_SHARE: Final = 0.25
-"""From how many rows on, and for which share of all facts taken away in one tick, all is computed anew."""
+"""From how many rows on, and for which share of its facts taken away in one tick, an island is made anew."""
 
 FORBIDDING: Final = 3
 """For how many retractions an addition stands that something is negated by: it takes along what it meets."""
 
-
-@dataclass(slots=True)
-class Entry:
-    """One text of rules: ``trouble`` says why it is not carried out, and ``row`` where it went wrong."""
-
-    name: str
-    text: str
-    rules: tuple[Rule, ...] = ()
-    trouble: str = ""
-    row: Map = field(default_factory=Map)
-
-    @property
-    def loops(self) -> int:
-        """What its functions are made of: making them takes up to a millisecond for each."""
-        return sum(len(rule.atoms) ** 2 for rule in self.rules)
+RECOMPUTE_LEAST: Final = 30
+"""A tick that takes away fewer facts than this is not looked at so closely."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramStatistics:
-    """Counts: texts, rules in them that are carried out, texts in trouble, engines made so far."""
+    """Counts: texts, rules in them that are carried out, texts in trouble, islands that these rules are.
+
+    And since the start: engines made for islands, facts that these have read, and ticks.
+    """
 
     texts: int
     rules: int
     troubled: int
+    islands: int
     engines: int
+    read: int
     ticks: int
 
 
 class Program:
     """Named texts of rules and what follows from them.
 
-    ``facts`` gives all claimed facts, for when an engine begins anew; without it the program keeps them.
+    ``facts`` gives the facts that are claimed when the first rule comes; without it there are none then.
     ``clock`` gives nanoseconds, and has ``explain`` say what each rule costs; ``deadline`` says by it until
     when the tick that begins may last.
     """
@@ -95,23 +82,22 @@ class Program:
         clock: Callable[[], int] | None = None,
         deadline: Callable[[], int | None] = lambda: None,
     ) -> None:
-        self.entries: dict[Hashable, Entry] = {}
-        self.engine = Engine(())
-        self._own: dict[Hashable, Value] | None = {} if facts is None else None
-        self._facts = facts or self._kept
-        self._max_inserted = max_inserted
-        self._clock = clock
-        self._deadline = deadline
+        self.troubles = 0  # goes up whenever what is wrong with texts may have changed
+        self.texts: Final = Texts(max_rules, self._near)
+        self.entries = self.texts.entries
+        self._facts = facts  # until they have been asked for
+        self.ground: Final = Ground()
+        self.islands: Final = Islands()
+        self._delaying: dict[Engine, None] = {}  # those that may ask for a tick
+        self.budget: Final = TickBudget(max_inserted, clock, deadline)
+        self._costs = Costs(clock)
         self._max_self_ticks = max_self_ticks
         self._self_ticks = 0
-        self._apart: frozenset[Hashable] = frozenset()
-        self._claimed = 0
-        self._max_rules = max_rules
-        self._count = self._loops = 0
-        self.troubles = 0  # goes up whenever what is wrong with texts may have changed
+        self.apart: frozenset[Hashable] = frozenset()
         self._engines = 0
         self._ticks = 0
-        self._owners: list[Entry] = []
+        self._forbidding = 0  # how many engines negate something
+        self._whole: Outline | None = None
 
     # -- rules ----------------------------------------------------------------------------------------
 
@@ -124,81 +110,35 @@ class Program:
         return self.change([], [(name, text)])
 
     def change(self, added: Iterable[tuple[str, str]], removed: Iterable[tuple[str, str]]) -> Derived:
-        """Adds and removes texts in one tick; begins anew, O(facts + derivations)."""
-        if not self.declare(added, removed):
-            return Derived()
-        return self._begin_anew(())
+        """Adds and removes texts in one tick; O(facts + derivations of the islands they belong to)."""
+        return self.declare_and_tick((added, removed), (), (), ())
 
-    def declare(self, added: Iterable[tuple[str, str]], removed: Iterable[tuple[str, str]]) -> bool:
-        """The same without a tick: whether the rules that are carried out are others now."""
-        gone = [self.entries.pop((name, text), None) for name, text in removed]
-        self._count -= sum(len(entry.rules) for entry in gone if entry is not None)
-        self._loops -= sum(entry.loops for entry in gone if entry is not None)
-        new = dict.fromkeys(pair for pair in added if pair not in self.entries)
-        fresh = [Entry(name, text) for name, text in new]
-        self.entries.update({(entry.name, entry.text): entry for entry in fresh})
-        for entry in fresh:
-            self._read(entry)
-        self._refuse_cycles([entry for entry in fresh if not entry.trouble])
+    def declare_and_tick(
+        self,
+        rules: tuple[Iterable[tuple[str, str]], Iterable[tuple[str, str]]],
+        added: Sequence[Value],
+        removed: Sequence[Value],
+        messages: Sequence[Value],
+    ) -> Derived:
+        """A tick in which rules change as well: all of it counts from now on."""
+        come, lost = self.texts.change(*rules)
         self.troubles += 1
-        return any(entry is not None and not entry.trouble for entry in [*gone, *fresh])
+        if not (come or lost):
+            return self.tick(added, removed, messages)
+        if self._facts is not None:
+            self.ground.keep(self._facts())  # as they are after this tick
+            self._facts, added, removed = None, (), ()
+        gone = {**self.islands.of(lost), **self.islands.near(come)}
+        self._self_ticks = 0
+        return self._tick_anew(gone, come, added, removed, messages)
 
-    def _read(self, entry: Entry) -> None:
-        try:
-            entry.rules = read_rules(entry.text)
-        except UsageError as error:
-            entry.trouble = str(error)
-        count, loops = self._count + len(entry.rules), self._loops + entry.loops
-        most = LOOPS_FOR_EACH_RULE * self._max_rules
-        if count > self._max_rules:
-            entry.trouble = f"more than {self._max_rules} rules"
-        elif loops > most:
-            entry.trouble = f"{loops} loops in all rules, limit {most}: a body of n atoms has n × n"
-        if entry.trouble:
-            entry.rules = ()
-        else:
-            self._count, self._loops = count, loops
-
-    def _refuse_cycles(self, fresh: list[Entry]) -> None:
-        """Refuses, of texts that are new, each that makes a cycle that cannot be put in order.
-
-        All together mostly can.  If not, it is searched for the first that cannot be with those before it.
-        """
-        new = set(map(id, fresh))
-        held = [entry for entry in self._sound() if id(entry) not in new]
-        refused = 0
-        while (error := self._cycle([*held, *fresh])) is not None:
-            good, bad = 0, len(fresh)
-            while bad - good > 1:
-                middle = (good + bad) // 2
-                found = self._cycle([*held, *fresh[:middle]])
-                good, bad, error = (middle, bad, error) if found is None else (good, middle, found)
-            fresh[good].trouble = str(error)
-            held += fresh[:good]
-            fresh = fresh[bad:]
-            refused += 1
-            if refused == MAX_REFUSED:
-                for entry in fresh:
-                    entry.trouble = f"not looked at: {refused} texts of the same turn were refused"
-                return
-
-    def _cycle(self, entries: list[Entry]) -> UsageError | None:
-        try:
-            Outline([rule for entry in entries for rule in entry.rules], self._apart)
-        except UsageError as error:
-            return error
-        return None
+    def _near(self, rules: Sequence[Placed]) -> list[Placed]:
+        return [each for engine in self.islands.near(rules) for each in engine.rules]
 
     @property
     def has_trouble(self) -> bool:
         """Whether any text is not carried out; O(texts)."""
         return any(entry.trouble for entry in self.entries.values())
-
-    def _rules(self) -> list[Rule]:
-        return [rule for entry in self._sound() for rule in entry.rules]
-
-    def _sound(self) -> list[Entry]:
-        return [entry for entry in self.entries.values() if not entry.trouble]
 
     # -- ticks ----------------------------------------------------------------------------------------
 
@@ -209,163 +149,207 @@ class Program:
 
         O(derivations touched); never raises because of a rule.
         """
-        self._claimed += len(added) - len(removed)
-        if self._own is not None:
-            self._keep(self._own, added, removed)
         if not self.pending:  # else a turn of somebody now and then would let a rule go on for ever
             self._self_ticks = 0
-        if self._takes_much(added, removed):
-            return self._begin_anew(messages)
+        if self._facts is not None:
+            return Derived()  # nothing is carried out yet, and when it is, facts are asked for
+        if len(removed) + FORBIDDING * len(added) > RECOMPUTE_LEAST:
+            much = self._much_taken_from(added, removed)
+            if much:
+                return self._tick_anew(much, (), added, removed, messages)
         return self._run(added, removed, messages)
-
-    def _takes_much(self, added: Sequence[Value], removed: Sequence[Value]) -> bool:
-        """Whether so much is taken away that what is left is computed sooner anew.
-
-        What comes never is: it brings no more derivations than beginning anew would make.
-        """
-        enough = RECOMPUTE_SHARE * self._claimed
-        if len(removed) + FORBIDDING * len(added) <= enough or self.engine.rows() < RECOMPUTE_FROM:
-            return False
-        return len(removed) + FORBIDDING * self.engine.forbidding(added) > enough
 
     def tick_again(self) -> Derived:
         """The tick that ``next`` has asked for; too many in a row suspend the rules that ask for it."""
         self._self_ticks += 1
         if self._self_ticks > self._max_self_ticks:
             self._self_ticks = 0
-            self._stop_asking()
-            return self._begin_anew(())
+            return self._tick_anew(self.islands.of(self._stop_asking()), (), (), (), ())
         return self._run((), (), ())
-
-    def declare_and_tick(
-        self,
-        rules: tuple[Iterable[tuple[str, str]], Iterable[tuple[str, str]]],
-        added: Sequence[Value],
-        removed: Sequence[Value],
-        messages: Sequence[Value],
-    ) -> Derived:
-        """A tick in which rules change as well: all of it counts from now on."""
-        if not self.declare(*rules):
-            return self.tick(added, removed, messages)
-        self._claimed += len(added) - len(removed)
-        if self._own is not None:
-            self._keep(self._own, added, removed)
-        return self._begin_anew(messages)
 
     @property
     def pending(self) -> bool:
         """Whether ``next`` asks for a tick."""
-        return self.engine.pending
+        for engine in self._delaying:  # noqa: SIM110  any() would make a generator for each turn
+            if engine.pending:
+                return True
+        return False
 
     def _run(self, added: Sequence[Value], removed: Sequence[Value], messages: Sequence[Value]) -> Derived:
+        """A tick as most are: facts come or go, and no rule fails."""
         self._ticks += 1
+        self.budget.begin()
+        engines = self._told(added, removed, messages)
+        sound = True
+        for engine in engines:
+            sound &= engine.settle()
+        if messages or not sound:
+            return self._conclude(engines, messages, Remaking(self, ()))
+        derived = Derived([], [], [])
+        for engine in engines:
+            engine.say(derived)
+            engine.publish(derived)
+        return derived
+
+    def _tick_anew(
+        self,
+        gone: Mapping[Engine, None],
+        come: Sequence[Placed],
+        added: Sequence[Value],
+        removed: Sequence[Value],
+        messages: Sequence[Value],
+    ) -> Derived:
+        """A tick in which some engines go, and others come for the rules that are carried out."""
+        self._ticks += 1
+        self.budget.begin()
+        remaking = Remaking(self, come)
+        remaking.part_with(gone)
+        engines = self._told(added, removed, messages)
+        for engine in engines:
+            engine.settle()
+        return self._conclude(engines, messages, remaking)
+
+    def _told(
+        self, added: Sequence[Value], removed: Sequence[Value], messages: Sequence[Value]
+    ) -> Mapping[Engine, None]:
+        """Tells engines what a tick begins with: which have something to settle."""
         try:
-            return self.engine.tick(added, removed, messages)
-        except RuleFailed as failure:
-            self._suspend(failure)
-        except Unalias as conflict:
-            self._apart |= {conflict.label}
-        except (
-            Exception
-        ):  # a fence around a tick: a defect in the engine must not end the turn of somebody else
+            engines = self.ground.change(added, removed)
+            if messages:
+                engines = {**engines, **self.ground.hear(messages, +1)}
+        except Exception as error:  # a fence around a tick: a defect must not end the turn of somebody else
             logger.exception("the rules failed and are computed anew: this is a defect, please report it")
-        return self._begin_anew(messages)
+            engines = dict.fromkeys(self.islands)
+            for engine in engines:
+                engine.fail(Defect(error))
+            self.ground.keep(added, removed)
+            self.ground.forget()
+        if self._delaying:
+            due = [engine for engine in self._delaying if engine.pending]
+            for engine in due:
+                engine.begin()
+            engines = {**engines, **dict.fromkeys(due)}
+        return engines
 
-    def _suspend_more(self, failure: RuleFailed, overran: int) -> None:
-        """Suspends all that had more than a small part in a tick that overran again, then the newest as well.
+    def _conclude(
+        self,
+        engines: Mapping[Engine, None],
+        messages: Sequence[Value],
+        remaking: Remaking,
+    ) -> Derived:
+        """The rest of a tick, where engines go: each says what it derives once no rule fails any more.
 
-        One at a time, a thousand rules that take a second each would hold everybody up for hours.
+        So whatever failed, no fact has been told of that would have to be taken back.
         """
-        newest = int(len(self._owners) * SUSPECT[min(overran, len(SUSPECT)) - 1])
-        suspects = dict.fromkeys(self.engine.heavy())
-        suspects.update(dict.fromkeys(range(len(self._owners) - newest, len(self._owners))))
-        for number in suspects:
-            self._suspend(RuleFailed(number, {}, f"had a part in this: {failure.reason}"))
-
-    def _suspend(self, failure: RuleFailed) -> None:
-        entry = self._owners[failure.rule]
-        if entry.trouble:
-            return
-        rule = self.engine.outline.rules[failure.rule]
-        entry.trouble = f"{failure.reason} (in {rule})"
-        self.troubles += 1
-        entry.row = Map.of([(name, value) for name, value in failure.row.items()])
-
-    def _stop_asking(self) -> None:
-        asking = {head.of for head in self.engine.asking()}
-        for entry in self._sound():
-            for rule in entry.rules:
-                if rule.head.verb == "next" and rule.head.label in asking:
-                    self.troubles += 1
-                    entry.trouble = (
-                        f"{self._max_self_ticks} ticks in a row were caused by next alone (in {rule})"
-                    )
-
-    def _begin_anew(self, messages: Sequence[Value]) -> Derived:
-        """Another engine for the rules that are sound, and the difference that it makes."""
-        before = {key(value): value for value in self.engine.derived()}
-        old, facts, overran = self.engine, list(self._facts()), 0
-        while True:
-            self._owners = [entry for entry in self._sound() for _ in entry.rules]
-            engine = Engine(
-                self._rules(),
-                max_inserted=self._max_inserted,
-                apart=self._apart,
-                clock=self._clock,
-                deadline=self._deadline,
-            )
-            self._engines += 1
-            self.engine = engine
-            try:
-                said = engine.load(facts, old)
+        remaking.part_with_failed(engines)
+        said = {each: Derived() for each in engines if each in self.islands}
+        if messages:
+            for engine, derived in said.items():
+                engine.say(derived)
+            remaking.said = said
+            heard = {**said, **self.ground.hear(messages, -1)}
+            for engine in heard:
+                engine.settle()
+            remaking.part_with_failed(heard)
+        anew = remaking.make(messages)
+        whole = Derived()
+        for engine, derived in said.items():
+            if engine in self.islands:
                 if messages:
-                    said.messages += engine.tick((), (), messages).messages
-                break
-            except RuleFailed as failure:
-                self._suspend(failure)
-                overran += failure.overran
-                if overran > 1:
-                    self._suspend_more(failure, overran)
-            except Unalias as conflict:
-                self._apart |= {conflict.label}
-        self._claimed = len(facts)
-        after = {key(value): value for value in engine.derived()}
-        return Derived(
-            [value for at, value in after.items() if at not in before],
-            said.messages,
-            [value for at, value in before.items() if at not in after],
-        )
+                    engine.hush()
+                else:
+                    engine.say(derived)
+                engine.publish(derived)
+                whole.extend(derived)
+        whole.extend(anew)
+        return whole
 
-    # -- facts ----------------------------------------------------------------------------------------
+    def _much_taken_from(self, added: Sequence[Value], removed: Sequence[Value]) -> dict[Engine, None]:
+        """The islands of which so much is taken away that what is left is computed sooner anew.
 
-    @staticmethod
-    def _keep(own: dict[Hashable, Value], added: Sequence[Value], removed: Sequence[Value]) -> None:
-        for value in added:
-            own[key(value)] = value
-        for value in removed:
-            del own[key(value)]
+        What comes never is: it brings no more derivations than beginning anew would make.
+        """
+        gone = Counter(map(class_of, removed))
+        come = Counter(map(class_of, added)) if self._forbidding else Counter()
+        found: dict[Engine, None] = {}
+        for engine in self.ground.listening({*gone, *come}):
+            enough = RECOMPUTE_SHARE * self.ground.count(engine.roots)
+            taken = _count(gone, engine.roots) + FORBIDDING * _count(come, engine.negated)
+            if taken > enough and engine.rows() >= RECOMPUTE_FROM:
+                found[engine] = None
+        return found
 
-    def _kept(self) -> Iterable[Value]:
-        assert self._own is not None  # it is kept when nobody else does
-        return self._own.values()
+    def _stop_asking(self) -> list[Placed]:
+        """Suspends the rules that ask for ticks without end: all rules that this takes away."""
+        asking = {head.of for engine in self._delaying for head in engine.asking()}
+        reason = f"{self._max_self_ticks} ticks in a row were caused by next alone"
+        self.troubles += 1
+        return [
+            lost
+            for engine in self._delaying
+            for each in engine.rules
+            if each.rule.head.verb is Verb.NEXT and each.rule.head.label in asking
+            for lost in self.texts.suspend(each.number, reason)
+        ]
+
+    # -- engines --------------------------------------------------------------------------------------
+
+    def make(self, rules: Sequence[Placed]) -> Engine:
+        """An engine for the rules of one island."""
+        costs, budget = self._costs, self.budget
+        engine = Engine(rules, self.ground, budget=budget, costs=costs, apart=self.apart)
+        self._engines += 1
+        self.islands.add(engine)
+        if engine.has_next:
+            self._delaying[engine] = None
+        self._forbidding += bool(engine.negated)
+        self._whole = None
+        return engine
+
+    def detach(self, engine: Engine) -> None:
+        """Has an engine told of nothing any more."""
+        for rule in engine.rules:
+            if not self.texts.is_sound(rule):
+                self._costs.forget(rule.number)
+        self.ground.detach(engine)
+        self.islands.remove(engine)
+        self._delaying.pop(engine, None)
+        self._forbidding -= bool(engine.negated)
+        self._whole = None
 
     # -- looking --------------------------------------------------------------------------------------
 
     def derived(self) -> list[Value]:
         """All that follows and that nobody claims; O(those)."""
-        return list(self.engine.derived())
+        return [value for engine in self.islands for value in engine.derived()]
 
     def explainer(self) -> Explainer:
-        """Who answers why, why not and how."""
-        return Explainer(self.engine.outline, self.engine.terms, self.engine.spent)
+        """Who answers why, why not and how, for all islands as one; O(rules) after these have changed."""
+        order = sorted(
+            (rule.number, engine, at) for engine in self.islands for at, rule in enumerate(engine.rules)
+        )
+        if self._whole is None:
+            self._whole = Outline.joined([(engine.outline, at) for _, engine, at in order])
+        numbers = [number for number, _, _ in order]
+        return Explainer(self._whole, self.ground.terms, lambda at: self._costs.of(numbers[at]))
 
     def statistics(self) -> ProgramStatistics:
-        """Counts, in O(rules)."""
-        sound = self._sound()
+        """Counts, in O(texts)."""
         return ProgramStatistics(
             texts=len(self.entries),
-            rules=sum(len(entry.rules) for entry in sound),
-            troubled=len(self.entries) - len(sound),
+            rules=self.texts.rules,
+            troubled=sum(bool(entry.trouble) for entry in self.entries.values()),
+            islands=len(self.islands),
             engines=self._engines,
+            read=self.ground.read,
             ticks=self._ticks,
         )
+
+    def size(self) -> int:
+        """Entries in all tables; nought when there are no facts, and rules need none.  O(those)."""
+        return self.ground.size() + sum(engine.size() for engine in self.islands)
+
+
+def _count(facts: Counter[Class | None], roots: Collection[Class | None]) -> int:
+    """How many facts are of some classes; None stands for all."""
+    return sum(facts.values()) if None in roots else sum(facts[root] for root in roots)

@@ -27,13 +27,17 @@ Always: a row is found in every index, or in none; while a row is told of, comin
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Final, NoReturn
 
-from dataspace.rules.relations import Columns, Relation, State
+from dataspace.rules.fences import Fenced
+from dataspace.rules.relations import Columns, Relation, State, Trigger
 from dataspace.rules.terms import Row
 from dataspace.rules.writing import Script, tuple_of
+
+UNROLLED: Final = 8
+"""Up to so many triggers are written out in one function; more, as rules that share a view, are called."""
 
 
 def _none(*_: object) -> NoReturn:
@@ -144,20 +148,26 @@ class _Writer:
             write(f"{index}[{self._place(columns)}][row] = st")
         if self._relation.tells:
             write(f"if not said: {self._came}.append(st)")
-        for trigger in self._relation.on_insert:
-            trigger.write(self._script, "row", "st", self._fields)
+        self._run(self._relation.on_insert)
 
     def _go(self) -> None:
         """With one that goes, be it for a moment; ``row`` is known, and in a cycle ``born``."""
         write = self._script.lines
         self._take_apart()
-        for trigger in self._relation.on_delete:
-            trigger.write(self._script, "row", "st", self._fields)
+        self._run(self._relation.on_delete)
         write("st[1] = st[2] = 0")
         for index, columns in self._indexes:
             at = self._place(columns)
             write(f"bucket = {index}[{at}]")
             write("del bucket[row]", f"if not bucket: del {index}[{at}]")
+
+    def _run(self, triggers: Sequence[Trigger]) -> None:
+        if len(triggers) > UNROLLED and self._relation.is_plain:
+            functions = tuple([each.function for each in triggers if isinstance(each, Fenced)])  # as all are
+            self._script.line(f"for each in {self._script.bind(functions)}: each(row, st)")
+            return
+        for trigger in triggers:
+            trigger.write(self._script, "row", "st", self._fields)
 
     def _end(self) -> str:
         """With one that will not come back by itself; whoever still holds its state is to see that."""

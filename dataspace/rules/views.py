@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from dataspace.rules.relations import Relation
+from dataspace.rules.relations import Columns, Index, Relation
 from dataspace.rules.syntax import Atom
 from dataspace.rules.terms import Row, Terms
 from index.patterns import matcher, skeleton
@@ -87,37 +87,28 @@ class _Numbering:
 class View(Relation):
     """The relation of a form, and how values are read into it."""
 
-    __slots__ = ("form", "read", "skeleton")
+    __slots__ = ("form", "read", "skeleton", "wanted")
 
     def __init__(self, form: Form) -> None:
         self.form = form
+        self.wanted: set[Columns] = set()  # what indexes were asked for, until somebody forgets it
         self.skeleton: Skeleton = skeleton(form.pattern)
         self.read: RowReader = matcher(form.pattern)
         named = [name for name in self.skeleton.names if name is not None]
         super().__init__(_shown(form.pattern), len(named))
 
+    def index(self, columns: Columns) -> Index:
+        self.wanted.add(columns)
+        return super().index(columns)
+
     @property
     def root(self) -> Class | None:
         """The class that a fact must have to match, or None if several may."""
-        shape = self.skeleton.shape
-        return shape[0][1] if shape and shape[0][0] == () else None
+        return root_of(self.skeleton)
 
     def may_match(self, label: Value, arity: int) -> bool:
         """Whether a record of this label and arity could match: whatever its fields are."""
-        form = self.skeleton
-        if self.root not in (None, label_class(label)):
-            return False
-        for path, constant in form.constants:
-            if path == () and not (isinstance(constant, Record) and _like(constant, label, arity)):
-                return False
-        for check in form.checks:
-            if check.path == () and check.kind is CheckKind.SIZE and check.argument != arity:
-                return False
-            if check.path == () and check.kind is CheckKind.CLASS and check.argument != "record":
-                return False
-        paths = [path for path, _ in form.constants] + [c.path for c in form.checks] + list(form.captures)
-        paths += [path for path, _ in form.shape]
-        return all(not path or (isinstance(path[0], int) and path[0] < arity) for path in paths)
+        return may_match(self.skeleton, label, arity)
 
     def columns(self, label: Value, arity: int) -> tuple[int, ...] | None:
         """The fields of such a record that make a row, where nothing else has to be looked at."""
@@ -143,6 +134,28 @@ class View(Relation):
             return None if captures is None else terms.row(captures)
 
         return project
+
+
+def root_of(form: Skeleton) -> Class | None:
+    """The class that a value must have to conform, or None if several may."""
+    return form.shape[0][1] if form.shape and form.shape[0][0] == () else None
+
+
+def may_match(form: Skeleton, label: Value, arity: int) -> bool:
+    """Whether a record of this label and arity could conform: whatever its fields are.  O(positions)."""
+    if root_of(form) not in (None, label_class(label)):
+        return False
+    for path, constant in form.constants:
+        if path == () and not (isinstance(constant, Record) and _like(constant, label, arity)):
+            return False
+    for check in form.checks:
+        if check.path == () and check.kind is CheckKind.SIZE and check.argument != arity:
+            return False
+        if check.path == () and check.kind is CheckKind.CLASS and check.argument != "record":
+            return False
+    paths = [path for path, _ in form.constants] + [c.path for c in form.checks] + list(form.captures)
+    paths += [path for path, _ in form.shape]
+    return all(not path or (isinstance(path[0], int) and path[0] < arity) for path in paths)
 
 
 def _like(constant: Record, label: Value, arity: int) -> bool:

@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from dataspace.rules.engine import Engine
 from dataspace.rules.program import Program
 from dataspace.rules.reading import read_rules
 from index.values import Record, Value, key
@@ -125,10 +126,9 @@ def live(name: str, seed: int, ticks: int) -> None:
     assert [entry.trouble for entry in program.entries.values()] == [""]
     program.tick((), list(claimed.values()))
     assert program.derived() == []
-    assert program.engine.size() == 0, "when nothing is claimed no table has an entry"
-    assert not any(each.states for each in program.engine.outline.relations()), (
-        "and nothing is kept for later"
-    )
+    assert program.size() == 0, "when nothing is claimed no table has an entry"
+    relations = [each for engine in program.islands for each in engine.outline.relations()]
+    assert not any(each.states for each in relations), "and nothing is kept for later"
 
 
 @pytest.mark.slow
@@ -144,17 +144,19 @@ def test_ticks_that_are_computed_anew_say_what_others_would(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decided: list[bool] = []
-    takes_much = Program._takes_much
+    much_taken_from = Program._much_taken_from
 
-    def takes(program: Program, added: list[Value], removed: list[Value]) -> bool:
-        decided.append(takes_much(program, added, removed))
-        return decided[-1]
+    def taken(program: Program, added: list[Value], removed: list[Value]) -> dict[Engine, None]:
+        found = much_taken_from(program, added, removed)
+        decided.append(bool(found))
+        return found
 
     monkeypatch.setattr("dataspace.rules.program.RECOMPUTE_FROM", 0)
-    monkeypatch.setattr("dataspace.rules.program.RECOMPUTE_SHARE", 0.07)
-    monkeypatch.setattr(Program, "_takes_much", takes)
+    monkeypatch.setattr("dataspace.rules.program.RECOMPUTE_SHARE", 0.06)
+    monkeypatch.setattr("dataspace.rules.program.RECOMPUTE_LEAST", 0)
+    monkeypatch.setattr(Program, "_much_taken_from", taken)
     live(name, 4, 30)
-    assert 5 < sum(decided) < len(decided), "some were, and some were not"
+    assert 3 < sum(decided) < len(decided), "some were, and some were not"
 
 
 @pytest.mark.slow
@@ -185,14 +187,14 @@ def test_batches_do_not_matter_and_an_undone_tick_leaves_no_trace(name: str) -> 
         for fact in removed:
             other.tick((), [fact])
         assert set(map(key, one.derived())) == set(map(key, other.derived()))
-        before, size, engine = one.derived(), one.engine.size(), one.engine
+        before, size, engines = one.derived(), one.size(), one.statistics().engines
         further = [fact for fact in rng.sample(facts, 3) if key(fact) not in claimed]
         gone = rng.sample(list(claimed.values()), min(2, len(claimed)))
         there, back = one.tick(further, gone), one.tick(gone, further)
         assert {*map(key, there.added)} == {*map(key, back.removed)}
         assert {*map(key, there.removed)} == {*map(key, back.added)}
         assert set(map(key, one.derived())) == set(map(key, before))
-        assert one.engine.size() == size or one.engine is not engine
+        assert one.size() == size or one.statistics().engines > engines
 
 
 @pytest.mark.slow
@@ -282,7 +284,7 @@ def test_what_is_said_only_counts_in_its_tick() -> None:
     assert not waits(program)
     assert not program.tick((), (), [Record("forget", 1)])
     assert program.tick_again().removed == [Record("seen", 1)]
-    assert not waits(program) and program.engine.size() == 0
+    assert not waits(program) and program.size() == 0
 
 
 def test_a_message_is_sent_again_only_when_its_cause_is_new() -> None:
@@ -309,12 +311,12 @@ def test_a_huge_retraction_is_computed_anew_and_says_the_same() -> None:
 def test_a_huge_addition_is_computed_anew_where_it_takes_away_and_only_there() -> None:
     program = Program()
     program.add("open", "open($x, $y) <- a($x), b($x, $y), not closed($x). rest($x) <- a($x), not b($x, _).")
-    facts: list[Value] = [Record("a", n) for n in range(2000)]
-    facts += [Record("b", n, n) for n in range(1000)]
+    facts: list[Value] = [Record("a", n) for n in range(3000)]
+    facts += [Record("b", n, n) for n in range(2000)]
     program.tick(facts)
     engines = program.statistics().engines
     derived = program.tick([Record("c", n) for n in range(3000)])
     assert not derived and program.statistics().engines == engines, "nothing is negated by these"
     derived = program.tick([Record("closed", n) for n in range(900)])
     assert len(derived.removed) == 900 and not derived.added
-    assert program.statistics().engines == engines + 1
+    assert program.statistics().engines == engines + 1, "the other island has no closed facts"
