@@ -486,7 +486,12 @@ def _whole_text(number: int) -> str:
 
 def same(one: Value, other: Value) -> bool:
     """Whether two values are the same, strictly by type."""
-    return one is other or key(one) == key(other)
+    if one is other:
+        return True
+    kind = type(one)
+    if kind is not type(other):
+        return False
+    return one == other if kind is int or kind is str else key(one) == key(other)
 
 
 def freeze(thing: object, *, depth: int = MAX_DEPTH, elements: int | None = None) -> Value:

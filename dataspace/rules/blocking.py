@@ -163,7 +163,7 @@ class Fold(Remembering):
         return self.group.change
 
     def release(self) -> None:
-        value = self.group.value()
+        value = self.group.so_far
         if self.said:
             if same(self.said[0], value):
                 return
@@ -182,7 +182,7 @@ class Fold(Remembering):
 class _Group:
     """What is being folded: a value so far, and the items themselves where nothing can be undone."""
 
-    __slots__ = ("_items", "_so_far", "_start", "_step", "_undo", "count")
+    __slots__ = ("_items", "_start", "_step", "_undo", "count", "so_far")
 
     def __init__(
         self,
@@ -191,7 +191,7 @@ class _Group:
         undo: Callable[[Any, Any], Any] | None,
     ) -> None:
         self._start, self._step, self._undo = start, step, undo
-        self._so_far = start()
+        self.so_far = start()
         self._items: dict[Hashable, list[Any]] = {}
         self.count = 0
 
@@ -200,10 +200,13 @@ class _Group:
         self.count += weight
         if self._undo is None:
             self._keep(item, weight)
-        for _ in range(weight):
-            self._so_far = self._step(self._so_far, item)
-        if weight < 0:
+        if weight == 1:  # as nearly always
+            self.so_far = self._step(self.so_far, item)
+        elif weight < 0:
             self._take_out(item, -weight)
+        else:
+            for _ in range(weight):
+                self.so_far = self._step(self.so_far, item)
 
     def _keep(self, item: Any, weight: int) -> None:
         entry = self._items.setdefault(key(item), [item, 0])
@@ -213,19 +216,16 @@ class _Group:
 
     def _take_out(self, item: Any, times: int) -> None:
         if self._undo is None:
-            self._so_far = self._start()
+            self.so_far = self._start()
             for each, count in self._items.values():
                 for _ in range(count):
-                    self._so_far = self._step(self._so_far, each)
+                    self.so_far = self._step(self.so_far, each)
         else:
             for _ in range(times):
-                self._so_far = self._undo(self._so_far, item)
-
-    def value(self) -> Any:
-        return self._so_far
+                self.so_far = self._undo(self.so_far, item)
 
     def clear(self) -> None:
-        self._so_far = self._start()
+        self.so_far = self._start()
         self._items.clear()
         self.count = 0
 
@@ -266,18 +266,18 @@ class FoldKeyed(Remembering):
         groups, said, emit = self.groups, self.said, self.emit
         for at, name in self.touched.items():
             group, before = groups[at], said.get(at)
-            if not group.count:
-                del groups[at]
-                said.pop(at, None)
-                now = None
-            else:
-                now = said[at] = (name, group.value())
-            if before is not None and now is not None and same(before[1], now[1]):
-                continue
-            if before is not None:
-                emit(before, -1)
-            if now is not None:
+            if group.count:
+                if before is not None:
+                    if same(before[1], group.so_far):
+                        continue
+                    emit(before, -1)
+                said[at] = now = (name, group.so_far)
                 emit(now, 1)
+            else:
+                del groups[at]
+                if before is not None:
+                    del said[at]
+                    emit(before, -1)
         self.touched.clear()
 
     def end_tick(self) -> None:

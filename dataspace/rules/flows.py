@@ -166,11 +166,13 @@ class Flow(Wiring):
         return self.tick
 
     def _run_stratum(self, stratum: Stratum, *, first: bool) -> None:
-        stratum.release()
+        if stratum.blocking or stratum.released:
+            stratum.release()
         if first:
             self._ingest()
         for hand in stratum.streaming:
-            drain(hand)
+            if hand.buffer:
+                drain(hand)
         if stratum.loops:
             self._loop(stratum)
 

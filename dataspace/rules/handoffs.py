@@ -55,10 +55,12 @@ class Stratum:
     def release(self) -> None:
         """All that blocks has come: lets the operators have it, and say what they make of it."""
         for hand in self.blocking:
-            drain(hand)
+            if hand.buffer:
+                drain(hand)
         for operator in self.released:
             operator.release()
-        self.every_tick = any(operator.every_tick for operator in self.released)
+        if self.every_tick:  # which ends for good, once what says something of nothing has said it
+            self.every_tick = any(operator.every_tick for operator in self.released)
 
 
 def waiting_in(hand: Handoff, stratum: Stratum) -> Emit:

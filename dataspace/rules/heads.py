@@ -29,7 +29,7 @@ MAX_RETIRED_TEXT: Final = 1024 * 1024
 class HeadRelation(Relation):
     """The rows that rules derive under one label, with one number of fields."""
 
-    __slots__ = ("_longest", "held", "is_shown", "make", "of", "retired", "verb")
+    __slots__ = ("_most", "held", "is_shown", "make", "of", "retired", "verb")
 
     def __init__(self, label: Value, arity: int, verb: Verb) -> None:
         name = unparse(Record.of(label, ())).removesuffix("()")
@@ -39,7 +39,7 @@ class HeadRelation(Relation):
         self.is_shown = False  # True where a view of all its fields is this relation itself
         self.make: Final = maker(label, arity)
         self.retired: list[State] = []  # of rows that have gone and may be in no table but ``states``
-        self._longest = 1  # characters of a fact, of all that were made
+        self._most = MAX_RETIRED  # fewer once large facts have been made
         self.held: dict[Row, None] = {}  # of ``next``: what holds in this tick because of the one before
 
     def fact(self, row: Row) -> Record:
@@ -65,15 +65,15 @@ class HeadRelation(Relation):
             self._publish_noted(derived)
 
     def _publish_came(self, came: list[State], say: Callable[[Value], None]) -> None:
-        base, make, longest = self.base, self.make, self._longest
+        base, make = self.base, self.make
         for state in came:
             _, _, born, said, row, fact = state
             if said or not born or (base and row in base):
                 continue
             if fact is None:
                 state[5] = fact = make(row)
-                if len(fact.text) > longest:
-                    self._longest = longest = len(fact.text)
+                if len(fact.text) * self._most > MAX_RETIRED_TEXT:
+                    self._most = MAX_RETIRED_TEXT // len(fact.text)
             state[3] = True
             say(fact)
 
@@ -115,8 +115,7 @@ class HeadRelation(Relation):
         retired, went = self.retired, self.news.went
         retired += went
         went.clear()
-        most = min(len(self.states) // 4, MAX_RETIRED, MAX_RETIRED_TEXT // self._longest)
-        if len(retired) > most or not is_kept:
+        if 4 * len(retired) > len(self.states) or len(retired) > self._most or not is_kept:
             self.forget(retired)
 
     def size(self) -> int:
