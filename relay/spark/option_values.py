@@ -26,6 +26,11 @@ Numbered: TypeAlias = Literal["snapshot", "latest", "earliest"] | int
 Start: TypeAlias = Numbered | tuple[int, ...]
 """The same, or a time of a topic."""
 
+First: TypeAlias = Literal["earliest"] | int | tuple[int, ...]
+"""Where a batch of changes begins: at an epoch, or at a time of a topic."""
+
+Last: TypeAlias = Literal["latest"] | int
+"""Where it ends, or of which epoch a state is."""
 
 Malformed: TypeAlias = Literal["fail", "drop", "null"]
 """What becomes of a fact with a value that its column cannot hold."""
@@ -163,16 +168,16 @@ def time(text: str) -> tuple[int, ...] | None:
     return tuple(json.loads(text))
 
 
-def starts(urls: tuple[str, ...], start: Callable[[str], Start], text: str) -> tuple[Start, ...]:
-    """One start for all daemons, or a JSON object with one for each by its address."""
+def by_daemon(urls: tuple[str, ...], meaning: Callable[[str], T], text: str) -> tuple[T, ...]:
+    """One epoch for all daemons, or a JSON object with one for each by its address."""
     if not text.startswith("{"):
-        return (start(text),) * len(urls)
+        return (meaning(text),) * len(urls)
     try:
-        said = {parse_url(url).url: start(str(each)) for url, each in json.loads(text).items()}
+        said = {parse_url(url).url: meaning(str(each)) for url, each in json.loads(text).items()}
     except (json.JSONDecodeError, UsageError) as error:
         raise ValueError(f'JSON such as {{"tcp://HOST:PORT": 12}} ({error})') from None
     if set(said) != set(urls):
-        raise ValueError(f"JSON with a start for each of {', '.join(urls)} and no others")
+        raise ValueError(f"JSON with one for each of {', '.join(urls)} and no others")
     return tuple([said[url] for url in urls])
 
 
@@ -183,7 +188,7 @@ def malformed(text: str) -> Malformed:
     raise ValueError("fail, drop and null")
 
 
-def first(text: str) -> Literal["earliest"] | int:
+def first(text: str) -> First:
     if text.lower() == "earliest":
         return "earliest"
     if re.fullmatch(r"\d{1,18}", text):
@@ -191,7 +196,7 @@ def first(text: str) -> Literal["earliest"] | int:
     raise ValueError("earliest and epoch numbers (for a state instead of changes there is asOfEpoch)")
 
 
-def topic_first(text: str) -> Literal["earliest"] | int | tuple[int, ...]:
+def topic_first(text: str) -> First:
     if text.lower() == "earliest":
         return "earliest"
     at = int(text) if re.fullmatch(r"\d{1,18}", text) else time(text)
@@ -200,7 +205,7 @@ def topic_first(text: str) -> Literal["earliest"] | int | tuple[int, ...]:
     return at
 
 
-def last(text: str) -> Literal["latest"] | int:
+def last(text: str) -> Last:
     if text.lower() == "latest":
         return "latest"
     if re.fullmatch(r"\d{1,18}", text):

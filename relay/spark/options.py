@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Literal
+from typing import Final
 
 from dataspace.addresses import default_url, parse_url
 from dataspace.credentials import Tls, default_token, read_token
 from dataspace.errors import UsageError
 from dataspace.wire.features import MAIN
 from relay.spark import option_values as values
-from relay.spark.option_values import Bag, Malformed, Start
+from relay.spark.option_values import Bag, First, Last, Malformed, Start
 from relay.spark.peers import Peer
 
 CARRY_BYTES: Final = 256 * 1024
@@ -53,7 +53,10 @@ class StreamOptions:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How a batch reads: the changes of ``first`` to ``last``, both included, or the state at ``as_of``."""
+    """How a batch reads: the changes of ``firsts`` to ``lasts``, both included, or the state at ``as_of``.
+
+    Of these there are as many as ``peers``.
+    """
 
     peers: tuple[Peer, ...]
     topic: str | None
@@ -61,9 +64,9 @@ class ReadOptions:
     partitions: int
     include_value: bool
     malformed: Malformed
-    first: Literal["earliest"] | int | tuple[int, ...]
-    last: Literal["latest"] | int
-    as_of: Literal["latest"] | int | None
+    firsts: tuple[First, ...]
+    lasts: tuple[Last, ...]
+    as_of: tuple[Last, ...] | None
     fail_on_loss: bool
     connect_timeout: float
     batch_rows: int
@@ -108,7 +111,7 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
         pattern=_pattern(read),
         starts=read.value(
             "startingEpoch",
-            partial(values.starts, urls, values.start if topic is None else values.topic_start),
+            partial(values.by_daemon, urls, values.start if topic is None else values.topic_start),
             starts,
         ),
         max_epochs=read.value("maxEpochsPerTrigger", values.count, None),
@@ -127,20 +130,25 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
 def read_options(given: Mapping[str, str]) -> ReadOptions:
     """The options of ``spark.read``; raises ``UsageError`` as ``stream_options`` does."""
     read = Bag(given, _KNOWN, "read")
-    as_of, topic = read.value("asOfEpoch", values.last, None), _topic(read)
+    urls, topic = _urls(read), _topic(read)
+    first = values.first if topic is None else values.topic_first
+    last = partial(values.by_daemon, urls, values.last)
+    as_of: tuple[Last, ...] | None = read.value("asOfEpoch", last, None)
+    earliest: tuple[First, ...] = tuple(["earliest" for _ in urls])
+    latest: tuple[Last, ...] = tuple(["latest" for _ in urls])
     if as_of is not None and (read.has("startingEpoch") or read.has("endingEpoch")):
         raise UsageError(
             "asOfEpoch asks for a state, startingEpoch and endingEpoch for changes: give one kind"
         )
     return ReadOptions(
-        peers=_peers(read, _urls(read)),
+        peers=_peers(read, urls),
         topic=topic,
         pattern=_pattern(read),
         partitions=read.value("minPartitions", values.count, 1),
         include_value=read.value("includeValue", values.flag, False),
         malformed=read.value("malformed", values.malformed, "fail"),
-        first=read.value("startingEpoch", values.first if topic is None else values.topic_first, "earliest"),
-        last=read.value("endingEpoch", values.last, "latest"),
+        firsts=read.value("startingEpoch", partial(values.by_daemon, urls, first), earliest),
+        lasts=read.value("endingEpoch", last, latest),
         as_of=as_of,
         fail_on_loss=read.value("failOnDataLoss", values.flag, True),
         connect_timeout=read.value("connectTimeout", values.seconds, 30.0),

@@ -9,7 +9,7 @@ Always: "latest" and "earliest" are settled on the driver, so that a task that i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from dataspace.client.blocking_link import Frontier
+    from relay.spark.option_values import Last
     from relay.spark.options import ReadOptions
 
 
@@ -39,17 +40,17 @@ class ChangesReader(DataSourceReader):
         options = self._options
         made: list[InputPartition] = []
         for at, now in enumerate(watch(options).now()):
-            span = self._range(at, now) if options.as_of is None else _at(options.as_of, now)
+            span = self._range(at, now) if options.as_of is None else _at(options.as_of[at], now)
             if not span.empty:
                 made += partitions_of(SpanPartition(at, span, now.space), options)
         return made
 
     def _range(self, at: int, now: Frontier) -> Span:
         """The epochs of one daemon that the options ask for."""
-        options, first = self._options, self._options.first
+        options, first = self._options, self._options.firsts[at]
         if isinstance(first, tuple):
             first = before_time(options.peers[at], options, first, now.space) + 1
-        return _range(now.oldest if first == "earliest" else max(first, 1), options.last, now)
+        return _range(now.oldest if first == "earliest" else max(first, 1), options.lasts[at], now)
 
     @plain_rows
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -57,14 +58,14 @@ class ChangesReader(DataSourceReader):
         return rows_of(partition, self._options, self._columns)
 
 
-def _at(as_of: Literal["latest"] | int, now: Frontier) -> Span:
+def _at(as_of: Last, now: Frontier) -> Span:
     at = now.epoch if as_of == "latest" else as_of
     if at > now.epoch:
         raise UsageError(f"asOfEpoch {at} has not come yet, the newest epoch is {now.epoch}")
     return Span(at, at, as_of=at or None)
 
 
-def _range(first: int, ending: Literal["latest"] | int, now: Frontier) -> Span:
+def _range(first: int, ending: Last, now: Frontier) -> Span:
     last = now.epoch if ending == "latest" else ending
     if last > now.epoch:
         raise UsageError(f"endingEpoch {last} has not come yet, the newest epoch is {now.epoch}")

@@ -21,8 +21,7 @@ def spark_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Spark's files but for the zip of pyspark, which every new Python process would compile anew.
 
     Without it they import what is installed, in a third of the time; each query starts two or three of them.
-    Nor do they compile this project anew, which takes as long again: what they compile is kept here, whatever
-    the environment says about that.
+    What they compile of this project is kept here as well, whatever the environment says about that.
     """
     home = tmp_path_factory.mktemp("spark home")
     installed = Path(pyspark.__file__).parent

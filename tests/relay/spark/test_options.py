@@ -29,7 +29,7 @@ def test_a_stream_starts_with_a_snapshot_unless_told_otherwise() -> None:
 
 def test_a_batch_reads_all_changes_unless_told_otherwise() -> None:
     read = read_options(P)
-    assert (read.first, read.last, read.as_of) == ("earliest", "latest", None)
+    assert (read.firsts, read.lasts, read.as_of) == (("earliest",), ("latest",), None)
 
 
 def test_names_are_told_apart_without_regard_to_case() -> None:
@@ -85,7 +85,7 @@ def test_a_value_that_means_nothing_is_answered_with_those_that_do(
 
 
 def test_a_state_and_a_range_are_not_asked_for_together() -> None:
-    assert read_options(P | {"asOfEpoch": "latest"}).as_of == "latest"
+    assert read_options(P | {"asOfEpoch": "latest"}).as_of == ("latest",)
     with pytest.raises(UsageError, match="one kind"):
         read_options(P | {"asOfEpoch": "3", "endingEpoch": "4"})
     with pytest.raises(UsageError, match="there is asOfEpoch"):
@@ -110,8 +110,14 @@ def test_several_daemons_each_have_a_start() -> None:
     assert stream_options(P | urls).starts == ("snapshot", "snapshot")
     said = stream_options(P | urls | {"startingEpoch": '{"tcp://b:2": "latest", "tcp://a:1": 7}'})
     assert said.starts == (7, "latest")
-    with pytest.raises(UsageError, match="a start for each of tcp://a:1, tcp://b:2 and no others"):
+    with pytest.raises(UsageError, match="one for each of tcp://a:1, tcp://b:2 and no others"):
         stream_options(P | urls | {"startingEpoch": '{"tcp://a:1": 7}'})
+    read = read_options(P | urls | {"startingEpoch": '{"tcp://b:2": 3, "tcp://a:1": 7}', "endingEpoch": "9"})
+    assert (read.firsts, read.lasts) == ((7, 3), (9, 9))
+    assert read_options(P | urls | {"asOfEpoch": '{"tcp://b:2": "latest", "tcp://a:1": 7}'}).as_of == (
+        7,
+        "latest",
+    )
     with pytest.raises(UsageError, match="names the daemon tcp://a:1 twice"):
         stream_options(P | {"url": "tcp://a:1,tcp://a:1"})
     with pytest.raises(UsageError, match="a result goes to one daemon"):

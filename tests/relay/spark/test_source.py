@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -143,6 +144,8 @@ def test_two_daemons_are_one_stream(
         run_now(stream(spark, urls, "p($n:int)"), later, checkpoint())
         assert sorted(later.rows) == [(1, "delete", 2, 0, own_daemon.url), (2, "insert", 1, 0, other.url)]
         assert [row[:2] for row in read(spark, urls, "p($n:int)", asOfEpoch="latest")] == [(2, "insert")]
+        then = json.dumps({own_daemon.url: 1, other.url: 0})
+        assert [row[:2] for row in read(spark, urls, "p($n:int)", asOfEpoch=then)] == [(1, "insert")]
         with pytest.raises(PySparkException, match="the checkpoint is of 2 daemons, url names 1"):
             run_now(stream(spark, other.url, "p($n:int)"), Seen(), checkpoint())
 

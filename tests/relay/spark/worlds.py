@@ -103,7 +103,7 @@ class Flow:
         os.killpg(self.process.pid, signal.SIGKILL)
 
     def end(self) -> int:
-        return self.process.wait(PATIENCE)
+        return self.process.wait(3 * PATIENCE)  # a start alone may take a minute where others are at work
 
     def __enter__(self) -> Self:
         return self
