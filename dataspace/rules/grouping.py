@@ -9,10 +9,13 @@ Always: a group that has solutions supports exactly one row of the head; one tha
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from dataspace.rules.aggregates import Accumulator, accumulator
 from dataspace.rules.relations import Relation
 from dataspace.rules.syntax import Aggregate, Rule
 from dataspace.rules.terms import Row, Terms
+from dataspace.rules.writing import Script, tuple_of
 
 
 class _Group:
@@ -27,7 +30,7 @@ class _Group:
 class Grouping:
     """The groups of one rule."""
 
-    __slots__ = ("_groups", "_head", "_is_aggregate", "_kinds", "_layout", "_terms", "name", "pending")
+    __slots__ = ("_groups", "_head", "_is_aggregate", "_kinds", "_row", "_terms", "name", "pending")
 
     def __init__(self, name: str, rule: Rule, head: Relation, terms: Terms) -> None:
         self.name = name
@@ -36,9 +39,7 @@ class Grouping:
         self._terms = terms
         self._kinds = [accumulator(each.name, each.n) for each in rule.head.aggregates]
         self._is_aggregate = [isinstance(each, Aggregate) for each in rule.head.arguments]
-        self._layout = [  # for each field whether it is an aggregate, and the how manieth of its kind
-            (is_one, self._is_aggregate[:at].count(is_one)) for at, is_one in enumerate(self._is_aggregate)
-        ]
+        self._row = self._maker()
         self._groups: dict[Row, _Group] = {}
 
     def __len__(self) -> int:
@@ -58,7 +59,7 @@ class Grouping:
         """Tells the head what has changed."""
         for at in self.pending:
             group = self._groups[at]
-            says = self._row(at, group) if group.count else None
+            says = self._row(at, group.accumulators) if group.count else None
             if says != group.said:
                 if says is not None:
                     self._head.support(says, +1)
@@ -69,9 +70,15 @@ class Grouping:
                 del self._groups[at]
         self.pending.clear()  # in place: whoever asks whether there is something to do holds it
 
-    def _row(self, at: Row, group: _Group) -> Row:
-        of, taken = self._terms.of, group.accumulators
-        return tuple([of(taken[n].value()) if is_one else at[n] for is_one, n in self._layout])
+    def _maker(self) -> Callable[[Row, list[Accumulator]], Row]:
+        """What makes the row of a group, written out: ``return (at[0], of(taken[0].value()),)``."""
+        script, parts = Script(), []
+        of = script.bind(self._terms.of)
+        for at, is_one in enumerate(self._is_aggregate):
+            n = self._is_aggregate[:at].count(is_one)
+            parts.append(f"{of}(taken[{n}].value())" if is_one else f"at[{n}]")
+        script.line(f"def row(at, taken): return {tuple_of(parts)}")
+        return script.functions("row")["row"]  # type: ignore[no-any-return]  # defined by the text
 
     def group(self, row: Row) -> Row:
         """The fields by which a row of the head was grouped."""
