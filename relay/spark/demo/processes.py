@@ -21,7 +21,7 @@ from typing import Final, Self
 from dataspace.errors import Unreachable
 
 _ADDRESS: Final = re.compile(r"tcp:(?://)?([\w.\[\]:-]+:\d+)")
-_PATIENCE: Final = 20.0
+_PATIENCE: Final = 60.0
 """Seconds that a program gets to come up, or to go down when asked."""
 
 
