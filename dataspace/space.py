@@ -13,23 +13,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from dataspace.assertions import Assertions
 from dataspace.changes import Captures
+from dataspace.drafts import Draft, InForm, take, take_back
 from dataspace.epochs import Claims, Epoch
-from dataspace.errors import ProtocolError, Refused, UsageError
-from dataspace.handles import ALL, NO_HANDLE, SECRET, Handles, Held
+from dataspace.errors import Refused, UsageError
+from dataspace.handles import ALL, SECRET, Handles, Held
 from dataspace.interests import Interest, Observer
 from dataspace.rules.hosting import RULES, Consequence, RuleHost, rules_in
 from dataspace.wire.packets import ASSERT, REPLACE, RETRACT, SEND, Action
 from index.patterns import skeleton
-from index.text import unparse
 from index.trie import NOTHING, Index, Net
-from index.values import Value, is_flat, key
-
-_InForm: TypeAlias = tuple[Any, ...]
-"""An action of which it is known that it is one: with its handles and value in their places."""
+from index.values import Value, key
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +53,6 @@ class SpaceStatistics:
     owners: int
     patterns: int
     observers: int
-
-
-class _Draft:
-    """A turn while it is being checked: what it would change of the facts and of one owner's claims."""
-
-    __slots__ = ("added", "asserted", "messages", "removed", "retracted")
-
-    def __init__(self, added: list[Value], messages: list[Value], removed: list[Value]) -> None:
-        self.added = added
-        self.messages = messages
-        self.removed = removed
-        self.asserted: list[tuple[int, Value]] = []
-        self.retracted: list[int] = []
 
 
 class Space:
@@ -136,7 +120,7 @@ class Space:
 
     def end(self, owners: Iterable[str], now: int) -> Epoch | None:
         """Retracts everything that these owners claim, in one turn; None if they claim nothing."""
-        draft = _Draft([], [], [])
+        draft = Draft([], [], [])
         changed = []
         for owner in owners:
             claims = self._claims.pop(owner, None)
@@ -169,8 +153,8 @@ class Space:
         ``rules.pending`` tells whether there is another one.
         """
         if self.rules.pending:
-            return self._conclude(_Draft([], [], []), (), now, None, 0, consequence=self.rules.advance())
-        epoch = self._conclude(_Draft([], [], []), (), now, None, 0)
+            return self._conclude(Draft([], [], []), (), now, None, 0, consequence=self.rules.advance())
+        epoch = self._conclude(Draft([], [], []), (), now, None, 0)
         return epoch if epoch.claims or not epoch.silent else None
 
     def restore(self, owners: Mapping[str, Mapping[int, Value]], epoch: int, time: int) -> None:
@@ -251,25 +235,25 @@ class Space:
 
     # -- how a turn is made ---------------------------------------------------------------------------
 
-    def _drafted(self, owner: str, actions: Sequence[Action], publication: bool = False) -> _Draft:
+    def _drafted(self, owner: str, actions: Sequence[Action], publication: bool = False) -> Draft:
         """The turn, checked and taken into the claims of its owner; or it raises, and nothing is changed."""
         if len(actions) > self.limits.actions_per_turn:
             self._check_length(actions, publication)
         held = self._claims.get(owner)
         places = {} if held is None else held.places
-        draft = _Draft([], [], [])
+        draft = Draft([], [], [])
         if publication and actions.__class__ is Assertions:
             actions.take(places)
             draft.added += actions.values
             draft.asserted += enumerate(actions.values, actions.first)
         else:
-            _take(places, actions, draft)
+            take(places, actions, draft)
         if held is not None and held.highest is not None:
             held.highest = max([held.highest, *[handle for handle, _ in draft.asserted]])
         self._keep(owner, held, places, actions, draft.added, draft.removed)
         return draft
 
-    def _act(self, owner: str, actions: Sequence[_InForm], now: int) -> bool:
+    def _act(self, owner: str, actions: Sequence[InForm], now: int) -> bool:
         """As ``_drafted`` and ``_change``, for actions that are in form: whether there is an epoch.
 
         Its own lists and no draft of theirs, one walk and no calls: this is most of a turn.
@@ -293,7 +277,7 @@ class Space:
             held.highest = None  # who wants to know counts them; actors number their own
         self._keep(owner, held, places, actions, added, removed)
         if rules_in(added):
-            self._conclude(_Draft(added, messages, removed), (), now, None, 0)
+            self._conclude(Draft(added, messages, removed), (), now, None, 0)
             return False
         self._claimed += len(added) - len(removed)
         if len(added) == len(removed) == 1 and not messages:
@@ -314,7 +298,7 @@ class Space:
         limits, grown = self.limits, len(added) - len(removed)
         if added and (len(places) > limits.facts_per_owner or self._claimed + grown > limits.facts):
             said = self._no_room(owner, len(places), grown)
-            _take_back(places, actions, removed)
+            take_back(places, actions, removed)
             raise said
         if not places:
             self._claims.pop(owner, None)
@@ -337,7 +321,7 @@ class Space:
 
     def _conclude(
         self,
-        draft: _Draft,
+        draft: Draft,
         claims: Sequence[Claims],
         now: int,
         client: str | None,
@@ -354,7 +338,7 @@ class Space:
         silent = not (added or removed or draft.messages)
         return Epoch(self.epoch, self.time, added, draft.messages, removed, claims, client, sequence, silent)
 
-    def _change(self, draft: _Draft, now: int) -> Net:
+    def _change(self, draft: Draft, now: int) -> Net:
         """Changes the index, numbers the epoch if there is one, tells the observers: what has changed."""
         net = self.index.patch(draft.added, draft.removed, draft.messages)
         self._claimed += len(draft.added) - len(draft.removed)
@@ -366,7 +350,7 @@ class Space:
                 self._tell()
         return net
 
-    def _take_in(self, consequence: Consequence, draft: _Draft, claims: Sequence[Claims]) -> Sequence[Claims]:
+    def _take_in(self, consequence: Consequence, draft: Draft, claims: Sequence[Claims]) -> Sequence[Claims]:
         """Makes what follows from a turn part of it."""
         draft.added += consequence.added
         draft.messages += consequence.messages
@@ -381,75 +365,3 @@ class Space:
         self._touched.clear()
         for interest in touched:
             interest.close(self.epoch, self.time)
-
-
-def _take(places: dict[int, Value], actions: Sequence[Action], draft: _Draft) -> None:
-    """Takes a turn's actions into the claims of its owner and into the draft, or raises and takes none.
-
-    One function for all verbs: most turns are one or two actions, and a call for each would be most of it.
-    """
-    done = 0
-    try:
-        for action in actions:
-            verb, size = action[0] if action else None, len(action)
-            if verb.__class__ is not int:
-                raise _no_action(action)
-            if verb == SEND and size == 2:
-                message = action[1]
-                if not is_flat(message):
-                    key(message)  # fails for what no index can hold, while nothing is changed
-                draft.messages.append(message)
-            elif (verb == ASSERT and size == 3) or (verb == REPLACE and size == 4):
-                handle, value = action[-2], action[-1]
-                if handle.__class__ is not int or not 0 <= handle < NO_HANDLE:
-                    raise _no_handle(handle)
-                place = handle * SECRET & ALL
-                if place in places:
-                    raise _in_use(handle, places[place])
-                key(value)
-                if verb == REPLACE:
-                    _release(places, action[1], draft)
-                places[place] = value
-                draft.added.append(value)
-                draft.asserted.append((handle, value))
-            elif verb == RETRACT and size == 2:
-                _release(places, action[1], draft)
-            else:
-                raise _no_action(action)
-            done += 1
-    except (Refused, ProtocolError, UsageError):  # the last for values that are too deep to have a key
-        _take_back(places, actions[:done], draft.removed)
-        raise
-
-
-def _release(places: dict[int, Value], handle: Value, draft: _Draft) -> None:
-    """Ends one claim."""
-    if handle.__class__ is not int or not 0 <= handle < NO_HANDLE:
-        raise _no_handle(handle)
-    place = handle * SECRET & ALL
-    if place not in places:
-        raise Refused("unknown-handle", f"handle {handle} stands for nothing")
-    draft.removed.append(places.pop(place))
-    draft.retracted.append(handle)
-
-
-def _take_back(places: dict[int, Value], actions: Sequence[_InForm], removed: list[Value]) -> None:
-    """Undoes what actions did to the claims, the last one first."""
-    for action in reversed(actions):
-        verb = action[0]
-        if verb in (ASSERT, REPLACE):
-            del places[action[-2] * SECRET & ALL]
-        if verb in (RETRACT, REPLACE):
-            places[action[1] * SECRET & ALL] = removed.pop()
-
-
-def _no_handle(value: Value) -> ProtocolError:
-    return ProtocolError("malformed", f"a handle is a number from 0 to 2^63-1, got {value!r:.60}")
-
-
-def _in_use(handle: int, value: Value) -> Refused:
-    return Refused("handle-in-use", f"handle {handle} stands for {unparse(value):.80} already")
-
-
-def _no_action(action: Action) -> ProtocolError:
-    return ProtocolError("malformed", f"no action: {action!r:.80}, see Turn in WIRE.md")

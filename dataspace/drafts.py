@@ -1,0 +1,107 @@
+"""Drafts: a turn while it is checked, before anybody has been told of it.
+
+What strangers send as actions is looked into one by one and taken into the claims of their owner, and at
+the first that is wrong all is taken back.  It is apart from the space, which decides what a turn that is
+right means.
+
+Always: after an error the claims are what they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from dataspace.errors import ProtocolError, Refused, UsageError
+from dataspace.handles import ALL, NO_HANDLE, SECRET
+from dataspace.wire.packets import ASSERT, REPLACE, RETRACT, SEND, Action
+from index.text import unparse
+from index.values import Value, is_flat, key
+
+InForm: TypeAlias = tuple[Any, ...]
+"""An action of which it is known that it is one: with its handles and value in their places."""
+
+
+class Draft:
+    """A turn while it is being checked: what it would change of the facts and of one owner's claims."""
+
+    __slots__ = ("added", "asserted", "messages", "removed", "retracted")
+
+    def __init__(self, added: list[Value], messages: list[Value], removed: list[Value]) -> None:
+        self.added = added
+        self.messages = messages
+        self.removed = removed
+        self.asserted: list[tuple[int, Value]] = []
+        self.retracted: list[int] = []
+
+
+def take(places: dict[int, Value], actions: Sequence[Action], draft: Draft) -> None:
+    """Takes a turn's actions into the claims of its owner and into the draft, or raises and takes none.
+
+    One function for all verbs: most turns are one or two actions, and a call for each would be most of it.
+    """
+    done = 0
+    try:
+        for action in actions:
+            verb, size = action[0] if action else None, len(action)
+            if verb.__class__ is not int:
+                raise _no_action(action)
+            if verb == SEND and size == 2:
+                message = action[1]
+                if not is_flat(message):
+                    key(message)  # fails for what no index can hold, while nothing is changed
+                draft.messages.append(message)
+            elif (verb == ASSERT and size == 3) or (verb == REPLACE and size == 4):
+                handle, value = action[-2], action[-1]
+                if handle.__class__ is not int or not 0 <= handle < NO_HANDLE:
+                    raise _no_handle(handle)
+                place = handle * SECRET & ALL
+                if place in places:
+                    raise _in_use(handle, places[place])
+                key(value)
+                if verb == REPLACE:
+                    _release(places, action[1], draft)
+                places[place] = value
+                draft.added.append(value)
+                draft.asserted.append((handle, value))
+            elif verb == RETRACT and size == 2:
+                _release(places, action[1], draft)
+            else:
+                raise _no_action(action)
+            done += 1
+    except (Refused, ProtocolError, UsageError):  # the last for values that are too deep to have a key
+        take_back(places, actions[:done], draft.removed)
+        raise
+
+
+def _release(places: dict[int, Value], handle: Value, draft: Draft) -> None:
+    """Ends one claim."""
+    if handle.__class__ is not int or not 0 <= handle < NO_HANDLE:
+        raise _no_handle(handle)
+    place = handle * SECRET & ALL
+    if place not in places:
+        raise Refused("unknown-handle", f"handle {handle} stands for nothing")
+    draft.removed.append(places.pop(place))
+    draft.retracted.append(handle)
+
+
+def take_back(places: dict[int, Value], actions: Sequence[InForm], removed: list[Value]) -> None:
+    """Undoes what actions did to the claims, the last one first."""
+    for action in reversed(actions):
+        verb = action[0]
+        if verb in (ASSERT, REPLACE):
+            del places[action[-2] * SECRET & ALL]
+        if verb in (RETRACT, REPLACE):
+            places[action[1] * SECRET & ALL] = removed.pop()
+
+
+def _no_handle(value: Value) -> ProtocolError:
+    return ProtocolError("malformed", f"a handle is a number from 0 to 2^63-1, got {value!r:.60}")
+
+
+def _in_use(handle: int, value: Value) -> Refused:
+    return Refused("handle-in-use", f"handle {handle} stands for {unparse(value):.80} already")
+
+
+def _no_action(action: Action) -> ProtocolError:
+    return ProtocolError("malformed", f"no action: {action!r:.80}, see Turn in WIRE.md")
