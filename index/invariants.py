@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterator, Mapping
 
 from index.errors import InternalError
 from index.events import Visible
-from index.leaves import At, Group, Handler, Leaf, Node, Values
+from index.leaves import At, Group, Handler, Leaf, Node, Values, at_of
 from index.moves import TO_THE_ROOT, to_moves, visit
 from index.positions import MISSING, class_of, project
 from index.values import keys
@@ -42,6 +42,8 @@ def verify(root: Node, copies: Mapping[At, int], visible: Mapping[At, Visible]) 
         _verify_moves(node)
         for group in node.groups.values():
             _verify_group(group, conforming, visible)
+    stands = (at == at_of(value, visible.get(at)) for at, value in root.values.items())
+    _hold(all(stands), "each value stands under its own key")
     _hold(all(count > 0 for count in copies.values()), "copies are counted from one")
     _hold(copies.keys() <= root.values.keys(), "what has copies is here")
     _hold(visible.keys() <= root.values.keys(), "what is restricted is here")

@@ -14,7 +14,7 @@ handler has a callback; values at a place that nobody asked for are *idle*, whic
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import TypeAlias
 
 from index.events import MESSAGE, Callback, Captures, Cleanup, Event, Visible
@@ -22,7 +22,7 @@ from index.moves import Move
 from index.positions import MISSING, Class, Path, Shape
 from index.projections import GroupCode, HandlerCode, group_code
 from index.skeletons import Check
-from index.values import COMPILED, Value, keys
+from index.values import COMPILED, Record, Value, key, keys
 
 At: TypeAlias = Hashable
 """Under what a value stands in all tables of one index.
@@ -32,6 +32,25 @@ box, so that no two are the same.  Where a value is restricted, it stands there 
 """
 
 Values: TypeAlias = dict[At, Value]
+
+
+def at_of(value: Value, visible: Visible | None = None) -> At:
+    """Under what a value stands; O(1) for a record that was asked before, else O(size)."""
+    at: At
+    if type(value) is Record:
+        at = value._text or value.text  # spares a call
+    else:
+        at = (value, None) if type(value) is str else key(value)
+    return at if visible is None else (at, visible)
+
+
+def all_at(values: Sequence[Value], visible: Visible | None = None) -> list[At]:
+    """Under what each of several values stands, without a call for most."""
+    if not values:
+        return []
+    if visible is not None:
+        return [at_of(each, visible) for each in values]
+    return [(each._text or each.text) if type(each) is Record else at_of(each) for each in values]
 
 
 News: TypeAlias = "list[tuple[Handler, Captures]]"

@@ -21,12 +21,12 @@ from index.drawings import draw
 from index.errors import UsageError
 from index.events import ADDED, MESSAGE, REMOVED, Callback, Captures, Cleanup, Event, Visible
 from index.invariants import nodes_below, verify
-from index.leaves import At, Handler, News, Node, Values
+from index.leaves import At, Handler, News, Node, Values, all_at, at_of
 from index.moves import TO_THE_ROOT
 from index.positions import MISSING, Class, Path, class_of, project
 from index.projections import handler_code, match_reader
 from index.skeletons import Skeleton
-from index.values import COMPILED, Record, Value, key, keys
+from index.values import COMPILED, Record, Value, keys
 from index.walks import reached
 
 __all__ = [
@@ -94,7 +94,15 @@ class Index:
 
     def count(self, value: Value, *, visible: Visible | None = None) -> int:
         """How many copies of a value are here; O(1)."""
-        return self._count(_at(value, visible))
+        return self.count_at(at_of(value, visible))
+
+    def count_at(self, at: At) -> int:
+        """The same for what ``at_of`` gives for a value."""
+        return 1 + self._copies.get(at, 0) if at in self._values else 0
+
+    def value(self, at: At) -> Value:
+        """The value that is here under ``at``, as ``at_of`` gives it; ``KeyError`` if none is.  O(1)."""
+        return self._values[at]
 
     # -- values ---------------------------------------------------------------------------------------
 
@@ -106,7 +114,7 @@ class Index:
         if type(value) is Record and visible is None:
             at = value._text or value.text  # spares a call
         else:
-            at = _at(value, visible)
+            at = at_of(value, visible)
         if at in self._values:
             self._copies[at] = self._copies.get(at, 0) + 1
             return False
@@ -131,7 +139,7 @@ class Index:
         if type(value) is Record and visible is None:
             at = value._text or value.text
         else:
-            at = _at(value, visible)
+            at = at_of(value, visible)
         if at not in self._values:
             raise _not_here(value)
         if self._copies and at in self._copies:
@@ -184,79 +192,93 @@ class Index:
         messages: Sequence[Value] = (),
         *,
         visible: Visible | None = None,
+        at: tuple[list[At], list[At]] | None = None,
     ) -> Net:
         """Applies many changes at once: additions, then messages, then removals, with net effect only.
 
         What is both added and removed was never there, or never gone.  Raises ``UsageError`` for a removal
         of what is not there, and changes nothing.  O(changes + handlers reached).
+
+        ``at`` is what ``all_at`` gives for the additions and the removals, if that is known already.
         """
         if self._telling:
             raise _busy()
-        if len(added) + len(removed) + len(messages) == 1:
+        changes = len(added) + len(removed)
+        if changes + len(messages) == 1:
             return self._patch_one(added, removed, messages, visible)
-        if len(added) == len(removed) == 1 and not messages:
+        if changes == 2 and len(added) == 1 and not messages:
             came, went = self.replace(added[0], removed[0], visible=visible)
             return Net(list(added) if came else [], list(removed) if went else [])
         said: News = []
         for message in messages:  # first, as reading one may fail, and nothing has changed yet
             self._pass(message, visible, said)
-        if not added and not removed:
-            if said:
-                self._tell(MESSAGE, said)
-            return Net([], [])
-        if not removed and not messages and visible is None and self._add_new(added):
-            return Net(list(added), [])
         grown: News = []
         gone: News = []
-        coming = [_at(value, visible) for value in added]
-        going = [_at(value, visible) for value in removed]
-        if len({*coming, *going}) == len(coming) + len(going):
-            net = self._patch_distinct((coming, added), (going, removed), visible, (grown, gone))
+        coming, going = at or (all_at(added, visible), all_at(removed, visible))
+        if len({*coming, *going}) < changes:
+            net = self._patch_balanced(added, removed, visible, grown, gone)
         else:
-            values, after = self._balance(added, removed, visible)
-            appeared, vanished = self._recount(after)
-            for at in appeared:
-                self._appear(at, values[at], visible, grown)
-            for at in vanished:
-                self._vanish(at, visible, gone)
-            net = Net([values[at] for at in appeared], [values[at] for at in vanished])
-        for event, news in (ADDED, grown), (MESSAGE, said), (REMOVED, gone):
-            if news:
-                self._tell(event, news)
+            net = self._patch_distinct(coming, added, going, removed, visible, grown, gone)
+        if grown:
+            self._tell(ADDED, grown)
+        if said:
+            self._tell(MESSAGE, said)
+        if gone:
+            self._tell(REMOVED, gone)
         return net
 
     def _patch_distinct(
         self,
-        coming: tuple[list[At], Sequence[Value]],
-        going: tuple[list[At], Sequence[Value]],
+        coming: list[At],
+        added: Sequence[Value],
+        going: list[At],
+        removed: Sequence[Value],
         visible: Visible | None,
-        news: tuple[News, News],
+        grown: News,
+        gone: News,
     ) -> Net:
-        """A patch that speaks of no value twice, as what rules derive: there is nothing to be balanced."""
-        values, copies, appear, vanish = self._values, self._copies, self._appear, self._vanish
-        for at, value in zip(*going, strict=True):
+        """A patch that speaks of no value twice, as bulk loads and what rules derive: nothing is balanced."""
+        values, copies = self._values, self._copies
+        for at in going:
             if at not in values:
-                raise _not_here(value)
-        is_wanted = visible is not None or self._wants(coming[1]) or self._wants(going[1])
-        if not copies and not is_wanted and values.keys().isdisjoint(coming[0]):
-            values.update(zip(*coming, strict=True))
-            for at in going[0]:
-                del values[at]
-            return Net(list(coming[1]), list(going[1]))
-        added, removed = [], []
-        for at, value in zip(*coming, strict=True):
+                raise _not_here(removed[going.index(at)])
+        if values.keys().isdisjoint(coming) and copies.keys().isdisjoint(going):
+            if coming:
+                self._appear_all(coming, added, visible, grown)
+            if going:
+                self._vanish_all(going, removed, visible, gone)
+            return Net(list(added), list(removed))
+        net = Net([], [])
+        for at, value in zip(coming, added, strict=True):
             if at in values:
                 copies[at] = copies.get(at, 0) + 1
             else:
-                appear(at, value, visible, news[0])
-                added.append(value)
-        for at, value in zip(*going, strict=True):
-            if copies and at in copies:
+                self._appear(at, value, visible, grown)
+                net.added.append(value)
+        for at, value in zip(going, removed, strict=True):
+            if at in copies:
                 self._recount({at: copies[at]})
             else:
-                vanish(at, visible, news[1])
-                removed.append(value)
-        return Net(added, removed)
+                self._vanish(at, visible, gone)
+                net.removed.append(value)
+        return net
+
+    def _patch_balanced(
+        self,
+        added: Sequence[Value],
+        removed: Sequence[Value],
+        visible: Visible | None,
+        grown: News,
+        gone: News,
+    ) -> Net:
+        """A patch that speaks of some value more than once: what is left of it counts."""
+        values, after = self._balance(added, removed, visible)
+        appeared, vanished = self._recount(after)
+        for at in appeared:
+            self._appear(at, values[at], visible, grown)
+        for at in vanished:
+            self._vanish(at, visible, gone)
+        return Net([values[at] for at in appeared], [values[at] for at in vanished])
 
     def _patch_one(
         self,
@@ -273,24 +295,6 @@ class Index:
         self.send(messages[0], visible=visible)
         return Net([], [])
 
-    def _add_new(self, added: Sequence[Value]) -> bool:
-        """Adds values if they are all new and different, as those of a bulk load: whether they were."""
-        fresh = {_at(value, None): value for value in added}
-        if len(fresh) < len(added) or not self._values.keys().isdisjoint(fresh):
-            return False
-        news: News = []
-        if self._wants(added):
-            for at, value in fresh.items():
-                self._appear(at, value, None, news)
-            self._tell(ADDED, news)
-        else:
-            self._values.update(fresh)
-        return True
-
-    def _wants(self, values: Sequence[Value]) -> bool:
-        """Whether anybody is interested in values of these classes."""
-        return bool(self._root.each) or not self._tops.keys().isdisjoint([class_of(each) for each in values])
-
     def replace(self, new: Value, old: Value, *, visible: Visible | None = None) -> tuple[bool, bool]:
         """A patch of one value in place of another: whether the new one appeared, and the old one vanished.
 
@@ -303,7 +307,7 @@ class Index:
         if type(new) is Record and type(old) is Record and visible is None:
             at, gone = new._text or new.text, old._text or old.text  # spares two calls
         else:
-            at, gone = _at(new, visible), _at(old, visible)
+            at, gone = at_of(new, visible), at_of(old, visible)
         if at == gone:  # was never there, or never gone
             return NOTHING
         if gone not in self._values:
@@ -521,6 +525,68 @@ class Index:
                 else:
                     group.drop(group, at, value, news)
 
+    def _appear_all(
+        self, coming: list[At], added: Sequence[Value], visible: Visible | None, news: News
+    ) -> None:
+        """``_appear`` of many: values of one label that follow one another are led down the same way."""
+        if visible is not None:
+            for at, value in zip(coming, added, strict=True):
+                self._appear(at, value, visible, news)
+            return
+        everything, tops, each = self._values, self._tops, self._root.each
+        everything.update(zip(coming, added, strict=True))
+        if not tops and not each:
+            return
+        last: Class | None = None
+        top: Node | None = None
+        for at, value in zip(coming, added, strict=True):
+            for group in each:
+                group.file(group, at, value, everything, news)
+            of = value.label if type(value) is Record and type(value.label) is str else class_of(value)
+            if of is not last:
+                last, top = of, tops.get(of)
+            if top is None:
+                continue
+            for node in reached(top, value) if top.moves else [top]:
+                values = node.values
+                values[at] = value
+                for group in node.each:
+                    if COMPILED:
+                        group.walk_in(at, value, values, news)
+                    else:
+                        group.file(group, at, value, values, news)
+
+    def _vanish_all(
+        self, going: list[At], removed: Sequence[Value], visible: Visible | None, news: News
+    ) -> None:
+        """``_vanish`` of many, in the same way."""
+        if visible is not None:
+            for at in going:
+                self._vanish(at, visible, news)
+            return
+        everything, tops, each = self._values, self._tops, self._root.each
+        for at in going:
+            del everything[at]
+        if not tops and not each:
+            return
+        last: Class | None = None
+        top: Node | None = None
+        for at, value in zip(going, removed, strict=True):
+            for group in each:
+                group.drop(group, at, value, news)
+            of = value.label if type(value) is Record and type(value.label) is str else class_of(value)
+            if of is not last:
+                last, top = of, tops.get(of)
+            if top is None:
+                continue
+            for node in reached(top, value) if top.moves else [top]:
+                del node.values[at]
+                for group in node.each:
+                    if COMPILED:
+                        group.walk_out(at, value, news)
+                    else:
+                        group.drop(group, at, value, news)
+
     def _appear_to(self, at: At, value: Value, visible: Visible, news: News) -> None:
         """``_appear`` of a restricted value."""
         self._visible[at] = visible
@@ -586,9 +652,6 @@ class Index:
 
     # -- copies ---------------------------------------------------------------------------------------
 
-    def _count(self, at: At) -> int:
-        return 1 + self._copies.get(at, 0) if at in self._values else 0
-
     def _balance(
         self, added: Sequence[Value], removed: Sequence[Value], visible: Visible | None
     ) -> tuple[Values, dict[At, int]]:
@@ -596,16 +659,16 @@ class Index:
         values: Values = {}
         after: dict[At, int] = {}
         for value in added:
-            at = _at(value, visible)
+            at = at_of(value, visible)
             if at not in after:
                 values[at] = value
-                after[at] = self._count(at)
+                after[at] = self.count_at(at)
             after[at] += 1
         for value in removed:
-            at = _at(value, visible)
+            at = at_of(value, visible)
             if at not in after:
                 values[at] = value
-                after[at] = self._count(at)
+                after[at] = self.count_at(at)
             after[at] -= 1
             if after[at] < 0:
                 raise UsageError(f"removed what is not there, or not so often: {value!r:.80}")
@@ -642,12 +705,3 @@ def _busy() -> UsageError:
 
 def _not_here(value: Value) -> UsageError:
     return UsageError(f"removed what is not there: {value!r:.80}")
-
-
-def _at(value: Value, visible: Visible | None) -> At:
-    at: At
-    if type(value) is Record:
-        at = value.text
-    else:
-        at = (value, None) if type(value) is str else key(value)
-    return at if visible is None else (at, visible)
