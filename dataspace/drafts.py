@@ -15,8 +15,9 @@ from typing import Any, TypeAlias
 from dataspace.errors import ProtocolError, Refused, UsageError
 from dataspace.handles import ALL, NO_HANDLE, SECRET
 from dataspace.wire.packets import ASSERT, REPLACE, RETRACT, SEND, Action
+from index.leaves import At
 from index.text import unparse
-from index.values import Value, is_flat, key
+from index.values import Record, Value, is_flat, key
 
 InForm: TypeAlias = tuple[Any, ...]
 """An action of which it is known that it is one: with its handles and value in their places."""
@@ -25,7 +26,7 @@ InForm: TypeAlias = tuple[Any, ...]
 class Draft:
     """A turn while it is being checked: what it would change of the facts and of one owner's claims."""
 
-    __slots__ = ("added", "asserted", "messages", "removed", "retracted")
+    __slots__ = ("added", "asserted", "at", "messages", "removed", "retracted")
 
     def __init__(self, added: list[Value], messages: list[Value], removed: list[Value]) -> None:
         self.added = added
@@ -33,6 +34,7 @@ class Draft:
         self.removed = removed
         self.asserted: list[tuple[int, Value]] = []
         self.retracted: list[int] = []
+        self.at: tuple[list[At], list[At]] | None = None  # of what is added and removed, once it is known
 
 
 def take(places: dict[int, Value], actions: Sequence[Action], draft: Draft) -> None:
@@ -43,7 +45,8 @@ def take(places: dict[int, Value], actions: Sequence[Action], draft: Draft) -> N
     done = 0
     try:
         for action in actions:
-            verb, size = action[0] if action else None, len(action)
+            size = len(action)
+            verb = action[0] if size else None
             if verb.__class__ is not int:
                 raise _no_action(action)
             if verb == SEND and size == 2:
@@ -58,7 +61,7 @@ def take(places: dict[int, Value], actions: Sequence[Action], draft: Draft) -> N
                 place = handle * SECRET & ALL
                 if place in places:
                     raise _in_use(handle, places[place])
-                key(value)
+                value.text if value.__class__ is Record else key(value)  # fails as above, and is kept
                 if verb == REPLACE:
                     _release(places, action[1], draft)
                 places[place] = value

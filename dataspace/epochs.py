@@ -9,10 +9,36 @@ in the order in which the turn made them; the order within an epoch is additions
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, overload
 
 from index.values import Value
+
+
+class Numbered(Sequence[tuple[int, Value]]):
+    """Values under handles in a row: the pairs of handle and value are made while somebody looks at them."""
+
+    __slots__ = ("first", "values")
+
+    def __init__(self, first: int, values: Sequence[Value]) -> None:
+        self.first = first
+        self.values = values
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self) -> Iterator[tuple[int, Value]]:
+        return enumerate(self.values, self.first)
+
+    @overload
+    def __getitem__(self, at: int) -> tuple[int, Value]: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[tuple[int, Value]]: ...
+    def __getitem__(self, at: int | slice) -> tuple[int, Value] | list[tuple[int, Value]]:
+        if isinstance(at, slice):
+            return list(self)[at]
+        at = range(len(self.values))[at]
+        return self.first + at, self.values[at]
 
 
 class Claims(NamedTuple):

@@ -22,10 +22,10 @@ from dataspace.epochs import Claims, Epoch
 from dataspace.errors import Refused, UsageError
 from dataspace.handles import ALL, SECRET, Handles, Held
 from dataspace.interests import Interest, Observer
-from dataspace.rules.hosting import RULES, Consequence, RuleHost, rules_in
-from dataspace.wire.packets import ASSERT, REPLACE, RETRACT, SEND, Action
+from dataspace.rules.hosting import RULES, RuleHost, rules_in
+from dataspace.wire.packets import ASSERT, RETRACT, SEND, Action
 from index.patterns import skeleton
-from index.trie import NOTHING, Index, Net
+from index.trie import NOTHING, Index
 from index.values import Value, key
 
 
@@ -127,7 +127,7 @@ class Space:
             if claims:
                 changed.append(Claims(owner, (), list(claims)))
                 draft.removed.extend(claims.values())
-        return self._conclude(draft, changed, now, None, 0) if changed else None
+        return self._conclude(draft, tuple(changed), now, None, 0) if changed else None
 
     def replace_all(self, owner: str, values: Sequence[Value], first_handle: int) -> tuple[Action, ...]:
         """The actions that make ``values`` the whole set of what an owner claims; O(both sets).
@@ -152,9 +152,10 @@ class Space:
 
         ``rules.pending`` tells whether there is another one.
         """
+        draft = Draft([], [], [])
         if self.rules.pending:
-            return self._conclude(Draft([], [], []), (), now, None, 0, consequence=self.rules.advance())
-        epoch = self._conclude(Draft([], [], []), (), now, None, 0)
+            return self._apply(draft, self.rules.advance(draft), now, None, 0)
+        epoch = self._conclude(draft, (), now, None, 0)
         return epoch if epoch.claims or not epoch.silent else None
 
     def restore(self, owners: Mapping[str, Mapping[int, Value]], epoch: int, time: int) -> None:
@@ -166,9 +167,9 @@ class Space:
         }
         if RULES in owners:
             self.rules.adopt(owners[RULES])
-        everyone = self.all_claims().values()
-        self._claimed = sum(map(len, everyone))
-        self.index.patch([value for claims in everyone for value in claims.values()], ())
+        facts = [value for claims in owners.values() for value in claims.values()]
+        self._claimed = len(facts)
+        self.index.patch(facts, ())
         self.epoch, self.time = epoch, time
 
     # -- observers ------------------------------------------------------------------------------------
@@ -254,7 +255,7 @@ class Space:
         return draft
 
     def _act(self, owner: str, actions: Sequence[InForm], now: int) -> bool:
-        """As ``_drafted`` and ``_change``, for actions that are in form: whether there is an epoch.
+        """As ``_drafted`` and ``_apply``, for actions that are in form: whether there is an epoch.
 
         Its own lists and no draft of theirs, one walk and no calls: this is most of a turn.
         """
@@ -320,42 +321,28 @@ class Space:
         return Refused("limit", said)
 
     def _conclude(
-        self,
-        draft: Draft,
-        claims: Sequence[Claims],
-        now: int,
-        client: str | None,
-        sequence: int,
-        *,
-        consequence: Consequence | None = None,
+        self, draft: Draft, claims: tuple[Claims, ...], now: int, client: str | None, sequence: int
     ) -> Epoch:
-        """The turn is valid: lets rules follow, changes the index, numbers the epoch, tells the observers."""
-        if consequence is None and (self.rules.awake or rules_in(draft.added)):
-            consequence = self.rules.turn(draft.added, draft.removed, draft.messages)
-        if consequence is not None:
-            claims = self._take_in(consequence, draft, claims)
-        added, removed = self._change(draft, now)
-        silent = not (added or removed or draft.messages)
-        return Epoch(self.epoch, self.time, added, draft.messages, removed, claims, client, sequence, silent)
+        """The turn is valid: what follows from it by rules is part of it, and all of it is applied."""
+        if self.rules.awake or rules_in(draft.added):
+            claims += self.rules.turn(draft)
+        return self._apply(draft, claims, now, client, sequence)
 
-    def _change(self, draft: Draft, now: int) -> Net:
-        """Changes the index, numbers the epoch if there is one, tells the observers: what has changed."""
-        net = self.index.patch(draft.added, draft.removed, draft.messages)
+    def _apply(
+        self, draft: Draft, claims: tuple[Claims, ...], now: int, client: str | None, sequence: int
+    ) -> Epoch:
+        """Changes the index, numbers the epoch, tells the observers."""
+        messages = draft.messages
+        added, removed = self.index.patch(draft.added, draft.removed, messages, at=draft.at)
         self._claimed += len(draft.added) - len(draft.removed)
-        if net.added or net.removed or draft.messages:
+        silent = not (added or removed or messages)
+        if not silent:
             self.epoch += 1
             if now > self.time:
                 self.time = now
             if self._touched:
                 self._tell()
-        return net
-
-    def _take_in(self, consequence: Consequence, draft: Draft, claims: Sequence[Claims]) -> Sequence[Claims]:
-        """Makes what follows from a turn part of it."""
-        draft.added += consequence.added
-        draft.messages += consequence.messages
-        draft.removed += consequence.removed
-        return (*claims, *consequence.claims) if consequence.claims else claims
+        return Epoch(self.epoch, self.time, added, messages, removed, claims, client, sequence, silent)
 
     def _tell(self) -> None:
         if len(self._touched) == 1:  # as mostly: no copy

@@ -17,29 +17,20 @@ Always: a fact that a flow asserts, or that follows and that nobody else claims,
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from dataspace.epochs import Claims
+from dataspace.drafts import Draft
+from dataspace.epochs import Claims, Numbered
 from dataspace.rules.derived import Derived
 from dataspace.rules.driving import FlowHost, transitions
 from dataspace.rules.flows import Flow
 from dataspace.rules.program import Program, ProgramStatistics
+from index.leaves import At, all_at, at_of
 from index.trie import Index
 from index.values import Record, Value, key
 
 RULES: Final = "rules"
 """The owner of all that rules derive."""
-
-
-@dataclass(slots=True)
-class Consequence:
-    """What a turn means to rules: further facts, messages and removals, and the claims that they are."""
-
-    added: list[Value] = field(default_factory=list)
-    messages: list[Value] = field(default_factory=list)
-    removed: list[Value] = field(default_factory=list)
-    claims: tuple[Claims, ...] = ()
 
 
 class RuleHost:
@@ -49,14 +40,15 @@ class RuleHost:
         self.program: Program | None = None
         self.awake = False
         """Whether turns are to be told; every turn asks, so it is kept and not computed."""
+        self._flowing = False  # whether flows are to be told, likewise
         self.flows: Final = FlowHost()
         self.clock: Callable[[], int] | None = None  # gives nanoseconds: rules made later are timed by it
         self._index = index
         self._max_rules = max_rules
         self._max_facts = max_facts
         self._max_seconds = max_seconds
-        self._held: dict[Hashable, tuple[int, Value]] = {}  # by place: the handle and the fact
-        self._by_flows: set[Hashable] = set()
+        self._held: dict[At, int] = {}  # the handle of each fact, which is itself in the index
+        self._by_flows: set[At] = set()
         self._last = 0  # the newest handle
         self._errors: dict[Hashable, Value] = {}
         self._troubles = 0  # of the program, when its errors were last looked at
@@ -64,12 +56,14 @@ class RuleHost:
         self._going: Sequence[Value] = ()
         self._adopted = False
 
-    def _is_awake(self) -> bool:
-        return self.program is not None or self._adopted or bool(self.flows)
+    def _keep_awake(self) -> None:
+        """Looks whether there is still anything that turns are to be told to."""
+        self._flowing = bool(self.flows)
+        self.awake = self.program is not None or self._adopted or self._flowing
 
     def adopt(self, claims: Mapping[int, Value]) -> None:
         """Takes over what rules held when the log ended; the next turn says what is still right."""
-        self._held = {_place(value): (handle, value) for handle, value in claims.items()}
+        self._held = {at_of(value): handle for handle, value in claims.items()}
         self._last = max(claims, default=0)
         self._adopted = self.awake = True
 
@@ -81,7 +75,8 @@ class RuleHost:
     @property
     def claims(self) -> dict[int, Value]:
         """Those facts by handle: a copy.  O(those)."""
-        return dict(self._held.values())
+        value = self._index.value
+        return {handle: value(at) for at, handle in self._held.items()}
 
     @staticmethod
     def is_rule(value: Value) -> bool:
@@ -94,13 +89,13 @@ class RuleHost:
 
     # -- turns ----------------------------------------------------------------------------------------
 
-    def turn(
-        self, added: Sequence[Value], removed: Sequence[Value], messages: Sequence[Value]
-    ) -> Consequence:
-        """What follows from claims that are about to be made and ended, and from messages."""
-        if self.flows:
-            return self._claim(self._with_flows(added, removed, messages))
-        return self._claim(self._follow(*self._transitions(added, removed), messages))
+    def turn(self, draft: Draft) -> tuple[Claims, ...]:
+        """Makes what follows from a turn part of it: the claims that this begins and ends."""
+        draft.at = at = all_at(draft.added), all_at(draft.removed)
+        coming, going = self._transitions(draft, *at)
+        if self._flowing:
+            return self._claim(self._with_flows(draft, coming, going), draft, *at)
+        return self._claim(self._follow(coming, going, draft.messages), draft, *at)
 
     def _follow(
         self,
@@ -115,10 +110,10 @@ class RuleHost:
         """
         self._coming, self._going = turn or (coming, going)
         program = self.program
-        if program is None or rules_in(coming) or rules_in(going):
+        if program is None or (coming and rules_in(coming)) or (going and rules_in(going)):
             return self._follow_anew(coming, going, messages)
         derived = program.tick(coming, going, messages)
-        return self._with_errors(derived)
+        return derived if program.troubles == self._troubles else self._with_errors(derived)
 
     def _follow_anew(
         self,
@@ -144,19 +139,21 @@ class RuleHost:
         if not self.program.entries:
             self.program = None
             self._troubles = 0
+        self._keep_awake()
         return derived
 
-    def advance(self) -> Consequence:
-        """The tick that ``next``, or a flow, has asked for."""
+    def advance(self, draft: Draft) -> tuple[Claims, ...]:
+        """The tick that ``next``, or a flow, has asked for: what follows is the turn."""
         if self._adopted:
-            return self.turn((), (), ())
+            return self.turn(draft)
         self._coming = self._going = ()
         derived = Derived()
         if self.program is not None and self.program.pending:
             derived = self._with_errors(self.program.tick_again())
         if self.flows:
             derived = self._run_flows([], derived, by_itself=True)
-        return self._claim(derived)
+        draft.at = [], []
+        return self._claim(derived, draft, *draft.at)
 
     def _deadline(self) -> int | None:
         """Until when a tick may last; a restart, which computes everything, takes the time that it takes."""
@@ -178,29 +175,27 @@ class RuleHost:
         O(facts × inlets).
         """
         self.flows.attach(name, flow, self._index.values())
-        self.awake = True
+        self._keep_awake()
 
     def detach(self, name: str) -> None:
         """Ends that; what the flow asserts goes with the next turn."""
         self.flows.detach(name)
-        self.awake = self._is_awake()
+        self._keep_awake()
 
-    def _with_flows(
-        self, added: Sequence[Value], removed: Sequence[Value], messages: Sequence[Value]
-    ) -> Derived:
+    def _with_flows(self, draft: Draft, coming: Sequence[Value], going: Sequence[Value]) -> Derived:
         """Rules first, then flows, then what rules make of what flows assert."""
-        coming, going = self._transitions(added, removed)
         derived = Derived()
         if self.program is not None or self._adopted or rules_in(coming):
-            derived = self._follow(coming, going, messages)
-        self.flows.tell((), (), messages)
-        return self._run_flows(_changes(added, removed), derived, by_itself=False)
+            derived = self._follow(coming, going, draft.messages)
+        self.flows.tell((), (), draft.messages)
+        return self._run_flows(_changes(draft.added, draft.removed), derived, by_itself=False)
 
     def _run_flows(self, turn: _Changes, derived: Derived, *, by_itself: bool) -> Derived:
         """Lets flows see a turn and what rules made of it; what follows from all of it together."""
         first = [*turn, *_changes(derived.added, derived.removed)]
         self.flows.tell(*transitions(first, self._index.count))
         made = self.flows.tick(by_itself=by_itself)
+        self._keep_awake()
         derived.messages += made.messages
         if not (made.added or made.removed):
             return derived
@@ -208,11 +203,11 @@ class RuleHost:
         further = self._follow_flows(turn, asserted)
         derived.messages += further.messages
         later = [*asserted, *_changes(further.added, further.removed)]
-        self._by_flows.update(map(_place, made.added))
-        self._by_flows.difference_update(map(_place, made.removed))
+        self._by_flows.update(map(at_of, made.added))
+        self._by_flows.difference_update(map(at_of, made.removed))
         self.flows.tell(*transitions(later, _counted(first, self._index.count)))
         whole = [*_changes(derived.added, derived.removed), *later]
-        derived.added, derived.removed = transitions(whole, lambda value: int(_place(value) in self._held))
+        derived.added, derived.removed = transitions(whole, lambda value: int(at_of(value) in self._held))
         return derived
 
     def _follow_flows(self, turn: _Changes, asserted: _Changes) -> Derived:
@@ -225,22 +220,27 @@ class RuleHost:
     # -- claims ---------------------------------------------------------------------------------------
 
     def _transitions(
-        self, added: Sequence[Value], removed: Sequence[Value]
+        self, draft: Draft, at_added: list[At], at_removed: list[At]
     ) -> tuple[Sequence[Value], Sequence[Value]]:
         """Which facts appear and vanish, as far as others than the rules claim them."""
+        added, removed, claimed = draft.added, draft.removed, self._claimed_at
         if len(added) + len(removed) == 1:
-            value = added[0] if added else removed[0]
-            if self._claimed(value) == (0 if added else 1):
-                return added[:], removed[:]
-            return (), ()
-        return transitions(_changes(added, removed), self._claimed)
+            at = at_added[0] if added else at_removed[0]
+            return (added[:], removed[:]) if claimed(at) == len(removed) else ((), ())
+        if len({*at_added, *at_removed}) < len(added) + len(removed):
+            return transitions(_changes(added, removed), self._claimed)
+        return (
+            [value for at, value in zip(at_added, added, strict=True) if not claimed(at)],
+            [value for at, value in zip(at_removed, removed, strict=True) if claimed(at) == 1],
+        )
 
     def _claimed(self, value: Value) -> int:
         """How many claims on a fact there are by others, flows among them."""
-        count = self._index.count(value)
-        if count and (at := _place(value)) in self._held and at not in self._by_flows:
-            return count - 1
-        return count
+        return self._claimed_at(at_of(value))
+
+    def _claimed_at(self, at: At) -> int:
+        count = self._index.count_at(at)
+        return count - 1 if count and at in self._held and at not in self._by_flows else count
 
     def _facts(self) -> Iterator[Value]:
         """All facts that others claim, as they will be after this turn."""
@@ -269,38 +269,42 @@ class RuleHost:
 
     def _compared(self, derived: Derived) -> Derived:
         """The difference to what was adopted, where ``derived`` speaks of all."""
-        wanted = {_place(value): value for value in derived.added}
+        wanted = {at_of(value): value for value in derived.added}
         return Derived(
             [value for at, value in wanted.items() if at not in self._held],
             derived.messages,
-            [value for at, (_, value) in self._held.items() if at not in wanted],
+            [self._index.value(at) for at in self._held if at not in wanted],
         )
 
-    def _claim(self, derived: Derived) -> Consequence:
-        self.awake = self._is_awake()
-        if not derived:
-            return _NOTHING
-        begun = []
-        held, last = self._held, self._last
-        for value in derived.added:
-            last += 1
-            at = value.text if value.__class__ is Record else _place(value)
-            held[at] = claim = (last, value)
-            begun.append(claim)
-        self._last = last
-        end = held.pop
-        ended = [
-            end(value.text if value.__class__ is Record else _place(value))[0] for value in derived.removed
-        ]
-        claims = (Claims(RULES, begun, ended),) if begun or ended else ()
-        return Consequence(derived.added, derived.messages, derived.removed, claims)
+    def _claim(
+        self, derived: Derived, draft: Draft, at_added: list[At], at_removed: list[At]
+    ) -> tuple[Claims, ...]:
+        """Makes what follows part of a turn, under handles of our own."""
+        added, removed = derived.added, derived.removed
+        if derived.messages:
+            draft.messages += derived.messages
+        if not added and not removed:
+            return ()
+        held, first = self._held, self._last + 1
+        ended: list[int] = []
+        if added:
+            at = all_at(added)
+            held.update(zip(at, range(first, first + len(at)), strict=True))
+            self._last += len(at)
+            draft.added += added
+            at_added += at
+        if removed:
+            at = all_at(removed)
+            ended += map(held.pop, at)
+            draft.removed += removed
+            at_removed += at
+        return (Claims(RULES, Numbered(first, added), ended),)
 
     def statistics(self) -> ProgramStatistics | None:
         """Counts of the program, if there is one."""
         return None if self.program is None else self.program.statistics()
 
 
-_NOTHING: Final = Consequence()
 _Changes: TypeAlias = list[tuple[Value, int]]
 
 
@@ -314,11 +318,6 @@ def _counted(changes: _Changes, before: Callable[[Value], int]) -> Callable[[Val
     for value, weight in changes:
         by[key(value)] = by.get(key(value), 0) + weight
     return lambda value: before(value) + by.get(key(value), 0)
-
-
-def _place(value: Value) -> Hashable:
-    """Where the claim on a fact is kept: by its text, as the index does, if it is a record."""
-    return value.text if value.__class__ is Record else (key(value),)
 
 
 def _rule(value: Value) -> tuple[str, str] | None:

@@ -1,0 +1,121 @@
+"""What rules derive in a space is in the epoch of its cause, claimed as it is logged, and by nobody else."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dataspace.changes import Changes
+from dataspace.epochs import Epoch, Numbered
+from dataspace.errors import Refused
+from dataspace.rules.hosting import RULES
+from dataspace.rules.reading import read_rules
+from dataspace.space import Space
+from dataspace.wire.packets import ASSERT, RETRACT, Action
+from index.patterns import capture, matcher
+from index.values import Record, Value, key
+from tests.dataspace.rules.oracle import follow
+
+TEXT = """
+    reach($x, $y) <- edge($x, $y). reach($x, $z) <- reach($x, $y), edge($y, $z).
+    lone($x) <- node($x), not reach($x, _). degree($x, count($y)) <- edge($x, $y).
+"""
+OWNERS = ("session:1", "durable:a")
+PATTERNS: tuple[Value, ...] = (capture(), Record("reach", 1, capture()), Record("lone", capture()))
+
+nodes = st.integers(1, 3)
+facts = st.one_of(
+    st.builds(
+        lambda label, x, y: Record(label, x, y), st.sampled_from(["edge", "edge", "reach"]), nodes, nodes
+    ),
+    st.builds(lambda x: Record("node", x), nodes),
+    st.sampled_from([Record("rule", "r", TEXT), "reach", (1, 2), Record(1, 2)]),
+)
+handles = st.integers(1, 6)
+actions: st.SearchStrategy[Action] = st.one_of(
+    st.tuples(st.just(ASSERT), handles, facts), st.tuples(st.just(RETRACT), handles)
+)
+turns = st.lists(st.tuples(st.sampled_from(OWNERS), st.lists(actions, max_size=6)), max_size=10)
+
+
+class Ear:
+    """What an observer has been told of, one change after the other."""
+
+    def __init__(self) -> None:
+        self.rows: set[object] = set()
+
+    def offer(self, changes: Changes) -> None:
+        for row in changes.added:
+            assert key(row) not in self.rows
+            self.rows.add(key(row))
+        for row in changes.removed:
+            self.rows.remove(key(row))
+
+
+class Ledger:
+    """What a log would know: claims by owner and handle, from what epochs say of them alone."""
+
+    def __init__(self) -> None:
+        self.owners: dict[str, dict[int, Value]] = {}
+
+    def take(self, epoch: Epoch) -> None:
+        for owner, asserted, retracted in epoch.claims:
+            held = self.owners.setdefault(owner, {})
+            for handle, value in asserted:
+                assert handle not in held
+                held[handle] = value
+            for handle in retracted:
+                del held[handle]
+            if not held:
+                del self.owners[owner]
+
+
+def keys(values: object) -> set[object]:
+    return {key(value) for value in values}  # type: ignore[attr-defined]  # of whatever gives values
+
+
+def check(space: Space, ledger: Ledger, ears: list[Ear]) -> None:
+    """The space holds what follows from the claims in the ledger, and observers have been told so."""
+    claimed = [value for owner in OWNERS for value in ledger.owners.get(owner, {}).values()]
+    rules = read_rules(TEXT) if key(Record("rule", "r", TEXT)) in keys(claimed) else ()
+    expected = follow(rules, claimed)
+    assert keys(space.index.values()) == expected.keys()
+    assert keys(space.claims(RULES).values()) == expected.keys() - keys(claimed)
+    assert {owner: dict(held.items()) for owner, held in space.all_claims().items()} == ledger.owners
+    assert space.statistics().claims == len(claimed) + len(space.claims(RULES))
+    for pattern, ear in zip(PATTERNS, ears, strict=True):
+        match = matcher(pattern)
+        assert ear.rows == keys(row for each in expected.values() if (row := match(each)) is not None)
+    space.index.check()
+
+
+@settings(max_examples=50)
+@given(turns)
+def test_each_turn_leaves_what_follows_and_a_log_that_says_so(turns: list[tuple[str, list[Action]]]) -> None:
+    space, ledger, ears = Space("main"), Ledger(), [Ear() for _ in PATTERNS]
+    for pattern, ear in zip(PATTERNS, ears, strict=True):
+        space.observe(pattern, ear)
+    begin: list[Action] = [(ASSERT, 100, Record("rule", "r", TEXT)), (ASSERT, 101, Record("edge", 1, 2))]
+    for now, (owner, turn) in enumerate([(OWNERS[1], begin), *turns]):
+        before = keys(space.index.values())
+        try:
+            epoch = space.commit(owner, turn, now)
+        except Refused:
+            continue
+        ledger.take(epoch)
+        check(space, ledger, ears)
+        after = keys(space.index.values())
+        assert (keys(epoch.added), keys(epoch.removed)) == (after - before, before - after)
+    again = Space("main")
+    again.restore(ledger.owners, space.epoch, space.time)
+    assert again.claims(RULES) == space.claims(RULES), "as they are logged, before the rules have run"
+    made = again.advance(0)
+    assert made is None or not made.claims, "what is restored still follows"
+    assert keys(again.index.values()) == keys(space.index.values())
+
+
+def test_claims_under_handles_in_a_row_read_as_pairs() -> None:
+    row = Numbered(7, ["a", "b", "c"])
+    pairs = [(7, "a"), (8, "b"), (9, "c")]
+    assert (list(row), len(row), row[1], row[-1], row[1:]) == (pairs, 3, pairs[1], pairs[-1], pairs[1:])
+    assert (8, "b") in row and not Numbered(1, [])
