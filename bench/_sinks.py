@@ -37,13 +37,13 @@ PHASES: Final = ("triggerExecution", "addBatch", "queryPlanning", "walCommit", "
 
 @dataclass
 class Turn:
-    """One query's batches: how long each took, phase by phase in ms, and the seconds of all of them."""
+    """One query's batches: how long each took, phase by phase in ms, the seconds of all, CPU seconds of each."""
 
     rows: int
     phases: list[dict[str, int]]
     seconds: float
     spark_cpu: float
-    daemon_cpu: float = 0.0
+    daemon_cpu: float
 
     @property
     def rate(self) -> float:
@@ -76,9 +76,7 @@ def _rates(turns: dict[str, list[Turn]]) -> dict[str, float]:
         figures[f"sink_ratio_dropped{size}"] = statistics.median(
             [one.rate / other.rate for one, other in zip(ours, dropped, strict=True)]
         )
-        figures[f"sink_daemon_cpu_us{size}"] = 1e6 * min(
-            each.daemon_cpu / (each.rows * len(each.phases)) for each in ours
-        )
+        figures[f"sink_daemon_cpu_us{size}"] = 1e6 * min(each.daemon_cpu / each.rows for each in ours)
     return figures
 
 
@@ -89,7 +87,7 @@ def _small(ours: list[Turn], dropped: list[Turn]) -> dict[str, float]:
         best = max(turns, key=lambda each: each.rate)
         for phase in PHASES:
             figures[f"{sink}_ms_10k_{phase}"] = best.median(phase)
-        figures[f"{sink}_ms_10k_spark_cpu"] = 1000 * min(each.spark_cpu / len(each.phases) for each in turns)
+        figures[f"{sink}_ms_10k_spark_cpu"] = 1000 * min(each.spark_cpu for each in turns)
     return figures
 
 
@@ -116,11 +114,14 @@ def _run(writer: DataStreamWriter, checkpoint: Path, rows: int, count: int, daem
     The first batches start processes and are left out, unless there is only one: then it is its trigger.
     """
     first = 3 if count > 1 else 0
-    query = writer.option("checkpointLocation", str(checkpoint)).start()
-    _wait(query, first)
     spark_cpu, daemon_cpu = _spark_cpu(daemon), _cpu(daemon)
-    _wait(query, first + count)
-    spent, served = _spark_cpu(daemon) - spark_cpu, _cpu(daemon) - daemon_cpu
+    query = writer.option("checkpointLocation", str(checkpoint)).start()
+    begun = -1
+    if first:
+        begun = _wait(query, first - 1)
+        spark_cpu, daemon_cpu = _spark_cpu(daemon), _cpu(daemon)
+    batches = _wait(query, first + count - (count == 1)) - begun
+    spent, served = (_spark_cpu(daemon) - spark_cpu) / batches, (_cpu(daemon) - daemon_cpu) / batches
     query.stop()
     done = {each["batchId"]: each for each in query.recentProgress}
     phases = [dict(done[at]["durationMs"]) for at in range(first, first + count)]
@@ -130,12 +131,16 @@ def _run(writer: DataStreamWriter, checkpoint: Path, rows: int, count: int, daem
     return Turn(rows, phases, seconds, spent, served)
 
 
-def _wait(query: Any, number: int) -> None:
-    """Waits for the end of a batch; asked seldom, because the answer costs the JVM something too."""
+def _wait(query: Any, number: int) -> int:
+    """Waits for the end of a batch, and says which was the last by then.
+
+    Asks seldom, because the answer costs the JVM something too.
+    """
     while (last := query.lastProgress) is None or last["batchId"] < number:
         time.sleep(0.4)
         if query.exception() is not None:
             raise RuntimeError(str(query.exception()))
+    return int(last["batchId"])
 
 
 def _moment(progress: dict[str, Any]) -> float:

@@ -155,21 +155,24 @@ def test_a_batch_whose_process_dies_at_whatever_point_happens_once(
     checkpoint: Checkpoint,
     dying: Callable[[str | None], None],
 ) -> None:
-    """Spark lives on, and aborts the batch, even one that the daemon has published."""
+    """Spark lives on, and aborts the batch, even one that the daemon has published.
 
-    def run() -> None:
+    What one run has staged may ride along in the next one, and the other way round.
+    """
+
+    def run(carry: int) -> None:
         changes = stream(spark, daemon.url, f"{label}($n:int)").selectExpr("n", "'message' AS _change_type")
-        write_now(changes, daemon.url, checkpoint(), label=f"copy-{label}")
+        write_now(changes, daemon.url, checkpoint(), label=f"copy-{label}", carryBytes=carry)
 
     for number, point in enumerate(POINTS):
         daemon.turn(f"+{label}({number})")
         dying(point)
         with pytest.raises(PySparkException):
-            run()
+            run(carry=1000 * (number % 2 == 0))
         published = daemon.changes(f"copy-{label}($)")
         assert len(published) == (point == POINTS[-1]), point
     dying(None)
-    run()
+    run(carry=1000)
     messages = [(kind, row) for kind, _, row in daemon.changes(f"copy-{label}($)")]
     assert messages == [("!", (number,)) for number in range(len(POINTS))]
 
