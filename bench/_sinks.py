@@ -37,7 +37,7 @@ PHASES: Final = ("triggerExecution", "addBatch", "queryPlanning", "walCommit", "
 
 @dataclass
 class Turn:
-    """One query's batches: how long each took, phase by phase in ms, the seconds of all, CPU seconds of each."""
+    """One query's batches: how long each took, phase by phase in ms; the seconds of all, and CPU of each."""
 
     rows: int
     phases: list[dict[str, int]]
