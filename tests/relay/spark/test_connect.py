@@ -62,3 +62,4 @@ def test_errors_arrive_at_the_client(told: dict[str, object]) -> None:
     assert "column n is None, which is not the int that the template asks for" in str(told["bad_fact"])
     assert "did you mean startingEpoch?" in str(told["bad_option"])
     assert "no daemon at tcp://127.0.0.1:1" in str(told["unreachable"])
+    assert len(str(told["unreachable"]).splitlines()) < 10

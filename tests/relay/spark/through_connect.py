@@ -147,6 +147,7 @@ class Client:
 
 def main(server: str, url: str, folder: str) -> None:
     spark = relay.spark.session(SparkSession.builder.remote(server))
+    spark.conf.set("spark.sql.connect.serverStacktrace.enabled", "false")
     Client(spark, url, Path(folder)).run()
 
 
