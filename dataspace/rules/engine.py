@@ -77,6 +77,9 @@ class Engine:
     ) -> None:
         self.rules = tuple(rules)
         self.failure: Exception | None = None
+        self.waiting: tuple[Sized, ...]
+        """It has something to do only when any of these is not empty, or it is ``pending``."""
+        self._alarm: list[Exception] = []
         self.outline = outline = Outline([each.rule for each in rules], apart, ground.views)
         self.plain: dict[View, Use] = {}
         """The views of the ground that it asks for."""
@@ -132,7 +135,17 @@ class Engine:
             if a.atom.negated
         }
         self.roots = {*self._claimable, *self._views, *[view.root for view in self.plain]}
+        self._units = [
+            unit
+            for unit, step in zip(self._units, self.outline.steps, strict=True)
+            if not self._is_plain(step)
+        ]
+        noted = [head.news.noted for head in self._facts]
+        self.waiting = (self._alarm, *noted, *[each for unit in self._units for each in unit.pending])
         self._ground.attach(self)
+
+    def _is_plain(self, step: int | list[Relation]) -> bool:
+        return not isinstance(step, int) and step[0] in self.plain
 
     def _install(self, atom: BoundAtom, compiler: Compiler) -> None:
         """Has a rule told of the rows of one atom."""
@@ -194,6 +207,7 @@ class Engine:
         """Something went wrong: the first of it counts, since whatever comes later may be because of it."""
         if self.failure is None:
             self.failure = error
+            self._alarm.append(error)
             if not isinstance(error, (RuleFailed, RanAway, Unalias, Defect)):
                 logger.error("rules failed and are computed anew: this is a defect", exc_info=error)
 

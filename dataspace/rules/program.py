@@ -217,6 +217,8 @@ class Program:
             engines = self.ground.change(added, removed)
             if messages:
                 engines = {**engines, **self.ground.hear(messages, +1)}
+            elif len(engines) > 1:
+                engines = _busy(engines)
         except Exception as error:  # a fence around a tick: a defect must not end the turn of somebody else
             logger.exception("the rules failed and are computed anew: this is a defect, please report it")
             engines = dict.fromkeys(self.islands)
@@ -348,6 +350,17 @@ class Program:
     def size(self) -> int:
         """Entries in all tables; nought when there are no facts, and rules need none.  O(those)."""
         return self.ground.size() + sum(engine.size() for engine in self.islands)
+
+
+def _busy(engines: Iterable[Engine]) -> dict[Engine, None]:
+    """Those that have something to do: of many rules that are told of a fact, mostly few care."""
+    busy: dict[Engine, None] = {}
+    for engine in engines:
+        for waiting in engine.waiting:
+            if waiting:
+                busy[engine] = None
+                break
+    return busy
 
 
 def _count(facts: Counter[Class | None], roots: Collection[Class | None]) -> int:
