@@ -34,7 +34,7 @@ NO_KEY: Final = object()
 """What stands for the key of a fact that has none."""
 
 Places: TypeAlias = dict[Hashable, tuple[int, ...]]
-"""The handles of the claims on each fact, or on all facts with a key, in the order in which they came."""
+"""The handles of the claims on each fact, or on all facts with a key; never none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +99,14 @@ class Ledgers:
         self._known -= 0 if ledger is None else len(ledger.places)
         return ledger
 
-    def _settle(self, owner: str, ledger: Ledger, changed: Places) -> None:
+    def _settle(self, owner: str, ledger: Ledger, changed: dict[Hashable, list[int]]) -> None:
         for at, handles in changed.items():
             if handles:
-                ledger.places[at] = handles
+                ledger.places[at] = tuple(handles)
             else:
                 ledger.places.pop(at, None)
+        if not ledger.places:  # or owners without claims would be kept for ever
+            return
         self._kept[owner] = ledger
         self._known += len(ledger.places)
         while self._known > self._limit:
@@ -130,11 +132,12 @@ class Ledger:
         """O(claims); claims without a key are nobody's concern."""
         self.by: Final = by
         self.at: Final[Callable[[Value], Hashable]] = key if by is None else _keyed(by)
-        self.places: Final[Places] = {}
+        found: dict[Hashable, list[int]] = {}
         for handle, value in claims.items():
             at = self.at(value)
             if at is not NO_KEY:
-                self.places[at] = (*self.places.get(at, ()), handle)
+                found.setdefault(at, []).append(handle)
+        self.places: Final[Places] = {at: tuple(handles) for at, handles in found.items()}
 
 
 class Draft:
@@ -148,20 +151,18 @@ class Draft:
         self._fresh = fresh
         self._made: dict[int, Value] = {}
         self.actions: Final[list[Action]] = []
-        self.changed: Final[Places] = {}
+        self.changed: Final[dict[Hashable, list[int]]] = {}
 
     def take(self, verb: str, value: Value) -> None:
         """One operation by value."""
         if verb == "send":
             self.actions.append((SEND, value))
             return
-        at = key(value)
-        here = self._here(at)
+        here = self._here(key(value))
         if verb == "assert":
-            self.changed[at] = (*here, self._assert(value))
+            here.append(self._assert(value))
         elif here:
-            self.changed[at] = here[1:]
-            self.actions.append((RETRACT, here[0]))
+            self.actions.append((RETRACT, here.pop()))  # the latest: there may be a million, of one fact
 
     def take_keyed(self, verb: str, value: Value) -> None:
         """One operation by key."""
@@ -174,16 +175,19 @@ class Draft:
             raise Refused("bad-request", said)
         here = self._here(at)
         there = next((handle for handle in here if same(self._value(handle), value)), None)
-        going = [handle for handle in here if (handle == there) == (verb == "retract")]
-        staying = tuple([handle for handle in here if handle not in going])
+        staying = [handle for handle in here if (handle == there) == (verb == "assert")]
         if verb == "assert" and there is None:
-            staying = (*staying, self._assert(value))
+            staying.append(self._assert(value))
+        going = [handle for handle in here if (handle == there) == (verb == "retract")]
         self.actions.extend([(RETRACT, handle) for handle in going])
         self.changed[at] = staying
 
-    def _here(self, at: Hashable) -> tuple[int, ...]:
+    def _here(self, at: Hashable) -> list[int]:
+        """The handles that are there by now, to be changed."""
         here = self.changed.get(at)
-        return self._ledger.places.get(at, ()) if here is None else here
+        if here is None:
+            here = self.changed[at] = list(self._ledger.places.get(at, ()))
+        return here
 
     def _value(self, handle: int) -> Value:
         return self._made[handle] if handle in self._made else self._claims[handle]

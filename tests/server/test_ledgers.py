@@ -101,6 +101,17 @@ def test_claims_are_read_once_and_not_for_each_batch(by: Value) -> None:
     assert ledgers.statistics().read == 500
 
 
+def test_an_owner_without_claims_has_no_ledger() -> None:
+    space = Space("test")
+    ledgers = Ledgers(space)
+    fact = Record("p", 1, 0)
+    publish(space, ledgers, [("assert", fact), ("assert", fact), ("retract", fact)])
+    assert ledgers.statistics().ledgers == ledgers.statistics().known == 1
+    publish(space, ledgers, [("retract", fact), ("retract", fact)])
+    assert ledgers.statistics().ledgers == 0
+    assert claimed(space) == []
+
+
 def test_what_is_only_added_needs_no_ledger() -> None:
     space = Space("test")
     ledgers = Ledgers(space)

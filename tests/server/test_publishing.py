@@ -13,6 +13,7 @@ import dataspace
 from dataspace import Record, Refused, RemoteSpace
 from dataspace.client.staged import Columns
 from dataspace.space import SpaceLimits
+from index.text import parse_pattern
 from index.values import Map
 from server.config import Limits
 
@@ -62,6 +63,19 @@ async def test_operations_may_come_with_the_publication_between_what_was_staged(
             epoch = await seen.next_epoch()
         assert epoch is not None
         assert list(epoch.added) == [(1,), (2,), (3,)]
+
+
+async def test_what_a_session_of_the_same_owner_changes_is_known_to_the_next_publication(url: str) -> None:
+    async def put(sequence: int, *numbers: int) -> None:
+        rows = Columns("assert", "p", [[1] * len(numbers), list(numbers)], len(numbers)).packed()
+        told = {"keys": (rows,), "owner": "w", "client": "c", "sequence": sequence}
+        await space.request("publish", Map({**told, "by": parse_pattern("p($k, _)")}))
+
+    async with dataspace.connect(url) as space, dataspace.connect(url, owner="w") as other:
+        await put(1, 0)
+        await other.assert_(Record("p", 1, 7))
+        await put(2, 1)
+        assert await space.matches("p(1, $)") == [(1,)]
 
 
 @pytest.mark.parametrize("rubbish", [b"", b"\xc1", Columns("upsert", "n", [[2]], 1).packed()])
