@@ -9,10 +9,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 # make demo: a month at a speed that can be watched; YEAR=1 for the whole year and MONTHS=n for the first n months, both
-# at full speed; SPEED=n for n hours of flight time a second; KEEP=DIR to keep its data, and to go on from it.
+# at full speed and without rules; SPEED=n for n hours of flight time a second; KEEP=DIR to keep its data, and to go on
+# from it.
 DEMO_SPEED := $(or $(SPEED),$(if $(YEAR)$(MONTHS),,48))
 DEMO_FLAGS := $(if $(YEAR),--year) $(if $(MONTHS),--months $(MONTHS)) $(if $(DEMO_SPEED),--speed $(DEMO_SPEED)) \
-  $(if $(KEEP),--keep $(KEEP))
+  $(if $(KEEP),--keep $(KEEP)) $(if $(YEAR)$(MONTHS),,--rules)
 # make torture: how many further seeds each kill test runs with.
 ROUNDS ?= 50
 

@@ -25,6 +25,12 @@ HOSTILE = {
         f"d($x0) <- {', '.join([f'n($x{n})' for n in range(30)])}.",
         "a body of 30 atoms, limit 18",
     ),
+    "bodies that take long to make": (
+        " ".join([f"d{k}($x0) <- {', '.join([f'n($x{n})' for n in range(18)])}." for k in range(31)]),
+        "loops in all rules, limit 10000",
+    ),
+    "a collection of ten millions": ("c(collect($x)) <- n($x), n($y), n($z).", "rows were looked at"),
+    "a sum of texts": ('s(sum($t)) <- n($x), $t = "x".', "a sum of numbers, not of 'x'"),
     "a deep expression": (f"q($x) <- n($x), $x = {'(' * 5000}1{')' * 5000}.", "nested deeper than"),
     "no text at all": ("\x00\x00((((", "expected the head of a rule"),
 }

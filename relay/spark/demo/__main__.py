@@ -25,6 +25,7 @@ from relay.spark.demo.check import spelled, table
 from relay.spark.demo.display import Display
 from relay.spark.demo.flights import MONTHS
 from relay.spark.demo.processes import Daemon
+from relay.spark.demo.ruled import RULES
 from relay.spark.demo.run import Outcome, Run
 
 EQUAL: Final = 0
@@ -52,11 +53,11 @@ def _demo(said: argparse.Namespace) -> int:
     with ExitStack() as stack:
         folder = said.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dataspace-demo-")))
         _claim(folder, months)
-        daemon = stack.enter_context(Daemon(folder))
+        rules = ["--rules", str(RULES)] if said.rules else []
+        daemon = stack.enter_context(Daemon(folder, *rules))
         print(f"the daemon listens on {daemon.url} and writes to {folder}", flush=True)
-        outcome = trio.run(
-            _interruptible, Run(folder, daemon, months=months, file=said.file, speed=said.speed)
-        )
+        run = Run(folder, daemon, months=months, file=said.file, speed=said.speed, rules=said.rules)
+        outcome = trio.run(_interruptible, run)
     if outcome is None:
         return INTERRUPTED
     print(summary(outcome))
@@ -81,6 +82,9 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--keep", type=Path, metavar="DIR", help="keep all data there; go on from it if it is there"
+    )
+    parser.add_argument(
+        "--rules", action="store_true", help="derive crowds and missed connections, and judge them"
     )
     parser.add_argument("--file", type=Path, help="another file of flights than the installed one")
     return parser.parse_args()
@@ -121,6 +125,7 @@ def summary(outcome: Outcome) -> str:
     counted = f"{spelled(outcome.rows)} rows in {outcome.seconds:.1f} s"
     different = sum(not line.equal for line in outcome.lines)
     verdict = f"DIFFERENT in {different} of" if different else "equal in all"
+    judged = [str(outcome.verdict)] if outcome.verdict else []
     return "\n".join(
         [
             "",
@@ -130,6 +135,7 @@ def summary(outcome: Outcome) -> str:
             f"replay to counted by Spark:  {counted}{_rate(outcome.rows, outcome.seconds)}",
             f"the daemon's peak of resident memory: {outcome.memory / 1e6:.0f} MB",
             f"Spark's figures and the expected ones are {verdict} {len(outcome.lines)} figures",
+            *judged,
         ]
     )
 

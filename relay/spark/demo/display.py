@@ -34,6 +34,9 @@ class Progress:
     """The flight time that the replay has come to."""
     memory: int = 0
     airborne: dict[str, int] = field(default_factory=dict)
+    busy: dict[str, int] | None = None
+    """Where more than a dozen aircraft are on their way to, as rules derive it; None without rules."""
+    missed: int = 0
 
 
 class Display:
@@ -79,6 +82,7 @@ def lines(progress: Progress) -> list[str]:
     return [
         f"  in the air, as Spark last wrote it back          {at}",
         *(f"    {origin}  {n:3d}  {'▪' * (n // 2)}" for origin, n in sorted(progress.airborne.items())),
+        *_ruled(progress),
         f"  replayed {_share(progress.replayed, progress.changes)}",
         f"  counted  {_share(progress.counted, progress.rows)}   daemon {progress.memory >> 20} MB",
     ]
@@ -94,6 +98,15 @@ def plain(progress: Progress) -> str:
         f"replayed {_percent(progress.replayed, progress.changes)} %, "
         f"counted {_percent(progress.counted, progress.rows)} %, in the air: {_aloft(progress.airborne)}"
     )
+
+
+def _ruled(progress: Progress) -> list[str]:
+    """What rules derive: the airports with the most on their way, and all connections that were missed."""
+    if progress.busy is None:
+        return []
+    most = sorted(progress.busy.items(), key=lambda each: (-each[1], each[0]))[:5]
+    crowds = "  ".join([f"{dest} {n}" for dest, n in most]) or "nowhere"
+    return [f"  crowds on the way to {crowds:42} {progress.missed:4d} missed"]
 
 
 def _aloft(airborne: Mapping[str, int]) -> str:

@@ -103,15 +103,17 @@ class Program:
 class Daemon(Program):
     """``dataspace serve`` on a free port of its own, which it keeps when it is started again."""
 
-    def __init__(self, folder: Path, *, port: int = 0) -> None:
+    def __init__(self, folder: Path, *more: str, port: int = 0) -> None:
+        """``more`` are further words of its command line."""
         super().__init__("server", log=folder / "daemon.log")
+        self._more = more
         self.data: Final = folder / "data"
         self.port = port
 
     def start(self) -> None:
         """Starts it and waits until it listens; raises ``Unreachable`` with its last words if it does not."""
         listen = f"tcp:127.0.0.1:{self.port}"
-        self._command[3:] = ["serve", "--listen", listen, "--data", str(self.data)]
+        self._command[3:] = ["serve", "--listen", listen, "--data", str(self.data), *self._more]
         super().start()
         end = time.monotonic() + _PATIENCE
         while (found := _ADDRESS.search(self.said())) is None:

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from dataspace.client.connecting import connect
 from dataspace.errors import DataspaceError
 from index.values import Record, Value
-from relay.spark.demo import queries
+from relay.spark.demo import queries, ruled
 from relay.spark.demo.check import Line, compared
 from relay.spark.demo.display import Display, Progress
 from relay.spark.demo.expected import Figures, figures
@@ -46,7 +46,8 @@ class Outcome:
     """What one run came to.
 
     ``sent`` changes were made by the replay within ``replay_seconds``, of which Spark counted the ``rows``
-    within ``seconds`` of the first turn; ``memory`` is the daemon's peak in bytes.
+    within ``seconds`` of the first turn; ``memory`` is the daemon's peak in bytes; ``verdict`` is about what
+    rules derived, if the daemon holds any.
     """
 
     lines: list[Line]
@@ -55,16 +56,18 @@ class Outcome:
     rows: int
     seconds: float
     memory: int
+    verdict: ruled.Verdict | None = None
 
     @property
     def equal(self) -> bool:
-        return all(line.equal for line in self.lines)
+        return all(line.equal for line in self.lines) and not (self.verdict and self.verdict.wrong)
 
 
 class Run:
     """One run over the flights of the first ``months`` months (or of another ``file``), in ``folder``.
 
-    With ``speed`` so many hours of flight time pass in a second, else it goes as fast as it can.
+    With ``speed`` so many hours of flight time pass in a second, else it goes as fast as it can.  With
+    ``rules``, which the daemon holds, there are travellers, and what is derived is judged.
     """
 
     def __init__(
@@ -75,7 +78,10 @@ class Run:
         months: int = MONTHS,
         file: Path | None = None,
         speed: float | None = None,
+        rules: bool = False,
     ) -> None:
+        self._rules = rules
+        self._wanted: list[Record] = []
         self.folder = folder
         self.daemon = daemon
         self.progress = Progress()
@@ -97,20 +103,31 @@ class Run:
                 streams = await _in_thread(self._start_queries, spark)
                 await self._warm(streams)
                 nursery.start_soon(self._observe)
+                if self._rules:
+                    started = trio.Event()
+                    nursery.start_soon(partial(self._travel, started=started))
+                    nursery.start_soon(ruled.watch, self.daemon.url, self.progress)
+                    await started.wait()
                 nursery.start_soon(self._show, display)
                 sent, replay_seconds, seconds = await self._follow(streams)
                 airborne = await self._airborne()
                 for stream in streams:
                     await _in_thread(queries.stop, stream.query, self.folder)
+                verdict = await ruled.judged(self.daemon.url) if self._rules else None
                 found = await _in_thread(queries.figures, spark, self.daemon.url, self.folder, airborne)
             nursery.cancel_scope.cancel()
         display.end(self.progress)
         rows = min(stream.rows for stream in streams)
-        return Outcome(compared(expected, found), sent, replay_seconds, rows, seconds, self._peak.bytes)
+        lines = compared(expected, found)
+        return Outcome(lines, sent, replay_seconds, rows, seconds, self._peak.bytes, verdict)
+
+    async def _travel(self, started: trio.Event) -> None:
+        await ruled.travel(self.daemon.url, self._wanted, started=started)
 
     def _expected(self) -> Figures:
         flights = read(self._months, self._file)
         flown = sum(flight.landed is not None for flight in flights)
+        self._wanted = ruled.connections(flights)
         self.progress.changes, self.progress.rows = len(flights) + flown, 2 * flown
         return figures(flights)
 

@@ -13,7 +13,12 @@ from index.patterns import capture
 from index.values import Record, Value
 from relay.spark.demo import flights as f
 
-RULES = Path(f.__file__).with_name("flights.rules").read_text(encoding="utf-8")
+RULES = "".join(
+    [
+        Path(f.__file__).with_name(name).read_text(encoding="utf-8")
+        for name in ("flights.rules", "airports.rules")
+    ]
+)
 CROWDED = 12
 TURNS = 250
 
@@ -24,7 +29,8 @@ def wanted(flights: list[f.Flight]) -> dict[int, tuple[str, int]]:
 
 
 def connection(flight: f.Flight, who: str, leaves: int) -> Value:
-    return Record("connection", who, flight.carrier, flight.number, flight.dest, f.time_of(leaves))
+    scheduled = f.time_of(flight.scheduled)
+    return Record("connection", who, flight.carrier, flight.number, scheduled, flight.dest, f.time_of(leaves))
 
 
 @pytest.mark.slow
