@@ -202,6 +202,8 @@ class Ground:
             route = self._told(root)
             route.own.remove(claim)
             route.engines.pop(engine, None)
+            if root is not None and not route:
+                del self._routes[root]
 
     def prune(self) -> None:
         """Gives up views and indexes that engines have left and that nobody asks for any more."""

@@ -33,8 +33,8 @@ RESERVED = ("rule", "rule-error", "flow-error", "Observe", "$", "_", "lit", "exa
 
 MAX_FIELDS = 64
 
-MAX_ATOMS = 18
-"""Atoms of a body that are not negated: each but one is a loop, and Python nests no more than 20."""
+MAX_ATOMS = 17
+"""Atoms of a body that are not negated: each but one is a loop, beside four blocks, and Python nests 20."""
 
 
 class UnsafeVariable(UsageError):

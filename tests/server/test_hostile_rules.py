@@ -23,7 +23,7 @@ HOSTILE = {
     "thousands of rules": (" ".join([f"q{n}($x) <- n($x)." for n in range(3000)]), "more than 1000 rules"),
     "a body of thirty loops": (
         f"d($x0) <- {', '.join([f'n($x{n})' for n in range(30)])}.",
-        "a body of 30 atoms, limit 18",
+        "a body of 30 atoms, limit 17",
     ),
     "bodies that take long to make": (
         " ".join([f"d{k}($x0) <- {', '.join([f'n($x{n})' for n in range(18)])}." for k in range(31)]),

@@ -268,7 +268,7 @@ def test_texts_that_come_go_and_fail_leave_what_follows_from_those_that_are_carr
     told(state, program.tick((), list(author.claimed.values())))
     assert not state and program.size() == 0, "when nothing is claimed no table has an entry"
     program.change([], [("t", text) for text in author.there])
-    assert not program.ground.views and not list(program.islands)
+    assert not program.ground.views and not program.ground._routes and not list(program.islands)
 
 
 def all_in_one(monkeypatch: pytest.MonkeyPatch) -> Any:
