@@ -123,9 +123,8 @@ class RuleTrigger:
             if isinstance(step, Look) and step.opens:
                 step.atom.relation.index(step.bound)
 
-    def write(self, script: Script, row: str, state: str, fields: Sequence[str]) -> None:
+    def write(self, script: Script, fields: Sequence[str]) -> None:
         """Writes the loops of the rule, from a row of this atom."""
-        assert (row, state) == ("row", "st")  # as the text below calls them
         _Text(self._compiler, script, self._atom, fields, self._by).write(self._steps)
 
 

@@ -24,12 +24,12 @@ class Fenced:
         self._width = relation.width
         self._fail = fail
 
-    def write(self, script: Script, row: str, state: str, fields: Sequence[str]) -> None:
+    def write(self, script: Script, fields: Sequence[str]) -> None:
         """Writes it; the fence costs nothing as long as nothing is raised."""
         script.line("try:")
         script.depth += 1
         since = script.mark()
-        self._trigger.write(script, row, state, fields)
+        self._trigger.write(script, fields)
         if script.mark() == since:
             script.line("pass")
         script.depth -= 1
@@ -42,5 +42,5 @@ class Fenced:
         script.begin("def run(row, st):", loops=False)
         if fields:
             script.line(f"{tuple_of(fields)} = row")
-        self.write(script, "row", "st", fields)
+        self.write(script, fields)
         return script.functions("run")["run"]  # type: ignore[no-any-return]  # defined by the text

@@ -5,7 +5,7 @@ of rules facts can support each other, so counting derivations is not enough to 
 
     tot     its derivations among the rows that are there now
     wf      those of them whose premises within its own cycle are all older than itself
-    born    when it was inserted: a stamp that only grows; 0 while it is absent
+    born    when it was inserted: a stamp that only grows; 0 while it is absent, -1 once this is not its state
     said    whether it was said to hold when a tick was last over
     row     itself, so that who holds a state need not look anything up
     fact    what it was when it was last said, once it has been
@@ -39,8 +39,8 @@ Index: TypeAlias = defaultdict[Any, Bucket]
 class Trigger(Protocol):
     """What is to be done when a row comes, or when one goes: written into the functions of its relation."""
 
-    def write(self, script: Script, row: str, state: str, fields: Sequence[str]) -> None:
-        """Writes it, for a row whose name is given, with those of its state and of its fields."""
+    def write(self, script: Script, fields: Sequence[str]) -> None:
+        """Writes it, where ``row``, its state ``st`` and its fields are known, and in a cycle ``born``."""
 
 
 class Called:
@@ -51,9 +51,9 @@ class Called:
     def __init__(self, function: Callable[[Row, State], None]) -> None:
         self._function = function
 
-    def write(self, script: Script, row: str, state: str, fields: Sequence[str]) -> None:
+    def write(self, script: Script, fields: Sequence[str]) -> None:
         """Writes the call."""
-        script.line(f"{script.bind(self._function)}({row}, {state})")
+        script.line(f"{script.bind(self._function)}(row, st)")
 
 
 class Table(Protocol):

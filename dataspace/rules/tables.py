@@ -167,7 +167,7 @@ class _Writer:
             self._script.line(f"for each in {self._script.bind(functions)}: each(row, st)")
             return
         for trigger in triggers:
-            trigger.write(self._script, "row", "st", self._fields)
+            trigger.write(self._script, self._fields)
 
     def _end(self) -> str:
         """With one that will not come back by itself; whoever still holds its state is to see that."""
