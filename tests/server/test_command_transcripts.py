@@ -2,8 +2,8 @@
 
 Each block is a comment, commands, a line ``----``, and each command again with what it printed: standard
 output before standard error, then ``exit N`` where that is not 0.  All commands of a file talk to one daemon,
-which is new; they run in this process, since starting Python takes longer than any of them.  Times that
-something took are written as ``…``.
+which is new; they run in this process, since starting Python takes longer than any of them.  What rules took
+is written as ``…``.
 
 ``REWRITE=1`` writes what is printed into the files; read them before you commit them.
 """
@@ -24,7 +24,7 @@ from tests.server.processes import DaemonProcess
 pytestmark = pytest.mark.slow
 
 FILES = sorted((Path(__file__).parent.parent / "transcripts" / "commands").glob("*.txt"))
-TOOK = re.compile(r"took \d+\.\d ms")
+TOOK = re.compile(r"\d+ rows took \d+\.\d ms")
 
 
 @pytest.fixture(autouse=True)
@@ -58,6 +58,6 @@ def _printed(command: str, capfd: pytest.CaptureFixture[str]) -> Iterator[str]:
     code = main(words)
     out, err = capfd.readouterr()
     yield f"$ {command}"
-    yield from TOOK.sub("took …", out + err).splitlines()
+    yield from TOOK.sub("… rows took …", out + err).splitlines()
     if code:
         yield f"exit {code}"
