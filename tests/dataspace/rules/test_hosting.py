@@ -35,7 +35,8 @@ handles = st.integers(1, 6)
 actions: st.SearchStrategy[Action] = st.one_of(
     st.tuples(st.just(ASSERT), handles, facts), st.tuples(st.just(RETRACT), handles)
 )
-turns = st.lists(st.tuples(st.sampled_from(OWNERS), st.lists(actions, max_size=6)), max_size=10)
+turn_actions = st.lists(actions, max_size=6, unique_by=lambda action: action[1])  # a handle once in a turn
+turns = st.lists(st.tuples(st.sampled_from(OWNERS), turn_actions), max_size=10)
 
 
 class Ear:
