@@ -4,7 +4,8 @@ What strangers send as actions is looked into one by one and taken into the clai
 the first that is wrong all is taken back.  It is apart from the space, which decides what a turn that is
 right means.
 
-Always: after an error the claims are what they were.
+Always: after an error the claims are what they were; a turn never begins a claim under a handle that it has
+ended, so that all it begins can be told before all it ends.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Draft:
         self.messages = messages
         self.removed = removed
         self.asserted: list[tuple[int, Value]] = []
-        self.retracted: list[int] = []
+        self.retracted: dict[int, None] = {}  # in order, each once
         self.at: tuple[list[At], list[At]] | None = None  # of what is added and removed, once it is known
 
 
@@ -61,6 +62,8 @@ def take(places: dict[int, Value], actions: Sequence[Action], draft: Draft) -> N
                 place = handle * SECRET & ALL
                 if place in places:
                     raise _in_use(handle, places[place])
+                if handle in draft.retracted:  # the log has what a turn begins before what it ends
+                    raise Refused("handle-in-use", f"handle {handle} is given up in this very turn")
                 value.text if value.__class__ is Record else key(value)  # fails as above, and is kept
                 if verb == REPLACE:
                     _release(places, action[1], draft)
@@ -85,7 +88,7 @@ def _release(places: dict[int, Value], handle: Value, draft: Draft) -> None:
     if place not in places:
         raise Refused("unknown-handle", f"handle {handle} stands for nothing")
     draft.removed.append(places.pop(place))
-    draft.retracted.append(handle)
+    draft.retracted[handle] = None
 
 
 def take_back(places: dict[int, Value], actions: Sequence[InForm], removed: list[Value]) -> None:

@@ -97,7 +97,7 @@ class Space:
         draft = self._drafted(owner, actions, publication)
         claims: tuple[Claims, ...] = ()
         if draft.asserted or draft.retracted:
-            claims = (Claims(owner, draft.asserted, draft.retracted),)
+            claims = (Claims(owner, draft.asserted, list(draft.retracted)),)
         return self._conclude(draft, claims, now, client, sequence)
 
     def act(self, owner: str, actions: Sequence[Action], now: int) -> None:

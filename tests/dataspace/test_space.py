@@ -43,18 +43,19 @@ class _Ear:
 
 def _applied(model: dict[str, dict[int, Value]], owner: str, turn: list[Action]) -> bool:
     """The turn done to plain dicts: False if it must be refused."""
-    claims = dict(model.get(owner, {}))
+    claims, ended = dict(model.get(owner, {})), set[object]()
     for action in turn:
         verb, at = action[0], action[1]
         if verb in (ASSERT, REPLACE):
             new = action[1] if verb == ASSERT else action[2]
-            if new in claims or (verb == REPLACE and at not in claims):
+            if new in claims or new in ended or (verb == REPLACE and at not in claims):
                 return False
             claims[new] = action[-1]  # type: ignore[index]  # a handle
         if verb in (RETRACT, REPLACE):
             if at not in claims:
                 return False
             del claims[at]  # type: ignore[arg-type]  # a handle
+            ended.add(at)
     model[owner] = claims
     return True
 
@@ -125,6 +126,26 @@ def test_a_restored_space_goes_on_as_if_nothing_had_been(turns: list[tuple[str, 
     ended = [each.end(OWNERS, 1000) for each in (space, again)]
     assert ended[0] == ended[1]
     assert len(space.index) == len(again.index) == 0
+
+
+@pytest.mark.parametrize(
+    "turn",
+    [
+        [(RETRACT, 1), (ASSERT, 1, "b")],
+        [(RETRACT, 1), (ASSERT, 1, "b"), (RETRACT, 1)],
+        [(ASSERT, 2, "b"), (RETRACT, 2), (ASSERT, 2, "c")],
+        [(REPLACE, 1, 2, "b"), (ASSERT, 1, "c")],
+    ],
+)
+def test_a_handle_that_a_turn_has_ended_is_not_begun_in_it_again(turn: list[Action]) -> None:
+    """A log says what a turn begins before what it ends, so it would take the new claim for the old one."""
+    space = Space("main")
+    space.commit("me", [(ASSERT, 1, "a")], 0)
+    with pytest.raises(Refused, match=r"handle-in-use: handle [12] is given up in this very turn"):
+        space.commit("me", turn, 0)
+    assert (space.epoch, dict(space.claims("me"))) == (1, {1: "a"})
+    space.commit("me", [(RETRACT, 1)], 0)
+    assert space.commit("me", [(ASSERT, 1, "b")], 0).claims[0].asserted == [(1, "b")]
 
 
 def test_time_never_goes_back() -> None:
