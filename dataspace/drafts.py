@@ -4,8 +4,8 @@ What strangers send as actions is looked into one by one and taken into the clai
 the first that is wrong all is taken back.  It is apart from the space, which decides what a turn that is
 right means.
 
-Always: after an error the claims are what they were; a turn never begins a claim under a handle that it has
-ended, so that all it begins can be told before all it ends.
+Always: after an error the claims are what they were; whoever takes in all that a turn has begun, handle by
+handle, and then all that it has ended, has the claims as they are after it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ InForm: TypeAlias = tuple[Any, ...]
 class Draft:
     """A turn while it is being checked: what it would change of the facts and of one owner's claims."""
 
-    __slots__ = ("added", "asserted", "at", "messages", "removed", "retracted")
+    __slots__ = ("added", "again", "asserted", "at", "messages", "removed", "retracted")
 
     def __init__(self, added: list[Value], messages: list[Value], removed: list[Value]) -> None:
         self.added = added
@@ -35,6 +35,7 @@ class Draft:
         self.removed = removed
         self.asserted: list[tuple[int, Value]] = []
         self.retracted: dict[int, None] = {}  # in order, each once
+        self.again: list[int] = []  # what was begun under handles that this turn had ended
         self.at: tuple[list[At], list[At]] | None = None  # of what is added and removed, once it is known
 
 
@@ -62,8 +63,8 @@ def take(places: dict[int, Value], actions: Sequence[Action], draft: Draft) -> N
                 place = handle * SECRET & ALL
                 if place in places:
                     raise _in_use(handle, places[place])
-                if handle in draft.retracted:  # the log has what a turn begins before what it ends
-                    raise Refused("handle-in-use", f"handle {handle} is given up in this very turn")
+                if handle in draft.retracted:
+                    draft.again.append(handle)
                 value.text if value.__class__ is Record else key(value)  # fails as above, and is kept
                 if verb == REPLACE:
                     _release(places, action[1], draft)
@@ -75,6 +76,9 @@ def take(places: dict[int, Value], actions: Sequence[Action], draft: Draft) -> N
             else:
                 raise _no_action(action)
             done += 1
+        for handle in draft.again:
+            if handle * SECRET & ALL in places:  # it stands for another value, and was not ended
+                draft.retracted.pop(handle, None)
     except (Refused, ProtocolError, UsageError):  # the last for values that are too deep to have a key
         take_back(places, actions[:done], draft.removed)
         raise

@@ -42,7 +42,10 @@ class Numbered(Sequence[tuple[int, Value]]):
 
 
 class Claims(NamedTuple):
-    """What a turn changed of one owner's handles: claims begun, then claims ended."""
+    """What a turn changed of one owner's handles: claims begun, then claims ended.
+
+    A handle that stood for something, was ended and begun again stands for something else: it is only begun.
+    """
 
     owner: str
     asserted: Sequence[tuple[int, Value]] = ()

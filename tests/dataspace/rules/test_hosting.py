@@ -63,7 +63,6 @@ class Ledger:
         for owner, asserted, retracted in epoch.claims:
             held = self.owners.setdefault(owner, {})
             for handle, value in asserted:
-                assert handle not in held
                 held[handle] = value
             for handle in retracted:
                 del held[handle]
