@@ -17,7 +17,7 @@ Always: a fact that a flow asserts, or that follows and that nobody else claims,
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeGuard
 
 from dataspace.drafts import Draft
 from dataspace.epochs import Claims, Numbered
@@ -26,8 +26,9 @@ from dataspace.rules.driving import FlowHost, transitions
 from dataspace.rules.flows import Flow
 from dataspace.rules.program import Program, ProgramStatistics
 from index.leaves import At, all_at, at_of
+from index.text import unparse
 from index.trie import Index
-from index.values import Record, Value, key
+from index.values import Map, Record, Value, key
 
 RULES: Final = "rules"
 """The owner of all that rules derive."""
@@ -50,6 +51,7 @@ class RuleHost:
         self._held: dict[At, int] = {}  # the handle of each fact, which is itself in the index
         self._by_flows: set[At] = set()
         self._last = 0  # the newest handle
+        self._malformed: dict[At, Record] = {}  # what is called a rule and is none
         self._errors: dict[Hashable, Value] = {}
         self._troubles = 0  # of the program, when its errors were last looked at
         self._coming: Sequence[Value] = ()
@@ -121,7 +123,7 @@ class RuleHost:
         going: Sequence[Value],
         messages: Sequence[Value],
     ) -> Derived:
-        rules = _rules(coming), _rules(going)
+        come, go = coming, going
         if self.program is None:
             self.program = Program(
                 self._facts,
@@ -130,17 +132,25 @@ class RuleHost:
                 clock=self.clock,
                 deadline=self._deadline,
             )
-            rules = _rules(self._facts()), []
-        derived = self.program.declare_and_tick(rules, coming, going, messages)
+            come, go = [value for value in self._facts() if self.is_rule(value)], ()
+        self._note_malformed(come, go)
+        derived = self.program.declare_and_tick((_rules(come), _rules(go)), coming, going, messages)
         derived = self._with_errors(derived)
         if self._adopted:
             self._adopted = False
             derived = self._compared(derived)
-        if not self.program.entries:
+        if not (self.program.entries or self._malformed):
             self.program = None
             self._troubles = 0
         self._keep_awake()
         return derived
+
+    def _note_malformed(self, coming: Sequence[Value], going: Sequence[Value]) -> None:
+        for value in coming:
+            if _is_malformed(value):
+                self._malformed[at_of(value)] = value
+        for value in going:
+            self._malformed.pop(at_of(value), None)
 
     def advance(self, draft: Draft) -> tuple[Claims, ...]:
         """The tick that ``next``, or a flow, has asked for: what follows is the turn."""
@@ -262,6 +272,12 @@ class RuleHost:
             if entry.trouble:
                 fact = Record("rule-error", entry.name, entry.text, entry.row, entry.trouble)
                 errors[key(fact)] = fact
+        for value in self._malformed.values():
+            name, text, *_ = *value.fields, None, None
+            fact = Record(
+                "rule-error", name, text, Map(), f"a rule is rule(name, text), not {unparse(value):.80}"
+            )
+            errors[key(fact)] = fact
         derived.added += [fact for at, fact in errors.items() if at not in self._errors]
         derived.removed += [fact for at, fact in self._errors.items() if at not in errors]
         self._errors = errors
@@ -327,6 +343,10 @@ def _rule(value: Value) -> tuple[str, str] | None:
             case Record(fields=(str(name), str(text))):
                 return name, text
     return None
+
+
+def _is_malformed(value: Value) -> TypeGuard[Record]:
+    return RuleHost.is_rule(value) and _rule(value) is None
 
 
 def _rules(values: Iterable[Value]) -> list[tuple[str, str]]:

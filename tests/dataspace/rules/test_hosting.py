@@ -119,3 +119,35 @@ def test_claims_under_handles_in_a_row_read_as_pairs() -> None:
     pairs = [(7, "a"), (8, "b"), (9, "c")]
     assert (list(row), len(row), row[1], row[-1], row[1:]) == (pairs, 3, pairs[1], pairs[-1], pairs[1:])
     assert (8, "b") in row and not Numbered(1, [])
+
+
+def test_what_is_called_a_rule_and_is_none_is_told_for_as_long_as_it_is_there() -> None:
+    space = Space("main")
+    wrong = {
+        1: Record("rule", "x", 3),
+        2: Record("rule", "only"),
+        3: Record("rule"),
+        4: Record("rule", 1, 2, 3),
+    }
+    space.commit("me", [(ASSERT, handle, value) for handle, value in wrong.items()], 0)
+    pattern = Record("rule-error", *[capture(name) for name in ("name", "text", "row", "why")])
+    assert {row[3]: row[:2] for row in space.matches(pattern)} == {
+        'a rule is rule(name, text), not rule("x", 3)': ("x", 3),
+        'a rule is rule(name, text), not rule("only")': ("only", None),
+        "a rule is rule(name, text), not rule()": (None, None),
+        "a rule is rule(name, text), not rule(1, 2, 3)": (1, 2),
+    }
+    again = Space("main")
+    again.restore(space.all_claims(), space.epoch, space.time)
+    again.advance(0)
+    for each in (space, again):
+        each.commit(
+            "me", [(ASSERT, 5, Record("rule", "good", "b($x) <- a($x).")), (ASSERT, 6, Record("a", 1))], 0
+        )
+        assert each.matches(Record("b", capture())) == [(1,)]
+        each.commit("me", [(RETRACT, 1), (RETRACT, 5)], 0)
+        assert len(each.matches(pattern)) == 3
+        assert not each.matches(Record("b", capture()))
+        each.commit("me", [(RETRACT, 2), (RETRACT, 3), (RETRACT, 4)], 0)
+        assert not each.matches(pattern)
+        assert not each.rules.awake, "turns are not told any more"
