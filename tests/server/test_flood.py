@@ -47,7 +47,8 @@ async def test_streams_beyond_the_limit_fail_and_leave_nothing(url: str, bystand
         assert len(failed) == 150 and {packet.code for packet in failed} == {"limit"}
         assert len(await bystander.matches("Observe(n($))")) == 50
         await peer.say(*[p.Abort(n, "", False) for n in range(1, 51)], opening(201, quiet=False), p.Ping(1))
-        assert [type(packet) for packet in (await peer.hear(), await peer.hear())] == [p.Pong, p.Values]
+        heard = [await peer.hear() for _ in range(2)]
+        assert {type(packet) for packet in heard} == {p.Pong, p.Values}, "in whichever order they were read"
     assert (await bystander.status())["waiting_bytes"] == 0
 
 
