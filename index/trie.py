@@ -492,16 +492,8 @@ class Index:
             top = self._tops.get(value.label)
         else:
             top = self._tops.get(class_of(value))
-        if top is None:
-            return
-        for node in reached(top, value) if top.moves else [top]:
-            values = node.values
-            values[at] = value
-            for group in node.each:
-                if COMPILED:
-                    group.walk_in(at, value, values, news)
-                else:
-                    group.file(group, at, value, values, news)
+        if top is not None:
+            _enter(top, at, value, news)
 
     def _vanish(self, at: At, visible: Visible | None, news: News) -> None:
         """A value that was here is not: the reverse of ``_appear``."""
@@ -515,15 +507,8 @@ class Index:
             top = self._tops.get(value.label)
         else:
             top = self._tops.get(class_of(value))
-        if top is None:
-            return
-        for node in reached(top, value) if top.moves else [top]:
-            del node.values[at]
-            for group in node.each:
-                if COMPILED:
-                    group.walk_out(at, value, news)
-                else:
-                    group.drop(group, at, value, news)
+        if top is not None:
+            _leave(top, at, value, news)
 
     def _appear_all(
         self, coming: list[At], added: Sequence[Value], visible: Visible | None, news: News
@@ -545,16 +530,8 @@ class Index:
             of = value.label if type(value) is Record and type(value.label) is str else class_of(value)
             if of is not last:
                 last, top = of, tops.get(of)
-            if top is None:
-                continue
-            for node in reached(top, value) if top.moves else [top]:
-                values = node.values
-                values[at] = value
-                for group in node.each:
-                    if COMPILED:
-                        group.walk_in(at, value, values, news)
-                    else:
-                        group.file(group, at, value, values, news)
+            if top is not None:
+                _enter(top, at, value, news)
 
     def _vanish_all(
         self, going: list[At], removed: Sequence[Value], visible: Visible | None, news: News
@@ -577,15 +554,8 @@ class Index:
             of = value.label if type(value) is Record and type(value.label) is str else class_of(value)
             if of is not last:
                 last, top = of, tops.get(of)
-            if top is None:
-                continue
-            for node in reached(top, value) if top.moves else [top]:
-                del node.values[at]
-                for group in node.each:
-                    if COMPILED:
-                        group.walk_out(at, value, news)
-                    else:
-                        group.drop(group, at, value, news)
+            if top is not None:
+                _leave(top, at, value, news)
 
     def _appear_to(self, at: At, value: Value, visible: Visible, news: News) -> None:
         """``_appear`` of a restricted value."""
@@ -687,6 +657,29 @@ class Index:
             elif not copies and at in self._values:
                 vanished.append(at)
         return appeared, vanished
+
+
+def _enter(top: Node, at: At, value: Value, news: News) -> None:
+    """Files a value under a node of its class, and all below that have its shape."""
+    for node in reached(top, value) if top.moves else [top]:
+        values = node.values
+        values[at] = value
+        for group in node.each:
+            if COMPILED:
+                group.walk_in(at, value, values, news)
+            else:
+                group.file(group, at, value, values, news)
+
+
+def _leave(top: Node, at: At, value: Value, news: News) -> None:
+    """The reverse of ``_enter``."""
+    for node in reached(top, value) if top.moves else [top]:
+        del node.values[at]
+        for group in node.each:
+            if COMPILED:
+                group.walk_out(at, value, news)
+            else:
+                group.drop(group, at, value, news)
 
 
 def _of_class(values: Values, path: Path, of_class: Class) -> Values:

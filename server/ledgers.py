@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dataspace.space import Space
 
 KNOWN: Final = 1_000_000
-"""Facts or keys that all ledgers of a space together know, some 250 bytes for each."""
+"""Facts or keys that all ledgers of a space together know, some 120 bytes for each key, 190 for each fact."""
 
 NO_KEY: Final = object()
 """What stands for the key of a fact that has none."""

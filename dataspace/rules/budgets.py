@@ -138,15 +138,14 @@ class Budget:
         self._used += part
         if self._used > self._limit:
             reason = f"more than {self._limit} {self._what} in one tick"
-            raise RuleFailed(self._rule, {}, reason, overran=True)
-        if self._is_late():
+        elif self._is_late():
             reason = f"{self._what} when the time for one tick was over"
-            raise RuleFailed(self._rule, {}, reason, overran=True)
-        if len(self._waiting) > self._most:
+        elif len(self._waiting) > self._most:
             last = unparse(tuple([term.value for term in self._waiting[-1][4]]))[:60]
             reason = f"more than {self._most} new facts in one tick, the last one of {last}"
-            raise RuleFailed(self._rule, {}, reason, overran=True)
-        return left + part
+        else:
+            return left + part
+        raise RuleFailed(self._rule, {}, reason, overran=True)
 
     @property
     def used(self) -> int:

@@ -15,6 +15,7 @@ from dataspace.space import Space, SpaceLimits
 from dataspace.wire.packets import ASSERT, REPLACE, RETRACT, SEND, Action
 from index.patterns import capture, matcher
 from index.values import Record, Value, key
+from tests.dataspace.ledger import Ledger
 
 OWNERS = ("session:1", "session:2", "durable:a")
 facts = st.builds(
@@ -127,35 +128,19 @@ def test_a_restored_space_goes_on_as_if_nothing_had_been(turns: list[tuple[str, 
     assert len(space.index) == len(again.index) == 0
 
 
-class _Kept:
-    """What a log would know: claims by owner and handle, from what epochs say of them alone."""
-
-    def __init__(self) -> None:
-        self.owners: dict[str, dict[int, Value]] = {}
-
-    def take(self, epoch: Epoch) -> None:
-        for owner, asserted, retracted in epoch.claims:
-            held = self.owners.setdefault(owner, {})
-            held.update(asserted)
-            for handle in retracted:
-                del held[handle]
-
-
 @given(turns)
 @example([("durable:a", [(ASSERT, 1, "a")]), ("durable:a", [(RETRACT, 1), (ASSERT, 1, "b")])])
 @example([("durable:a", [(ASSERT, 1, "a")]), ("durable:a", [(RETRACT, 1), (ASSERT, 1, "b"), (RETRACT, 1)])])
 @example([("durable:a", [(ASSERT, 1, "a"), (RETRACT, 1), (ASSERT, 1, "b")])])
 @example([("durable:a", [(ASSERT, 1, "a")]), ("durable:a", [(REPLACE, 1, 2, "b"), (REPLACE, 2, 1, "c")])])
 def test_what_epochs_say_of_claims_is_what_is_claimed(turns: list[tuple[str, list[Action]]]) -> None:
-    space, kept = Space("main"), _Kept()
+    space, ledger = Space("main"), Ledger()
     for now, (owner, turn) in enumerate(turns):
         try:
-            kept.take(space.commit(owner, turn, now))
+            ledger.take(space.commit(owner, turn, now))
         except Refused:
             continue
-        assert {owner: dict(space.claims(owner)) for owner in OWNERS} == {
-            owner: kept.owners.get(owner, {}) for owner in OWNERS
-        }
+        assert {owner: dict(held.items()) for owner, held in space.all_claims().items()} == ledger.owners
 
 
 def test_time_never_goes_back() -> None:

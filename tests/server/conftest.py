@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from dataspace import Record
 from dataspace.space import SpaceLimits
 from server.config import Config, Limits
 from server.daemon import serve
+from tests.server.processes import DaemonProcess
 from tests.server.proxies import Proxy
 
 
@@ -36,6 +37,15 @@ async def url(
     config = Config(listen=("tcp:127.0.0.1:0",), data=tmp_path, limits=limits, space_limits=space_limits)
     addresses = await nursery.start(serve, config)
     yield addresses[0]
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
+    """A daemon in a process of its own."""
+    process = DaemonProcess(tmp_path / "data")
+    process.start()
+    yield process
+    process.stop()
 
 
 @pytest.fixture

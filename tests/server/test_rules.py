@@ -5,8 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import trio
@@ -21,14 +19,6 @@ from tests.server.processes import DaemonProcess
 
 REACH = "reach($x, $y) <- road($x, $y). reach($x, $z) <- reach($x, $y), road($y, $z)."
 CUT = "apart($x, $y) <- town($x), town($y), not reach($x, $y), $x != $y."
-
-
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
-    made = DaemonProcess(tmp_path / "data")
-    made.start()
-    yield made
-    made.stop()
 
 
 def holder(url: str, *facts: str) -> subprocess.Popen[str]:

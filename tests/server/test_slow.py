@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
-from pathlib import Path
+from collections.abc import Set
 
 import pytest
 import trio
@@ -25,14 +24,6 @@ PADDING = "x" * 300
 """So that what is sent outgrows what the kernel keeps for a socket that nobody reads."""
 
 PARTS = Assembler(())
-
-
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
-    process = DaemonProcess(tmp_path / "data")
-    process.start()
-    yield process
-    process.stop()
 
 
 class Stalled:

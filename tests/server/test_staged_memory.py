@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -20,14 +18,6 @@ ROWS = 5_000
 
 ALLOWED = 40 << 20
 """What the daemon may grow by: pieces on their way to the disk, and what Python does not give back."""
-
-
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
-    process = DaemonProcess(tmp_path / "data")
-    process.start()
-    yield process
-    process.stop()
 
 
 def memory(daemon: DaemonProcess) -> int:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dataspace.changes import Changes
-from dataspace.epochs import Epoch, Numbered
+from dataspace.epochs import Numbered
 from dataspace.errors import Refused
 from dataspace.rules.hosting import RULES
 from dataspace.rules.reading import read_rules
@@ -14,6 +14,7 @@ from dataspace.space import Space
 from dataspace.wire.packets import ASSERT, RETRACT, Action
 from index.patterns import capture, matcher
 from index.values import Record, Value, key
+from tests.dataspace.ledger import Ledger
 from tests.dataspace.rules.oracle import follow
 
 TEXT = """
@@ -51,23 +52,6 @@ class Ear:
             self.rows.add(key(row))
         for row in changes.removed:
             self.rows.remove(key(row))
-
-
-class Ledger:
-    """What a log would know: claims by owner and handle, from what epochs say of them alone."""
-
-    def __init__(self) -> None:
-        self.owners: dict[str, dict[int, Value]] = {}
-
-    def take(self, epoch: Epoch) -> None:
-        for owner, asserted, retracted in epoch.claims:
-            held = self.owners.setdefault(owner, {})
-            for handle, value in asserted:
-                held[handle] = value
-            for handle in retracted:
-                del held[handle]
-            if not held:
-                del self.owners[owner]
 
 
 def keys(values: object) -> set[object]:

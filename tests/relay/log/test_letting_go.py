@@ -19,7 +19,9 @@ from relay.log.staging import Staging
 from relay.log.storage import Storage
 
 HELD = Path("/dev/fd")
-"""A directory with an entry for each open file of this process."""
+"""A directory with an entry for each open file of this process; not every system has one."""
+
+pytestmark = pytest.mark.skipif(not HELD.exists(), reason="nothing here tells which files are open")
 
 
 def held() -> int:
@@ -44,7 +46,6 @@ def less_than_acknowledged(file: Path) -> None:
     file.unlink()
 
 
-@pytest.mark.skipif(not HELD.exists(), reason="nothing here tells which files are open")
 @pytest.mark.parametrize("harm", [rubbish, another_format, less_than_acknowledged])
 @pytest.mark.parametrize(
     ("file", "make", "read"),
@@ -72,7 +73,6 @@ def test_what_cannot_be_opened_is_closed(
         assert held() == before, f"with {raised.value!r} at hand, which holds on to all that was on its way"
 
 
-@pytest.mark.skipif(not HELD.exists(), reason="nothing here tells which files are open")
 def test_a_staging_area_that_is_none_is_closed(tmp_path: Path) -> None:
     Staging(tmp_path).close()
     rubbish(tmp_path / "staged.sqlite")
@@ -82,7 +82,6 @@ def test_a_staging_area_that_is_none_is_closed(tmp_path: Path) -> None:
     assert held() == before, f"{raised.value}"
 
 
-@pytest.mark.skipif(not HELD.exists(), reason="nothing here tells which files are open")
 def test_a_reader_that_fails_or_comes_back_late_holds_nothing(tmp_path: Path) -> None:
     before = held()
     storage = Storage(tmp_path / "file.sqlite", "CREATE TABLE IF NOT EXISTS t (n)")
