@@ -111,12 +111,22 @@ class Subscription:
         await trio.lowlevel.checkpoint()
 
     async def open(self) -> None:
-        """Finds the topic, waiting for it up to the timeout, and subscribes."""
+        """Finds the topic, waiting for it up to the timeout, and subscribes.
+
+        Returns once it is known where the subscription begins: what is sent from then on is not missed.
+        """
         self._found = await _look_up(self._exchange, self.topic, self._timeout)
         count = self._found["partitions"]
         assert isinstance(count, int)  # by WIRE.md
         self.partitions = tuple(range(count)) if self._wanted is None else self._wanted
         self._begin(self._as_of)
+        if self._as_of is None:
+            try:
+                while self._reached is None and not self._ended:
+                    await self._next_arrival()
+            except BaseException:  # cancelled: nobody is going to close it
+                self._abort()
+                raise
 
     def __aiter__(self) -> Subscription:
         return self
@@ -176,12 +186,15 @@ class Subscription:
                 raise type(self._error)(*self._error.args)
             if self._ended:
                 return None
-            if self._arrival.is_set():  # several tasks may read
-                self._arrival = trio.Event()
-            await self._arrival.wait()
+            await self._next_arrival()
         event, items, size = self._inbox.popleft()
         self._took(items, size)
         return event
+
+    async def _next_arrival(self) -> None:
+        if self._arrival.is_set():  # several tasks may read
+            self._arrival = trio.Event()
+        await self._arrival.wait()
 
     def statistics(self) -> SubscriberStatistics:
         """Counts since it was opened, or opened again."""

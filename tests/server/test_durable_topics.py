@@ -94,34 +94,43 @@ async def test_an_orderly_end_of_the_daemon_leaves_all_as_it_was(tmp_path: Path)
 
 
 @pytest.mark.slow
-async def test_publisher_and_subscriber_go_on_over_a_daemon_that_is_killed(tmp_path: Path) -> None:
-    daemon = DaemonProcess(tmp_path)
-    daemon.start()
-    seen: list[TopicEpoch] = []
-    async with dataspace.connect(daemon.url) as left, dataspace.connect(daemon.url) as right:
+async def test_publisher_and_subscriber_go_on_over_a_daemon_that_is_killed(daemon: DaemonProcess) -> None:
+    with trio.fail_after(50):
         async with (
+            dataspace.connect(daemon.url) as left,
+            dataspace.connect(daemon.url) as right,
             left.publish("t", durable=True, away=30) as topic,
             right.subscribe("t") as epochs,
-            trio.open_nursery() as nursery,
         ):
-
-            async def follow() -> None:
-                async for epoch in epochs:
-                    seen.append(epoch)
-                    if len(seen) == 300:
-                        return
-
-            nursery.start_soon(follow)
-            with trio.fail_after(50):
-                for n in range(301):
-                    await topic.send(n)
-                    await topic.advance(n + 1)
-                    if n in (100, 200):
-                        daemon.kill()
-                        daemon.start()
-                await topic.flush()
+            for n in range(301):
+                await topic.send(n)
+                await topic.advance(n + 1)
+                if n in (100, 200):
+                    daemon.kill()
+                    daemon.start()
+            seen = [await anext(epochs) for _ in range(300)]
     assert [(each.time, each.items, each.crashed) for each in seen] == [(n, (n,), "") for n in range(300)]
-    daemon.stop()
+
+
+async def test_a_subscription_begins_where_it_was_opened_though_its_line_breaks_at_once(
+    url: str, proxy: Proxy
+) -> None:
+    async with (
+        dataspace.connect(url) as near,
+        dataspace.connect(proxy.url) as far,
+        near.publish("t", durable=True) as topic,
+    ):
+        await topic.send(0)
+        await topic.advance(1)
+        async with far.subscribe("t") as epochs:
+            proxy.refusing = True
+            proxy.cut()
+            for n in range(1, 4):
+                await topic.send(n)
+                await topic.advance(n + 1)
+            await topic.flush()
+            proxy.refusing = False
+            assert await take(epochs, 3) == [TopicEpoch(n, (n,)) for n in range(1, 4)]
 
 
 async def test_a_line_that_breaks_loses_and_doubles_nothing(url: str, proxy: Proxy) -> None:
