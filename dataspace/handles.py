@@ -20,6 +20,10 @@ from index.values import Value
 NO_HANDLE: Final = 1 << 63
 """The first number that is no handle."""
 
+FRESH: Final = range(1 << 31, 1 << 48)
+"""The handles that the daemon itself chooses for durable owners: above those of a client that counts from
+one, below those that our clients make up (``dataspace.client.space``)."""
+
 ALL: Final = NO_HANDLE - 1
 SECRET: Final = secrets.randbits(63) | 1
 """``handle * SECRET & ALL`` is the place of a handle."""
@@ -38,7 +42,7 @@ class Handles(MutableMapping[int, Value]):
     def __init__(self, pairs: Iterable[tuple[int, Value]] = ()) -> None:
         self.places: dict[int, Value] = {handle * SECRET & ALL: value for handle, value in pairs}
         self.highest: int | None = None
-        """The highest that was here since somebody asked for a fresh one; None where nobody counts."""
+        """The highest of ``FRESH`` that was here since somebody asked for one; None where nobody counts."""
 
     def __len__(self) -> int:
         return len(self.places)
@@ -55,16 +59,28 @@ class Handles(MutableMapping[int, Value]):
     def __setitem__(self, handle: int, value: Value) -> None:
         self.places[handle * SECRET & ALL] = value
         if self.highest is not None:
-            self.highest = max(self.highest, handle)
+            self.note((handle,))
 
     def __delitem__(self, handle: int) -> None:
         del self.places[handle * SECRET & ALL]
 
     def fresh(self) -> int:
-        """A handle above all that are here; O(claims) when it is first asked for, then O(1)."""
+        """The first of ``FRESH`` above all of these that are here; O(claims) when first asked for, then O(1).
+
+        A client that shares its owner with publications goes on counting where it was, and must not find
+        there what they have claimed meanwhile.
+        """
         if self.highest is None:
-            self.highest = max(self, default=0)
+            self.highest = FRESH.start - 1
+            self.note(self)
         return self.highest + 1
+
+    def note(self, handles: Iterable[int]) -> None:
+        """Keeps account of the highest, where somebody counts; O(handles)."""
+        if (highest := self.highest) is not None:
+            self.highest = max(
+                [handle for handle in handles if highest < handle < FRESH.stop], default=highest
+            )
 
     def items(self) -> ItemsView[int, Value]:
         """Pairs of handle and value."""

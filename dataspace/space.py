@@ -20,7 +20,7 @@ from dataspace.changes import Captures
 from dataspace.drafts import Draft, InForm, take, take_back
 from dataspace.epochs import Claims, Epoch
 from dataspace.errors import Refused, UsageError
-from dataspace.handles import ALL, SECRET, Handles, Held
+from dataspace.handles import ALL, FRESH, SECRET, Handles, Held
 from dataspace.interests import Interest, Observer
 from dataspace.rules.hosting import RULES, RuleHost, rules_in
 from dataspace.wire.packets import ASSERT, RETRACT, SEND, Action
@@ -208,9 +208,9 @@ class Space:
         return self.rules.claims if owner == RULES else self._claims.get(owner, {})
 
     def fresh_handle(self, owner: str) -> int:
-        """A handle above all under which an owner claims something; as ``Handles.fresh``."""
+        """A handle that no client will come upon; as ``Handles.fresh``."""
         held = self._claims.get(owner)
-        return 1 if held is None else held.fresh()
+        return FRESH.start if held is None else held.fresh()
 
     def all_claims(self) -> Mapping[str, Held]:
         """What every owner claims, by owner and handle: not a copy, but for what rules do.
@@ -250,7 +250,8 @@ class Space:
         else:
             take(places, actions, draft)
         if held is not None and held.highest is not None:
-            held.highest = max([held.highest, *[handle for handle, _ in draft.asserted]])
+            last = draft.asserted[-1:] if actions.__class__ is Assertions else draft.asserted
+            held.note([handle for handle, _ in last])
         self._keep(owner, held, places, actions, draft.added, draft.removed)
         return draft
 

@@ -402,10 +402,10 @@ class Connection:
         self.part(code, text)
         self._reading.cancel()
 
-    def supersede(self) -> None:
+    def supersede(self, by: str) -> None:
         """Ends this connection because its client has another one; its session is not its own any more."""
         self.gone = True
-        self.part("superseded", "the same client has connected again")
+        self.part("superseded", by)
         self.cancel.cancel()
 
     def defect(self) -> None:

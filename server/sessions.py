@@ -115,7 +115,7 @@ class Sessions:
             if before.connection is not None:
                 if before.is_after(wanted.attempt):
                     raise ProtocolError("superseded", "the same client has connected again since")
-                before.connection.supersede()
+                before.connection.supersede(_superseded(identity, connection.name))
             if before.admits(wanted.resume):
                 self._stop_waiting(before)
                 before.connection, before.attempt = connection, wanted.attempt
@@ -179,3 +179,13 @@ class Sessions:
         if self._by_client.get(name) is standing:
             del self._by_client[name]
             self._home.clients.left(standing.client)
+
+
+def _superseded(identity: str, name: str) -> str:
+    """What is told to the one of two clients with one identity that was there first."""
+    owner = identity.removeprefix("owner:")
+    what = f"client {identity!r:.80}" if owner == identity else f"durable owner {owner!r:.80}"
+    return (
+        f"another connection, named {name!r:.80}, has come as the same {what}: of one identity only the "
+        f"latest stays, and those that are to share an owner need one each (client=…)"
+    )

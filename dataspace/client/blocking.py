@@ -26,7 +26,7 @@ from dataspace.client.space import RemoteSpace
 from dataspace.client.subscriptions import TopicEpoch
 from dataspace.client.turns import Claim, Draft
 from dataspace.credentials import Tls
-from dataspace.errors import Closed
+from dataspace.errors import Closed, DataspaceError
 from dataspace.topics.times import Time
 from index.patterns import Pattern
 from index.values import Map, Value
@@ -243,7 +243,13 @@ class BlockingSpace:
         try:
             return trio.from_thread.run(function, *args, trio_token=self._token)
         except trio.RunFinishedError:
-            raise Closed("the connection has ended") from self._failure
+            raise self._ended() from self._failure
+
+    def _ended(self) -> DataspaceError:
+        """Why there is no connection any more, as an error of whoever asks now."""
+        if isinstance(self._failure, DataspaceError):
+            return type(self._failure)(*self._failure.args)
+        return Closed(f"the connection has ended: {self._failure or 'it was closed'}")
 
 
 class BlockingPublication:

@@ -42,8 +42,9 @@ class RemoteSpace:
         self.owner = who.owner
         self.space = who.space
         self._exchange = exchange
-        # A durable owner may have claims from other runs: a random beginning keeps clear of their handles.
-        self._handles = Handles(random.getrandbits(60) if who.owner and not who.lease else 1)
+        # A durable owner may have claims from other runs: a random beginning keeps clear of their handles,
+        # and so high up, of those that the daemon chooses (dataspace.handles.FRESH).
+        self._handles = Handles(1 << 60 | random.getrandbits(60) if who.owner and not who.lease else 1)
 
     # -- verbs ----------------------------------------------------------------------------------------
 

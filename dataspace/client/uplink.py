@@ -5,7 +5,8 @@ that grow to a few seconds.  What is said over it is the business of its ``User`
 connection can be read, and changed, without knowing what turns or observations are.
 
 Always: the user is told of each welcome, then of each packet in order, then of the loss, and at last, once,
-of the end; between a loss and the next welcome nothing is sent.
+of the end, which is also the loss where the daemon has sent us away; between a loss and the next welcome
+nothing is sent.
 """
 
 from __future__ import annotations
@@ -228,10 +229,7 @@ class Uplink:
         except (ProtocolError, UsageError) as error:  # the second for values that nest too deeply to be kept
             reason = f"the daemon broke the protocol: {error}"
             self._user.on_connection(reason)
-        broken = self._lose(reason)
-        if self._dismissal is not None:
-            raise self._dismissal
-        return broken
+        return self._lose(reason)
 
     async def _receive(self, link: Link) -> bytes:
         """Some bytes, or none at the end; ``TimeoutError`` when the daemon has been silent for too long."""
@@ -257,10 +255,13 @@ class Uplink:
                     self._user.heard(packet, size)
 
     def _lose(self, reason: str) -> Broken:
-        """The connection is gone; everything waits for the next one."""
+        """The connection is gone: everything waits for the next one, or ``ProtocolError`` says why not."""
         if self._link is not None:
             self._link.close()
             self._link = None
+        if self._dismissal is not None:  # the user is told of that alone, as the end
+            self._user.on_connection("lost")
+            raise self._dismissal
         self._connected = trio.Event()
         broken = Broken(f"the connection to {self.address.url} was lost: {reason}")
         self._user.lost(broken)

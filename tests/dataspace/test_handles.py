@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dataspace.handles import ALL, NO_HANDLE, SECRET, Handles
+from dataspace.handles import ALL, FRESH, NO_HANDLE, SECRET, Handles
 from index.values import Value
 
 handles = st.one_of(st.integers(0, 5), st.integers(0, NO_HANDLE - 1))
@@ -27,18 +28,27 @@ def test_handles_are_as_a_dict(steps: list[tuple[str, int, str]]) -> None:
     assert table == plain == table.copy() and Handles(plain.items()) == plain
 
 
-@given(st.lists(st.tuples(st.sampled_from(["set", "drop", "ask"]), handles)))
-def test_a_fresh_handle_is_above_all_that_are_here(steps: list[tuple[str, int]]) -> None:
-    table, highest = Handles([(2, "a")]), 2
-    for verb, handle in steps:
+edges = st.sampled_from([0, 1, FRESH.start - 1, FRESH.start, FRESH.start + 1, FRESH.stop, NO_HANDLE - 1])
+
+
+@given(st.lists(st.tuples(st.sampled_from(["set", "drop", "ask"]), handles | edges)))
+def test_a_fresh_handle_is_above_all_of_its_kind_that_are_here(steps: list[tuple[str, int]]) -> None:
+    table, highest = Handles([(2, "a")]), FRESH.start - 1
+    for verb, handle in [*steps, ("ask", 0)]:
         if verb == "set":
             table[handle] = "a"
         elif verb == "drop":
             table.pop(handle, None)
-        highest = max([highest, *table])
+        here = [each for each in table if each in FRESH]
+        highest = max([highest, *here])
         if verb == "ask":
-            assert max(table, default=0) < table.fresh() <= highest + 1
-    assert max(table, default=0) < table.fresh() <= highest + 1
+            assert max(here, default=FRESH.start - 1) < table.fresh() <= highest + 1
+
+
+@pytest.mark.parametrize("beginning", [1, 1 << 60])
+def test_a_fresh_handle_is_none_that_a_client_counts_on_to(beginning: int) -> None:
+    table = Handles((beginning + n, "a") for n in range(9))
+    assert table.fresh() == FRESH.start
 
 
 def test_a_copy_is_apart() -> None:

@@ -78,6 +78,21 @@ async def test_what_a_session_of_the_same_owner_changes_is_known_to_the_next_pub
         assert await space.matches("p(1, $)") == [(1,)]
 
 
+@pytest.mark.parametrize("kept", [None, "p($k, _)"])
+async def test_a_session_and_a_writer_of_one_name_claim_side_by_side(url: str, kept: str | None) -> None:
+    """Each numbers its claims upwards, and neither comes upon what the other has claimed meanwhile."""
+    by = None if kept is None else parse_pattern(kept)
+    async with dataspace.connect(url, owner="w") as space:
+        for number in range(1, 4):
+            claim = await space.assert_(Record("n", number))
+            rows = Columns("assert", "p", [[number, -number], [0, 0]], 2).packed()
+            told = {"keys": (rows,), "owner": "w", "client": "c", "sequence": number, "by": by}
+            await space.request("publish", Map(told))
+        await space.retract(claim)
+        assert await space.matches("n($)") == [(1,), (2,)]
+        assert len(await space.matches("p($, _)")) == 6
+
+
 @pytest.mark.parametrize("rubbish", [b"", b"\xc1", Columns("upsert", "n", [[2]], 1).packed()])
 async def test_what_comes_with_the_publication_and_means_nothing_is_refused(url: str, rubbish: bytes) -> None:
     async with dataspace.connect(url) as space:

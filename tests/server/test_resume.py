@@ -9,6 +9,7 @@ import os
 import random
 import socket
 import struct
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -135,6 +136,56 @@ async def test_a_second_connection_of_the_same_client_replaces_the_first(url: st
                     assert await witness.matches("from($which)") == [("second",)]
                     await first.send("too late")
         await _until_none(witness, "from($which)")
+
+
+async def test_whoever_is_replaced_is_told_by_whom(url: str) -> None:
+    """Whatever it is doing: nothing at all, asking, observing, asserting."""
+    said = r"superseded: another connection, named 'second', has come as the same durable owner 'X'"
+
+    async def nothing(space: dataspace.RemoteSpace) -> None:
+        await trio.sleep_forever()
+
+    async def ask(space: dataspace.RemoteSpace) -> None:
+        while True:
+            await space.sync()
+
+    async def observe(space: dataspace.RemoteSpace) -> None:
+        async with space.observe("none($)") as changes:
+            await anext(changes)
+
+    async def assert_(space: dataspace.RemoteSpace) -> None:
+        while True:
+            await space.assert_(Record("here"))
+
+    async def work(
+        busy: Callable[[dataspace.RemoteSpace], Awaitable[None]], task_status: trio.TaskStatus[None]
+    ) -> None:
+        with pytest.raises(dataspace.ProtocolError, match=said):
+            async with dataspace.connect(url, owner="X", name="first") as space:
+                task_status.started()
+                await busy(space)
+
+    for busy in (nothing, ask, observe, assert_):
+        with trio.fail_after(10):
+            async with trio.open_nursery() as nursery:
+                await nursery.start(work, busy)
+                async with dataspace.connect(url, owner="X", name="second") as space:
+                    await space.sync()
+
+
+async def test_a_blocking_client_that_is_replaced_is_told_so_by_whatever_it_asks_next(url: str) -> None:
+    def work() -> None:
+        with (
+            dataspace.connect_blocking(url, owner="X", name="first") as first,
+            dataspace.connect_blocking(url, owner="X", name="second") as second,
+        ):
+            second.sync()
+            said = r"superseded: another connection, named 'second', has come"
+            for ask in (first.sync, lambda: first.assert_(Record("here")), lambda: first.matches("none($)")):
+                with pytest.raises(dataspace.ProtocolError, match=said):
+                    ask()
+
+    await trio.to_thread.run_sync(work)
 
 
 async def test_a_daemon_that_dies_before_it_is_said_hello_to_is_a_connection_that_broke(
