@@ -86,7 +86,11 @@ class Program:
             self.kill()
 
     def __enter__(self) -> Self:
-        self.start()
+        try:
+            self.start()
+        except BaseException:  # Ctrl-C while it comes up, for instance
+            self.stop()
+            raise
         return self
 
     def __exit__(

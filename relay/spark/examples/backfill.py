@@ -24,7 +24,7 @@ from dataspace.space import Space
 from dataspace.wire.packets import ASSERT, REPLACE, RETRACT, Action
 from relay.log import Log
 from relay.log.segments import Encoded, encode
-from relay.spark.examples.common import told
+from relay.spark.examples.common import say, told
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,6 +57,7 @@ def write_year(data: Path) -> None:
     do not go back.
     """
     log, space, random = Log.open(data), Space("main"), Random(2025)
+    say(f"a daemon's log of a year is made, {ORDERS} orders of four steps each")
     handles: dict[int, int] = {}
     epochs: list[Encoded] = []
     for fresh, (at, number, state) in enumerate(year(random), 1):
@@ -82,10 +83,12 @@ def by_month(changes: DataFrame) -> DataFrame:
 def run(spark: SparkSession, folder: Path, url: str) -> list[tuple[object, ...]]:
     """How many orders were placed in each month, in the end."""
     table, later = str(folder / "orders"), str(folder / "orders later")
+    say("the year goes into Parquet, month by month")
     (until,) = relay.spark.frame(spark, PATTERN, url=url).selectExpr("max(_epoch)").collect()[0]
     past = relay.spark.frame(spark, PATTERN, url=url, endingEpoch=until, minPartitions=2)
     by_month(past).write.partitionBy("month").parquet(table)
 
+    say(f"it is there, up to epoch {until}; five more orders come in, and a stream takes them from there")
     with connect_blocking(url, name="shop", owner="shop") as space:
         for number in range(ORDERS, ORDERS + 5):
             space.assert_(Record("order", number, "customer 1", "placed"))

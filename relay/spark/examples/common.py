@@ -7,24 +7,32 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import shutil
+import signal
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import relay.spark
 from dataspace import connect_blocking
 from dataspace.client.blocking_link import Link
-from dataspace.errors import Closed
+from dataspace.errors import Closed, DataspaceError, UsageError
 from relay.spark.demo.processes import Daemon
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+FAILED: Final = 1
+INTERRUPTED: Final = 130
 
 
 def told(
@@ -33,10 +41,53 @@ def told(
     *,
     count: int = 1,
     prepared: Callable[[Path], None] | None = None,
+    needs: Sequence[str] = (),
 ) -> None:
     """Runs an example on ``count`` daemons and a session of its own, and prints the rows that came of it."""
-    with daemons(count, prepared=prepared) as (folder, urls), session(title) as spark:
+    with ready(title, count, prepared, needs) as (spark, folder, urls):
         show(title, run(spark, folder, *urls))
+
+
+@contextmanager
+def ready(
+    title: str, count: int = 1, prepared: Callable[[Path], None] | None = None, needs: Sequence[str] = ()
+) -> Iterator[tuple[SparkSession, Path, list[str]]]:
+    """What an example runs with; what it is waiting for is said on the standard error.
+
+    Ends the program with 130 where it is interrupted, and with 1 where something fails or is missing: Java,
+    or a module that it ``needs``.
+    """
+    try:
+        _check_there("pyspark", "pyarrow", *needs)
+        say(f"starting {count} {'daemon' if count == 1 else 'daemons'} and Spark, which takes some seconds")
+        with daemons(count, prepared=prepared) as (folder, urls), session(title) as spark:
+            say(f"running, on {' and '.join(urls)}")
+            yield spark, folder, urls
+    except KeyboardInterrupt:
+        say("interrupted")
+        sys.exit(INTERRUPTED)
+    except Exception as error:
+        if not isinstance(error, DataspaceError | TimeoutError) and "pyspark" not in type(error).__module__:
+            raise
+        say(f"failed: {error}")
+        sys.exit(FAILED)
+
+
+def say(what: str) -> None:
+    """Tells who waits what an example is at."""
+    print(what, file=sys.stderr, flush=True)
+
+
+def _check_there(*modules: str) -> None:
+    """Raises ``UsageError`` for what an example cannot do without."""
+    missing = [name for name in modules if find_spec(name) is None]
+    if missing:
+        extras = "the extras `spark` and `connect` of dataspace-server bring it, and so does make venv"
+        raise UsageError(f"this example needs {' and '.join(missing)}, not installed here: {extras}")
+    if not ("JAVA_HOME" in os.environ or shutil.which("java")):
+        raise UsageError(
+            "Spark needs a Java runtime, 17 or newer: no java is on the path, and JAVA_HOME is not set"
+        )
 
 
 @contextmanager
@@ -65,13 +116,34 @@ def session(name: str) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     before = SparkSession.getActiveSession()
-    spark = relay.spark.session(SparkSession.builder.master("local[2]").appName(name))
-    spark.sparkContext.setLogLevel("OFF")
+    builder = SparkSession.builder.master("local[2]").appName(name)
+    with _unhurried():
+        spark = relay.spark.session(builder.config("spark.ui.showConsoleProgress", "false"))
     try:
+        spark.sparkContext.setLogLevel("OFF")
         yield spark
     finally:
         if before is None:
             spark.stop()
+
+
+@contextmanager
+def _unhurried() -> Iterator[None]:
+    """Holds Ctrl-C back until the block is over: a JVM whose start is interrupted stays for ever."""
+    pressed = False
+
+    def press(_number: int, _frame: object) -> None:
+        nonlocal pressed
+        pressed = True
+        say("interrupted: this ends as soon as Spark has started")
+
+    before = signal.signal(signal.SIGINT, press)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pressed:
+        raise KeyboardInterrupt
 
 
 class Watcher(threading.Thread):

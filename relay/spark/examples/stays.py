@@ -75,4 +75,4 @@ def run(spark: SparkSession, folder: Path, url: str) -> list[tuple[object, ...]]
 
 
 if __name__ == "__main__":
-    told("who was where, and for how many epochs:", run)
+    told("who was where, and for how many epochs:", run, needs=("pandas",))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import relay.spark
 from dataspace import Record, connect_blocking
-from relay.spark.examples.common import caught_up, daemons, session, show
+from relay.spark.examples.common import caught_up, ready, show
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,7 +41,7 @@ def run(spark: SparkSession, folder: Path, url: str) -> list[list[tuple[object, 
 
 
 def main() -> None:
-    with daemons(1) as (folder, (url,)), session("upserts") as spark:
+    with ready("upserts") as (spark, folder, (url,)):
         first, then = run(spark, folder, url)
         show("status at first:", first)
         show("after the pump started and the fan was switched off:", then)
