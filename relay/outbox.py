@@ -50,6 +50,8 @@ class OutStream:
         "number",
         "observation",
         "peeked",
+        "reached",
+        "replayed",
         "sent_bytes",
         "sent_items",
         "_head",
@@ -65,6 +67,8 @@ class OutStream:
         self.sent_bytes = 0
         self.peeked = -1
         """How many values somebody waits to hear of, in total; below 0 for nobody."""
+        self.reached = self.replayed = 0
+        """The epoch to which the peer was last said to know all, and to which the log was read for it."""
         self.observation: Observation | Blocks | Feed | None = None
         self.complete = False
         self.ended = False

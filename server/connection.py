@@ -77,15 +77,16 @@ class Connection:
         self.session: Final = Session(
             Role.SERVER, max_frame=limits.frame_bytes, max_elements=limits.frame_elements
         )
+        self.observing: Final = Observing(self)
         self.sending: Final = Sending(
             link,
             self.session,
             over=self._over,
+            beaten=self.observing.reached,
             touch=daemon.touch,
             lose=self._lose,
             defect=self.defect,
         )
-        self.observing: Final = Observing(self)
         self.following: Final = Following(self, daemon.topics, daemon.keeping)
         self.offering: Final = Offering(self)
         self.asked = 0

@@ -69,6 +69,10 @@ class Observing:
         if request.progress and request.upto is None and not request.durable:
             self._marks[stream] = trio.CancelScope()
             connection.start(self._tell_progress, stream)
+        if not request.snapshot and request.after is None is request.as_of:
+            connection.say(
+                p.Reached(home.commits.durable, (stream.number,))
+            )  # nothing else says where it begins
         if not request.quiet:
             self._announce(stream, request.pattern)
 
@@ -100,6 +104,32 @@ class Observing:
         for stream in self._connection.streams.values():
             if isinstance(stream.observation, Observation):
                 stream.observation.close()
+
+    def reached(self) -> list[p.Reached]:
+        """Up to where the streams have been told all that there was; O(streams).
+
+        Who was told of nothing for long would else come back, after a lost connection, to where that began:
+        all that was written since would be read for nothing, or refused, where the log has let it go.
+        """
+        durable, told = self._connection.home.commits.durable, dict[int, list[int]]()
+        for stream, (space, _, observation) in self._live.items():
+            if stream not in self._replays and space is self._connection.home.space:
+                self._reach(stream, observation, durable, told)
+        for stream in self._replays:
+            if isinstance(stream.observation, Observation):
+                self._reach(stream, stream.observation, stream.replayed, told)
+        return [p.Reached(at, tuple(numbers)) for at, numbers in told.items()]
+
+    @staticmethod
+    def _reach(stream: OutStream, observation: Observation, at: int, told: dict[int, list[int]]) -> None:
+        """Notes that this stream is as far as that, if nothing waits for it and its peer does not know."""
+        if (
+            not len(observation)
+            and observation.failure is None
+            and at > max(stream.reached, observation.newest)
+        ):
+            stream.reached = at
+            told.setdefault(at, []).append(stream.number)
 
     # -- live -----------------------------------------------------------------------------------------
 

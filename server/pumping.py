@@ -64,7 +64,7 @@ class Pump:
             goal = commits.durable if request.upto is None else min(commits.durable, request.upto)
             if goal > at:
                 await self._feed(replay, goal)
-                at = goal
+                at = self.stream.replayed = goal
                 if request.progress:
                     self.observation.extend(progress_mark(at))
                     self._wake()

@@ -10,7 +10,8 @@ share one packet, which goes before whatever is said after it; after a goodbye n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import trio
@@ -30,7 +31,8 @@ BURST: Final = 256 << 10
 class Sending:
     """The sending half of a connection.
 
-    ``over`` is told of each stream that has ended by itself, ``touch`` when there is something to flush,
+    ``over`` is told of each stream that has ended by itself, ``beaten`` is asked once in each interval of the
+    heartbeat for what there is to say of the streams, ``touch`` hears when there is something to flush,
     ``lose`` when the kernel says that the peer is gone, and ``defect`` of an exception that nobody foresaw.
     """
 
@@ -40,6 +42,7 @@ class Sending:
         session: Session,
         *,
         over: Callable[[OutStream], None],
+        beaten: Callable[[], Iterable[p.Packet]],
         touch: Callable[[Sending], None],
         lose: Callable[[], None],
         defect: Callable[[], None],
@@ -47,12 +50,14 @@ class Sending:
         self._link = link
         self._session = session
         self._outbox: Final = Outbox(session.send, over)
+        self._beaten = beaten
         self._touch = touch
         self._lose = lose
         self._defect = defect
         self.sent = 0
         """Bytes that the kernel has taken."""
         self.beat = Heartbeat()
+        self._next_beat = math.inf
         self._unsent = bytearray()
         self._accepted: list[int] = []
         self._accepted_first = 0
@@ -122,7 +127,8 @@ class Sending:
 
     def beat_at(self, interval: float) -> None:
         """Has something said at least every so many seconds, and expects as much of the peer."""
-        self.beat = Heartbeat(interval, now=trio.current_time())
+        now = trio.current_time()
+        self.beat, self._next_beat = Heartbeat(interval, now=now), now + interval
         self._writable.set()  # the task reckons anew
 
     def flush(self) -> None:
@@ -149,7 +155,7 @@ class Sending:
         """Writes what the kernel would not take at once, and a sign of life when nothing else was said."""
         try:
             while True:
-                with trio.move_on_at(self.beat.due):
+                with trio.move_on_at(min(self.beat.due, self._next_beat)):
                     await self._writable.wait()
                 self._writable = trio.Event()
                 while self.is_blocked():
@@ -164,9 +170,14 @@ class Sending:
             self._lose()
 
     def _keep_alive(self) -> None:
-        """Says something where nothing else was said for an interval."""
-        if self.beat.due <= trio.current_time():
-            self.beat.said(trio.current_time())
+        """Says in each interval how far the streams are, and anything where nothing else was said."""
+        now = trio.current_time()
+        if self._next_beat <= now:
+            self._next_beat = now + self.beat.interval
+            for each in self._beaten():
+                self.say(each)
+        if self.beat.due <= now:
+            self.beat.said(now)
             self.say(p.Ping(0))
 
     def _note_sent(self, size: int) -> None:

@@ -46,5 +46,8 @@ class Ending:
     def know(self, total: int) -> None:
         """As above."""
 
+    def reach(self, epoch: int) -> None:
+        """As above."""
+
     def reopen(self, number: int, *, resumed: bool, moved: bool) -> None:
         """As above."""

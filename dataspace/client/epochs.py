@@ -90,13 +90,15 @@ class View:
 class EpochsStatistics:
     """How far behind a reader is: epochs ``held`` here, values ``ready`` at the daemon as far as is known.
 
-    ``came`` counts values since the stream was opened, ``window`` is what may be under way, in bytes.
+    ``came`` counts values since the stream was opened, ``window`` is what may be under way, in bytes.  All to
+    the epoch ``known`` has come, as the daemon says every now and then; None where nothing was heard yet.
     """
 
     held: int
     ready: int
     came: int
     window: int
+    known: int | None
 
 
 class Epochs(Source[EpochChanges], Iteration[EpochChanges]):
@@ -119,6 +121,7 @@ class Epochs(Source[EpochChanges], Iteration[EpochChanges]):
         self._restated = self._catching_up = False
         self._since = 0
         self._newest: int | None = view.after
+        self._reached: int | None = None
         self._arrival: Final = trio.lowlevel.ParkingLot()
         self._over = False
         self._error: DataspaceError | None = None
@@ -147,7 +150,7 @@ class Epochs(Source[EpochChanges], Iteration[EpochChanges]):
     def statistics(self) -> EpochsStatistics:
         """Counts, in O(1)."""
         window = self._window
-        return EpochsStatistics(len(self._held), self._ready, window.came, window.limits[1])
+        return EpochsStatistics(len(self._held), self._ready, window.came, window.limits[1], self._told)
 
     def _can_open(self) -> bool:
         """Opens the stream for who must not be told of errors: a read will be."""
@@ -241,7 +244,7 @@ class Epochs(Source[EpochChanges], Iteration[EpochChanges]):
             self._exchange.budget.join()
         if self._lazy:
             self._window.wanted = len(self._line)
-        spec = self._view.spec(self._newest, net=net, restated=self._restated)
+        spec = self._view.spec(self._told, net=net, restated=self._restated)
         self._stream = self._exchange.open_stream(self, spec, *self._window.open(held), number)
         self._arrival.unpark_all()  # who peeks has to ask anew
 
@@ -254,12 +257,25 @@ class Epochs(Source[EpochChanges], Iteration[EpochChanges]):
         if not self._over:
             if moved and self._newest not in (None, self._view.after):
                 self._catch_up()
+            elif moved:
+                self._reached = None
             follows = self._view.follows_state(restated=self._restated)
             self._open(number, net=follows and not resumed)
 
+    def reach(self, epoch: int) -> None:
+        """All up to this epoch has been told."""
+        self._reached = epoch
+
+    @property
+    def _told(self) -> int | None:
+        """The epoch up to which all is known here; None where nothing is, not even that there was nothing."""
+        if self._reached is None or self._newest is None:
+            return self._newest if self._reached is None else self._reached
+        return max(self._newest, self._reached)
+
     def _catch_up(self) -> None:
         """Begins with the state, of which only the difference to what is known will be shown."""
-        self._since, self._newest = self._newest or 0, None
+        self._since, self._newest, self._reached = self._told or 0, None, None
         self._catching_up = self._restated = True
 
     def arrive(self, values: tuple[Value, ...], first: int, size: int, available: int) -> None:

@@ -85,6 +85,9 @@ class Stream(Protocol):
     def know(self, total: int) -> None:
         """So many values, since the stream was opened, have come or are ready."""
 
+    def reach(self, epoch: int) -> None:
+        """All up to this epoch has come, and it is on the daemon's disk."""
+
     def finish(self) -> None:
         """This was all."""
 
@@ -311,6 +314,11 @@ class Exchange:
                 observation = self._streams.get(stream)
                 if observation is not None:
                     observation.know(items)
+            case p.Reached(epoch, streams):
+                for stream in streams:
+                    observation = self._streams.get(stream)
+                    if observation is not None:
+                        observation.reach(epoch)
             case p.Peek(stream, items) if stream in self._offers:
                 self._offers[stream].peek(items)
             case p.Ask(stream, items, size) if stream in self._offers:

@@ -243,6 +243,9 @@ class Subscription:
     def know(self, total: int) -> None:
         """Nobody has asked."""
 
+    def reach(self, epoch: int) -> None:
+        """A topic has frontiers instead."""
+
     def arrive(self, values: tuple[Value, ...], _first: int, size: int, _available: int) -> None:
         """A frame of messages has come, which cost ``size`` bytes of credit."""
         for at, value in enumerate(values, 1):

@@ -174,6 +174,13 @@ class Available(NamedTuple):
     items: int
 
 
+class Reached(NamedTuple):
+    """These streams have been told all to this epoch, which is on disk: they can go on after it."""
+
+    epoch: int
+    streams: tuple[int, ...]
+
+
 class Done(NamedTuple):
     """The stream is complete, or its abort is confirmed."""
 
@@ -225,6 +232,7 @@ Packet: TypeAlias = (
     | Answer
     | Denied
     | Available
+    | Reached
 )
 
 _Check: TypeAlias = Callable[[Value], bool]
@@ -291,6 +299,7 @@ TABLE: Final[dict[int, tuple[type[Packet], tuple[_Check, ...]]]] = {
     39: (Answer, (_number, _any)),
     40: (Denied, (_number, _text, _text)),
     41: (Available, (_number, _number)),
+    42: (Reached, (_number, _numbers)),
 }
 
 NUMBERS: Final[dict[type[Packet], int]] = {kind: number for number, (kind, _) in TABLE.items()}

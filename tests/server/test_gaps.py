@@ -72,6 +72,37 @@ async def test_every_epoch_was_wanted(forgetful: tuple[str, Proxy], options: dic
                 await anext(heard)
 
 
+async def _oldest(space: dataspace.RemoteSpace) -> int:
+    told = await space.status()
+    assert isinstance(told["oldest_epoch"], int)
+    return told["oldest_epoch"]
+
+
+async def test_nothing_is_missing_of_what_was_let_go_while_the_line_held(
+    forgetful: tuple[str, Proxy],
+) -> None:
+    """It was told of nothing since 1, which is gone; but it was told that there was nothing."""
+    with trio.fail_after(60):
+        async with (
+            dataspace.connect(forgetful[1].url, heartbeat=0.2) as space,
+            dataspace.connect(forgetful[0].replace("tcp:", "tcp://", 1)) as near,
+            space.observe("said($n)", snapshot=False) as heard,
+        ):
+            await space.sync()
+            first = await near.send(Record("said", 1))
+            assert (await anext(heard)).captures == (1,)
+            last = 0
+            while await _oldest(near) <= first:
+                last = await near.send(Record("other"))
+            while (heard.epochs().statistics().known or 0) < last:
+                await near.sync()
+            forgetful[1].refusing = True
+            forgetful[1].cut()
+            await near.send(Record("said", 2))
+            forgetful[1].refusing = False
+            assert (await anext(heard)).captures == (2,)
+
+
 async def test_the_state_was_wanted(forgetful: tuple[str, Proxy]) -> None:
     with trio.fail_after(60):
         async with (

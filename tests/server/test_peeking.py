@@ -37,7 +37,9 @@ async def _tell(url: str, *numbers: int) -> None:
 
 async def test_a_peek_is_answered_when_there_is_a_value_and_nothing_is_sent(url: str, peer: Peer) -> None:
     await peer.say(opening(1, fact(7), items=0, snapshot=False), p.Peek(1, 1), p.Ping(1))
-    assert await peer.hear() == p.Pong(1), "nothing has happened yet"
+    assert [await peer.hear(), await peer.hear()] == [p.Reached(0, (1,)), p.Pong(1)], (
+        "nothing has happened yet"
+    )
     await _tell(url, 7)
     assert await peer.hear() == p.Available(1, 1)
     await peer.say(p.Peek(1, 1), p.Ping(2))
@@ -49,6 +51,7 @@ async def test_a_peek_is_answered_when_there_is_a_value_and_nothing_is_sent(url:
 
 async def test_peeks_are_about_totals(url: str, peer: Peer) -> None:
     await peer.say(opening(1, fact(7), items=1, snapshot=False))
+    assert await peer.hear() == p.Reached(0, (1,))
     await _tell(url, 7)
     assert isinstance(await peer.hear(), p.Values)
     await peer.say(p.Peek(1, 3))
@@ -73,7 +76,7 @@ async def test_the_end_answers_a_peek(url: str, peer: Peer) -> None:
 async def test_a_flood_of_peeks_leaves_one_that_waits(url: str, peer: Peer) -> None:
     await peer.say(opening(1, fact(7), items=0, snapshot=False))
     await peer.say(*[p.Peek(1, 1 + n % 2) for n in range(20_000)], p.Peek(1, 2), p.Ping(1))
-    assert await peer.hear() == p.Pong(1)
+    assert [await peer.hear(), await peer.hear()] == [p.Reached(0, (1,)), p.Pong(1)]
     await _tell(url, 7, 7)
     await peer.say(p.Ping(2))
     heard = [await peer.hear(), await peer.hear()]

@@ -577,7 +577,7 @@ async def test_a_defect_that_strikes_while_others_flush_ends_its_own_session(
     async with Peer(url) as peer:
         await peer.greet()
         await peer.say(opening(1, fact(1), snapshot=False, size=4321), p.Ping(1))
-        assert await peer.hear() == p.Pong(1)
+        assert [await peer.hear(), await peer.hear()] == [p.Reached(1, (1,)), p.Pong(1)]
         monkeypatch.setattr(Observation, "take", defective)
         await bystander.send(fact(1))
         assert (await peer.farewell()).code == "internal"

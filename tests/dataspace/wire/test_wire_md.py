@@ -45,6 +45,7 @@ SAID: list[tuple[str, p.Packet]] = [
     ("<", p.Answer(1, Map({"epoch": 3, "oldest": 1, "space": "9f86d081"}))),
     (">", p.Peek(1, 3)),
     ("<", p.Available(1, 3)),
+    ("<", p.Reached(5, (1,))),
     (">", p.Abort(1, "", True)),
     ("<", p.Done(1)),
     (">", p.Offer(2, Map({"kind": "stage", "key": ("nightly", "0")}))),
