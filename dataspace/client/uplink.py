@@ -37,6 +37,9 @@ LASTING: Final = 1.0
 _PATIENT: Final = frozenset(["timeout", "stalled"])
 """Codes of goodbyes after which it makes sense to come back."""
 
+_CROWDED: Final = frozenset(["limit", "timeout"])
+"""The same of those that come in place of a welcome: when a daemon is back, all its clients are at once."""
+
 _PAUSES: Final = (0.0, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
 
 
@@ -176,6 +179,10 @@ class Uplink:
                     await self._connect()
                     break
                 except (Unreachable, Broken):
+                    attempt += 1
+                except ProtocolError as refusal:
+                    if refusal.code not in _CROWDED:
+                        raise
                     attempt += 1
             self.reconnects += 1
             self._user.on_connection("connected")

@@ -23,6 +23,8 @@ from dataspace.errors import Broken
 from dataspace.wire import packets as p
 from dataspace.wire.codec import pack
 from dataspace.wire.frames import frame
+from server.config import Limits
+from tests.server.peers import Peer
 from tests.server.proxies import Proxy
 
 ROUNDS = int(os.environ.get("TORTURE_ROUNDS", "4"))
@@ -40,6 +42,19 @@ async def test_a_turn_whose_acceptance_was_lost_is_in_effect_once(url: str, prox
             assert (await anext(heard)).epoch == epoch
             await space.send(Record("say", 2))
         assert (await anext(heard)).captures == (2,)
+
+
+@pytest.mark.parametrize("limits", [Limits(strangers=2, hello_seconds=0.5)])
+async def test_who_finds_no_room_when_it_comes_back_tries_again(url: str, proxy: Proxy) -> None:
+    """As when a daemon is started again, and all its clients come at once."""
+    async with dataspace.connect(url) as near, dataspace.connect(proxy.url) as far:
+        await far.assert_(Record("there", 1))
+        async with Peer(url), Peer(url), near.observe("there($n)") as there:
+            assert (await anext(there)).kind == "+"
+            proxy.cut()
+            with trio.fail_after(20):
+                assert [(await anext(there)).kind for _ in range(2)] == ["-", "+"]
+        assert far.reconnects == 1 and proxy.links > 2
 
 
 async def _until_none(space: dataspace.RemoteSpace, pattern: str) -> None:
