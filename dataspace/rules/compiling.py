@@ -43,6 +43,7 @@ from typing import Any, NoReturn
 from dataspace.rules.arithmetic import calculate, compare, maker
 from dataspace.rules.budgets import Budget
 from dataspace.rules.costs import SAMPLED, Meter
+from dataspace.rules.doubts import Doubts
 from dataspace.rules.failures import RuleFailed
 from dataspace.rules.plans import Bind, BoundAtom, Look, Step, plan
 from dataspace.rules.relations import Relation
@@ -67,7 +68,8 @@ class Compiler:
     """Writes what one rule has to do.
 
     ``cycle`` are the relations of the head's own cycle, if it has one; ``group`` takes solutions of a rule
-    with aggregates, instead of a relation that takes its head; ``meter`` says what it costs.
+    with aggregates, instead of a relation that takes its head; ``doubts`` takes what it could not calculate,
+    ``meter`` says what it costs.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class Compiler:
         terms: Terms,
         group: Callable[[Any, Any, int], None] | None,
         limits: RuleLimits,
+        doubts: Doubts,
         meter: Meter | None = None,
     ) -> None:
         self.number = number
@@ -90,6 +93,7 @@ class Compiler:
         self.terms = terms
         self.group = group
         self.limits = limits
+        self.doubts = doubts
         self.meter = meter
 
     def install(self) -> None:
@@ -156,7 +160,8 @@ class _Text:
             if isinstance(step, Look):
                 self._look(step)
             elif isinstance(step, Bind):
-                self._line(f"{self._variable(step.name)} = {self._term(step.to)}")
+                term = self._term(step.to)  # first: where that raises, the variable is not known yet
+                self._line(f"{self._variable(step.name)} = {term}")
             else:
                 self._compare(step)
         self._conclude()
@@ -281,12 +286,18 @@ class _Text:
                 return made
 
     def _guarded(self, line: str) -> None:
-        """A line whose exception is the rule's fault."""
+        """A line that may raise: then there is no derivation, and perhaps the rule has failed."""
+        of = self._of
+        self._fenced(line, of.doubts.about(of.number, of.atoms, comes=self._by > 0))
+        self._line(f"    {self._leave()}")
+
+    def _fenced(self, line: str, fail: Callable[[Exception, dict[str, Any]], None]) -> None:
+        """A line whose exception is told, with what is known of the row."""
         row = ", ".join([f"{name!r}: {local}" for name, local in self._names.items()])
-        fail = self._bind(_failure(self._of.number))
         self._line("try:")
         self._line(f"    {line}")
-        self._line(f"except Exception as error: {fail}(error, {{{row}}})")
+        self._line("except Exception as error:")
+        self._line(f"    {self._bind(fail)}(error, {{{row}}})")
 
     # -- the head -------------------------------------------------------------------------------------
 
@@ -295,7 +306,8 @@ class _Text:
         if self._of.group is not None:
             fields = [self._term(each) for each in arguments if not isinstance(each, Aggregate)]
             taken = [self._term(each.of) for each in arguments if isinstance(each, Aggregate)]
-            self._guarded(f"{self._bind(self._of.group)}({tuple_of(fields)}, {tuple_of(taken)}, {self._by})")
+            change = f"{self._bind(self._of.group)}({tuple_of(fields)}, {tuple_of(taken)}, {self._by})"
+            self._fenced(change, _failure(self._of.number))
             return
         head = self._of.head
         assert head is not None  # one of the two takes the solution
@@ -347,9 +359,13 @@ class _Text:
 
     def _refuse_if(self, condition: str) -> None:
         """Goes on with the next row, or leaves the block where there is none."""
+        self._line(f"if {condition}: {self._leave()}")
+
+    def _leave(self) -> str:
+        """What goes on with the next row, from here."""
         is_outermost = self._script.depth == self._base
         self._is_left |= is_outermost
-        self._line(f"if {condition}: {'break' if is_outermost else 'continue'}")
+        return "break" if is_outermost else "continue"
 
     def _line(self, text: str) -> None:
         self._script.line(text)

@@ -20,6 +20,7 @@ from dataspace.rules.budgets import MAX_TEXT, STEPS_FOR_EACH_ROW, TEXT_OF_A_ROW,
 from dataspace.rules.compiling import Compiler, RuleLimits, RuleTrigger
 from dataspace.rules.costs import Costs
 from dataspace.rules.derived import Derived
+from dataspace.rules.doubts import Doubts
 from dataspace.rules.failures import Defect, RanAway, RuleFailed, Unalias
 from dataspace.rules.fences import Fenced
 from dataspace.rules.ground import Claim, Ground
@@ -80,6 +81,7 @@ class Engine:
         self.waiting: tuple[Sized, ...]
         """It has something to do only when any of these is not empty, or it is ``pending``."""
         self._alarm: list[Exception] = []
+        self._doubts = Doubts()
         self.outline = outline = Outline([each.rule for each in rules], apart, ground.views)
         self.plain: dict[View, Use] = {}
         """The views of the ground that it asks for."""
@@ -141,7 +143,12 @@ class Engine:
             if not self._is_plain(step)
         ]
         noted = [head.news.noted for head in self._facts]
-        self.waiting = (self._alarm, *noted, *[each for unit in self._units for each in unit.pending])
+        self.waiting = (
+            self._alarm,
+            self._doubts.noted,
+            *noted,
+            *[each for unit in self._units for each in unit.pending],
+        )
         self._ground.attach(self)
 
     def _is_plain(self, step: int | list[Relation]) -> bool:
@@ -189,6 +196,7 @@ class Engine:
             self._terms,
             None if grouping is None else grouping.change,
             RuleLimits(steps, text),
+            self._doubts,
             costs.meter(of_all),
         )
 
@@ -292,6 +300,8 @@ class Engine:
                     if pending:
                         unit.settle()
                         break
+            if self._doubts.noted:
+                self._doubts.resolve()
         except Exception as error:  # noqa: BLE001  # a fence around the rules of one island: those of others go on
             self.fail(error)
             return False
