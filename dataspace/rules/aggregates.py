@@ -35,21 +35,6 @@ class Accumulator(Protocol):
         """What it comes to."""
 
 
-class Count:
-    """How many there are.  O(1)."""
-
-    __slots__ = ("_count",)
-
-    def __init__(self) -> None:
-        self._count = 0
-
-    def change(self, term: Term, by: int) -> None:
-        self._count += by
-
-    def value(self) -> Value:
-        return self._count
-
-
 class Sum:
     """The sum: an integer of integers, else a float, correctly rounded once.  O(1)."""
 
@@ -174,8 +159,10 @@ class Best(_Sorted):
         return tuple(best)
 
 
+COUNT: Final = "count"
+"""How many solutions there are: whoever keeps a group knows that anyway."""
+
 _KINDS: Final[dict[str, Callable[[], Accumulator]]] = {
-    "count": Count,
     "sum": Sum,
     "avg": Average,
     "min": Least,
@@ -185,5 +172,5 @@ _KINDS: Final[dict[str, Callable[[], Accumulator]]] = {
 
 
 def accumulator(name: str, n: int) -> Callable[[], Accumulator]:
-    """What makes an empty aggregate of a name."""
+    """What makes an empty aggregate of a name, which is not ``COUNT``."""
     return (lambda: Best(n)) if name == "top" else _KINDS[name]

@@ -45,43 +45,68 @@ MAX_INSERTED: Final = 2_000_000
 class TickBudget:
     """What all rules together may insert in a tick, and until when; ``inserted`` says what they have so far.
 
-    ``clock`` gives nanoseconds, ``deadline`` by it until when the tick that begins may last.
+    ``clock`` gives nanoseconds, ``deadline`` by it until when the tick may last in which it is asked: when a
+    part has been used up for the first time, so that a tick as most are asks for nothing.
     """
 
-    __slots__ = ("_clock", "_deadline", "_left", "_until", "inserted", "most", "tick")
+    __slots__ = (
+        "_clock",
+        "_deadline",
+        "_left",
+        "_part",
+        "_timed",
+        "_until",
+        "few",
+        "inserted",
+        "most",
+        "tick",
+    )
 
     def __init__(
         self, most: int, clock: Callable[[], int] | None, deadline: Callable[[], int | None]
     ) -> None:
         self.most = most
+        self.few = most >> 16
+        """So many rows of one relation, outside of any cycle, are not worth being counted."""
         self.tick = [0]  # its number, for budgets
         self.inserted: dict[Relation, int] = {}
         self._clock = clock
         self._deadline = deadline
+        self._part = min(PART, most)
         self._left = 0
+        self._timed = 0  # the tick in which the clock was last asked
         self._until: int | None = None
 
     def begin(self) -> None:
         """Begins a tick."""
         self.tick[0] += 1
-        self.inserted.clear()
-        self._left = self.most
-        self._until = self._deadline()
+        self._left = self._part
+        if self.inserted:
+            self.inserted.clear()
 
     def spend(self, relation: Relation, count: int) -> None:
         """Is told of insertions before they happen; ``RanAway`` if there are too many."""
-        if not count:
-            return
-        self._left -= count
-        self.inserted[relation] = self.inserted.get(relation, 0) + count
-        if self._left < 0:
+        if count:
+            self.inserted[relation] = self.inserted.get(relation, 0) + count
+            self._left -= count
+            if self._left < 0:
+                self._refill()
+
+    def _refill(self) -> None:
+        left = self.most - sum(self.inserted.values())
+        if left < 0:
             raise RanAway(f"more than {self.most} new facts in one tick")
         if self.is_late():
             raise RanAway("still new facts when the time for one tick was over")
+        self._left = min(PART, left)
 
     def is_late(self) -> bool:
-        """Whether the time for this tick is over."""
-        return self._until is not None and self._clock is not None and self._clock() > self._until
+        """Whether the time for this tick is over, which begins when this is first asked in it."""
+        if self._clock is None:
+            return False
+        if self._timed != self.tick[0]:
+            self._timed, self._until = self.tick[0], self._deadline()
+        return self._until is not None and self._clock() > self._until
 
 
 class Budget:

@@ -50,6 +50,23 @@ class Unit:
     pending: tuple[Sized, ...]
     settle: Callable[[], None]
 
+    @property
+    def step(self) -> tuple[Sized, Callable[[], None]]:
+        """What tells whether there is something to do, and what does it."""
+        return self.pending[0] if len(self.pending) == 1 else _AnyOf(self.pending), self.settle
+
+
+class _AnyOf:
+    """Not empty if any of these is not."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, parts: tuple[Sized, ...]) -> None:
+        self._parts = parts
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts))
+
 
 @dataclass(frozen=True, slots=True)
 class Use:
@@ -92,28 +109,33 @@ class Engine:
         self._ground = ground
         self._terms = ground.terms
         self._budget = budget
-        self._groupings: dict[int, Grouping] = {}
         self._stamp = 0
         self._views: dict[Class | None, list[View]] = {}
         self._claimable = outline.claimable
         self._schedule: list[tuple[HeadRelation, Row, int]] = []
         self._facts = outline.of_verb(Verb.ASSERT)
+        self._news = [(of.news.came, of.news.went, of.news.noted, of.publish) for of in self._facts]
         self._delayed = outline.of_verb(Verb.NEXT)
         self._sending = outline.of_verb(Verb.SEND)
-        self._units = [self._unit(step) for step in outline.steps]
+        self.speaks = bool(self._delayed or self._sending)
+        """Whether there is ever anything to ``say``."""
+        self._groupings = {step: self._grouping(step) for step in outline.steps if isinstance(step, int)}
+        self._steps: list[tuple[Sized, Callable[[], None]]]
         self._fill_in(costs)
 
     # -- building -------------------------------------------------------------------------------------
 
+    def _grouping(self, at: int) -> Grouping:
+        rule = self.outline.rules[at]
+        return Grouping(f"{GROUP}{at + 1}", rule, self.outline.head(rule), self._terms)
+
     def _unit(self, step: int | list[Relation]) -> Unit:
         if isinstance(step, int):
-            rule = self.outline.rules[step]
-            grouping = Grouping(f"{GROUP}{step + 1}", rule, self.outline.head(rule), self._terms)
-            self._groupings[step] = grouping
+            grouping = self._groupings[step]
             return Unit((grouping.pending,), grouping.settle)
         if id(step[0]) in self.outline.cycles:
             return Unit(tuple([each.pending for each in step]), self._cycle(step))
-        return Unit((step[0].pending,), self._single(step[0]))
+        return Unit((step[0].pending,), step[0].table.settle)
 
     def _fill_in(self, costs: Costs) -> None:
         """Makes the functions and tables, and stands on the ground."""
@@ -128,7 +150,7 @@ class Engine:
             view.wanted.clear()
         for relation in self._own_relations():
             relation.in_cycle = id(relation) in self.outline.cycles
-            write(relation)
+            write(relation, self._budget)
         asked = zip(self.outline.atoms, self.outline.asked, strict=True)
         self.negated = {
             view.root
@@ -137,18 +159,11 @@ class Engine:
             if a.atom.negated
         }
         self.roots = {*self._claimable, *self._views, *[view.root for view in self.plain]}
-        self._units = [
-            unit
-            for unit, step in zip(self._units, self.outline.steps, strict=True)
-            if not self._is_plain(step)
-        ]
+        units = [self._unit(step) for step in self.outline.steps if not self._is_plain(step)]
+        units.append(Unit((self._doubts.noted,), self._doubts.resolve))
+        self._steps = [unit.step for unit in units]
         noted = [head.news.noted for head in self._facts]
-        self.waiting = (
-            self._alarm,
-            self._doubts.noted,
-            *noted,
-            *[each for unit in self._units for each in unit.pending],
-        )
+        self.waiting = (self._alarm, *noted, *[each for unit in units for each in unit.pending])
         self._ground.attach(self)
 
     def _is_plain(self, step: int | list[Relation]) -> bool:
@@ -295,13 +310,9 @@ class Engine:
         if self.failure is not None:
             return False
         try:
-            for unit in self._units:
-                for pending in unit.pending:
-                    if pending:
-                        unit.settle()
-                        break
-            if self._doubts.noted:
-                self._doubts.resolve()
+            for pending, settle in self._steps:
+                if pending:
+                    settle()
         except Exception as error:  # noqa: BLE001  # a fence around the rules of one island: those of others go on
             self.fail(error)
             return False
@@ -325,9 +336,9 @@ class Engine:
 
     def publish(self, derived: Derived) -> None:
         """Says which facts follow and did not, and which did and do not; the end of a tick."""
-        for head in self._facts:
-            if head.news:
-                head.publish(derived)
+        for came, went, noted, publish in self._news:
+            if came or went or noted:
+                publish(derived)
 
     def hush(self) -> None:
         """Sends nothing: what held because of a message of the tick no longer does."""
@@ -339,15 +350,6 @@ class Engine:
 
         def run() -> None:
             self._stamp = settle(relations, self._stamp, spend)
-
-        return run
-
-    def _single(self, relation: Relation) -> Callable[[], None]:
-        spend = self._budget.spend
-
-        def run() -> None:
-            spend(relation, len(relation.pending))
-            relation.table.settle()
 
         return run
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from typing import TYPE_CHECKING, TypeAlias
 
 from dataspace.rules.relations import Columns
-from dataspace.rules.tables import write
+from dataspace.rules.tables import write_plain
 from dataspace.rules.terms import Terms
 from dataspace.rules.views import View
 from index.positions import Class, class_of
@@ -73,30 +73,42 @@ class Ground:
 
         O(views of its class) for each, and what the rules make of it.
         """
-        routes, of_any = self._routes, self._any
+        routes = self._routes
         told: dict[_Route, None] = {}
-        last: _Route | None = None
-        for values, by in (added, +1), (removed, -1):
-            for value in values:
-                root = class_of(value)
-                route = routes.get(root)
-                if route is None:
-                    route = routes[root] = _Route()
-                if by > 0:
-                    route.facts[value.text if value.__class__ is Record else (key(value),)] = value
-                else:
-                    del route.facts[value.text if value.__class__ is Record else (key(value),)]
-                if route.plain or route.own:
-                    self._tell(route, value, by)
-                    if route is not last:
-                        told[route] = None
-                        last = route
-                elif not route.facts:
-                    del routes[root]
-                if of_any.plain or of_any.own:
-                    self._tell(of_any, value, by)
-        if last is not None and len(told) == 1 and not of_any.engines:
-            return last.engines  # as mostly: no copy
+        route: _Route | None = None
+        for value in added:
+            root = (
+                value.label if value.__class__ is Record and value.label.__class__ is str else class_of(value)
+            )
+            route = routes.get(root)
+            if route is None:
+                route = routes[root] = _Route()
+            route.facts[_place(value) if value.__class__ is not Record else value._text or value.text] = value
+            for view in route.plain:
+                view.table.take(value, +1)
+            for claim in route.own:
+                claim(value, +1)
+            told[route] = None
+        for value in removed:
+            root = (
+                value.label if value.__class__ is Record and value.label.__class__ is str else class_of(value)
+            )
+            route = routes[root]
+            del route.facts[_place(value) if value.__class__ is not Record else value._text or value.text]
+            for view in route.plain:
+                view.table.take(value, -1)
+            for claim in route.own:
+                claim(value, -1)
+            told[route] = None
+            if not (route.facts or route.plain or route.engines):
+                del routes[root]
+        of_any = self._any
+        if of_any.plain or of_any.own:
+            for values, by in (added, +1), (removed, -1):
+                for value in values:
+                    _tell(of_any, value, by)
+        if route is not None and len(told) == 1 and not of_any.engines:
+            return route.engines  # as mostly: no copy
         return {engine: None for route in (*told, of_any) for engine in route.engines}
 
     def hear(self, messages: Iterable[Value], by: int) -> Mapping[Engine, None]:
@@ -105,20 +117,11 @@ class Ground:
         for value in messages:
             route = self._routes.get(class_of(value))
             if route is not None:
-                self._tell(route, value, by)
+                _tell(route, value, by)
                 told |= route.engines
             if self._any.plain or self._any.own:
-                self._tell(self._any, value, by)
+                _tell(self._any, value, by)
         return told
-
-    def _tell(self, route: _Route, value: Value, by: int) -> None:
-        of = self.terms.of
-        for view in route.plain:
-            captures = view.read(value)
-            if captures is not None:
-                view.table.claim(tuple([of(capture) for capture in captures]), by)
-        for claim in route.own:
-            claim(value, by)
 
     def facts(self, root: Class | None) -> Iterator[Value]:
         """The facts of a class, or all where it is None; they count as read."""
@@ -160,12 +163,10 @@ class Ground:
             return
         self.views[place] = view
         view.is_plain = True
-        write(view)
-        of, claim = self.terms.of, view.table.claim
+        write_plain(view, self.terms)
+        take = view.table.take
         for value in self.facts(view.root):
-            captures = view.read(value)
-            if captures is not None:
-                claim(tuple([of(capture) for capture in captures]), +1)
+            take(value, +1)
         self._told(view.root).plain.append(view)
 
     def attach(self, engine: Engine) -> None:
@@ -182,7 +183,7 @@ class Ground:
             for columns, index in view.indexes.items():
                 if not index:
                     _fill(view, columns)
-            write(view)
+            write_plain(view, self.terms)
         for root, claim in engine.claims():
             route = self._told(root)
             route.own.append(claim)
@@ -196,7 +197,7 @@ class Ground:
             use = engine.plain[view]
             view.on_insert[:] = [each for each in view.on_insert if each not in use.on_insert]
             view.on_delete[:] = [each for each in view.on_delete if each not in use.on_delete]
-            write(view)
+            write_plain(view, self.terms)
             self._left.add(view)
         for root, claim in engine.claims():
             route = self._told(root)
@@ -216,7 +217,7 @@ class Ground:
             if gone := view.indexes.keys() - wanted:
                 for columns in gone:
                     del view.indexes[columns]
-                write(view)
+                write_plain(view, self.terms)
         self._left.clear()
 
     def _give_up(self, view: View) -> None:
@@ -256,6 +257,13 @@ def _fill(view: View, columns: Columns) -> None:
     for row, state in view.states.items():
         at = row[columns[0]] if len(columns) == 1 else tuple([row[each] for each in columns])
         index[at][row] = state
+
+
+def _tell(route: _Route, value: Value, by: int) -> None:
+    for view in route.plain:
+        view.table.take(value, by)
+    for claim in route.own:
+        claim(value, by)
 
 
 def _place(value: Value) -> Hashable:

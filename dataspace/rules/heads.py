@@ -54,42 +54,34 @@ class HeadRelation(Relation):
 
     def publish(self, derived: Derived) -> None:
         """Says what has changed since it was last said, and makes the facts of it."""
-        news = self.news
-        if news.came:
-            self._publish_came(news.came, derived.added.append)
-            news.came.clear()  # in place: the table of the relation has it as well
-        if news.went:
-            is_kept = self._publish_went(news.went, derived.removed.append)
+        came, went = self.news.came, self.news.went
+        if came:
+            base, say = self.base, derived.added.append
+            for state in came:
+                if state[2] and not state[3] and not (base and state[4] in base):
+                    fact = state[5] or self._make(state)
+                    state[3] = True
+                    say(fact)
+            came.clear()  # in place, here and below: the table of the relation has it as well
+        if went:
+            is_kept, say = True, derived.removed.append
+            for state in went:
+                if state[3]:
+                    if not state[2]:
+                        state[3] = False
+                        say(state[5])
+                elif state[5] is None:  # what has not been a fact may be of any size
+                    is_kept = False
             self._retire(is_kept=is_kept)
-        if news.noted:
+        if self.news.noted:
             self._publish_noted(derived)
 
-    def _publish_came(self, came: list[State], say: Callable[[Value], None]) -> None:
-        base, make = self.base, self.make
-        for state in came:
-            _, _, born, said, row, fact = state
-            if said or not born or (base and row in base):
-                continue
-            if fact is None:
-                state[5] = fact = make(row)
-                if len(fact.text) * self._most > MAX_RETIRED_TEXT:
-                    self._most = MAX_RETIRED_TEXT // len(fact.text)
-            state[3] = True
-            say(fact)
-
-    @staticmethod
-    def _publish_went(went: list[State], say: Callable[[Value], None]) -> bool:
-        """Whether all of them had been facts: what has not may be of any size."""
-        were_facts = True
-        for state in went:
-            _, _, born, said, _, fact = state
-            if said:
-                if not born:
-                    state[3] = False
-                    say(fact)
-            elif fact is None:
-                were_facts = False
-        return were_facts
+    def _make(self, state: State) -> Record:
+        """The fact of a row that is said for the first time."""
+        state[5] = fact = self.make(state[4])
+        if len(fact.text) * self._most > MAX_RETIRED_TEXT:
+            self._most = MAX_RETIRED_TEXT // len(fact.text)
+        return fact
 
     def _publish_noted(self, derived: Derived) -> None:
         """The same for rows whose facts others have begun to claim, or do no longer."""

@@ -168,7 +168,7 @@ class Outline:
         heads = list(self.matching(view))
         if len(heads) != 1 or key(heads[0].of) in self._apart:
             return None
-        whole = view.columns(heads[0].of, heads[0].width) == tuple(range(heads[0].width))
+        whole = view.columns(heads[0].of) == tuple(range(heads[0].width))
         return heads[0] if whole else None
 
     # -- the graph ------------------------------------------------------------------------------------

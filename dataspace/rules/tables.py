@@ -20,7 +20,7 @@ compiled.  So it is unrolled, and what rules do about a row stands in the same f
         return stamp
 
 and ``delete`` likewise.  A relation outside of any cycle has ``settle`` instead of both, one that nothing
-derives has ``claim``.
+derives has ``take``, which is given facts and makes their rows as well.
 
 Always: a row is found in every index, or in none; while a row is told of, coming or going, it is there.
 """
@@ -31,10 +31,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
+from dataspace.rules.budgets import TickBudget
 from dataspace.rules.fences import Fenced
 from dataspace.rules.relations import Columns, Relation, State, Trigger
-from dataspace.rules.terms import Row
+from dataspace.rules.terms import Terms
+from dataspace.rules.views import View
 from dataspace.rules.writing import Script, tuple_of
+from index.values import Value
 
 UNROLLED: Final = 8
 """Up to so many triggers are written out in one function; more, as rules that share a view, are called."""
@@ -51,23 +54,27 @@ class WrittenTable:
     delete: Callable[[list[State]], list[State]] = _none
     insert: Callable[[list[State], int], int] = _none
     settle: Callable[[], None] = _none
-    claim: Callable[[Row, int], None] = _none
+    take: Callable[[Value, int], None] = _none
 
 
-def write(relation: Relation) -> None:
-    """Gives a relation its table, after all its indexes and triggers are known."""
+def write(relation: Relation, budget: TickBudget) -> None:
+    """Gives a relation that rules derive its table, after all its indexes and triggers are known."""
     script = Script()
     writer = _Writer(relation, script)
     if relation.in_cycle:
         writer.delete()
         writer.insert()
         relation.table = WrittenTable(**script.functions("delete", "insert"))
-    elif relation.is_plain:
-        writer.claim()
-        relation.table = WrittenTable(**script.functions("claim"))
     else:
-        writer.settle()
+        writer.settle(budget)
         relation.table = WrittenTable(**script.functions("settle"))
+
+
+def write_plain(view: View, terms: Terms) -> None:
+    """The same for a view that no rule derives."""
+    script = Script()
+    _Writer(view, script).take(view, terms)
+    view.table = WrittenTable(**script.functions("take"))
 
 
 class _Writer:
@@ -81,6 +88,7 @@ class _Writer:
         self._indexes = [(script.bind(index), columns) for columns, index in relation.indexes.items()]
         self._came = script.bind(relation.news.came)
         self._went = script.bind(relation.news.went)
+        self._is_apart = False  # whether the fields of the row are known from the beginning
 
     # -- functions ------------------------------------------------------------------------------------
 
@@ -107,11 +115,14 @@ class _Writer:
         write(f"else: {self._end()}")
         self._script.end("stamp")
 
-    def settle(self) -> None:
+    def settle(self, budget: TickBudget) -> None:
         """Outside of any cycle: rows go and come in one pass."""
         write, pending = self._script.lines, self._script.bind(self._relation.pending)
         self._script.begin("def settle():", loops=True)
-        write(f"touched = {pending}[:]", f"{pending}.clear()", "for st in touched:")
+        write(f"touched = {pending}[:]", f"{pending}.clear()")
+        spend, few = self._script.bind(budget.spend), self._script.bind(budget.few)
+        write(f"if len(touched) > {few}: {spend}({self._script.bind(self._relation)}, len(touched))")
+        write("for st in touched:")
         self._script.depth = 2
         write("tot, _, born, said, row, _ = st", "if born > 0:", "    if not tot:")
         self._within(self._go, 2)
@@ -121,10 +132,13 @@ class _Writer:
         write(f"    else: {self._end()}")
         self._script.end()
 
-    def claim(self) -> None:
-        """Where nothing is derived: rows are there as long as somebody claims them."""
+    def take(self, view: View, terms: Terms) -> None:
+        """Where nothing is derived: rows are there as long as somebody claims facts that they come out of."""
         write, states = self._script.lines, self._states
-        self._script.begin("def claim(row, by):", loops=False)
+        self._script.begin("def take(value, by):", loops=False)
+        view.write_row(self._script, self._fields, terms)
+        self._is_apart = True
+        write(f"row = {tuple_of(self._fields)}")
         write(f"st = {states}.get(row)", "if st is None:")
         write(f"    {states}[row] = st = [1, 1, 1, False, row, None]")
         self._within(self._come)
@@ -174,7 +188,7 @@ class _Writer:
         return f"{self._went}.append(st)" if self._relation.tells else f"del {self._states}[row]; st[2] = -1"
 
     def _take_apart(self) -> None:
-        if self._fields:
+        if self._fields and not self._is_apart:
             self._script.line(f"{tuple_of(self._fields)} = row")
 
     def _place(self, columns: Columns) -> str:

@@ -14,7 +14,8 @@ import weakref
 from collections.abc import Hashable
 from typing import TypeAlias
 
-from index.values import Value, key, text_of
+from dataspace.rules.writing import Script
+from index.values import SECRET, SMALL, Value, key, text_of
 
 
 class Term:
@@ -67,6 +68,15 @@ class Terms:
         reference = self._references[at] = _Reference(term, self._forget)
         reference.at = at
         return term
+
+    def write(self, script: Script, name: str, value: str) -> None:
+        """Writes that a local becomes the term of another: ``of``, mostly without a call."""
+        at = f"{value} * {script.bind(SECRET)}"
+        least, most = script.bind(-SMALL), script.bind(SMALL)
+        is_small = f"{value}.__class__ is int and {least} < {value} < {most}"
+        at = f"{value} if {value}.__class__ is str else {at} if {is_small} else {script.bind(key)}({value})"
+        script.line(f"{name} = {script.bind(self._references)}.get({at})")
+        script.line(f"{name} = ({name} and {name}()) or {script.bind(self.of)}({value})")
 
     def row(self, values: tuple[Value, ...]) -> Row:
         """The terms of several values."""

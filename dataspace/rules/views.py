@@ -17,6 +17,7 @@ from typing import TypeAlias
 from dataspace.rules.relations import Columns, Index, Relation
 from dataspace.rules.syntax import Atom
 from dataspace.rules.terms import Row, Terms
+from dataspace.rules.writing import Script, tuple_of
 from index.patterns import matcher, skeleton
 from index.positions import Class, label_class
 from index.projections import RowReader
@@ -110,8 +111,8 @@ class View(Relation):
         """Whether a record of this label and arity could match: whatever its fields are."""
         return may_match(self.skeleton, label, arity)
 
-    def columns(self, label: Value, arity: int) -> tuple[int, ...] | None:
-        """The fields of such a record that make a row, where nothing else has to be looked at."""
+    def columns(self, label: Value) -> tuple[int, ...] | None:
+        """The fields of a record with this label that make a row, if only its arity has to be looked at."""
         form = self.skeleton
         if self.root != label_class(label) or len(form.shape) != 1 or form.constants:
             return None
@@ -121,9 +122,34 @@ class View(Relation):
             return None
         return tuple([path[0] for path in form.captures if isinstance(path[0], int)])
 
+    def write_row(self, script: Script, fields: list[str], terms: Terms) -> None:
+        """Writes how the fields of a row come out of ``value``, which is of this class; leaves if it is none.
+
+        What is read out of a plain record is written out, for anything else ``read`` is called.
+        """
+        values = [f"a{at}" for at in range(len(fields))]
+        label = self.root if isinstance(self.root, str) else None
+        columns = None if label is None else self.columns(label)
+        if columns is None:
+            script.line(f"a = {script.bind(self.read)}(value)")
+            script.line("if a is None: return")
+            script.line(f"{tuple_of(values)} = a" if values else "pass")
+        else:
+            script.line("a = value.fields")
+            for check in self.skeleton.checks:
+                if check.kind is CheckKind.SIZE:
+                    script.line(f"if len(a) != {check.argument:d}: return")
+            asked = [*self.skeleton.captures, *[check.path for check in self.skeleton.checks]]
+            least = max([at + 1 for path in asked for at in path if isinstance(at, int)], default=0)
+            script.line(f"if len(a) < {least:d}: return")
+            for name, at in zip(values, columns, strict=True):
+                script.line(f"{name} = a[{at:d}]")
+        for name, value in zip(fields, values, strict=True):
+            terms.write(script, name, value)
+
     def projection(self, label: Value, arity: int, terms: Terms) -> Projection:
         """What makes a row of this view of the fields of such a record, or None."""
-        columns = self.columns(label, arity)
+        columns = self.columns(label)
         if columns is not None:
             chosen = columns
             return lambda row: tuple([row[at] for at in chosen])

@@ -13,6 +13,7 @@ from dataspace.rules import Program
 from dataspace.rules.derived import Derived
 from dataspace.rules.islands import Islands, parted, placed
 from dataspace.rules.reading import read_rules
+from dataspace.rules.tables import WrittenTable
 from index.text import unparse
 from index.values import Record, Value, key
 from tests.dataspace.rules.oracle import follow
@@ -164,7 +165,11 @@ def test_a_defect_is_logged_and_all_is_computed_anew(
 ) -> None:
     program = many(3, 4)
     (view,) = [view for view in program.ground.views.values() if view.root == "b1"]
-    monkeypatch.setattr(view, "read", lambda _value: 1 // 0)
+
+    def take(_value: Value, _by: int) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(view, "table", WrittenTable(take=take))
     derived = program.tick([Record("b0", 9, 9), Record("b1", 9, 9)], [Record("b2", 1, 1)])
     assert [unparse(value) for value in derived.added] == ["a0(9)", "a1(9)"]
     assert [unparse(value) for value in derived.removed] == ["a2(1)"]
