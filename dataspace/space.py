@@ -97,7 +97,7 @@ class Space:
         draft = self._drafted(owner, actions, publication)
         claims: tuple[Claims, ...] = ()
         if draft.asserted or draft.retracted:
-            claims = (Claims(owner, draft.asserted, list(draft.retracted)),)
+            claims = (Claims(owner, draft.asserted, list(draft.retracted or ())),)
         return self._conclude(draft, claims, now, client, sequence)
 
     def act(self, owner: str, actions: Sequence[Action], now: int) -> None:
@@ -242,17 +242,16 @@ class Space:
             self._check_length(actions, publication)
         held = self._claims.get(owner)
         places = {} if held is None else held.places
-        draft = Draft([], [], [])
         if publication and actions.__class__ is Assertions:
             actions.take(places)
-            draft.added += actions.values
-            draft.asserted += enumerate(actions.values, actions.first)
+            draft = Draft(list(actions.values), [], [], list(enumerate(actions.values, actions.first)))
         else:
-            take(places, actions, draft)
+            draft = take(places, actions)
         if held is not None and held.highest is not None:
             last = draft.asserted[-1:] if actions.__class__ is Assertions else draft.asserted
             held.note([handle for handle, _ in last])
-        self._keep(owner, held, places, actions, draft.added, draft.removed)
+        if draft.added or not places:
+            self._keep(owner, held, places, actions, draft.added, draft.removed)
         return draft
 
     def _act(self, owner: str, actions: Sequence[InForm], now: int) -> bool:
@@ -334,7 +333,8 @@ class Space:
     ) -> Epoch:
         """Changes the index, numbers the epoch, tells the observers."""
         messages = draft.messages
-        added, removed = self.index.patch(draft.added, draft.removed, messages, at=draft.at)
+        coming, going = draft.at or draft.places
+        added, removed = self.index.patch_at(coming, draft.added, going, draft.removed, messages)
         self._claimed += len(draft.added) - len(draft.removed)
         silent = not (added or removed or messages)
         if not silent:

@@ -192,42 +192,64 @@ class Index:
         messages: Sequence[Value] = (),
         *,
         visible: Visible | None = None,
-        at: tuple[list[At], list[At]] | None = None,
     ) -> Net:
         """Applies many changes at once: additions, then messages, then removals, with net effect only.
 
         What is both added and removed was never there, or never gone.  Raises ``UsageError`` for a removal
         of what is not there, and changes nothing.  O(changes + handlers reached).
+        """
+        coming, going = all_at(added, visible), all_at(removed, visible)
+        came, went = self.patch_at(coming, added, going, removed, messages, visible)
+        return Net(list(came), list(went))
 
-        ``at`` is what ``all_at`` gives for the additions and the removals, if that is known already.
+    def patch_at(
+        self,
+        coming: list[At],
+        added: Sequence[Value],
+        going: list[At],
+        removed: Sequence[Value],
+        messages: Sequence[Value] = (),
+        visible: Visible | None = None,
+    ) -> tuple[Sequence[Value], Sequence[Value]]:
+        """A patch by who knows under what each value stands: ``all_at`` of the additions and of the removals.
+
+        What it answers with are those sequences themselves, where all of them appeared, and vanished.
         """
         if self._telling:
             raise _busy()
-        changes = len(added) + len(removed)
-        if changes + len(messages) == 1:
-            return self._patch_one(added, removed, messages, visible)
-        if changes == 2 and len(added) == 1 and not messages:
-            came, went = self.replace(added[0], removed[0], visible=visible)
-            return Net(list(added) if came else [], list(removed) if went else [])
+        changes = len(coming) + len(going)
         said: News = []
-        for message in messages:  # first, as reading one may fail, and nothing has changed yet
-            self._pass(message, visible, said)
+        if messages:
+            if not changes and len(messages) == 1:
+                self.send(messages[0], visible=visible)
+                return added, removed
+            for message in messages:  # first, as reading one may fail, and nothing has changed yet
+                self._pass(message, visible, said)
+        values, copies = self._values, self._copies
         grown: News = []
         gone: News = []
-        coming, going = at or (all_at(added, visible), all_at(removed, visible))
-        if len({*coming, *going}) < changes:
-            net = self._patch_balanced(added, removed, visible, grown, gone)
+        if changes > 1 and len({*coming, *going}) < changes:
+            added, removed = self._patch_balanced(added, removed, visible, grown, gone)
         else:
-            net = self._patch_distinct(coming, added, going, removed, visible, grown, gone)
+            for at in going:
+                if at not in values:
+                    raise _not_here(removed[going.index(at)])
+            if values.keys().isdisjoint(coming) and (not copies or copies.keys().isdisjoint(going)):
+                if coming:
+                    self._appear_all(coming, added, visible, grown)
+                if going:
+                    self._vanish_all(going, removed, visible, gone)
+            else:
+                added, removed = self._patch_copies(coming, added, going, removed, visible, grown, gone)
         if grown:
             self._tell(ADDED, grown)
         if said:
             self._tell(MESSAGE, said)
         if gone:
             self._tell(REMOVED, gone)
-        return net
+        return added, removed
 
-    def _patch_distinct(
+    def _patch_copies(
         self,
         coming: list[At],
         added: Sequence[Value],
@@ -237,20 +259,11 @@ class Index:
         grown: News,
         gone: News,
     ) -> Net:
-        """A patch that speaks of no value twice, as bulk loads and what rules derive: nothing is balanced."""
-        values, copies = self._values, self._copies
-        for at in going:
-            if at not in values:
-                raise _not_here(removed[going.index(at)])
-        if values.keys().isdisjoint(coming) and copies.keys().isdisjoint(going):
-            if coming:
-                self._appear_all(coming, added, visible, grown)
-            if going:
-                self._vanish_all(going, removed, visible, gone)
-            return Net(list(added), list(removed))
+        """A patch that speaks of no value twice, though some are there already, or more than once."""
+        copies = self._copies
         net = Net([], [])
         for at, value in zip(coming, added, strict=True):
-            if at in values:
+            if at in self._values:
                 copies[at] = copies.get(at, 0) + 1
             else:
                 self._appear(at, value, visible, grown)
@@ -279,21 +292,6 @@ class Index:
         for at in vanished:
             self._vanish(at, visible, gone)
         return Net([values[at] for at in appeared], [values[at] for at in vanished])
-
-    def _patch_one(
-        self,
-        added: Sequence[Value],
-        removed: Sequence[Value],
-        messages: Sequence[Value],
-        visible: Visible | None,
-    ) -> Net:
-        """What most patches are: one change, which has nothing to be balanced against."""
-        if added:
-            return Net(list(added) if self.add(added[0], visible=visible) else [], [])
-        if removed:
-            return Net([], list(removed) if self.remove(removed[0], visible=visible) else [])
-        self.send(messages[0], visible=visible)
-        return Net([], [])
 
     def replace(self, new: Value, old: Value, *, visible: Visible | None = None) -> tuple[bool, bool]:
         """A patch of one value in place of another: whether the new one appeared, and the old one vanished.

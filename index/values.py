@@ -143,7 +143,7 @@ class Record(_RecordParts):
         return self is other or self.text == other.text
 
     def __hash__(self) -> int:
-        return hash(self.text)
+        return hash(self._text or self.text)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise UsageError(f"a record never changes: cannot set {name}")

@@ -5,18 +5,21 @@ Always: in the order of an epoch: additions, then messages, then removals.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from index.values import Value
 
 
-@dataclass(slots=True)
 class Derived:
-    """What a tick changed: facts that follow now and did not, messages, facts that did and do not."""
+    """What a tick changed: facts that follow now and did not, messages, facts that did and do not.
 
-    added: list[Value] = field(default_factory=list)
-    messages: list[Value] = field(default_factory=list)
-    removed: list[Value] = field(default_factory=list)
+    Written by hand since there is one for each turn, and a dataclass asks for each list whether it was given.
+    """
+
+    __slots__ = ("added", "messages", "removed")
+
+    def __init__(self, added: list[Value], messages: list[Value], removed: list[Value]) -> None:
+        self.added = added
+        self.messages = messages
+        self.removed = removed
 
     def __bool__(self) -> bool:
         return bool(self.added or self.messages or self.removed)

@@ -100,7 +100,7 @@ class FlowHost:
     def tick(self, *, by_itself: bool = False) -> Derived:
         """Runs a tick of each flow; what they now assert together, and no longer, and send."""
         self._self_ticks = self._self_ticks + 1 if by_itself else 0
-        derived = Derived()
+        derived = Derived([], [], [])
         for name, driven in self._driven.items():
             if driven.flow is None:
                 continue

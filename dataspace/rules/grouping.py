@@ -19,14 +19,13 @@ from dataspace.rules.writing import Script, tuple_of
 
 
 class _Group:
-    """How many solutions there are, what aggregates make of them, and what was said: a row, by its state."""
+    """How many solutions there are, what aggregates make of them, and the state of the row that was said."""
 
-    __slots__ = ("accumulators", "count", "said", "state")
+    __slots__ = ("accumulators", "count", "state")
 
     def __init__(self, accumulators: tuple[Accumulator, ...]) -> None:
         self.accumulators = accumulators
         self.count = 0
-        self.said: Row | None = None
         self.state: State | None = None
 
 
@@ -36,38 +35,25 @@ class Grouping:
     ``at`` are its fields to group by, ``taken`` those that aggregates take.  O(log group).
     """
 
-    __slots__ = ("_groups", "_head", "_is_aggregate", "_kinds", "_row", "_terms", "change", "name", "pending")
+    __slots__ = ("_groups", "_is_aggregate", "_kinds", "_settle", "change", "name", "pending")
 
     def __init__(self, name: str, rule: Rule, head: Relation, terms: Terms) -> None:
         self.name = name
         self.pending: dict[Row, None] = {}
-        self._head = head
-        self._terms = terms
         self._kinds = [
             None if each.name == COUNT else accumulator(each.name, each.n) for each in rule.head.aggregates
         ]
         self._is_aggregate = [isinstance(each, Aggregate) for each in rule.head.arguments]
         self._groups: dict[Row, _Group] = {}
         self.change: Callable[[Row, Row, int], None] = self._changer()
-        self._row = self._maker()
+        self._settle = self._settler(head, terms)
 
     def __len__(self) -> int:
         return len(self._groups)
 
     def settle(self) -> None:
         """Tells the head what has changed."""
-        groups, support = self._groups, self._head.support
-        for at in self.pending:
-            group = groups[at]
-            says = self._row(at, group) if group.count else None
-            if says != group.said:
-                before = group.state
-                group.state = None if says is None else support(says, +1)
-                if before is not None:
-                    self._head.unsupport(before)
-                group.said = says
-            if says is None:
-                del groups[at]
+        self._settle()
         self.pending.clear()  # in place: whoever asks whether there is something to do holds it
 
     def _group(self, at: Row) -> _Group:
@@ -87,22 +73,45 @@ class Grouping:
         script.line(f"{script.bind(self.pending)}[at] = None")
         return script.functions("change")["change"]  # type: ignore[no-any-return]  # defined by the text
 
-    def _maker(self) -> Callable[[Row, _Group], Row]:
-        """What makes the row of a group, written out: ``(at[0], t1,)`` with the term of what it comes to."""
+    def _settler(self, head: Relation, terms: Terms) -> Callable[[], None]:
+        """What tells the head of groups that have changed, written out.
+
+        For ``hub($x, count($y))``, where ``k`` is the state of the row that is said now, if any:
+
+            for at in pending:
+                group = groups[at]
+                k = None
+                if group.count:
+                    v = group.count
+                    t0 = (the term of v)
+                    h = (at[0], t0,)
+                    (a derivation more of h, as in ``compiling``)
+                (one less of the row that was said before, which may be the same)
+        """
         script, parts = Script(), []
-        script.line("def row(at, group):")
-        script.depth = 1
+        write = script.lines
+        groups, touch = script.bind(self._groups), f"{script.bind(head.pending)}.append"
+        states = script.bind(head.states)
+        write("def settle():")
+        write(f"    for at in {script.bind(self.pending)}:", f"        group = {groups}[at]")
+        write("        was = group.state", "        if group.count:")
+        script.depth = 3
         for at, is_one in enumerate(self._is_aggregate):
             n = self._is_aggregate[:at].count(True)
             if not is_one:
                 parts.append(f"at[{at - n}]")
                 continue
             kept = sum(make is not None for make in self._kinds[:n])
-            script.line(f"v = group.{'count' if self._kinds[n] is None else f'accumulators[{kept}].value()'}")
-            self._terms.write(script, f"t{n}", "v")
+            write(f"v = group.{'count' if self._kinds[n] is None else f'accumulators[{kept}].value()'}")
+            terms.write(script, f"t{n}", "v")
             parts.append(f"t{n}")
-        script.line(f"return {tuple_of(parts)}")
-        return script.functions("row")["row"]  # type: ignore[no-any-return]  # defined by the text
+        write(f"h = {tuple_of(parts)}", "if was and h == was[4]: continue", f"k = {states}.get(h)")
+        write(f"if k is None: {states}[h] = k = [1, 0, 0, False, h, None]; {touch}(k)", "else:")
+        write(f"    if not k[0]: {touch}(k)", "    k[0] += 1", "    k[1] += 1", "group.state = k")
+        script.depth = 2
+        write(f"else: del {groups}[at]", "if was:", "    was[0] -= 1", "    if was[2]:")
+        write("        was[1] -= 1", f"        if not was[1]: {touch}(was)")
+        return script.functions("settle")["settle"]  # type: ignore[no-any-return]  # defined by the text
 
     def group(self, row: Row) -> Row:
         """The fields by which a row of the head was grouped."""

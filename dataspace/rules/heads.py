@@ -124,7 +124,7 @@ class HeadRelation(Relation):
 
     def send(self, messages: list[Value]) -> None:
         """Says what holds and did not when this was last called."""
-        derived = Derived()
+        derived = Derived([], [], [])
         self.publish(derived)
         messages += derived.added
 

@@ -25,7 +25,7 @@ from dataspace.rules.derived import Derived
 from dataspace.rules.driving import FlowHost, transitions
 from dataspace.rules.flows import Flow
 from dataspace.rules.program import Program, ProgramStatistics
-from index.leaves import At, all_at, at_of
+from index.leaves import At, at_of
 from index.text import unparse
 from index.trie import Index
 from index.values import Map, Record, Value, key
@@ -93,11 +93,18 @@ class RuleHost:
 
     def turn(self, draft: Draft) -> tuple[Claims, ...]:
         """Makes what follows from a turn part of it: the claims that this begins and ends."""
-        draft.at = at = all_at(draft.added), all_at(draft.removed)
-        coming, going = self._transitions(draft, *at)
+        coming: Sequence[Value]
+        going: Sequence[Value]
+        added, removed = draft.added, draft.removed
+        if len(added) + len(removed) == 1:  # as mostly: it appears if nobody claims it yet, and so on
+            coming_at, going_at = draft.places if draft.at is None else draft.at
+            claims = self._claimed_at(coming_at[0] if added else going_at[0])
+            coming, going = (added, removed) if claims == len(removed) else _NEITHER
+        else:
+            coming, going = self._transitions(draft)
         if self._flowing:
-            return self._claim(self._with_flows(draft, coming, going), draft, *at)
-        return self._claim(self._follow(coming, going, draft.messages), draft, *at)
+            return self._claim(self._with_flows(draft, coming, going), draft)
+        return self._claim(self._follow(coming, going, draft.messages), draft)
 
     def _follow(
         self,
@@ -110,9 +117,9 @@ class RuleHost:
 
         ``turn`` is all that comes and goes in this turn, where this is not the first tick of it.
         """
-        self._coming, self._going = turn or (coming, going)
         program = self.program
         if program is None or (coming and rules_in(coming)) or (going and rules_in(going)):
+            self._coming, self._going = turn or (coming, going)
             return self._follow_anew(coming, going, messages)
         derived = program.tick(coming, going, messages)
         return derived if program.troubles == self._troubles else self._with_errors(derived)
@@ -157,13 +164,12 @@ class RuleHost:
         if self._adopted:
             return self.turn(draft)
         self._coming = self._going = ()
-        derived = Derived()
+        derived = Derived([], [], [])
         if self.program is not None and self.program.pending:
             derived = self._with_errors(self.program.tick_again())
         if self.flows:
             derived = self._run_flows([], derived, by_itself=True)
-        draft.at = [], []
-        return self._claim(derived, draft, *draft.at)
+        return self._claim(derived, draft)
 
     def _deadline(self) -> int | None:
         """Until when a tick may last; a restart, which computes everything, takes the time that it takes."""
@@ -194,7 +200,7 @@ class RuleHost:
 
     def _with_flows(self, draft: Draft, coming: Sequence[Value], going: Sequence[Value]) -> Derived:
         """Rules first, then flows, then what rules make of what flows assert."""
-        derived = Derived()
+        derived = Derived([], [], [])
         if self.program is not None or self._adopted or rules_in(coming):
             derived = self._follow(coming, going, draft.messages)
         self.flows.tell((), (), draft.messages)
@@ -224,19 +230,15 @@ class RuleHost:
         """What rules make of what flows assert, and no longer, after a turn."""
         coming, going = transitions(asserted, _counted(turn, self._claimed))
         if self.program is None and not rules_in(coming):
-            return Derived()
+            return Derived([], [], [])
         return self._follow(coming, going, (), transitions([*turn, *asserted], self._claimed))
 
     # -- claims ---------------------------------------------------------------------------------------
 
-    def _transitions(
-        self, draft: Draft, at_added: list[At], at_removed: list[At]
-    ) -> tuple[Sequence[Value], Sequence[Value]]:
+    def _transitions(self, draft: Draft) -> tuple[Sequence[Value], Sequence[Value]]:
         """Which facts appear and vanish, as far as others than the rules claim them."""
         added, removed, claimed = draft.added, draft.removed, self._claimed_at
-        if len(added) + len(removed) == 1:
-            at = at_added[0] if added else at_removed[0]
-            return (added[:], removed[:]) if claimed(at) == len(removed) else ((), ())
+        at_added, at_removed = draft.places
         if len({*at_added, *at_removed}) < len(added) + len(removed):
             return transitions(_changes(added, removed), self._claimed)
         return (
@@ -292,34 +294,39 @@ class RuleHost:
             [self._index.value(at) for at in self._held if at not in wanted],
         )
 
-    def _claim(
-        self, derived: Derived, draft: Draft, at_added: list[At], at_removed: list[At]
-    ) -> tuple[Claims, ...]:
+    def _claim(self, derived: Derived, draft: Draft) -> tuple[Claims, ...]:
         """Makes what follows part of a turn, under handles of our own."""
         added, removed = derived.added, derived.removed
         if derived.messages:
             draft.messages += derived.messages
         if not added and not removed:
             return ()
-        held, first = self._held, self._last + 1
+        coming, going = draft.places if draft.at is None else draft.at
+        held, last = self._held, self._last
+        begun: Sequence[tuple[int, Value]] = ()
         ended: list[int] = []
         if added:
-            at = all_at(added)
-            held.update(zip(at, range(first, first + len(at)), strict=True))
-            self._last += len(at)
+            begun = Numbered(last + 1, added) if len(added) > 1 else [(last + 1, added[0])]
+            for value in added:
+                at = value._text or value.text if value.__class__ is Record else at_of(value)
+                last += 1
+                held[at] = last
+                coming.append(at)
+            self._last = last
             draft.added += added
-            at_added += at
-        if removed:
-            at = all_at(removed)
-            ended += map(held.pop, at)
-            draft.removed += removed
-            at_removed += at
-        return (Claims(RULES, Numbered(first, added), ended),)
+        for value in removed:
+            at = value._text or value.text if value.__class__ is Record else at_of(value)
+            ended.append(held.pop(at))
+            going.append(at)
+        draft.removed += removed
+        return (Claims(RULES, begun, ended),)
 
     def statistics(self) -> ProgramStatistics | None:
         """Counts of the program, if there is one."""
         return None if self.program is None else self.program.statistics()
 
+
+_NEITHER: Final[tuple[Sequence[Value], Sequence[Value]]] = ((), ())
 
 _Changes: TypeAlias = list[tuple[Value, int]]
 

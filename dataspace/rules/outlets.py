@@ -55,7 +55,7 @@ class Outcome:
 
     def take(self) -> Derived:
         """What has changed since this was last asked; O(that)."""
-        derived = Derived(messages=self.messages)
+        derived = Derived([], self.messages, [])
         self.messages = []
         for at, fact in self._touched.items():
             is_there = self._counts.get(at, 0) > 0

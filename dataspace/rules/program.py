@@ -149,10 +149,10 @@ class Program:
 
         O(derivations touched); never raises because of a rule.
         """
-        if not self.pending:  # else a turn of somebody now and then would let a rule go on for ever
+        if self._self_ticks and not self.pending:  # else a turn of somebody would let a rule go on for ever
             self._self_ticks = 0
         if self._facts is not None:
-            return Derived()  # nothing is carried out yet, and when it is, facts are asked for
+            return Derived([], [], [])  # nothing is carried out yet, and when it is, facts are asked for
         if len(removed) + FORBIDDING * len(added) > RECOMPUTE_LEAST:
             much = self._much_taken_from(added, removed)
             if much:
@@ -180,14 +180,16 @@ class Program:
         self._ticks += 1
         self.budget.begin()
         engines = self._told(added, removed, messages)
-        sound = True
+        is_sound = not messages
         for engine in engines:
-            sound &= engine.settle()
-        if messages or not sound:
+            if not engine.settle():
+                is_sound = False
+        if not is_sound:
             return self._conclude(engines, messages, Remaking(self, ()))
         derived = Derived([], [], [])
         for engine in engines:
-            engine.say(derived)
+            if engine.speaks:
+                engine.say(derived)
             engine.publish(derived)
         return derived
 
@@ -244,7 +246,7 @@ class Program:
         So whatever failed, no fact has been told of that would have to be taken back.
         """
         remaking.part_with_failed(engines)
-        said = {each: Derived() for each in engines if each in self.islands}
+        said = {each: Derived([], [], []) for each in engines if each in self.islands}
         if messages:
             for engine, derived in said.items():
                 engine.say(derived)
@@ -254,7 +256,7 @@ class Program:
                 engine.settle()
             remaking.part_with_failed(heard)
         anew = remaking.make(messages)
-        whole = Derived()
+        whole = Derived([], [], [])
         for engine, derived in said.items():
             if engine in self.islands:
                 if messages:

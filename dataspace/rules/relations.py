@@ -157,29 +157,18 @@ class Relation:
         indexed = sum(len(bucket) for index in self.indexes.values() for bucket in index.values())
         return len(self.states) + len(self.base) + len(self.pending) + indexed
 
-    def support(self, row: Row, by: int) -> State:
-        """A derivation from outside of any cycle more, or less; the state of the row."""
+    def support(self, row: Row, by: int) -> None:
+        """A derivation from outside of any cycle more, or less."""
         state = self.states.get(row)
         if state is None:
             self.states[row] = state = [1, 0, 0, False, row, None]
             self.pending.append(state)
-            return state
+            return
         state[0] += by
         if state[2]:
             state[1] += by
-            if state[1]:
-                return state
-        self.pending.append(state)
-        return state
-
-    def unsupport(self, state: State) -> None:
-        """A derivation less of a row that has one, by the state that ``support`` gave."""
-        state[0] -= 1
-        if state[2]:
-            state[1] -= 1
-            if state[1]:
-                return
-        self.pending.append(state)
+        if not state[1] or not state[2]:
+            self.pending.append(state)
 
     def claim(self, row: Row, by: int) -> None:
         """Somebody's claim on the row more, or less: support, and no longer for rules to derive."""

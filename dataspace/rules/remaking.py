@@ -99,7 +99,7 @@ class Remaking:
         ground = self._program.ground
         heard = dict(ground.hear(messages, +1))
         for engine in new:
-            self._made[engine] = Derived()
+            self._made[engine] = Derived([], [], [])
             if engine.settle():
                 engine.say(self._made[engine])
         if messages:
@@ -111,7 +111,7 @@ class Remaking:
         return heard
 
     def _difference(self) -> Derived:
-        whole = Derived()
+        whole = Derived([], [], [])
         for engine, said in self._made.items():
             engine.publish(said)
             whole.extend(said)

@@ -188,7 +188,7 @@ class _Writer:
         return f"{self._went}.append(st)" if self._relation.tells else f"del {self._states}[row]; st[2] = -1"
 
     def _take_apart(self) -> None:
-        if self._fields and not self._is_apart:
+        if self._fields and not self._is_apart and (self._indexes or self._relation.on_insert):
             self._script.line(f"{tuple_of(self._fields)} = row")
 
     def _place(self, columns: Columns) -> str:
