@@ -18,6 +18,7 @@ from relay.spark.reader import ChangesReader
 from relay.spark.schema import inferred
 from relay.spark.sink import BatchSink, StreamSink
 from relay.spark.source import ChangesStream
+from relay.spark.workers import spare_collections
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -55,8 +56,12 @@ class Dataspace(DataSource):
 
     @plainly
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        return BatchSink(sink_options(self.options), schema, overwrite)
+        sink = BatchSink(sink_options(self.options), schema, overwrite)
+        spare_collections()
+        return sink
 
     @plainly
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        return StreamSink(sink_options(self.options), schema, overwrite)
+        sink = StreamSink(sink_options(self.options), schema, overwrite)
+        spare_collections()
+        return sink

@@ -25,6 +25,7 @@ from dataspace.errors import InternalError, UsageError
 from relay.spark.batches import Batch, Handed, discard, hand_in, publish
 from relay.spark.errors import plainly
 from relay.spark.facts import Facts
+from relay.spark.workers import spare_collections
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,7 +48,9 @@ class StreamSink(DataSourceStreamArrowWriter):
 
     @plainly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Handed:
-        return hand_in(self._options, self._facts, _running_batch(), iterator)
+        handed = hand_in(self._options, self._facts, _running_batch(), iterator)
+        spare_collections()
+        return handed
 
     @plainly
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
@@ -65,6 +68,7 @@ class StreamSink(DataSourceStreamArrowWriter):
             by=self._facts.by,
             exclusive=True,
         )
+        spare_collections()
 
     @plainly
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
@@ -87,7 +91,9 @@ class BatchSink(DataSourceArrowWriter):
 
     @plainly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Handed:
-        return hand_in(self._options, self._facts, self._batch, iterator)
+        handed = hand_in(self._options, self._facts, self._batch, iterator)
+        spare_collections()
+        return handed
 
     @plainly
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -101,6 +107,7 @@ class BatchSink(DataSourceArrowWriter):
             by=self._facts.by,
             exclusive=self._options.application is not None,
         )
+        spare_collections()
 
     @plainly
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:

@@ -22,6 +22,7 @@ from relay.spark.offsets import Span
 from relay.spark.reading import Task, rows
 from relay.spark.schema import columns
 from relay.spark.watching import Watch
+from relay.spark.workers import spare_collections
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,9 +58,10 @@ def rows_of(
     partition: InputPartition, options: StreamOptions | ReadOptions, columns: Columns
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a partition."""
-    if not isinstance(partition, SpanPartition):  # Spark's own stand-in for "no partitions"
-        return iter(())
-    return rows(Task(options, columns, options.peers[partition.at], partition.span, partition.space))
+    if isinstance(partition, SpanPartition):  # else it is Spark's own stand-in for "no partitions"
+        peer = options.peers[partition.at]
+        yield from rows(Task(options, columns, peer, partition.span, partition.space))
+    spare_collections()
 
 
 def partitions_of(part: SpanPartition, options: StreamOptions | ReadOptions) -> list[SpanPartition]:
