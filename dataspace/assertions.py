@@ -50,7 +50,7 @@ class Assertions(Sequence[Action]):
         if handles and not 0 <= handles[0] <= handles[-1] < NO_HANDLE:
             raise ProtocolError("malformed", f"handles {handles[0]} to {handles[-1]} are not below 2^63")
         for value in self.values:  # fails for what no index can hold, while nothing is changed; it is kept
-            value.text if value.__class__ is Record else key(value)
+            value._text or value.text if value.__class__ is Record else key(value)
         at = [handle * SECRET & ALL for handle in handles]
         if not places.keys().isdisjoint(at):
             used = next(handle for handle in handles if handle * SECRET & ALL in places)

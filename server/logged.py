@@ -35,6 +35,7 @@ from server.config import SpaceConfig
 from server.flowing import HostedFlows
 from server.leases import Leases
 from server.ledgers import Ledgers
+from server.prepared import Prepared
 from server.ruling import OWNER, actions_to_hold, rule_facts, warn_of_troubles
 from server.sessions import Sessions
 from server.writers import Writers
@@ -70,6 +71,7 @@ class LoggedSpace:
         self.commits = GroupCommit(log, after_group=daemon.flush, state=self.space.all_claims)
         limits = daemon.config.limits
         self.staging = Staging(settings.data, limit=limits.staged_bytes, kept=limits.staged_seconds)
+        self.prepared = Prepared()
         self.writers = Writers()
         self.ledgers = Ledgers(self.space)
         self.flows = HostedFlows([each for each in daemon.config.flows if each.space == self.name])

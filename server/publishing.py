@@ -43,6 +43,14 @@ async def stage_packed(home: LoggedSpace, at: tuple[str, ...], body: bytes, perm
     return count
 
 
+async def prepare(home: LoggedSpace, body: bytes, permit: Permit = OPEN) -> int:
+    """Reads packed operations that are to be published soon, so that they need not be read then."""
+    staged, count = _checked(home, body, permit)
+    home.prepared.keep(body, read(staged))
+    await trio.lowlevel.checkpoint()
+    return count
+
+
 def _checked(home: LoggedSpace, body: bytes, permit: Permit) -> tuple[Value, int]:
     """What packed operations hold, and how many they are, if they mean something and are permitted."""
     staged = unpack(body, elements=home.config.limits.frame_elements)
@@ -53,8 +61,12 @@ def _checked(home: LoggedSpace, body: bytes, permit: Permit) -> tuple[Value, int
 
 def _permitted(staged: Value, permit: Permit) -> None:
     if not permit.open:
-        for verb, value in zip(*read(staged), strict=True):
-            permit.check_value(verb, value)
+        _check(read(staged), permit)
+
+
+def _check(operations: Operations, permit: Permit) -> None:
+    for verb, value in zip(*operations, strict=True):
+        permit.check_value(verb, value)
 
 
 async def publish(
@@ -107,8 +119,7 @@ async def _staged(home: LoggedSpace, keys: Sequence[tuple[str, ...] | bytes], pe
     verbs: list[str] = []
     values: list[Value] = []
     for at in keys:
-        for staged in await _read(home, at, permit):
-            operations = read(staged)
+        for operations in await _read(home, at, permit):
             verbs.extend(operations.verbs)
             values.extend(operations.values)
             if len(verbs) > limit:
@@ -118,11 +129,16 @@ async def _staged(home: LoggedSpace, keys: Sequence[tuple[str, ...] | bytes], pe
     return Operations(verbs, values)
 
 
-async def _read(home: LoggedSpace, at: tuple[str, ...] | bytes, permit: Permit) -> list[Value]:
-    """What stands for the operations under a key, or for those that came in place of one."""
-    if isinstance(at, bytes):
-        return [_checked(home, at, permit)[0]]
-    return [unpack_own(blob) for blob in await home.staging.staged([at])]
+async def _read(home: LoggedSpace, at: tuple[str, ...] | bytes, permit: Permit) -> list[Operations]:
+    """The operations under a key, or those that came in place of one."""
+    if not isinstance(at, bytes):
+        return [read(unpack_own(blob)) for blob in await home.staging.staged([at])]
+    prepared = home.prepared.taken(at)
+    if prepared is None:
+        return [read(_checked(home, at, permit)[0])]
+    if not permit.open:  # whoever had it prepared need not be who publishes it
+        _check(prepared, permit)
+    return [prepared]
 
 
 async def _published(home: LoggedSpace, client: str, sequence: int) -> int | None:

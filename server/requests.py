@@ -19,7 +19,7 @@ from dataspace.wire import packets as p
 from index.values import Map, Value
 from relay.log import LogDamaged, LogFailed
 from server.leases import PREFIX as LEASE
-from server.publishing import publish, stage, stage_packed
+from server.publishing import prepare, publish, stage, stage_packed
 from server.ruling import ask_rules
 from server.topic_retelling import topic_acknowledge, topic_epochs, topic_frontier, topic_number
 
@@ -141,6 +141,14 @@ async def _stage(connection: Connection, arguments: Map) -> Value:
         raise Refused("bad-request", "operations must be an array")
     await stage(connection.home, texts(arguments, "key"), operations, connection.permit)
     return len(operations)
+
+
+async def _prepare(connection: Connection, arguments: Map) -> Value:
+    """Reads operations that are about to be published; nothing depends on it."""
+    rows = arguments.get("rows")
+    if not isinstance(rows, bytes):
+        raise Refused("bad-request", "rows must be binary")
+    return await prepare(connection.home, rows, connection.permit)
 
 
 async def _discard(connection: Connection, arguments: Map) -> Value:
@@ -299,6 +307,7 @@ VERBS: Final[dict[str, Verb]] = {
     "within": _within,
     "acknowledge": _acknowledge,
     "stage": _stage,
+    "prepare": _prepare,
     "discard": _discard,
     "publish": _publish,
     "rules": _rules,

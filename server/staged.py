@@ -10,11 +10,10 @@ Always: what ``check`` has let through, ``read`` can read; nothing is made of wh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import repeat
 from typing import Any, Final, NamedTuple
 
 from dataspace.errors import Refused
-from index.values import Record, Value
+from index.values import Value, records
 from relay.log.segments import table
 
 VERBS: Final = ("assert", "retract", "send")
@@ -49,7 +48,7 @@ def read(staged: Any) -> Operations:
     """The operations that were checked; O(size)."""
     match staged:
         case (verbs, label, tuple() as fields, count) if count.__class__ is int:
-            values: list[Value] = list(map(Record.of, repeat(label), zip(*fields, strict=True)))
+            values: Sequence[Value] = records(label, fields)
         # three pairs look alike, but for the verb that each begins with
         case (verbs, tuple() as rows, tuple() as plain) if _all_integers(plain):
             values = table(rows, plain, len(rows))

@@ -42,6 +42,9 @@ PUBLISH_SECONDS: Final = 600.0
 STAGE_OPERATIONS: Final = 8192
 """Operations that one request stages."""
 
+PREPARING: Final = 16
+"""Answers to ``prepare`` that nobody has waited for: so many may lie in the socket."""
+
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
@@ -79,6 +82,7 @@ class Link:
         self._packets: list[p.Packet] = []
         self._sizes: list[int] = []
         self._next = 1
+        self._preparing: set[int] = set()
         self._session = Session(Role.CLIENT, max_frame=MAX_FRAME, max_elements=MAX_FRAME)
         credentials = Credentials.settle(token, tls)
         self._socket = _connected(parse_url(url), credentials, timeout)
@@ -226,6 +230,17 @@ class Link:
         closing: dict[str, Value] = {} if close is None else {"close": close}
         self._ask("discard", {"key": key_prefix, **closing})
 
+    def prepare(self, rows: bytes) -> None:
+        """Shows packed operations to the daemon that are about to be published, for it to read meanwhile.
+
+        Does not wait for that, nor for what the daemon says to it: publishing is what counts.
+        """
+        while len(self._preparing) >= PREPARING:
+            self._unasked(self._receive()[0])
+        number, self._next = self._next, self._next + 1
+        self._send(p.Request(number, "prepare", Map({"rows": rows})))
+        self._preparing.add(number)
+
     def publish(
         self,
         keys: Sequence[tuple[str, ...] | bytes],
@@ -321,6 +336,8 @@ class Link:
     def _unasked(self, packet: p.Packet) -> None:
         """What nobody waits for: answers to what was abandoned, pings, goodbyes."""
         match packet:
+            case p.Answer(number, _) | p.Denied(number, _, _):
+                self._preparing.discard(number)
             case p.Ping(number):
                 self._send(p.Pong(number))
             case p.Bye(code, text):

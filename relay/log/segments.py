@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from operator import is_
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from dataspace.epochs import Claims, Epoch
 from dataspace.wire.codec import array_head, pack, unpack_own
@@ -193,6 +193,8 @@ def _claims(form: Any, values: list[Value]) -> Claims:
 
 def rows_of(values: Sequence[Value]) -> tuple[list[Value], list[int]]:
     """Values as they are written, and the positions of those that are no records and stand as they are."""
+    if set(map(type, values)) == {Record}:  # as nearly always
+        return [(each.label, *each.fields) for each in cast("Sequence[Record]", values)], []
     rows = [(each.label, *each.fields) if each.__class__ is Record else each for each in values]
     plain = [at for at, each in enumerate(values) if each.__class__ is not Record]
     return rows, plain

@@ -13,6 +13,7 @@ attempt staged is discarded with its batch, and what one is late with is refused
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import secrets
 from collections.abc import Iterator, Sequence
@@ -26,7 +27,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from dataspace.client.staged import Pairs, unpacked
 from dataspace.errors import DataspaceError
 from relay.faults import reach
-from relay.spark.links import asked
+from relay.spark.links import asked, lent
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,6 +48,9 @@ CHUNK_BYTES: Final = 192 * 1024
 
 FORGETTING: Final = 1.0
 """Seconds for which a daemon may be away that is only to be told what nobody needs."""
+
+SHOWN_BYTES: Final = 16 * 1024
+"""From how many bytes on it is worth a message to have the daemon read ahead what rides along."""
 
 CARRIERS: Final = 64
 """Tasks of a batch whose rows may ride along, which bounds what comes together at the driver."""
@@ -99,6 +103,7 @@ def hand_in(options: SinkOptions, facts: Facts, batch: Batch, rows: Iterator[pa.
         if room < 0:
             return _staged(options, batch, passed, parts)
         carried[part[0]].append(body)
+    _show(options, carried[False] + carried[True])
     reach("spark-after-stage")
     return Handed(batch, tuple(carried[False]), tuple(carried[True]))
 
@@ -170,6 +175,14 @@ def _staged(options: SinkOptions, batch: Batch, first: Sequence[Part], rest: Ite
         raise
     reach("spark-after-stage")
     return Handed(batch, tuple(keys[False]), tuple(keys[True]))
+
+
+def _show(options: SinkOptions, bodies: Sequence[bytes]) -> None:
+    """Has the daemon read what rides along while Spark takes it to the driver; one that is away does not."""
+    if sum(map(len, bodies)) >= SHOWN_BYTES:
+        with contextlib.suppress(DataspaceError), lent(options.peer) as link:
+            for body in bodies:
+                link.prepare(body)
 
 
 def _stage_piece(options: SinkOptions, key: Key, operations: Columns | Pairs) -> None:

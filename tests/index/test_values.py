@@ -14,7 +14,19 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from index.errors import UsageError
-from index.values import Map, Record, Value, freeze, key, keys, order_key, record_frame, same, text_of
+from index.values import (
+    Map,
+    Record,
+    Value,
+    freeze,
+    key,
+    keys,
+    order_key,
+    record_frame,
+    records,
+    same,
+    text_of,
+)
 from tests.strategies import distinct, values
 
 HUGE = 1 << 20_000
@@ -288,3 +300,28 @@ def test_the_frame_of_a_record_and_the_texts_of_its_fields_are_its_text(
     text = begin + between.join([text_of(each) for each in fields]) + end
     assert text == Record.of(label, tuple(fields)).text
     assert Record.of(label, tuple(fields), text) == Record.of(label, tuple(fields))
+
+
+@example("p", [[HUGE, 1], ["a", "b"]])
+@example(Record("p", 1), [[1], [Map({HUGE: 1})]])
+@given(
+    values,
+    st.integers(0, 3).flatmap(
+        lambda rows: st.lists(st.lists(values, min_size=rows, max_size=rows), min_size=1, max_size=4)
+    ),
+)
+def test_records_by_the_column_are_those_by_the_row(label: Value, columns: list[list[Value]]) -> None:
+    made = records(label, columns)
+    plain = [Record.of(label, row) for row in zip(*columns, strict=True)]
+    assert [(each.label, each.fields) for each in made] == [(each.label, each.fields) for each in plain]
+    assert [each.text for each in made] == [each.text for each in plain]
+
+
+def test_of_records_by_the_column_each_says_whether_it_is_too_deep() -> None:
+    deep: Value = 1
+    for _ in range(50_000):
+        deep = (deep,)
+    shallow, sunk = records("p", [[1, deep]])
+    assert key(shallow) == key(Record("p", 1))
+    with pytest.raises(UsageError, match="nested too deeply"):
+        key(sunk)

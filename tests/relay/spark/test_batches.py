@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructType
 
+from dataspace.client.blocking_link import Link
 from dataspace.client.staged import Columns
 from relay.spark import batches
 from relay.spark.batches import Batch, Handed, hand_in, publish
@@ -77,3 +78,25 @@ def test_what_comes_by_either_way_is_added_before_anything_is_retracted(daemon: 
     told = [Handed(batch, (), (going,)), Handed(batch, ((*batch.attempt, "+"),))]
     publish(staged, batch, told, owner=label, replace=False)
     assert daemon.facts(f"{label}($)") == []
+
+
+def test_what_is_more_than_a_little_is_shown_to_a_daemon_that_is_there(
+    daemon: Daemon, label: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[bytes] = []
+    prepare = Link.prepare
+
+    def preparing(link: Link, body: bytes) -> None:
+        shown.append(body)
+        prepare(link, body)
+
+    monkeypatch.setattr(Link, "prepare", preparing)
+    options = sink_options({"label": label, "url": daemon.url})
+    assert handed(options, rows(1)).adding
+    assert shown == []
+    told = handed(options, rows(*range(1000, 9000)))
+    assert shown == list(told.adding)
+    assert publish(options, told.batch, [told], owner="w", replace=False)
+    assert len(daemon.facts(f"{label}($)")) == 8_000
+    away = handed(sink_options({"label": label, "url": NOBODY}), rows(*range(1000, 9000)))
+    assert away.adding == told.adding, "a daemon that is away is the driver's concern"
