@@ -51,7 +51,7 @@ class RuleHost:
         self._held: dict[At, int] = {}  # the handle of each fact, which is itself in the index
         self._by_flows: set[At] = set()
         self._last = 0  # the newest handle
-        self._malformed: dict[At, Record] = {}  # what is called a rule and is none
+        self._strays: dict[At, int] = {}  # what is wrong with rules that are no entries; of how many it is
         self._errors: dict[Hashable, Value] = {}
         self._troubles = 0  # of the program, when its errors were last looked at
         self._coming: Sequence[Value] = ()
@@ -81,7 +81,7 @@ class RuleHost:
         return {handle: value(at) for at, handle in self._held.items()}
 
     @staticmethod
-    def is_rule(value: Value) -> bool:
+    def is_rule(value: Value) -> TypeGuard[Record]:
         """Whether a fact is a rule."""
         return value.__class__ is Record and value.label == "rule"
 
@@ -140,24 +140,43 @@ class RuleHost:
                 deadline=self._deadline,
             )
             come, go = [value for value in self._facts() if self.is_rule(value)], ()
-        self._note_malformed(come, go)
+        stray = [(fact, -1) for value in go if (fact := self._stray_error(value)) is not None]
         derived = self.program.declare_and_tick((_rules(come), _rules(go)), coming, going, messages)
         derived = self._with_errors(derived)
+        stray += [(fact, +1) for value in come if (fact := self._stray_error(value)) is not None]
+        self._note_strays(stray, derived)
         if self._adopted:
             self._adopted = False
             derived = self._compared(derived)
-        if not (self.program.entries or self._malformed):
+        if not (self.program.entries or self._strays):
             self.program = None
             self._troubles = 0
         self._keep_awake()
         return derived
 
-    def _note_malformed(self, coming: Sequence[Value], going: Sequence[Value]) -> None:
-        for value in coming:
-            if _is_malformed(value):
-                self._malformed[at_of(value)] = value
-        for value in going:
-            self._malformed.pop(at_of(value), None)
+    def _note_strays(self, changes: Sequence[tuple[Record, int]], derived: Derived) -> None:
+        """Says what is wrong with facts that come, and no longer what was with those that go."""
+        added, removed = transitions(changes, lambda fact: self._strays.get(at_of(fact), 0))
+        derived.added += added
+        derived.removed += removed
+        for fact, by in changes:
+            at = at_of(fact)
+            self._strays[at] = self._strays.get(at, 0) + by
+            if not self._strays[at]:
+                del self._strays[at]
+
+    def _stray_error(self, value: Value) -> Record | None:
+        """What is wrong with a fact that is called a rule and is no entry of the program; O(size)."""
+        assert self.program is not None  # whoever asks has one
+        if not self.is_rule(value):
+            return None
+        pair = _rule(value)
+        if pair is None:
+            return _malformed_error(value)
+        if pair in self.program.entries:
+            return None
+        said = f"not looked at: there are {self.program.texts.most} texts of rules already"
+        return Record("rule-error", *pair, Map(), said)
 
     def advance(self, draft: Draft) -> tuple[Claims, ...]:
         """The tick that ``next``, or a flow, has asked for: what follows is the turn."""
@@ -274,12 +293,6 @@ class RuleHost:
             if entry.trouble:
                 fact = Record("rule-error", entry.name, entry.text, entry.row, entry.trouble)
                 errors[key(fact)] = fact
-        for value in self._malformed.values():
-            name, text, *_ = *value.fields, None, None
-            fact = Record(
-                "rule-error", name, text, Map(), f"a rule is rule(name, text), not {unparse(value):.80}"
-            )
-            errors[key(fact)] = fact
         derived.added += [fact for at, fact in errors.items() if at not in self._errors]
         derived.removed += [fact for at, fact in self._errors.items() if at not in errors]
         self._errors = errors
@@ -352,8 +365,9 @@ def _rule(value: Value) -> tuple[str, str] | None:
     return None
 
 
-def _is_malformed(value: Value) -> TypeGuard[Record]:
-    return RuleHost.is_rule(value) and _rule(value) is None
+def _malformed_error(value: Record) -> Record:
+    name, text, *_ = *value.fields, None, None
+    return Record("rule-error", name, text, Map(), f"a rule is rule(name, text), not {unparse(value):.80}")
 
 
 def _rules(values: Iterable[Value]) -> list[tuple[str, str]]:

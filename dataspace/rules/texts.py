@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 from dataspace.rules.islands import Placed, placed
@@ -22,6 +23,9 @@ from index.values import Map
 
 MAX_RULES: Final = 1000
 """Rules that are carried out together, unless the program is told otherwise."""
+
+TEXTS_FOR_EACH_RULE: Final = 2
+"""For each of those so many texts are looked at: those that are refused are looked through now and then."""
 
 LOOPS_FOR_EACH_RULE: Final = 10
 """For each of those there may be so many loops: a body of n atoms has n functions with n loops each."""
@@ -52,6 +56,8 @@ class Texts:
 
     def __init__(self, max_rules: int, held: Callable[[Sequence[Placed]], Iterable[Placed]]) -> None:
         self.entries: dict[Hashable, Entry] = {}
+        self.most: Final = TEXTS_FOR_EACH_RULE * max_rules
+        """How many entries there may be."""
         self._max_rules = max_rules
         self._held = held
         self._count = self._loops = 0
@@ -63,6 +69,7 @@ class Texts:
     ) -> tuple[list[Placed], list[Placed]]:
         """Adds and removes texts: the rules that are to be carried out from now on, and those that were.
 
+        A text for which there is no room is no entry, until it is removed and added anew.
         O(rules that the new ones could be connected with).
         """
         gone = [self.entries.pop((name, text), None) for name, text in removed]
@@ -70,7 +77,8 @@ class Texts:
         self._count -= sum(len(entry.rules) for entry in gone if entry is not None)
         self._loops -= sum(entry.loops for entry in gone if entry is not None)
         new = dict.fromkeys(pair for pair in added if pair not in self.entries)
-        fresh = [Entry(name, text) for name, text in new]
+        room = max(0, self.most - len(self.entries))
+        fresh = [Entry(name, text) for name, text in islice(new, room)]
         self.entries.update({(entry.name, entry.text): entry for entry in fresh})
         for entry in fresh:
             self._read(entry)

@@ -10,7 +10,7 @@ from dataspace.epochs import Numbered
 from dataspace.errors import Refused
 from dataspace.rules.hosting import RULES
 from dataspace.rules.reading import read_rules
-from dataspace.space import Space
+from dataspace.space import Space, SpaceLimits
 from dataspace.wire.packets import ASSERT, RETRACT, Action
 from index.patterns import capture, matcher
 from index.values import Record, Value, key
@@ -21,6 +21,7 @@ TEXT = """
     reach($x, $y) <- edge($x, $y). reach($x, $z) <- reach($x, $y), edge($y, $z).
     lone($x) <- node($x), not reach($x, _). degree($x, count($y)) <- edge($x, $y).
 """
+_ = Record("_")
 OWNERS = ("session:1", "durable:a")
 PATTERNS: tuple[Value, ...] = (capture(), Record("reach", 1, capture()), Record("lone", capture()))
 
@@ -103,6 +104,43 @@ def test_claims_under_handles_in_a_row_read_as_pairs() -> None:
     pairs = [(7, "a"), (8, "b"), (9, "c")]
     assert (list(row), len(row), row[1], row[-1], row[1:]) == (pairs, 3, pairs[1], pairs[-1], pairs[1:])
     assert (8, "b") in row and not Numbered(1, [])
+
+
+def errors(space: Space) -> dict[Value, Value]:
+    """The reason of each ``rule-error``, by the name of the rule."""
+    return dict(space.matches(Record("rule-error", capture("name"), _, _, capture("why"))))
+
+
+def test_a_text_for_which_there_is_no_room_is_said_to_be_one_too_many() -> None:
+    space = Space("main", limits=SpaceLimits(rules=2))
+    texts: list[Action] = [(ASSERT, n, Record("rule", f"r{n}", f"b{n}($x <- a($x).")) for n in range(4)]
+    space.commit("me", texts, 0)
+    assert all("expected" in str(why) for why in errors(space).values()) and len(errors(space)) == 4
+    good = Record("rule", "good", "b($x) <- a($x).")
+    space.commit("me", [(ASSERT, 8, good), (ASSERT, 9, Record("a", 1))], 0)
+    assert errors(space)["good"] == "not looked at: there are 4 texts of rules already"
+    again = Space("main", limits=SpaceLimits(rules=2))
+    again.restore(space.all_claims(), space.epoch, space.time)
+    again.advance(0)
+    assert len(errors(again)) == 5 and not again.matches(Record("b", capture()))
+    space.commit("me", [(RETRACT, 0)], 0)
+    assert "good" in errors(space), "it has to be asserted anew"
+    space.commit("me", [(RETRACT, 8)], 0)
+    space.commit("me", [(ASSERT, 8, good)], 0)
+    assert "good" not in errors(space) and space.matches(Record("b", capture())) == [(1,)]
+    space.commit("me", [(RETRACT, handle) for handle in (1, 2, 3, 8, 9)], 0)
+    assert not errors(space) and not space.rules.awake
+
+
+def test_of_two_that_are_wrong_alike_the_error_stays_until_the_last_goes() -> None:
+    space = Space("main")
+    long = "x" * 100
+    space.commit("me", [(ASSERT, n, Record("rule", "x", 3, long, n)) for n in range(2)], 0)
+    for handle, left in ((0, 1), (1, 0)):
+        assert len(errors(space)) == 1
+        space.commit("me", [(RETRACT, handle)], 0)
+        assert len(errors(space)) == left
+    assert not space.rules.awake
 
 
 def test_what_is_called_a_rule_and_is_none_is_told_for_as_long_as_it_is_there() -> None:
