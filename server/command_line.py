@@ -248,13 +248,21 @@ def _rule(commands: Commands, client: argparse.ArgumentParser) -> None:
     remove.add_argument("--durable", metavar="OWNER", required=True, help="who it was added for")
     listed = verbs.add_parser("list", parents=[client], help="the rules, and what is wrong with them")
     listed.add_argument("--json", action="store_true", help="as one JSON object for each")
-    verbs.add_parser("explain", parents=[client], help="how they are carried out")
-    why = verbs.add_parser("why", parents=[client], help="a proof of a fact")
-    why.add_argument("about", metavar="FACT", help="or a pattern, for the first fact that it matches")
-    why_not = verbs.add_parser("why-not", parents=[client], help="what lacks for a fact to follow")
-    why_not.add_argument("about", metavar="PATTERN")
-    verbs.add_parser("graph", parents=[client], help="strata and handoffs, as a mermaid flowchart")
-    verbs.add_parser("monotone", parents=[client], help="which rules need no coordination")
+    asked = {
+        "explain": verbs.add_parser("explain", parents=[client], help="how they are carried out"),
+        "why": verbs.add_parser("why", parents=[client], help="a proof of a fact"),
+        "why-not": verbs.add_parser("why-not", parents=[client], help="what lacks for a fact to follow"),
+        "monotone": verbs.add_parser("monotone", parents=[client], help="which rules need no coordination"),
+    }
+    asked["why"].add_argument(
+        "about", metavar="FACT", help="or a pattern, for the first fact that it matches"
+    )
+    asked["why-not"].add_argument("about", metavar="PATTERN")
+    for parser in asked.values():
+        parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    verbs.add_parser(
+        "graph", parents=[client], help="strata and handoffs, of hosted flows too, as a mermaid flowchart"
+    )
 
 
 def _status(commands: Commands, client: argparse.ArgumentParser) -> None:

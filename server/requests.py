@@ -292,10 +292,11 @@ async def _acknowledge(connection: Connection, arguments: Map) -> Value:
 
 
 async def _rules(connection: Connection, arguments: Map) -> Value:
-    """What is asked of the rules, as text: how they are carried out, or why a fact is there or not."""
+    """What is asked of the rules: how they are carried out, or why a fact is there or not."""
     await trio.lowlevel.checkpoint()
     connection.permit.check_inspect("the rules")
-    return ask_rules(connection.home.space.rules, text(arguments, "ask"), arguments.get("about"))
+    rules, about = connection.home.space.rules, arguments.get("about")
+    return ask_rules(rules, text(arguments, "ask"), about, text(arguments, "form", "text"))
 
 
 VERBS: Final[dict[str, Verb]] = {

@@ -35,9 +35,15 @@ async def rule(args: argparse.Namespace) -> int:
         about: Value = None
         if args.verb in ("why", "why-not"):
             about = parse(args.about) if args.verb == "why" else parse_pattern(args.about)
-        answer = await space.request("rules", Map({"ask": args.verb, "about": about}))
-    for line in str(answer).splitlines():
-        print(tame(line))
+        as_json = args.verb != "graph" and args.json
+        form = "rows" if as_json else "text"
+        answer = await space.request("rules", Map({"ask": args.verb, "about": about, "form": form}))
+    if isinstance(answer, tuple):
+        for row in answer:
+            print(json_line(to_json(row)))
+    else:
+        for line in str(answer).splitlines():
+            print(tame(line))
     return 0
 
 

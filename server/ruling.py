@@ -9,12 +9,13 @@ Always: a question changes nothing; after a start the daemon holds exactly the r
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
 from dataspace.errors import Refused, UsageError
-from dataspace.rules.explaining import Explainer
+from dataspace.rules.drawing import mermaid
+from dataspace.rules.explaining import Explainer, Proof
 from dataspace.rules.hosting import RuleHost
 from dataspace.rules.outlines import Outline
 from dataspace.rules.reading import read_rules
@@ -22,43 +23,71 @@ from dataspace.rules.syntax import Rule
 from dataspace.space import Space
 from dataspace.wire.packets import Action
 from index.text import unparse
-from index.values import Record, Value
+from index.values import Map, Record, Value
 from server.config import RuleText
 
 logger = logging.getLogger("dataspace")
 
 QUESTIONS: Final = ("explain", "why", "why-not", "graph", "monotone")
+FORMS: Final = ("text", "rows")
 OWNER: Final = "durable:dataspace rules"
 
 
-def ask_rules(host: RuleHost, question: str, about: Value) -> str:
-    """The answer to a question; ``Refused`` for one that cannot be answered."""
-    if question not in QUESTIONS:
-        raise Refused("bad-request", f"no question {question!r}, known are {', '.join(QUESTIONS)}")
-    if host.program is None:
-        return "there are no rules"
-    explainer = host.program.explainer()
+def ask_rules(host: RuleHost, question: str, about: Value, form: str = "text") -> Value:
+    """The answer to a question, as text or as rows; ``Refused`` for one that cannot be answered."""
+    known = QUESTIONS if form == "text" else tuple([each for each in QUESTIONS if each != "graph"])
+    if form not in FORMS:
+        raise Refused("bad-request", f"no form {form!r}, known are {', '.join(FORMS)}")
+    if question not in known:
+        raise Refused("bad-request", f"no question {question!r} in {form}, known are {', '.join(known)}")
+    explainer = None if host.program is None else host.program.explainer()
+    if question == "graph":
+        parts = [] if explainer is None else [explainer.part()]
+        parts += host.flows.parts()
+        return mermaid(*parts) if parts else "there are no rules, and no flows"
+    if explainer is None:
+        return "there are no rules" if form == "text" else ()
+    return (
+        _told(host, explainer, question, about)
+        if form == "text"
+        else tuple(_rows(host, explainer, question, about))
+    )
+
+
+def _told(host: RuleHost, explainer: Explainer, question: str, about: Value) -> str:
     match question:
         case "why":
-            return _why(host, explainer, about)
+            proof = _proof(host, explainer, about)
+            return f"{unparse(about)} does not hold: ask why-not" if proof is None else str(proof)
         case "why-not":
             return explainer.why_not(about)
-        case "graph":
-            return explainer.graph()
         case "monotone":
             return explainer.monotonicity()
         case _:
             return explainer.explain()
 
 
-def _why(host: RuleHost, explainer: Explainer, about: Value) -> str:
+def _rows(host: RuleHost, explainer: Explainer, question: str, about: Value) -> Iterable[Map]:
+    match question:
+        case "why":
+            proof = _proof(host, explainer, about)
+            return () if proof is None else proof.rows()
+        case "why-not":
+            return explainer.why_not_rows(about)
+        case "monotone":
+            return explainer.monotonicity_rows()
+        case _:
+            return explainer.explained_rows()
+
+
+def _proof(host: RuleHost, explainer: Explainer, about: Value) -> Proof | None:
     """The proof of a fact, or of the first that a pattern such as ``reach("a", _)`` matches."""
     proof = explainer.why(about)
     if proof is None and host.is_claimed(about):
-        return f"{unparse(about)}    claimed"
+        return Proof(about)
     if proof is None and (found := explainer.match(about)) is not None:
         proof = explainer.why(found)
-    return f"{unparse(about)} does not hold: ask why-not" if proof is None else str(proof)
+    return proof
 
 
 def rule_facts(given: Sequence[Path | RuleText]) -> list[Value]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dataspace.rules.derived import Derived
+from dataspace.rules.drawing import Part
 from dataspace.rules.flows import Flow
 from dataspace.rules.inlets import Facts, Messages
 from index.errors import UsageError
@@ -79,6 +80,14 @@ class FlowHost:
             raise UsageError(f"no flow named {name!r} is attached")
         held = [driven.error] if driven.flow is None else driven.flow.outcome.asserted()
         self._changes += [(value, -1) for value in held]
+
+    def parts(self) -> list[Part]:
+        """The flows that run, to be drawn."""
+        return [
+            driven.flow.part(f"flow {name}, ")
+            for name, driven in self._driven.items()
+            if driven.flow is not None
+        ]
 
     @property
     def pending(self) -> bool:

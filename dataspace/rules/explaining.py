@@ -15,7 +15,7 @@ from difflib import get_close_matches
 from itertools import islice
 
 from dataspace.rules.costs import Spent
-from dataspace.rules.drawing import mermaid
+from dataspace.rules.drawing import Part
 from dataspace.rules.heads import HeadRelation
 from dataspace.rules.outlines import Outline
 from dataspace.rules.plans import Bind, BoundAtom, Look, Step, plan
@@ -26,7 +26,7 @@ from dataspace.rules.terms import Term, Terms
 from dataspace.rules.views import View
 from index.patterns import matcher
 from index.text import unparse
-from index.values import Record, Value, key, same
+from index.values import Map, Record, Value, key, same
 
 SHOWN = 5
 """Solutions of an aggregate that a proof shows."""
@@ -61,6 +61,13 @@ class Proof:
             yield from premise.lines(depth + 1)
         for text in self.absent:
             yield f"{'    ' * (depth + 1)}{text}"
+
+    def rows(self, depth: int = 0) -> Iterator[Map]:
+        """The same for programs: a row for each fact, and for each pattern that must have no match."""
+        yield Map({"depth": depth, "fact": self.fact, "by": self.rule or "claimed"})
+        for premise in self.premises:
+            yield from premise.rows(depth + 1)
+        yield from [Map({"depth": depth + 1, "absent": text}) for text in self.absent]
 
 
 class Explainer:
@@ -184,15 +191,26 @@ class Explainer:
 
     def why_not(self, fact: Value) -> str:
         """What each rule lacks to derive a fact, or any fact that a pattern such as ``reach(1, _)`` means."""
-        lines = []
         there = self.match(fact)
         if there is not None:
             return f"{unparse(there)} is there: ask why"
+        lines = [f"{rule}\n    {lacking}" for rule, lacking in self._lackings(fact)]
+        return "\n".join(lines) or f"no rule derives facts like {unparse(fact)}{self._near(fact)}"
+
+    def why_not_rows(self, fact: Value) -> Iterator[Map]:
+        """The same for programs: a row for each rule that could, or that of the fact that is there."""
+        there = self.match(fact)
+        if there is not None:
+            yield Map({"there": there})
+            return
+        for rule, lacking in self._lackings(fact):
+            yield Map({"rule": str(rule), "lacks": lacking})
+
+    def _lackings(self, fact: Value) -> Iterator[tuple[Rule, str]]:
         for number, rule in enumerate(self._outline.rules):
             known = unify(rule, fact)
             if known is not None:
-                lines.append(f"{rule}\n    {self._lacking(number, rule, known)}")
-        return "\n".join(lines) or f"no rule derives facts like {unparse(fact)}{self._near(fact)}"
+                yield rule, self._lacking(number, rule, known)
 
     def _near(self, fact: Value) -> str:
         """What the question may have meant: a label much like it, or the same with other fields."""
@@ -231,25 +249,52 @@ class Explainer:
                 if len(members) > 1:
                     lines.append(f"    ^ a cycle of {len(members)}")
         for number, rule in enumerate(self._outline.rules):
-            lines += ["", str(rule), *self._orders(number, rule)]
+            how = [*self._cost(number), *self._orders(number, rule)]
+            lines += ["", str(rule), *[f"    {line}" for line in how]]
         return "\n".join(lines)
 
-    def _orders(self, number: int, rule: Rule) -> Iterator[str]:
+    def explained_rows(self) -> Iterator[Map]:
+        """The same for programs: a row for each relation, then one for each rule."""
+        by_name = {self._outline.names[id(each)]: each for each in self._outline.relations()}
+        for stratum in range(self._outline.strata.count):
+            for members in self._outline.strata.members(stratum):
+                for name in members:
+                    row = {"stratum": stratum, "relation": name.strip(), "cycle": len(members) > 1}
+                    yield Map(row | _counts(by_name.get(name)))
+        for number, rule in enumerate(self._outline.rules):
+            spent, orders = self._spent(number), tuple(self._orders(number, rule))
+            took = spent.nanoseconds / 1e6
+            yield Map({"rule": str(rule), "rows": spent.calls, "milliseconds": took, "orders": orders})
+
+    def _cost(self, number: int) -> list[str]:
         spent = self._spent(number)
-        if spent.calls:
-            yield f"    {spent.calls} rows took {spent.nanoseconds / 1e6:.1f} ms"
+        return [f"{spent.calls} rows took {spent.nanoseconds / 1e6:.1f} ms"] if spent.calls else []
+
+    def _orders(self, number: int, rule: Rule) -> Iterator[str]:
+        """In which order the body is looked up from each of its atoms."""
         atoms = self._outline.atoms[number]
         for atom in atoms:
             steps = [_step_text(step) for step in plan(rule, atoms, atom)]
-            yield f"    {atom.atom} -> {', '.join([*steps, str(rule.head)])}"
+            yield f"{atom.atom} -> {', '.join([*steps, str(rule.head)])}"
 
-    def graph(self) -> str:
-        """Strata, handoffs and inputs that block, as a mermaid flowchart."""
-        return mermaid(self._outline.graph, self._outline.strata)
+    def part(self) -> Part:
+        """Strata, handoffs and inputs that block, to be drawn."""
+        return Part("", self._outline.graph, self._outline.strata)
 
     def monotonicity(self) -> str:
         """Which rules only ever add when facts are added, and which not, and at which input."""
-        lines = []
+        return "\n".join(
+            f"{rule}\n    {'not monotone: ' + '; '.join(reasons) if reasons else 'monotone'}"
+            for rule, reasons in self._leanings()
+        )
+
+    def monotonicity_rows(self) -> Iterator[Map]:
+        """The same for programs."""
+        for rule, reasons in self._leanings():
+            yield Map({"rule": str(rule), "monotone": not reasons, "because": tuple(reasons)})
+
+    def _leanings(self) -> Iterator[tuple[Rule, list[str]]]:
+        """The rules, each with why it may take facts away when others are added."""
         doubtful = self._not_monotone()
         for number, rule in enumerate(self._outline.rules):
             own = [f"waits for all of {atom.pattern_text}" for atom in _blocking(rule)]
@@ -258,10 +303,7 @@ class Explainer:
                 for atom in self._outline.atoms[number]
                 if id(atom.relation) in doubtful
             ]
-            reasons = list(dict.fromkeys([*own, *leaning]))
-            said = f"not monotone: {'; '.join(reasons)}" if reasons else "monotone"
-            lines.append(f"{rule}\n    {said}")
-        return "\n".join(lines)
+            yield rule, list(dict.fromkeys([*own, *leaning]))
 
     def _not_monotone(self) -> set[int]:
         """The relations that may shrink when facts are added."""
@@ -304,6 +346,14 @@ def _line(name: str, relation: Relation | None) -> str:
     ]
     what = f"{relation.count()} rows"
     return f"{name.strip():<30} {what:>12}{'  indexes ' if indexes else ''}{'; '.join(indexes)}"
+
+
+def _counts(relation: Relation | None) -> dict[str, Value]:
+    """How many rows a relation has, and its indexes; nothing for a group."""
+    if relation is None:
+        return {}
+    indexes = [Map({"columns": columns, "keys": len(index)}) for columns, index in relation.indexes.items()]
+    return {"rows": relation.count(), "indexes": tuple(indexes)}
 
 
 def _instance(atom: Atom, known: Known) -> Value:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dataspace.rules.drawing import mermaid
+from dataspace.rules.drawing import Part, mermaid
 from dataspace.rules.graphs import Edge, Graph, Strata
 from dataspace.rules.operators import Operator, Port
 from dataspace.rules.outlets import Outcome
@@ -66,8 +66,12 @@ class Wiring:
 
     def mermaid(self) -> str:
         """The graph drawn for mermaid: strata as boxes, handoffs between them, inputs that block crossed."""
+        return mermaid(self.part())
+
+    def part(self, title: str = "") -> Part:
+        """The graph as a part of a drawing."""
         graph = self.graph()
-        return mermaid(graph, graph.strata(), self.kinds)
+        return Part(title, graph, graph.strata(), self.kinds)
 
     def checked(self) -> list[tuple[Edge, str]]:
         """The edges, each with what its input is like and the output that it comes from."""

@@ -13,6 +13,7 @@ import dataspace
 from dataspace import Record
 from dataspace.errors import UsageError
 from dataspace.space import Space
+from index.values import Map
 from server.config import Config, HostedFlow
 from server.daemon import serve
 from server.flowing import HostedFlows
@@ -54,6 +55,29 @@ async def test_what_a_flow_asserts_is_in_the_epoch_of_its_cause_and_stands_after
             assert await space.matches("guests($room, $n)") == [("hall", 2)]
         async with served(tmp_path / "data") as space:
             assert await space.matches("guests($room, $n)") == [], "nobody derives it now"
+
+
+@pytest.mark.slow
+async def test_flows_are_drawn_beside_the_rules(tmp_path: Path) -> None:
+    flows = [HostedFlow(f"{MODULE}:crowds", "crowds"), HostedFlow(f"{MODULE}:careless", "careless")]
+    with trio.fail_after(20):
+        async with served(tmp_path / "data", *flows) as space:
+            alone = await space.request("rules", Map({"ask": "graph"}))
+            await space.assert_(Record("rule", "alone", "alone($r) <- crowd($r, 1)."))
+            beside = await space.request("rules", Map({"ask": "graph"}))
+            await space.send(Record("divide", 0))
+            left = await space.request("rules", Map({"ask": "graph"}))
+    assert isinstance(alone, str) and isinstance(beside, str) and isinstance(left, str)
+    boxes = [line.split('"')[1] for line in beside.splitlines() if "subgraph" in line]
+    assert boxes == [
+        "stratum 0",
+        "flow crowds, stratum 0",
+        "flow crowds, stratum 1",
+        "flow careless, stratum 0",
+    ]
+    assert 'subgraph s0["flow crowds, stratum 0"]' in alone and "--x" in alone
+    assert 'p1h0(["handoff"])' in beside and "linkStyle" in beside
+    assert "careless" not in left, "a flow that has failed runs no more"
 
 
 @pytest.mark.slow

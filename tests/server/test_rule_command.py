@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,6 +65,34 @@ def test_a_cycle_through_what_blocks_is_refused_with_the_whole_cycle(url: str) -
     complaint = refused(url, "add", "bad", "p($x) <- road($x, _), not q($x). q($x) <- p($x).")
     assert "bad is not carried out: " in complaint and "break it with next" in complaint
     assert "bad" not in said(url, "list"), "and is not left behind"
+
+
+def rows(url: str, *words: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in said(url, *words, "--json").splitlines()]
+
+
+def test_answers_are_there_for_programs(url: str) -> None:
+    road, reach = ({"@": label, "fields": ["a", "b"]} for label in ("road", "reach"))
+    first = "reach($x, $y) <- road($x, $y)."
+    assert rows(url, "why", 'reach("a", "b")') == [
+        {"depth": 0, "fact": reach, "by": first},
+        {"depth": 1, "fact": road, "by": "claimed"},
+    ]
+    assert rows(url, "why", 'reach("b", "a")') == []
+    assert rows(url, "why-not", 'reach("a", "b")') == [{"there": reach}]
+    lacking = rows(url, "why-not", 'reach("b", "a")')
+    assert [row["lacks"].split("  ")[0] for row in lacking] == [
+        "no match of road($x, $y)",
+        "no match of road($y, $z)",
+    ]
+    assert {"rule": first, "monotone": True, "because": []} in rows(url, "monotone")
+    explained = rows(url, "explain")
+    assert {"stratum": 0, "relation": "reach", "cycle": False, "rows": 3}.items() <= next(
+        row for row in explained if row.get("relation") == "reach"
+    ).items()
+    assert next(row for row in explained if row.get("rule") == first)["orders"] == [
+        "road($x, $y) -> reach($x, $y)"
+    ]
 
 
 def test_a_file_can_be_given(url: str, tmp_path: Path) -> None:

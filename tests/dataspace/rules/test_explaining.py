@@ -7,6 +7,7 @@ import random
 import pytest
 
 from dataspace.rules import Program
+from dataspace.rules.drawing import mermaid
 from dataspace.rules.explaining import Proof
 from index.text import parse, parse_pattern, unparse
 from index.values import Record, Value, key
@@ -100,7 +101,7 @@ def test_how_rules_are_carried_out_is_told_by_stratum() -> None:
 
 
 def test_the_graph_marks_handoffs_and_what_blocks() -> None:
-    graph = program(REACH + MORE).explainer().graph()
+    graph = mermaid(program(REACH + MORE).explainer().part())
     assert 'subgraph s2["stratum 2"]' in graph
     assert '(["handoff"])' in graph and "--x|not|" in graph and "--x|aggregate|" in graph
 

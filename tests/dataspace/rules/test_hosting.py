@@ -108,7 +108,8 @@ def test_claims_under_handles_in_a_row_read_as_pairs() -> None:
 
 def errors(space: Space) -> dict[Value, Value]:
     """The reason of each ``rule-error``, by the name of the rule."""
-    return dict(space.matches(Record("rule-error", capture("name"), _, _, capture("why"))))
+    pattern = Record("rule-error", capture("name"), _, _, capture("why"))
+    return {row[0]: row[1] for row in space.matches(pattern)}
 
 
 def test_a_text_for_which_there_is_no_room_is_said_to_be_one_too_many() -> None:
