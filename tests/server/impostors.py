@@ -21,6 +21,7 @@ class Impostor:
     def __init__(self, listener: trio.SocketListener) -> None:
         self._listener = listener
         self._heard: list[p.Packet] = []
+        self._accepted = False
         self._session: Session
         self._stream: trio.SocketStream
         self.url = f"tcp://127.0.0.1:{listener.socket.getsockname()[1]}"
@@ -28,6 +29,7 @@ class Impostor:
     async def welcome(self) -> None:
         """Accepts a client and greets it."""
         self._stream = await self._listener.accept()
+        self._accepted = True
         self._session = Session(Role.SERVER)
         self._heard.clear()
         await self.hear(p.Hello)
@@ -53,10 +55,19 @@ class Impostor:
     async def close(self) -> None:
         await self._stream.aclose()
 
+    def abandon(self) -> None:
+        """Closes what a test that has failed has left open."""
+        if self._accepted:
+            self._stream.socket.close()
+
 
 @asynccontextmanager
 async def impostor() -> AsyncIterator[Impostor]:
-    """A socket that listens for as long as the block runs."""
+    """A socket that listens for as long as the block runs; what was accepted last is closed with it."""
     listener = (await trio.open_tcp_listeners(0, host="127.0.0.1"))[0]
     async with listener:
-        yield Impostor(listener)
+        played = Impostor(listener)
+        try:
+            yield played
+        finally:
+            played.abandon()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator
 
 import pytest
@@ -215,7 +216,11 @@ def _deep(levels: int) -> bytes:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        (_deep(980), "nested too deeply"),
+        pytest.param(
+            _deep(980),
+            "nested too deeply",
+            marks=pytest.mark.skipif(sys.version_info >= (3, 12), reason="such a value can be written down"),
+        ),
         (_deep(2000), "nested"),
         ((p.Values(1, 0, (EPOCH, EPOCH, EPOCH), 0),), "3 values were not asked for"),
         ((p.Values(1, 0, (EPOCH, EPOCH), 0), p.Values(1, 2, (EPOCH,), 0)), "3 values were not asked for"),
