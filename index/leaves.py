@@ -117,6 +117,11 @@ class Handler:
         if row is not None and self.remove(row):
             news.append((self, row))
 
+    def count(self, row: Captures) -> int:
+        """How many values have this row."""
+        at = keys(row)
+        return 1 + (self.more.get(at, 0) if self.more else 0) if at in self.rows else 0
+
     def add(self, row: Captures) -> bool:
         """One more value has this row: whether it is the first."""
         at = keys(row)

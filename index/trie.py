@@ -384,6 +384,13 @@ class Index:
                 rows.setdefault(keys(row), row)
         return list(rows.values())
 
+    def row_count(self, skeleton: Skeleton, captures: Captures) -> int:
+        """How many values have these captures of a skeleton that is installed; O(path), O(captures)."""
+        handler = self._find(skeleton)
+        if handler is None:
+            raise UsageError("no callback is installed for this pattern")
+        return handler.count(captures)
+
     def statistics(self) -> IndexStatistics:
         """Counts, in O(nodes + leaves)."""
         nodes = list(nodes_below(self._root))

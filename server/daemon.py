@@ -55,6 +55,8 @@ class Daemon:
         self.started = now()
         self.listeners: list[Listener] = []
         self.connections: dict[int, Connection] = {}
+        self.strangers: set[Connection] = set()
+        """Those of them that have not said hello."""
         self.streams = 0
         """Those that are open, of all connections."""
         self._dirty: list[Sending] = []
@@ -105,6 +107,7 @@ class Daemon:
         """A connection is over."""
         connection.home.sessions.leave(connection)
         self.connections.pop(connection.number, None)
+        self.strangers.discard(connection)
         self.flush()
         logger.info(
             "session %d ended: %s (%d turns, %d bytes in, %d out)",

@@ -39,6 +39,7 @@ def greet(connection: Connection, hello: p.Hello) -> None:
     home = connection.home
     standing, resumed = home.sessions.greet(connection, hello.client, wanted)
     connection.standing = standing
+    connection.daemon.strangers.discard(connection)
     if resumed:
         connection.session.resume()
     logger.info(

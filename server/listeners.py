@@ -198,6 +198,7 @@ def serve_link(daemon: Daemon, link: Link, *, trusted: bool = False) -> Connecti
     """Serves a peer in a task of its own; one that the daemon started itself needs no token."""
     connection = Connection(daemon, link, next(_numbers), trusted=trusted)
     daemon.connections[connection.number] = connection
+    daemon.strangers.add(connection)
     daemon.peers.start_soon(connection.run)
     return connection
 
@@ -212,7 +213,7 @@ def _refusal(daemon: Daemon) -> str:
     limits = daemon.config.limits
     if len(daemon.connections) >= limits.connections:
         return f"{len(daemon.connections)} connections, limit connections={limits.connections}"
-    strangers = sum(1 for each in daemon.connections.values() if each.standing is None)
+    strangers = len(daemon.strangers)
     if strangers >= limits.strangers:
         return f"{strangers} connections without a hello, limit strangers={limits.strangers}"
     return ""

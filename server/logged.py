@@ -63,6 +63,7 @@ class LoggedSpace:
         self.log = log
         self.identity = log.identity
         self.publishing = trio.Lock()
+        self.recalling = trio.Lock()
         self.rules_due = trio.Event()
         self.sessions = Sessions(self)
         self.leases = Leases(self)

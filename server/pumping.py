@@ -9,13 +9,16 @@ more than a few hundred changes are offered before others may run.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from dataspace.changes import Changes
 from dataspace.wire import packets as p
+from index.skeletons import skeleton
 from relay.differences import Difference
+from relay.log.recent import Recent, retold
 from relay.log.replay import Replay
 from relay.observation import BYTE_LIMIT, MESSAGE_LIMIT
 from relay.outbox import OutStream
@@ -51,6 +54,8 @@ class Pump:
         """Feeds the stream until it is complete, or has gone over to the live feed."""
         request, commits = self.request, self.home.commits
         start = beginning(self.home, request)
+        if not self._is_full and await self._goes_on(start):
+            return
         await commits.wait_durable(start)  # what held there is reckoned from the log
         replay = Replay(self.home.log, request.pattern, start, live=live_base(self.home))
         async with self.observing.slots:
@@ -75,6 +80,38 @@ class Pump:
                 return
         self.stream.complete = True
         self._wake()
+
+    async def _goes_on(self, after: int) -> bool:
+        """Whether all since ``after`` is in memory and not too much: then it is told, and the stream live."""
+        request, recent = self.request, self.home.commits.recent
+        past = request.durable or request.upto is not None or request.as_of is not None
+        if past or request.after is None or not await self._recalls(recent, after):
+            return False
+        form = skeleton(request.pattern)
+        epochs = retold(recent, form, after, partial(self.home.space.index.row_count, form))
+        if epochs is None:
+            return False
+        self.observing.attach(self.stream, request.pattern, self.observation, self.home.space)
+        changes = [Changes(*epoch) for epoch in epochs]
+        if request.net and changes:
+            difference = Difference(after + 1)
+            for each in changes:
+                difference.fold(each)
+            changes = [difference.changes()] if len(difference) else []
+        if changes:
+            self.observation.extend_all(changes)
+        self.observation.catch_up()
+        self._wake()
+        return True
+
+    async def _recalls(self, recent: Recent, after: int) -> bool:
+        """Whether all epochs beyond ``after`` are in memory: some of the former daemon may still be read."""
+        if after < recent.after:
+            async with self.home.recalling:
+                read = await trio.to_thread.run_sync(recent.missing, self.home.log, after)
+                if read is not None:
+                    recent.put_before(after, read)
+        return after >= recent.after
 
     async def _feed_net(self, replay: Replay) -> int:
         """What has happened until now, as a net difference; the epoch where it ends.

@@ -152,7 +152,7 @@ class Uplink:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._write_rest)
                 try:
-                    await self._connect()
+                    await self._enter()
                     self._user.on_connection("connected")
                     task_status.started()
                     await self._stay()
@@ -162,6 +162,19 @@ class Uplink:
                 nursery.cancel_scope.cancel()
         finally:
             self._shut(Closed(f"the connection to {self.address.url} is closed"))
+
+    async def _enter(self) -> None:
+        """The first connection: where there is no room just now, tries for as long as connecting may take."""
+        deadline, attempt = trio.current_time() + CONNECT_SECONDS, 0
+        while True:
+            try:
+                await self._connect()
+                return
+            except ProtocolError as refusal:
+                if refusal.code not in _CROWDED or trio.current_time() > deadline:
+                    raise
+            attempt += 1
+            await self._pause(attempt)
 
     async def _stay(self) -> None:
         """Reads from one connection after another; raises ``ProtocolError`` when we are not wanted."""

@@ -25,6 +25,7 @@ from dataspace.errors import Closed
 from dataspace.handles import Held
 from relay.faults import reach
 from relay.log.log import SNAPSHOT_CHANGES, Log
+from relay.log.recent import Recent
 from relay.log.refusals import LogFailed
 from relay.log.segments import Encoded, encode
 from relay.log.snapshots import RecoveredState, SnapshotWriter
@@ -109,6 +110,7 @@ class GroupCommit:
         self._limit_bytes = backlog_bytes
         self._limit_epochs = backlog_epochs
         self.durable = max(log.last, log.next_epoch - 1)
+        self.recent = Recent(self.durable)
         self.backlog_bytes = 0
         self.failure: LogFailed | None = None
         self.full: LogFailed | None = None
@@ -143,6 +145,7 @@ class GroupCommit:
         self._waiting.append(entry)
         self._number, self._time = epoch.number, epoch.time
         self.backlog_bytes += entry.size
+        self.recent.add(epoch, entry.size)
         if epoch.client is not None:
             self._log.clients[epoch.client] = (epoch.sequence, epoch.number)
         self._arrived.set()

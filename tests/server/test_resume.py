@@ -54,7 +54,9 @@ async def test_who_finds_no_room_when_it_comes_back_tries_again(url: str, proxy:
             proxy.cut()
             with trio.fail_after(20):
                 assert [(await anext(there)).kind for _ in range(2)] == ["-", "+"]
-        assert far.reconnects == 1 and proxy.links > 2
+                async with Peer(url), Peer(url), dataspace.connect(proxy.url) as late:
+                    assert await late.matches("there($n)") == [(1,)]
+        assert far.reconnects == 1 and proxy.links > 4
 
 
 async def _until_none(space: dataspace.RemoteSpace, pattern: str) -> None:

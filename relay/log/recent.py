@@ -1,0 +1,199 @@
+"""Recent epochs: what happened last, in memory, for observers who were gone for a moment.
+
+When a daemon is started again, or a network was down, all observers come back at once, and each wants what
+it has missed.  To read the log for each of them, and to reckon from a snapshot what it knew, would cost
+all facts and all of those epochs for every one.  Here it costs the changes of facts that are of a
+pattern's class; what an observer knew follows from what the index counts now and from those changes alone.
+
+Always: every epoch beyond ``after`` is here, in order; what is kept is bounded in changes and bytes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter, deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from operator import itemgetter
+from typing import Final
+
+from dataspace.epochs import Epoch
+from index.positions import Class, class_of
+from index.projections import match_reader
+from index.skeletons import Skeleton
+from index.values import Value, keys
+from relay.log.cursors import Captures
+from relay.log.reader import LogReader
+from relay.log.replay import Rows
+from relay.log.segments import Change
+
+CHANGES: Final = 32_768
+BYTES: Final = 4 << 20
+"""What is kept, as it is encoded; in memory it may be ten times as much."""
+
+TOLD: Final = 1_024
+"""Changes that one observer is told from here; who has missed more is told as it reads, from the log."""
+
+_number = itemgetter(0)
+
+
+class Recent:
+    """The latest epochs of one space, from the next one after ``after`` on."""
+
+    def __init__(self, after: int, *, changes: int = CHANGES, size: int = BYTES) -> None:
+        self.after = after
+        self._began = after
+        self._limit = changes
+        self._limit_bytes = size
+        self._epochs: deque[tuple[Change, int]] = deque()
+        self._changes = self._bytes = 0
+        self._of_class: dict[Class | None, list[Change]] = {}
+        self._sorted_to = after
+        self._gone = 0
+
+    def __len__(self) -> int:
+        return len(self._epochs)
+
+    def add(self, epoch: Epoch, size: int) -> None:
+        """Takes in the next epoch, of so many bytes; O(1) on average."""
+        if not epoch.silent:
+            self._append(epoch[:5], size)
+            while self._epochs and (self._changes > self._limit or self._bytes > self._limit_bytes):
+                self._forget()
+
+    def missing(self, log: LogReader, after: int) -> list[Change] | None:
+        """What lies between an epoch and the first one here, if it was before this began and is not too much.
+
+        Blocks, and may run in a thread; ``put_before`` takes it in.
+        """
+        read: list[Change] = []
+        room = self._limit - self._changes
+        if self.after != self._began or after >= self.after:
+            return None
+        for segment in log.segments(after, self.after):
+            for change in segment.changes_after(after, self.after):
+                read.append(change)
+                room -= _size(change)
+                if room < 0:
+                    return None
+        return read
+
+    def put_before(self, after: int, changes: Sequence[Change]) -> None:
+        """Takes in what ``missing`` has read, unless something was forgotten meanwhile; O(all here)."""
+        if self.after != self._began:
+            return
+        later, self._epochs = self._epochs, deque()
+        for change in changes:
+            self._append(change, 0)  # it is bounded by its count, as it was when it was written
+        self._epochs += later
+        self.after = self._began = after
+        self._of_class.clear()
+        self._sorted_to = after
+
+    def of_class(self, after: int, root: Class | None) -> Sequence[Change]:
+        """The epochs beyond ``after`` with their changes of values of a class; all of them for None.
+
+        O(epochs that were not asked about before) and O(what is found).
+        """
+        if root is None:
+            return [change for change, _ in self._epochs if change[0] > after]
+        self._sort()
+        found = self._of_class.get(root, [])
+        return found[bisect_right(found, after, key=_number) :]
+
+    def _append(self, change: Change, size: int) -> None:
+        self._epochs.append((change, size))
+        self._changes += _size(change)
+        self._bytes += size
+
+    def _forget(self) -> None:
+        change, size = self._epochs.popleft()
+        self._changes -= _size(change)
+        self._bytes -= size
+        self.after = change[0]
+        self._gone += 1
+
+    def _sort(self) -> None:
+        """Puts under their classes the epochs that have come since, and none that have gone."""
+        if self._gone > len(self._epochs):
+            self._of_class.clear()
+            self._sorted_to = self.after
+        if not self._of_class:
+            self._gone = 0
+        fresh: list[Change] = []
+        for change, _ in reversed(self._epochs):
+            if change[0] <= self._sorted_to:
+                break
+            fresh.append(change)
+        for change in reversed(fresh):
+            for root, part in _parts(change):
+                self._of_class.setdefault(root, []).append(part)
+            self._sorted_to = change[0]
+
+
+def retold(
+    recent: Recent, form: Skeleton, after: int, count: Callable[[Captures], int]
+) -> Iterator[Rows] | None:
+    """What an observer of a pattern was, or would have been, told since ``after``; None if it is too much.
+
+    ``count`` answers how many facts there are now with some captures; it is asked when the first epoch is.
+    """
+    root = form.shape[0][1] if form.shape else None
+    match = match_reader(form)
+
+    def rows(values: Iterable[Value]) -> list[Captures]:
+        return [row for row in map(match, values) if row is not None]
+
+    found: list[Rows] = []
+    room = TOLD
+    for number, time, added, messages, removed in recent.of_class(after, root):
+        came, said, went = rows(added), rows(messages), rows(removed)
+        if came or said or went:
+            found.append((number, time, came, said, went))
+            room -= len(came) + len(said) + len(went)
+            if room < 0:
+                return None
+    return _told(found, count)
+
+
+def _told(found: Sequence[Rows], count: Callable[[Captures], int]) -> Iterator[Rows]:
+    """The same with only those rows that were the first, or the last, of their kind."""
+    net: Counter[Hashable] = Counter()
+    touched: dict[Hashable, Captures] = {}
+    for _, _, came, _, went in found:
+        for row, by in [*[(row, +1) for row in came], *[(row, -1) for row in went]]:
+            at = keys(row)
+            touched[at] = row
+            net[at] += by
+    there = {at: count(row) - net[at] for at, row in touched.items()}
+
+    def turns(row: Captures, by: int) -> bool:
+        at = keys(row)
+        there[at] += by
+        return there[at] == (1 if by > 0 else 0)
+
+    for number, time, came, said, went in found:
+        first = [row for row in came if turns(row, +1)]
+        last = [row for row in went if turns(row, -1)]
+        if first or said or last:
+            yield number, time, first, said, last
+
+
+def _parts(change: Change) -> Iterator[tuple[Class | None, Change]]:
+    """An epoch by the classes of its values; mostly there is one."""
+    number, time, *lists = change
+    classes = {class_of(value): None for values in lists for value in values}
+    if len(classes) == 1:
+        yield next(iter(classes)), change
+        return
+    parts: dict[Class | None, tuple[list[Value], list[Value], list[Value]]] = {
+        root: ([], [], []) for root in classes
+    }
+    for at, values in enumerate(lists):
+        for value in values:
+            parts[class_of(value)][at].append(value)
+    for root, (added, messages, removed) in parts.items():
+        yield root, (number, time, added, messages, removed)
+
+
+def _size(change: Change) -> int:
+    return 1 + len(change[2]) + len(change[3]) + len(change[4])
