@@ -234,11 +234,17 @@ class Index:
             for at in going:
                 if at not in values:
                     raise _not_here(removed[going.index(at)])
-            if values.keys().isdisjoint(coming) and (not copies or copies.keys().isdisjoint(going)):
+            is_plain = visible is None and not (copies and not copies.keys().isdisjoint(going))
+            if is_plain and values.keys().isdisjoint(coming):
+                is_watched = self._tops or self._root.each
                 if coming:
-                    self._appear_all(coming, added, visible, grown)
-                if going:
-                    self._vanish_all(going, removed, visible, gone)
+                    values.update(zip(coming, added, strict=True))
+                    if is_watched:
+                        self._file_all(coming, added, grown)
+                for at in going:
+                    del values[at]
+                if is_watched and going:
+                    self._drop_all(going, removed, gone)
             else:
                 added, removed = self._patch_copies(coming, added, going, removed, visible, grown, gone)
         if grown:
@@ -259,7 +265,7 @@ class Index:
         grown: News,
         gone: News,
     ) -> Net:
-        """A patch that speaks of no value twice, though some are there already, or more than once."""
+        """A patch that speaks of no value twice, of which some are there already, or restricted."""
         copies = self._copies
         net = Net([], [])
         for at, value in zip(coming, added, strict=True):
@@ -515,18 +521,9 @@ class Index:
         if top is not None:
             _leave(top, at, value, news)
 
-    def _appear_all(
-        self, coming: list[At], added: Sequence[Value], visible: Visible | None, news: News
-    ) -> None:
-        """``_appear`` of many: values of one label that follow one another are led down the same way."""
-        if visible is not None:
-            for at, value in zip(coming, added, strict=True):
-                self._appear(at, value, visible, news)
-            return
+    def _file_all(self, coming: list[At], added: Sequence[Value], news: News) -> None:
+        """``_appear`` of many, but for the root: those of one label in a row are led down the same way."""
         everything, tops, each = self._values, self._tops, self._root.each
-        everything.update(zip(coming, added, strict=True))
-        if not tops and not each:
-            return
         last: Class | None = None
         top: Node | None = None
         for at, value in zip(coming, added, strict=True):
@@ -538,19 +535,9 @@ class Index:
             if top is not None:
                 _enter(top, at, value, news)
 
-    def _vanish_all(
-        self, going: list[At], removed: Sequence[Value], visible: Visible | None, news: News
-    ) -> None:
-        """``_vanish`` of many, in the same way."""
-        if visible is not None:
-            for at in going:
-                self._vanish(at, visible, news)
-            return
-        everything, tops, each = self._values, self._tops, self._root.each
-        for at in going:
-            del everything[at]
-        if not tops and not each:
-            return
+    def _drop_all(self, going: list[At], removed: Sequence[Value], news: News) -> None:
+        """``_vanish`` of many, but for the root, in the same way."""
+        tops, each = self._tops, self._root.each
         last: Class | None = None
         top: Node | None = None
         for at, value in zip(going, removed, strict=True):

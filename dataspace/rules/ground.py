@@ -75,7 +75,6 @@ class Ground:
         """
         routes = self._routes
         told: dict[_Route, None] = {}
-        route: _Route | None = None
         for value in added:
             root = (
                 value.label if value.__class__ is Record and value.label.__class__ is str else class_of(value)
@@ -107,7 +106,8 @@ class Ground:
             for values, by in (added, +1), (removed, -1):
                 for value in values:
                     _tell(of_any, value, by)
-        if route is not None and len(told) == 1 and not of_any.engines:
+        if len(told) == 1 and not of_any.engines:
+            (route,) = told
             return route.engines  # as mostly: no copy
         return {engine: None for route in (*told, of_any) for engine in route.engines}
 

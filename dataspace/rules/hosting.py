@@ -25,7 +25,7 @@ from dataspace.rules.derived import Derived
 from dataspace.rules.driving import FlowHost, transitions
 from dataspace.rules.flows import Flow
 from dataspace.rules.program import Program, ProgramStatistics
-from index.leaves import At, at_of
+from index.leaves import At, all_at, at_of
 from index.text import unparse
 from index.trie import Index
 from index.values import Map, Record, Value, key
@@ -97,7 +97,7 @@ class RuleHost:
         going: Sequence[Value]
         added, removed = draft.added, draft.removed
         if len(added) + len(removed) == 1:  # as mostly: it appears if nobody claims it yet, and so on
-            coming_at, going_at = draft.places if draft.at is None else draft.at
+            coming_at, going_at = draft.at or draft.places
             claims = self._claimed_at(coming_at[0] if added else going_at[0])
             coming, going = (added, removed) if claims == len(removed) else _NEITHER
         else:
@@ -314,25 +314,34 @@ class RuleHost:
             draft.messages += derived.messages
         if not added and not removed:
             return ()
-        coming, going = draft.places if draft.at is None else draft.at
-        held, last = self._held, self._last
+        coming, going = draft.at or draft.places
+        held, first = self._held, self._last + 1
         begun: Sequence[tuple[int, Value]] = ()
         ended: list[int] = []
-        if added:
-            begun = Numbered(last + 1, added) if len(added) > 1 else [(last + 1, added[0])]
-            for value in added:
-                at = value._text or value.text if value.__class__ is Record else at_of(value)
-                last += 1
-                held[at] = last
-                coming.append(at)
-            self._last = last
-            draft.added += added
-        for value in removed:
+        if len(added) == 1:  # as mostly
+            (value,) = added
+            at = value._text or value.text if value.__class__ is Record else at_of(value)
+            held[at] = first
+            coming.append(at)
+            begun = [(first, value)]
+        elif added:
+            several = all_at(added)
+            held.update(zip(several, range(first, first + len(added)), strict=True))
+            coming += several
+            begun = Numbered(first, added)
+        if len(removed) == 1:
+            (value,) = removed
             at = value._text or value.text if value.__class__ is Record else at_of(value)
             ended.append(held.pop(at))
             going.append(at)
+        elif removed:
+            several = all_at(removed)
+            ended += map(held.pop, several)
+            going += several
+        self._last += len(added)
+        draft.added += added
         draft.removed += removed
-        return (Claims(RULES, begun, ended),)
+        return (tuple.__new__(Claims, (RULES, begun, ended)),)  # spares a call, as there is one in each turn
 
     def statistics(self) -> ProgramStatistics | None:
         """Counts of the program, if there is one."""

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Hashable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from dataspace.rules.writing import Script
 from index.values import SECRET, SMALL, Value, key, text_of
+
+_LEAST: Final = -SMALL
 
 
 class Term:
@@ -52,6 +54,7 @@ class Terms:
 
     def __init__(self) -> None:
         self._references: dict[Hashable, _Reference] = {}
+        self._of = self.of  # one object, and so one name in what is written
 
     def __len__(self) -> int:
         return len(self._references)
@@ -72,11 +75,11 @@ class Terms:
     def write(self, script: Script, name: str, value: str) -> None:
         """Writes that a local becomes the term of another: ``of``, mostly without a call."""
         at = f"{value} * {script.bind(SECRET)}"
-        least, most = script.bind(-SMALL), script.bind(SMALL)
+        least, most = script.bind(_LEAST), script.bind(SMALL)
         is_small = f"{value}.__class__ is int and {least} < {value} < {most}"
         at = f"{value} if {value}.__class__ is str else {at} if {is_small} else {script.bind(key)}({value})"
         script.line(f"{name} = {script.bind(self._references)}.get({at})")
-        script.line(f"{name} = ({name} and {name}()) or {script.bind(self.of)}({value})")
+        script.line(f"{name} = ({name} and {name}()) or {script.bind(self._of)}({value})")
 
     def row(self, values: tuple[Value, ...]) -> Row:
         """The terms of several values."""

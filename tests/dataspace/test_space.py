@@ -19,10 +19,13 @@ from index.values import Record, Value, key
 from tests.dataspace.ledger import Ledger
 
 OWNERS = ("session:1", "session:2", "durable:a")
-facts = st.builds(
-    lambda label, field: Record(label, field),
-    st.sampled_from(["p", "q"]),
-    st.sampled_from([1, True, 1.0, "1", None]),
+facts: st.SearchStrategy[Value] = st.one_of(
+    st.builds(
+        lambda label, field: Record(label, field),
+        st.sampled_from(["p", "q"]),
+        st.sampled_from([1, True, 1.0, "1", None]),
+    ),
+    st.sampled_from(["p", 1, True, ("p", 1), Record(("p",), 1)]),
 )
 handles = st.integers(1, 4)
 actions: st.SearchStrategy[Action] = st.one_of(

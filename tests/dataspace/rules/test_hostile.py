@@ -177,3 +177,28 @@ def test_a_proof_shows_so_many_facts_and_no_more(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(explaining, "MOST", 5)
     shown = str(program.explainer().why(parse("all(1)")))
     assert shown.count("by pair(") == 4 and shown.count("rules, further down than is shown") == 8
+
+
+def test_the_clock_is_asked_only_by_ticks_that_use_up_a_part() -> None:
+    asked: list[int] = []
+    program = Program(max_inserted=100_000, clock=lambda: 0, deadline=lambda: asked.append(1))
+    program.add("pairs", "pair($x, $y) <- n($x), m($y). count(count($x)) <- n($x).")
+    program.tick([Record("m", n) for n in range(10)])
+    program.tick([Record("n", 0)])
+    asked.clear()
+    program.tick([Record("n", 1)])
+    assert not asked
+    program.tick([Record("n", n) for n in range(2, 1002)])
+    assert len(asked) == 1, "though there is more than one part in it"
+    program.tick([Record("n", n) for n in range(1002, 2002)])
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize("batch", [1, 500])
+def test_facts_outside_of_cycles_count_however_many_rules_derive_them(batch: int) -> None:
+    program = Program(max_inserted=1000)
+    for n in range(4):
+        program.add(f"copy {n}", f"c{n}($x) <- n($x).")
+    for start in range(0, 1000, batch):
+        program.tick([Record("n", n) for n in range(start, start + batch)])
+    assert program.has_trouble is (batch > 250)
