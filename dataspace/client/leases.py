@@ -9,22 +9,37 @@ that was granted.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Protocol
 
 import trio
 
+from dataspace.client.in_flight import InFlight
 from dataspace.client.questions import Question
 from dataspace.errors import Broken, DataspaceError, Refused
 from index.values import Map, Value
 
-if TYPE_CHECKING:
-    from dataspace.client.exchange import Exchange
+
+class Lessee(Protocol):
+    """Whose turns wait for the lease, and who asks for it: an exchange."""
+
+    on_connection: Callable[[str], None]
+
+    @property
+    def in_flight(self) -> InFlight:
+        """The turns."""
+
+    async def request(self, verb: str, arguments: Map) -> Value:
+        """Asks and waits."""
+
+    def ask(self, verb: str, arguments: Map, question: Question) -> None:
+        """Asks without waiting."""
 
 
 class Lease:
     """The lease of one exchange, of so many seconds."""
 
-    def __init__(self, exchange: Exchange, owner: str, seconds: float) -> None:
+    def __init__(self, exchange: Lessee, owner: str, seconds: float) -> None:
         self._exchange = exchange
         self._about = Map({"owner": owner})
         self._seconds = seconds
