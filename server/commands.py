@@ -75,7 +75,9 @@ async def _commit(space: RemoteSpace, turn: Draft, args: argparse.Namespace, fac
         if refusal.code == "handle-in-use":
             raise Refused(refusal.code, f"{args.durable} asserts {which} already") from None
         if refusal.code == "unknown-handle":
-            raise Refused(refusal.code, f"{args.durable} does not assert {which}") from None
+            raise Refused(
+                refusal.code, f"{args.durable} does not assert {which}, or not by this command"
+            ) from None
         raise
 
 

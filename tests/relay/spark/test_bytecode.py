@@ -10,7 +10,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 import pytest
 
 from dataspace.errors import UsageError
-from relay.spark.bytecode import add_bytecode
+from relay.spark.bytecode import add_bytecode, archives
 
 SOURCES = {
     "kit/__init__.py": "from kit.deep.part import FOUND\n",
@@ -78,3 +78,10 @@ def test_what_is_no_archive_is_named_and_left_alone(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no bytecode for .*kit\.zip"):
         add_bytecode(archive)
     assert archive.read_bytes() == b"PK\x03\x04 and then nothing"
+
+
+def test_the_archives_are_those_from_which_sparks_processes_import() -> None:
+    pyspark = pytest.importorskip("pyspark")
+    folder = Path(pyspark.__file__).parent / "python" / "lib"
+    assert folder / "pyspark.zip" in archives()
+    assert all(each.parent == folder for each in archives())
