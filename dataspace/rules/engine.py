@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from dataspace.rules.budgets import MAX_TEXT, STEPS_FOR_EACH_ROW, TEXT_OF_A_ROW, Budget, TickBudget
 from dataspace.rules.compiling import Compiler, RuleLimits, RuleTrigger
@@ -40,20 +41,11 @@ from index.values import Record, Value, key
 logger = logging.getLogger("dataspace")
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """What settles as a whole: the relations of one cycle, a relation in none, or the groups of one rule.
+Step: TypeAlias = tuple[Sized, Callable[[], None]]
+"""What settles as a whole: the relations of one cycle, a relation in none, the groups of one rule.
 
-    There is something to do when any of ``pending`` is not empty.
-    """
-
-    pending: tuple[Sized, ...]
-    settle: Callable[[], None]
-
-    @property
-    def step(self) -> tuple[Sized, Callable[[], None]]:
-        """What tells whether there is something to do, and what does it."""
-        return self.pending[0] if len(self.pending) == 1 else _AnyOf(self.pending), self.settle
+There is something to do when the first is not empty.
+"""
 
 
 class _AnyOf:
@@ -61,7 +53,7 @@ class _AnyOf:
 
     __slots__ = ("_parts",)
 
-    def __init__(self, parts: tuple[Sized, ...]) -> None:
+    def __init__(self, parts: Sequence[Sized]) -> None:
         self._parts = parts
 
     def __len__(self) -> int:
@@ -120,7 +112,7 @@ class Engine:
         self.speaks = bool(self._delayed or self._sending)
         """Whether there is ever anything to ``say``."""
         self._groupings = {step: self._grouping(step) for step in outline.steps if isinstance(step, int)}
-        self._steps: list[tuple[Sized, Callable[[], None]]]
+        self._steps: list[Step]
         self._fill_in(costs)
 
     # -- building -------------------------------------------------------------------------------------
@@ -129,13 +121,14 @@ class Engine:
         rule = self.outline.rules[at]
         return Grouping(f"{GROUP}{at + 1}", rule, self.outline.head(rule), self._terms)
 
-    def _unit(self, step: int | list[Relation]) -> Unit:
+    def _step(self, step: int | list[Relation]) -> Step:
         if isinstance(step, int):
             grouping = self._groupings[step]
-            return Unit((grouping.pending,), grouping.settle)
+            return grouping.pending, grouping.settle
         if id(step[0]) in self.outline.cycles:
-            return Unit(tuple([each.pending for each in step]), self._cycle(step))
-        return Unit((step[0].pending,), step[0].table.settle)
+            pending = [each.pending for each in step]
+            return pending[0] if len(step) == 1 else _AnyOf(pending), self._cycle(step)
+        return step[0].pending, step[0].table.settle
 
     def _fill_in(self, costs: Costs) -> None:
         """Makes the functions and tables, and stands on the ground."""
@@ -159,11 +152,10 @@ class Engine:
             if a.atom.negated
         }
         self.roots = {*self._claimable, *self._views, *[view.root for view in self.plain]}
-        units = [self._unit(step) for step in self.outline.steps if not self._is_plain(step)]
-        units.append(Unit((self._doubts.noted,), self._doubts.resolve))
-        self._steps = [unit.step for unit in units]
+        self._steps = [self._step(step) for step in self.outline.steps if not self._is_plain(step)]
+        self._steps.append((self._doubts.noted, self._doubts.resolve))
         noted = [head.news.noted for head in self._facts]
-        self.waiting = (self._alarm, *noted, *[each for unit in units for each in unit.pending])
+        self.waiting = (self._alarm, *noted, *[pending for pending, _ in self._steps])
         self._ground.attach(self)
 
     def _is_plain(self, step: int | list[Relation]) -> bool:
