@@ -33,9 +33,10 @@ class Grouping:
     """The groups of one rule.  ``change(at, taken, by)`` says that there is a solution more, or less.
 
     ``at`` are its fields to group by, ``taken`` those that aggregates take.  O(log group).
+    ``settle()`` tells the head what has changed.
     """
 
-    __slots__ = ("_groups", "_is_aggregate", "_kinds", "_settle", "change", "name", "pending")
+    __slots__ = ("_groups", "_is_aggregate", "_kinds", "change", "name", "pending", "settle")
 
     def __init__(self, name: str, rule: Rule, head: Relation, terms: Terms) -> None:
         self.name = name
@@ -46,15 +47,10 @@ class Grouping:
         self._is_aggregate = [isinstance(each, Aggregate) for each in rule.head.arguments]
         self._groups: dict[Row, _Group] = {}
         self.change: Callable[[Row, Row, int], None] = self._changer()
-        self._settle = self._settler(head, terms)
+        self.settle: Callable[[], None] = self._settler(head, terms)
 
     def __len__(self) -> int:
         return len(self._groups)
-
-    def settle(self) -> None:
-        """Tells the head what has changed."""
-        self._settle()
-        self.pending.clear()  # in place: whoever asks whether there is something to do holds it
 
     def _group(self, at: Row) -> _Group:
         group = self._groups[at] = _Group(tuple([make() for make in self._kinds if make is not None]))
@@ -111,6 +107,8 @@ class Grouping:
         script.depth = 2
         write(f"else: del {groups}[at]", "if was:", "    was[0] -= 1", "    if was[2]:")
         write("        was[1] -= 1", f"        if not was[1]: {touch}(was)")
+        script.depth = 1
+        write(f"{script.bind(self.pending)}.clear()")  # in place: whoever asks what is to be done holds it
         return script.functions("settle")["settle"]  # type: ignore[no-any-return]  # defined by the text
 
     def group(self, row: Row) -> Row:

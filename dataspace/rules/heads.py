@@ -53,7 +53,11 @@ class HeadRelation(Relation):
                 yield state[5]
 
     def publish(self, derived: Derived) -> None:
-        """Says what has changed since it was last said, and makes the facts of it."""
+        """Says what has changed since it was last said, and makes the facts of it.
+
+        Keeps the states of rows that went for when they come back, which many do, and soon: of no more than
+        a quarter of all rows, since what is kept goes with what it came from.
+        """
         came, went = self.news.came, self.news.went
         if came:
             base, say = self.base, derived.added.append
@@ -72,7 +76,11 @@ class HeadRelation(Relation):
                         say(state[5])
                 elif state[5] is None:  # what has not been a fact may be of any size
                     is_kept = False
-            self._retire(is_kept=is_kept)
+            retired = self.retired
+            retired += went
+            went.clear()
+            if not is_kept or 4 * len(retired) > len(self.states) or len(retired) > self._most:
+                self.forget(retired)
         if self.news.noted:
             self._publish_noted(derived)
 
@@ -98,17 +106,6 @@ class HeadRelation(Relation):
                 state[3] = True
                 derived.added.append(state[5])
         self.news.noted.clear()
-
-    def _retire(self, *, is_kept: bool) -> None:
-        """Keeps the states of rows that went for when they come back, which many do, and soon.
-
-        Of no more than a quarter of all rows: what is kept goes with what it came from.
-        """
-        retired, went = self.retired, self.news.went
-        retired += went
-        went.clear()
-        if 4 * len(retired) > len(self.states) or len(retired) > self._most or not is_kept:
-            self.forget(retired)
 
     def size(self) -> int:
         kept = {id(state): state for state in self.retired}.values()

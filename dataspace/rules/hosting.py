@@ -98,7 +98,10 @@ class RuleHost:
         added, removed = draft.added, draft.removed
         if len(added) + len(removed) == 1:  # as mostly: it appears if nobody claims it yet, and so on
             coming_at, going_at = draft.at or draft.places
-            claims = self._claimed_at(coming_at[0] if added else going_at[0])
+            at = coming_at[0] if added else going_at[0]
+            claims = self._index.count_at(at)
+            if claims and at in self._held and at not in self._by_flows:  # as ``_claimed_at``
+                claims -= 1
             coming, going = (added, removed) if claims == len(removed) else _NEITHER
         else:
             coming, going = self._transitions(draft)

@@ -54,7 +54,7 @@ class Terms:
 
     def __init__(self) -> None:
         self._references: dict[Hashable, _Reference] = {}
-        self._of = self.of  # one object, and so one name in what is written
+        self._made = self._make  # one object, and so one name in what is written
 
     def __len__(self) -> int:
         return len(self._references)
@@ -67,6 +67,9 @@ class Terms:
             term = known()
             if term is not None:
                 return term
+        return self._made(at, value)
+
+    def _make(self, at: Hashable, value: Value) -> Term:
         term = Term(value)
         reference = self._references[at] = _Reference(term, self._forget)
         reference.at = at
@@ -74,12 +77,13 @@ class Terms:
 
     def write(self, script: Script, name: str, value: str) -> None:
         """Writes that a local becomes the term of another: ``of``, mostly without a call."""
-        at = f"{value} * {script.bind(SECRET)}"
+        small = f"{value} * {script.bind(SECRET)}"
         least, most = script.bind(_LEAST), script.bind(SMALL)
         is_small = f"{value}.__class__ is int and {least} < {value} < {most}"
-        at = f"{value} if {value}.__class__ is str else {at} if {is_small} else {script.bind(key)}({value})"
-        script.line(f"{name} = {script.bind(self._references)}.get({at})")
-        script.line(f"{name} = ({name} and {name}()) or {script.bind(self._of)}({value})")
+        other = f"{small} if {is_small} else {script.bind(key)}({value})"
+        script.line(f"p = {value} if {value}.__class__ is str else {other}")
+        script.line(f"{name} = {script.bind(self._references)}.get(p)")
+        script.line(f"{name} = ({name} and {name}()) or {script.bind(self._made)}(p, {value})")
 
     def row(self, values: tuple[Value, ...]) -> Row:
         """The terms of several values."""
