@@ -9,7 +9,7 @@ Always: nothing staged is seen before it is published; a publication is one epoc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import trio
@@ -129,10 +129,10 @@ async def _staged(home: LoggedSpace, keys: Sequence[tuple[str, ...] | bytes], pe
     return Operations(verbs, values)
 
 
-async def _read(home: LoggedSpace, at: tuple[str, ...] | bytes, permit: Permit) -> list[Operations]:
-    """The operations under a key, or those that came in place of one."""
+async def _read(home: LoggedSpace, at: tuple[str, ...] | bytes, permit: Permit) -> Iterable[Operations]:
+    """The operations under a key, part by part, or those that came in place of one."""
     if not isinstance(at, bytes):
-        return [read(unpack_own(blob)) for blob in await home.staging.staged([at])]
+        return map(read, map(unpack_own, await home.staging.staged([at])))
     prepared = home.prepared.taken(at)
     if prepared is None:
         return [read(_checked(home, at, permit)[0])]
