@@ -356,13 +356,7 @@ class Program:
 
 def _busy(engines: Iterable[Engine]) -> dict[Engine, None]:
     """Those that have something to do: of many rules that are told of a fact, mostly few care."""
-    busy: dict[Engine, None] = {}
-    for engine in engines:
-        for waiting in engine.waiting:
-            if waiting:
-                busy[engine] = None
-                break
-    return busy
+    return dict.fromkeys([engine for engine in engines if any(engine.waiting)])
 
 
 def _count(facts: Counter[Class | None], roots: Collection[Class | None]) -> int:
