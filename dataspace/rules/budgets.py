@@ -8,7 +8,8 @@ value that they make.
 Always: a rule that pays more than its limit in a tick, or still pays when the time for it is over, raises
 ``RuleFailed``.  What it may use is handed out in parts, and only then is anything compared, or a clock asked:
 what is left of one is carried on into the next tick.
-All rules together insert no more rows in a tick than they are allowed, whatever engines carry them out.
+All rules together insert no more rows in a tick than they are allowed, whatever engines carry them out; a few
+of each relation are not counted.
 """
 
 from __future__ import annotations

@@ -71,7 +71,8 @@ class Ground:
     def change(self, added: Sequence[Value], removed: Sequence[Value]) -> Mapping[Engine, None]:
         """Takes facts as claimed, and not: which engines have been told.
 
-        O(views of its class) for each, and what the rules make of it.
+        O(views of its class) for each, and what the rules make of it.  What comes and what goes, and the
+        class and the place of a fact, are written out: every turn of a fact passes here.
         """
         routes = self._routes
         told: dict[_Route, None] = {}

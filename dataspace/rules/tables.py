@@ -188,7 +188,11 @@ class _Writer:
         return f"{self._went}.append(st)" if self._relation.tells else f"del {self._states}[row]; st[2] = -1"
 
     def _take_apart(self) -> None:
-        if self._fields and not self._is_apart and (self._indexes or self._relation.on_insert):
+        if (
+            self._fields
+            and not self._is_apart
+            and (self._indexes or self._relation.on_insert or self._relation.on_delete)
+        ):
             self._script.line(f"{tuple_of(self._fields)} = row")
 
     def _place(self, columns: Columns) -> str:
