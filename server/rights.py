@@ -17,7 +17,7 @@ from typing import Final
 
 from dataspace.errors import Refused, UsageError
 from dataspace.wire.packets import ASSERT, REPLACE, SEND, Action
-from index.patterns import ATOM_CLASSES, Pattern, matcher, skeleton
+from index.patterns import ATOM_CLASSES, Pattern, lit, matcher, skeleton
 from index.text import parse_pattern, unparse
 from index.values import Map, Record, Value, same
 
@@ -236,6 +236,7 @@ def _parts(pattern: Pattern) -> tuple[str | None, Pattern | None]:
     if pattern.label == "_":
         return (str(pattern.fields[0]) if pattern.fields else None), None
     _, of_class, below = pattern.fields
+    below = lit(None) if below is None else below  # null is a pattern as well, and not none at all
     return (None if of_class is None else str(of_class)), below
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dataspace.errors import Refused, UsageError
@@ -45,6 +45,7 @@ PATTERNS = st.recursive(
 
 
 @given(PATTERNS, PATTERNS, VALUES)
+@example(Record("$", None, None, None), Record("_"), True)
 def test_what_is_covered_matches_nothing_else(allowed: Value, asked: Value, value: Value) -> None:
     if covers(allowed, asked) and matcher(asked)(value) is not None:
         assert matcher(allowed)(value) is not None
