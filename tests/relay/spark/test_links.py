@@ -54,6 +54,7 @@ class Clock:
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     made = Clock()
+    links.close_all()  # those of other tests are real
     monkeypatch.setattr(peers, "Link", Wire)
     monkeypatch.setattr(links, "time", made)
     Wire.made = Wire.absent = 0

@@ -99,6 +99,7 @@ class Wire:
 
 @pytest.fixture(autouse=True)
 def wire(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    links.close_all()  # those of other tests are real
     monkeypatch.setattr(peers, "Link", Wire)
     monkeypatch.setattr(links, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: None))
     yield
