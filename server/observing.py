@@ -70,9 +70,8 @@ class Observing:
             self._marks[stream] = trio.CancelScope()
             connection.start(self._tell_progress, stream)
         if not request.snapshot and request.after is None is request.as_of:
-            connection.say(
-                p.Reached(home.commits.durable, (stream.number,))
-            )  # nothing else says where it begins
+            # nothing else says where it begins
+            connection.say(p.Reached(home.commits.durable, (stream.number,)))
         if not request.quiet:
             self._announce(stream, request.pattern)
 
