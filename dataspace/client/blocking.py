@@ -242,11 +242,12 @@ class BlockingSpace:
             raise Closed("the connection is closed")
         try:
             return trio.from_thread.run(function, *args, trio_token=self._token)
-        except trio.RunFinishedError:
+        except (trio.RunFinishedError, trio.Cancelled):  # the second of who asked while it was ending
             raise self._ended() from self._failure
 
     def _ended(self) -> DataspaceError:
         """Why there is no connection any more, as an error of whoever asks now."""
+        self._thread.join()  # which says why, right after the end
         if isinstance(self._failure, DataspaceError):
             return type(self._failure)(*self._failure.args)
         return Closed(f"the connection has ended: {self._failure or 'it was closed'}")
