@@ -26,7 +26,7 @@ import random
 import time
 import tracemalloc
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from dataspace.rules import Flow, Program
 from dataspace.space import Space
@@ -99,23 +99,16 @@ def program(text: str, facts: Sequence[Value]) -> tuple[Update, list[Value]]:
 def space(text: str, facts: Sequence[Value]) -> tuple[Update, list[Value]]:
     """The same rules in a space, as facts among its facts."""
     made = Space("bench")
-    handles: dict[Value, int] = {fact: at for at, fact in enumerate(facts, start=1)}
     made.commit("rules of the bench", [(ASSERT, 0, Record("rule", "bench", text))], 0)
+    under: list[Value] = list(enumerate(facts, start=1))
     for at in range(0, len(facts), 50_000):
-        part = facts[at : at + 50_000]
-        made.commit("bench", [(ASSERT, handles[fact], fact) for fact in part], 0)
-    last = len(facts)
+        made.commit("bench", [(ASSERT, *each) for each in under[at : at + 50_000]], 0)  # type: ignore[misc]  # pairs
 
-    def update(fact: Value, by: int) -> None:
-        nonlocal last
-        if by > 0:
-            last += 1
-            handles[fact] = last
-            made.commit("bench", [(ASSERT, last, fact)], 0)
-        else:
-            made.commit("bench", [(RETRACT, handles.pop(fact))], 0)
+    def update(item: Any, by: int) -> None:
+        handle, fact = item
+        made.commit("bench", [(ASSERT, handle, fact) if by > 0 else (RETRACT, handle)], 0)
 
-    return update, list(facts)
+    return update, under
 
 
 # -- inputs -------------------------------------------------------------------------------------------
