@@ -106,11 +106,12 @@ class Pump:
 
     async def _recalls(self, recent: Recent, after: int) -> bool:
         """Whether all epochs beyond ``after`` are in memory: some of the former daemon may still be read."""
-        if after < recent.after:
+        if recent.lacks(after):
             async with self.home.recalling:
-                read = await trio.to_thread.run_sync(recent.missing, self.home.log, after)
-                if read is not None:
-                    recent.put_before(after, read)
+                if recent.lacks(after):  # else another one has read it meanwhile
+                    read = await trio.to_thread.run_sync(recent.missing, self.home.log, after)
+                    if read is not None:
+                        recent.put_before(after, read)
         return after >= recent.after
 
     async def _feed_net(self, replay: Replay) -> int:

@@ -42,6 +42,7 @@ class Recent:
     def __init__(self, after: int, *, changes: int = CHANGES, size: int = BYTES) -> None:
         self.after = after
         self._began = after
+        self._too_far = -1
         self._limit = changes
         self._limit_bytes = size
         self._epochs: deque[tuple[Change, int]] = deque()
@@ -60,20 +61,25 @@ class Recent:
             while self._epochs and (self._changes > self._limit or self._bytes > self._limit_bytes):
                 self._forget()
 
-    def missing(self, log: LogReader, after: int) -> list[Change] | None:
-        """What lies between an epoch and the first one here, if it was before this began and is not too much.
+    def lacks(self, after: int) -> bool:
+        """Whether epochs beyond this one are not here but may be read: not forgotten, nor too much."""
+        return self._too_far < after < self.after == self._began
 
-        Blocks, and may run in a thread; ``put_before`` takes it in.
+    def missing(self, log: LogReader, after: int) -> list[Change] | None:
+        """What lies between an epoch and the first one here, if it ``lacks`` it and it is not too much.
+
+        Blocks, and may run in a thread; ``put_before`` takes it in.  What is too much is found so once.
         """
+        if not self.lacks(after):
+            return None
         read: list[Change] = []
         room = self._limit - self._changes
-        if self.after != self._began or after >= self.after:
-            return None
         for segment in log.segments(after, self.after):
             for change in segment.changes_after(after, self.after):
                 read.append(change)
                 room -= _size(change)
                 if room < 0:
+                    self._too_far = after
                     return None
         return read
 

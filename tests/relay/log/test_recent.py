@@ -78,6 +78,7 @@ def test_what_is_before_something_forgotten_is_not_read_again(log: Log) -> None:
     recent = Recent(3, changes=4)
     assert [each[0] for each in recent.missing(log, 1) or ()] == [2, 3]
     assert recent.missing(log, 0) is None, "it is more than may be kept"
+    assert recent.lacks(1) and not recent.lacks(0), "which need not be found out again"
     for number in range(4, 9):
         recent.add(epoch(number, flight(number)), 10)
     assert recent.missing(log, 2) is None
