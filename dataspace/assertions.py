@@ -40,8 +40,8 @@ class Assertions(Sequence[Action]):
         at = range(len(self.values))[at]
         return (ASSERT, self.first + at, self.values[at])
 
-    def take(self, places: dict[int, Value]) -> None:
-        """Makes these the claims of an owner, or raises and makes none.
+    def take(self, places: dict[int, Value], begun: list[tuple[int, Value]]) -> None:
+        """Makes these the claims of an owner, and notes them in ``begun`` first; or raises and makes none.
 
         ``Refused("handle-in-use")`` and ``ProtocolError`` for handles, ``UsageError`` for a value that is too
         deep to have a key.  O(values).
@@ -56,4 +56,5 @@ class Assertions(Sequence[Action]):
             used = next(handle for handle in handles if handle * SECRET & ALL in places)
             there = places[used * SECRET & ALL]
             raise Refused("handle-in-use", f"handle {used} stands for {there!r:.80} already")
+        begun.extend(zip(handles, self.values, strict=True))
         places.update(zip(at, self.values, strict=True))

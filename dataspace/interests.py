@@ -9,6 +9,7 @@ Always: between turns nothing is collected; an interest without observers is in 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from dataspace.changes import Captures, Changes
@@ -71,9 +72,39 @@ class Interest:
         self._added, self._messages, self._removed = [], [], []
 
     def close(self, number: int, time: int) -> None:
-        """Ends the collection and tells the observers; O(observers)."""
+        """Ends the collection, if there is one, and tells the observers; O(observers).
+
+        What one of them raises is raised once all others have been told.
+        """
+        if not self._waiting:
+            return
         changes = Changes(number, time, self._added, self._messages, self._removed)
-        self._waiting = False  # as ``forget``, without its call
-        self._added, self._messages, self._removed = [], [], []
-        for observer in self.observers:
-            observer.offer(changes)
+        told: Observer | None = None
+        try:
+            self._waiting = False  # as ``forget``, without its call
+            self._added, self._messages, self._removed = [], [], []
+            for told in self.observers:
+                told.offer(changes)
+        except BaseException:
+            self.forget()
+            self._tell_rest(changes, told)
+            raise
+
+    def _tell_rest(self, changes: Changes, last: Observer | None) -> None:
+        """Tells the observers after one that failed."""
+        waiting = list(self.observers)
+        if last is not None:
+            del waiting[: waiting.index(last) + 1]
+        tell_each([observer.offer for observer in waiting], changes)
+
+
+def tell_each(offers: Sequence[Callable[..., None]], *args: object) -> None:
+    """Calls each, and then raises the first of what they raised."""
+    failure: BaseException | None = None
+    for offer in offers:
+        try:
+            offer(*args)
+        except BaseException as error:  # noqa: BLE001  # all are told, then the first of them is raised
+            failure = failure or error
+    if failure is not None:
+        raise failure

@@ -5,23 +5,29 @@ who is interested.  ``commit`` takes one turn: it is checked and applied whole, 
 happened.  What it meant comes back as an ``Epoch``, for the log and for whoever waits on it, and goes to
 the observers as ``Changes``.  The space reads no clock and writes no file; its caller says what time it is.
 
+The *commit point* of a turn is where the caller's ``submit`` returns, or, without one, where the epoch has
+its number.  An exception before it, whatever it is and wherever it strikes, undoes all of the turn: claims,
+index, rules, number.  After it the turn stands: all observers are told, and then the exception goes on.
+What a defect interrupts in the index or in rules is made anew from the claims: O(space), and rules begin
+again as after a restart, but for the facts that they hold.
+
 Always: a fact is in the index as many times as there are claims on it; an epoch's number and time are
 higher and not lower than those before; additions are told before messages, messages before removals.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from dataspace.assertions import Assertions
 from dataspace.changes import Captures
 from dataspace.drafts import Draft, InForm, take, take_back
 from dataspace.epochs import Claims, Epoch
-from dataspace.errors import Refused, UsageError
+from dataspace.errors import InternalError, Refused, UsageError
 from dataspace.handles import ALL, FRESH, SECRET, Handles, Held
-from dataspace.interests import Interest, Observer
+from dataspace.interests import Interest, Observer, tell_each
 from dataspace.rules.hosting import RULES, RuleHost, rules_in
 from dataspace.wire.packets import ASSERT, RETRACT, SEND, Action
 from index.patterns import skeleton
@@ -55,6 +61,10 @@ class SpaceStatistics:
     observers: int
 
 
+Submit: TypeAlias = Callable[[Epoch], None]
+"""Takes an epoch into the log, or raises and takes nothing: then the turn has not happened."""
+
+
 class Space:
     """One dataspace.  Not safe for threads: all turns come from one task."""
 
@@ -68,6 +78,9 @@ class Space:
         self._claimed = 0
         self._interests: dict[object, Interest] = {}
         self._touched: list[Interest] = []
+        self._most = self.limits.actions_per_turn
+        self.damage: BaseException | None = None
+        """Why a turn that failed could not be undone; from then on every turn raises ``InternalError``."""
         self.rules: Final = RuleHost(
             self.index,
             max_rules=self.limits.rules,
@@ -86,22 +99,37 @@ class Space:
         client: str | None = None,
         sequence: int = 0,
         publication: bool = False,
+        submit: Submit | None = None,
     ) -> Epoch:
-        """Applies one turn of one owner, or raises ``Refused`` and leaves everything as it was.
+        """Applies one turn of one owner, or raises and leaves everything as it was.
 
-        ``now`` is in microseconds since 1970 UTC.  Raises ``ProtocolError`` for actions that are none, and
-        ``UsageError`` for values that are too deep to be written down.
+        ``now`` is in microseconds since 1970 UTC.  Raises ``Refused``, ``ProtocolError`` for actions that are
+        none, ``UsageError`` for values that are too deep to be written down, and what ``submit`` raises.
         A turn without net effect gives a silent epoch with the number of the one before.
         O(actions × matching patterns).
         """
-        draft = self._drafted(owner, actions, publication)
-        claims: tuple[Claims, ...] = ()
-        if draft.asserted or draft.retracted:
-            claim = owner, draft.asserted, list(draft.retracted or ())
-            claims = (tuple.__new__(Claims, claim),)  # as ``_apply`` makes its epoch
-        if self.rules.awake or rules_in(draft.added):  # as ``_conclude``, which is for turns that are rarer
-            claims += self.rules.turn(draft)
-        return self._apply(draft, claims, now, client, sequence)
+        if len(actions) > self._most:
+            self._check_length(actions, publication)
+        if self._touched:
+            self._tell()
+        was = self.epoch, self.time, self._claimed
+        held = self._claims.get(owner)
+        draft = Draft([], [], [])
+        try:
+            claims = self._take(owner, held, actions, draft, publication)
+            if self.rules.awake or rules_in(
+                draft.added
+            ):  # as ``_conclude``, which is for turns that are rarer
+                claims += self._follow(draft)
+            epoch = self._apply(draft, claims, now, client, sequence)
+            if submit is not None:
+                submit(epoch)
+        except BaseException:
+            self._undo(owner, held, actions, draft, len(draft.asserted), was)
+            raise
+        if self._touched:
+            self._tell()
+        return epoch
 
     def act(self, owner: str, actions: Sequence[Action], now: int) -> None:
         """As ``commit``, sooner, for actors where no log is kept: nobody wants the ``Epoch``.
@@ -111,26 +139,58 @@ class Space:
         if self.rules.awake:
             self.commit(owner, actions, now)
             return
+        if len(actions) > self._most:
+            self._check_length(actions, publication=False)
+        if self._touched:
+            self._tell()
+        was = self.epoch, self.time, self._claimed
         if len(actions) == 1 and actions[0][0] == SEND:
-            self.index.send(actions[0][1])
-        elif not self._act(owner, actions, now):
-            return
-        self.epoch += 1
-        if now > self.time:
-            self.time = now
+            try:
+                self.index.send(actions[0][1])
+                if now > self.time:
+                    self.time = now
+                self.epoch += 1
+            except BaseException:
+                self.epoch, self.time, self._claimed = was
+                self._forget_news()
+                raise
+        else:
+            held = self._claims.get(owner)
+            draft = Draft([], [], [])
+            try:
+                self._act(owner, held, actions, draft, now)
+            except BaseException:
+                self._undo(owner, held, actions, draft, len(draft.added), was)
+                raise
         if self._touched:
             self._tell()
 
-    def end(self, owners: Iterable[str], now: int) -> Epoch | None:
-        """Retracts everything that these owners claim, in one turn; None if they claim nothing."""
+    def end(self, owners: Iterable[str], now: int, *, submit: Submit | None = None) -> Epoch | None:
+        """Retracts everything that these owners claim, in one turn; None if they claim nothing.
+
+        As ``commit``: all of them, or an exception and none.
+        """
+        was = self._begin()
         draft = Draft([], [], [])
+        ending = {owner: self._claims[owner] for owner in owners if owner in self._claims}
+        if not ending:
+            return None
         changed = []
-        for owner in owners:
-            claims = self._claims.pop(owner, None)
-            if claims:
-                changed.append(Claims(owner, (), list(claims)))
-                draft.removed.extend(claims.values())
-        return self._conclude(draft, tuple(changed), now, None, 0) if changed else None
+        for owner, claims in ending.items():
+            changed.append(Claims(owner, (), list(claims)))
+            draft.removed.extend(claims.values())
+        try:
+            for owner in ending:
+                del self._claims[owner]
+            epoch = self._conclude(draft, tuple(changed), now)
+            if submit is not None:
+                submit(epoch)
+        except BaseException:
+            self._restore(lambda: self._claims.update(ending), draft, was)
+            raise
+        if self._touched:
+            self._tell()
+        return epoch
 
     def replace_all(self, owner: str, values: Sequence[Value], first_handle: int) -> tuple[Action, ...]:
         """The actions that make ``values`` the whole set of what an owner claims; O(both sets).
@@ -150,16 +210,30 @@ class Space:
         actions.extend((ASSERT, first_handle + n, value) for n, value in enumerate(fresh))
         return tuple(actions)
 
-    def advance(self, now: int) -> Epoch | None:
+    def advance(self, now: int, *, submit: Submit | None = None) -> Epoch | None:
         """The turn that rules ask for by ``next``, or that a restart leaves to them; None if there is none.
 
         ``rules.pending`` tells whether there is another one.
         """
+        was = self._begin()
         draft = Draft([], [], [])
-        if self.rules.pending:
-            return self._apply(draft, self.rules.advance(draft), now, None, 0)
-        epoch = self._conclude(draft, (), now, None, 0)
-        return epoch if epoch.claims or not epoch.silent else None
+        pending = self.rules.pending
+        try:
+            if pending:
+                self.rules.begin()
+                draft.is_followed = True
+                epoch = self._apply(draft, self.rules.advance(draft), now, None, 0)
+            else:
+                epoch = self._conclude(draft, (), now)
+            is_any = pending or bool(epoch.claims) or not epoch.silent
+            if is_any and submit is not None:
+                submit(epoch)
+        except BaseException:
+            self._restore(lambda: None, draft, was)
+            raise
+        if self._touched:
+            self._tell()
+        return epoch if is_any else None
 
     def restore(self, owners: Mapping[str, Mapping[int, Value]], epoch: int, time: int) -> None:
         """Puts back what a log holds, into a space that is still empty; tells nobody."""
@@ -239,77 +313,89 @@ class Space:
 
     # -- how a turn is made ---------------------------------------------------------------------------
 
-    def _drafted(self, owner: str, actions: Sequence[Action], publication: bool = False) -> Draft:
-        """The turn, checked and taken into the claims of its owner; or it raises, and nothing is changed."""
-        if len(actions) > self.limits.actions_per_turn:
-            self._check_length(actions, publication)
-        held = self._claims.get(owner)
+    def _take(
+        self,
+        owner: str,
+        held: Handles | None,
+        actions: Sequence[Action],
+        draft: Draft,
+        publication: bool,
+    ) -> tuple[Claims, ...]:
+        """Checks the turn and takes it into the claims of its owner: what it changes of them."""
         places = {} if held is None else held.places
         if publication and actions.__class__ is Assertions:
-            actions.take(places)
-            draft = Draft(list(actions.values), [], [], list(enumerate(actions.values, actions.first)))
+            actions.take(places, draft.asserted)
+            draft.added += actions.values
         else:
-            draft = take(places, actions)
+            take(places, actions, draft)
         if held is not None and held.highest is not None:
             last = draft.asserted[-1:] if actions.__class__ is Assertions else draft.asserted
             held.note([handle for handle, _ in last])
         if draft.added or not places:
-            self._keep(owner, held, places, actions, draft.added, draft.removed)
-        return draft
+            self._keep(owner, held, places, draft.added, draft.removed)
+        if draft.asserted or draft.retracted:
+            claim = owner, draft.asserted, list(draft.retracted)
+            return (tuple.__new__(Claims, claim),)  # as ``_apply`` makes its epoch
+        return ()
 
-    def _act(self, owner: str, actions: Sequence[InForm], now: int) -> bool:
-        """As ``_drafted`` and ``_apply``, for actions that are in form: whether there is an epoch.
+    def _act(
+        self, owner: str, held: Handles | None, actions: Sequence[InForm], draft: Draft, now: int
+    ) -> None:
+        """As ``_take`` and ``_apply``, for actions that are in form.
 
-        Its own lists and no draft of theirs, one walk and no calls: this is most of a turn.
+        One walk and no calls: this is most of a turn.
         """
-        if len(actions) > self.limits.actions_per_turn:
-            self._check_length(actions, publication=False)
-        held = self._claims.get(owner)
+        added, messages, removed = draft.added, draft.messages, draft.removed
         places = {} if held is None else held.places
-        added, messages, removed = [], [], []
         for action in actions:
             verb = action[0]
             if verb == SEND:
                 messages.append(action[1])
                 continue
             if verb != ASSERT:
-                removed.append(places.pop(action[1] * SECRET & ALL))
+                place = action[1] * SECRET & ALL
+                removed.append(places[place])
+                del places[place]
             if verb != RETRACT:
-                places[action[-2] * SECRET & ALL] = action[-1]
                 added.append(action[-1])
+                places[action[-2] * SECRET & ALL] = action[-1]
         if held is not None:
             held.highest = None  # who wants to know counts them; actors number their own
-        self._keep(owner, held, places, actions, added, removed)
+        self._keep(owner, held, places, added, removed)
         if rules_in(added):
-            self._conclude(Draft(added, messages, removed), (), now, None, 0)
-            return False
+            self._conclude(draft, (), now)
+            return
         self._claimed += len(added) - len(removed)
+        draft.is_patching = True
         if len(added) == len(removed) == 1 and not messages:
-            return self.index.replace(added[0], removed[0]) != NOTHING
-        net = self.index.patch(added, removed, messages)
-        return bool(net.added or net.removed or messages)
+            is_any = self.index.replace(added[0], removed[0]) != NOTHING
+        else:
+            net = self.index.patch(added, removed, messages)
+            is_any = bool(net.added or net.removed or messages)
+        if is_any:
+            if now > self.time:
+                self.time = now
+            self.epoch += 1
 
     def _keep(
         self,
         owner: str,
         held: Handles | None,
         places: dict[int, Value],
-        actions: Sequence[Action],
         added: list[Value],
         removed: list[Value],
     ) -> None:
-        """Keeps what an owner claims now, unless that is too much: then takes all back."""
+        """Keeps what an owner claims now; ``Refused`` if that is too much."""
         limits, grown = self.limits, len(added) - len(removed)
         if added and (len(places) > limits.facts_per_owner or self._claimed + grown > limits.facts):
-            said = self._no_room(owner, len(places), grown)
-            take_back(places, actions, removed)
-            raise said
+            raise self._no_room(owner, len(places), grown)
         if not places:
             self._claims.pop(owner, None)
         elif held is None:
             self._claims[owner] = Handles.at(places)
 
     def _check_length(self, actions: Sequence[Action], publication: bool) -> None:
+        self._check_sound()
         what = "publication" if publication else "turn"
         limit = self.limits.actions_per_publication if publication else self.limits.actions_per_turn
         if len(actions) > limit:
@@ -323,20 +409,25 @@ class Space:
             said = f"{total} facts in the space, limit facts={limits.facts}"
         return Refused("limit", said)
 
-    def _conclude(
-        self, draft: Draft, claims: tuple[Claims, ...], now: int, client: str | None, sequence: int
-    ) -> Epoch:
+    def _conclude(self, draft: Draft, claims: tuple[Claims, ...], now: int) -> Epoch:
         """The turn is valid: what follows from it by rules is part of it, and all of it is applied."""
         if self.rules.awake or rules_in(draft.added):
-            claims += self.rules.turn(draft)
-        return self._apply(draft, claims, now, client, sequence)
+            claims += self._follow(draft)
+        return self._apply(draft, claims, now, None, 0)
+
+    def _follow(self, draft: Draft) -> tuple[Claims, ...]:
+        """Makes part of the turn what follows from it by rules."""
+        self.rules.begin()
+        draft.is_followed = True
+        return self.rules.turn(draft)
 
     def _apply(
         self, draft: Draft, claims: tuple[Claims, ...], now: int, client: str | None, sequence: int
     ) -> Epoch:
-        """Changes the index, numbers the epoch, tells the observers."""
+        """Changes the index and numbers the epoch; the observers are told when it is committed."""
         messages = draft.messages
         coming, going = draft.at or draft.places
+        draft.is_patching = True
         self._claimed += len(coming) - len(going)
         added, removed = self.index.patch_at(coming, draft.added, going, draft.removed, messages)
         silent = not (added or removed or messages)
@@ -344,16 +435,83 @@ class Space:
             self.epoch += 1
             if now > self.time:
                 self.time = now
-            if self._touched:
-                self._tell()
         epoch = (self.epoch, self.time, added, messages, removed, claims, client, sequence, silent)
         return tuple.__new__(Epoch, epoch)  # spares a call, and there is one in each turn
 
     def _tell(self) -> None:
-        if len(self._touched) == 1:  # as mostly: no copy
-            self._touched.pop().close(self.epoch, self.time)
-            return
-        touched = self._touched[:]
+        """The turn is committed: tells every observer, and raises then what one of them has raised.
+
+        What an exception kept from being told at all is told when the next turn begins.
+        """
+        number, time, touched = self.epoch, self.time, self._touched
+        try:
+            for interest in touched:
+                interest.close(number, time)
+        except BaseException:
+            tell_each([interest.close for interest in touched], number, time)
+            raise
+        finally:
+            touched.clear()
+
+    # -- how a turn is undone -------------------------------------------------------------------------
+
+    def _undo(
+        self,
+        owner: str,
+        held: Handles | None,
+        actions: Sequence[InForm],
+        draft: Draft,
+        begun: int,
+        was: tuple[int, int, int],
+    ) -> None:
+        """Puts back the claims of an owner, and all else as ``_restore``."""
+
+        def put_back() -> None:
+            if held is None:
+                self._claims.pop(owner, None)
+            else:
+                take_back(held.places, actions, begun, draft.removed)
+                held.highest = None
+                self._claims[owner] = held
+
+        self._restore(put_back, draft, was)
+
+    def _restore(self, put_back: Callable[[], None], draft: Draft, was: tuple[int, int, int]) -> None:
+        """Puts back claims, numbers, and what rules and the index were; or notes that this failed as well."""
+        try:
+            put_back()
+            self.epoch, self.time, self._claimed = was
+            derived = self.rules.undo(draft.removed) if draft.is_followed else ()
+            if draft.is_patching:
+                self.index.reset([*self._claimed_values(), *derived])
+                self._forget_news()
+        except BaseException as error:
+            self.damage, self._most = error, -1
+            raise self._unsound() from error
+
+    def _forget_news(self) -> None:
+        """Drops what was collected for observers, by an index that was interrupted anywhere."""
+        for interest in self._interests.values():
+            interest.forget()
         self._touched.clear()
-        for interest in touched:
-            interest.close(self.epoch, self.time)
+
+    def _claimed_values(self) -> Iterator[Value]:
+        """What owners claim, but for rules."""
+        return (value for held in self._claims.values() for value in held.values())
+
+    def _begin(self) -> tuple[int, int, int]:
+        """What a turn must put back if it fails; ``commit`` and ``act`` have this written out."""
+        self._check_sound()
+        if self._touched:
+            self._tell()
+        return self.epoch, self.time, self._claimed
+
+    def _check_sound(self) -> None:
+        if self.damage is not None:
+            raise self._unsound()
+
+    def _unsound(self) -> InternalError:
+        return InternalError(
+            f"space {self.name}: a turn failed and could not be undone ({self.damage!r:.200}); "
+            "nothing more is done here, start the daemon again"
+        )

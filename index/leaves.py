@@ -264,6 +264,26 @@ class Group:
             elif place is not MISSING:
                 self.rest(at, place, values)
 
+    def reset(self, values: Values) -> None:
+        """Holds exactly these values of the node, whatever was here; O(values)."""
+        self.idle.clear()
+        for leaf in self.leaves.values():
+            leaf.values = {}
+            for handler in leaf.handlers:
+                handler.rows.clear()
+                handler.more = None
+        for at, value in values.items():
+            place = self.place(value)
+            leaf_there = self.leaves.get(place)
+            if leaf_there is not None:
+                leaf_there.values[at] = value
+                for handler in leaf_there.handlers:
+                    row = handler.row(value, None)
+                    if row is not None:
+                        handler.add(row)
+            elif place is not MISSING:
+                self.rest(at, place, values)
+
     def rest(self, at: At, place: Hashable, values: Values) -> None:
         """Keeps one of the node's values at a place without a leaf; O(1)."""
         resting = self.idle.get(place, MISSING)

@@ -13,7 +13,7 @@ goes, or a message passes, and by then the index has changed completely.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -120,8 +120,8 @@ class Index:
             return False
         news: News = []
         self._appear(at, value, visible, news)
-        self._telling = True  # as _tell, written out here and in remove: its call is a thirtieth of the whole
-        try:
+        try:  # as _tell, written out here and in remove: its call is a thirtieth of the whole
+            self._telling = True
             for handler, row in news:
                 if handler.sole is not None:
                     handler.sole(ADDED, row)
@@ -147,8 +147,8 @@ class Index:
             return False
         news: News = []
         self._vanish(at, visible, news)
-        self._telling = True
         try:
+            self._telling = True
             for handler, row in news:
                 if handler.sole is not None:
                     handler.sole(REMOVED, row)
@@ -171,8 +171,8 @@ class Index:
             top = self._tops.get(value.label)
         else:
             top = self._tops.get(class_of(value))
-        self._telling = True
         try:
+            self._telling = True
             for group in self._root.each:
                 group.tell(group, value)
             if top is not None:
@@ -327,8 +327,8 @@ class Index:
             self._vanish(gone, visible, lost)
         else:
             self._recount({gone: self._copies[gone]})
-        self._telling = True
         try:
+            self._telling = True
             for handler, row in grown:
                 (handler.sole or handler.call)(ADDED, row)
             for handler, row in lost:
@@ -336,6 +336,32 @@ class Index:
         finally:
             self._telling = False
         return appears, vanishes
+
+    def reset(self, values: Iterable[Value]) -> None:
+        """Holds exactly these values, unrestricted and as often as they are given, whatever was here.
+
+        What an exception has interrupted is in no order: every table is filled anew, and no callback is
+        called.  Values that were here keep their order.  O(values × nodes).
+        """
+        found: Values = {}
+        counts: dict[At, int] = {}
+        for value in values:
+            at = at_of(value)
+            found[at] = value
+            counts[at] = counts.get(at, 0) + 1
+        ordered = {at: found[at] for at in self._values if at in found}
+        ordered.update(found)
+        self._values.clear()
+        self._values.update(ordered)
+        self._copies = {at: count - 1 for at, count in counts.items() if count > 1}
+        self._visible = {}
+        self._telling = False
+        for node in nodes_below(self._root):  # each before those below it
+            for table in node.moves.values():
+                for of_class, below in table.items():
+                    below.values = _of_class(node.values, below.shape[-1][0], of_class)
+            for group in node.groups.values():
+                group.reset(node.values)
 
     # -- handlers -------------------------------------------------------------------------------------
 
@@ -352,8 +378,8 @@ class Index:
         if callback in handler.callbacks:
             raise UsageError("this callback is installed for this pattern already")
         handler.install(callback, cleanup)
-        self._telling = True
         try:
+            self._telling = True
             for row in handler.rows.values():
                 callback(ADDED, row)
         finally:
@@ -602,8 +628,8 @@ class Index:
                             news.append((handler, row))
 
     def _tell(self, event: Event, news: News) -> None:
-        self._telling = True
         try:
+            self._telling = True
             for handler, row in news:
                 if handler.sole is not None:
                     handler.sole(event, row)

@@ -86,16 +86,15 @@ class LoggedSpace:
         self.space.epoch = max(self.space.epoch, self.log.next_epoch - 1)
         self.incarnation = self.space.epoch
         gone = [owner for owner in self.space.owners() if owner.startswith(("session:", "actor:"))]
-        ended = self.space.end(gone, now())
-        if ended is not None:
-            self.commits.submit(ended)
+        self.space.end(gone, now(), submit=self.commits.submit)
         self.leases.recover()
         self.flows.attach(self.space)
         facts = rule_facts(self.settings.rules)
         rules = actions_to_hold(self.space, facts)
-        held = self.space.commit(OWNER, rules, now()) if rules else self.space.advance(now())
-        if held is not None:
-            self.commits.submit(held)
+        if rules:
+            self.space.commit(OWNER, rules, now(), submit=self.commits.submit)
+        else:
+            self.space.advance(now(), submit=self.commits.submit)
         warn_of_troubles(self.space.rules, facts)
         logger.info(
             "space %s: recovered %d facts at epoch %d, %d owners did not survive",
@@ -129,9 +128,11 @@ class LoggedSpace:
 
     def _turn(self) -> None:
         """A turn that rules or flows ask for."""
-        epoch = self.space.advance(now())
-        if epoch is not None:
-            self.commits.submit(epoch)
+        try:
+            self.space.advance(now(), submit=self.commits.submit)
+        except BaseException:
+            self._stop_if_damaged()
+            raise
         self.flush()
 
     # -- turns ----------------------------------------------------------------------------------------
@@ -148,19 +149,38 @@ class LoggedSpace:
     ) -> Epoch:
         """Commits one turn; ``on_durable`` is called with its epoch once that is on disk.
 
-        Raises ``Refused`` or ``ProtocolError``, and nothing has happened.
+        Raises ``Refused`` or ``ProtocolError``, and nothing has happened.  The turn counts once the log has
+        taken it: after any other exception before that nothing has happened either.
         """
         if self.commits.full is not None:
             self._check_room(actions, internal=client is None and not publication)
+        self.commits.check_open()
         name = client.name if client else None
         if not publication:
             self.ledgers.forget(owner)
-        epoch = self.space.commit(
-            owner, actions, now(), client=name, sequence=sequence, publication=publication
-        )
-        if client is not None:
-            client.applied(sequence, epoch.number)
-        self.commits.submit(epoch, on_durable)
+        submitted: Epoch | None = None
+
+        def submit(epoch: Epoch) -> None:
+            nonlocal submitted
+            self.commits.submit(epoch, on_durable)
+            submitted = epoch
+
+        try:
+            epoch = self.space.commit(
+                owner,
+                actions,
+                now(),
+                client=name,
+                sequence=sequence,
+                publication=publication,
+                submit=submit,
+            )
+        except BaseException:
+            self._stop_if_damaged()
+            raise
+        finally:
+            if client is not None and submitted is not None:
+                client.applied(sequence, submitted.number)
         if self.space.rules.pending:
             self.rules_due.set()
         return epoch
@@ -173,17 +193,44 @@ class LoggedSpace:
             raise Refused("disk-full", f"nothing is taken on that has to be kept: {self.commits.full}")
 
     def end_owners(self, owners: Sequence[str]) -> None:
-        """Retracts in one turn all that some owners claim."""
-        for owner in owners:
-            self.ledgers.forget(owner)
-        ended = self.space.end(owners, now())
+        """Retracts in one turn all that some owners claim; raises nothing.
+
+        If that fails, which is a defect, it is tried for each of them alone.  An owner that cannot be ended
+        keeps its claims, which is logged; they go with the next start of the daemon.
+        """
         try:
-            if ended is not None:
-                self.commits.submit(ended)
+            self.commits.check_open()
+            for owner in owners:
+                self.ledgers.forget(owner)
+            self.space.end(owners, now(), submit=self.commits.submit)
             if self.space.rules.pending:
                 self.rules_due.set()
         except (LogFailed, Closed):
-            pass  # the daemon is ending, and the next one has them go
+            self._stop_if_damaged()  # else the daemon is ending already, and the next one has them go
+        except Exception:  # noqa: BLE001  # a fence around the end of an owner: a defect ends nothing else
+            self._stop_if_damaged()
+            self._note_unended(owners)
+
+    def _note_unended(self, owners: Sequence[str]) -> None:
+        """Ends each of some owners that could not be ended together, or says which one cannot be."""
+        if len(owners) > 1:
+            logger.exception("%s could not be ended together: this is a defect, please report it", owners)
+            for owner in owners:
+                self.end_owners([owner])
+        elif owners and self.space.damage is None:
+            logger.exception(
+                "%s could not be ended: this is a defect, please report it; its %d facts in space %s stay "
+                "until the daemon is started again",
+                owners[0],
+                len(self.space.claims(owners[0])),
+                self.name,
+            )
+
+    def _stop_if_damaged(self) -> None:
+        """Ends the daemon, without a snapshot, if the space is not what its log says."""
+        if self.space.damage is not None and self.commits.failure is None:
+            logger.critical("space %s: a failed turn could not be undone, the daemon ends", self.name)
+            self.commits.fail(f"space {self.name} is damaged: {self.space.damage!r:.200}")
 
     def check_space(self, name: str) -> None:
         """Refuses another space than this one to a session that is about this one."""

@@ -81,6 +81,21 @@ class FlowHost:
         held = [driven.error] if driven.flow is None else driven.flow.outcome.asserted()
         self._changes += [(value, -1) for value in held]
 
+    def abandon(self, asserted: Iterable[Value], reason: str) -> None:
+        """Ends all flows, which may be anywhere within a tick; with the next turn all goes that they assert.
+
+        ``asserted`` is what they asserted together before that tick.
+        """
+        values = list(asserted)
+        self._counts = {key(value): 1 for value in values}
+        self._changes = [(value, -1) for value in values]
+        for name, driven in self._driven.items():
+            if driven.flow is not None:
+                logger.warning("flow %s ended: %s", name, reason)
+                driven.error = Record("flow-error", name, reason)
+                driven.flow, driven.facts, driven.messages = None, [], []
+            self._changes.append((driven.error, +1))
+
     def parts(self) -> list[Part]:
         """The flows that run, to be drawn."""
         return [

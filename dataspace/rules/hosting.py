@@ -57,6 +57,7 @@ class RuleHost:
         self._coming: Sequence[Value] = ()
         self._going: Sequence[Value] = ()
         self._adopted = False
+        self._journal = _Journal(0, False)
 
     def _keep_awake(self) -> None:
         """Looks whether there is still anything that turns are to be told to."""
@@ -90,6 +91,36 @@ class RuleHost:
         return self._claimed(value) > 0
 
     # -- turns ----------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Begins the journal by which a turn can be undone; comes before ``turn`` and ``advance``."""
+        self._journal = _Journal(self._last, self.program is not None or self._adopted)
+
+    def undo(self, removed: Sequence[Value]) -> list[Value]:
+        """Undoes a turn that failed after ``begin``: what rules and flows claim, as before it.
+
+        The index has those facts, unless they are among the ``removed``.  What was interrupted in the rules
+        is in no order, so they are computed anew with the next turn, as after a restart.  Flows have seen
+        what has not happened: they end, and ``flow-error`` says so.
+        """
+        journal, held = self._journal, self._held
+        for at, handle in journal.begun:
+            if held.get(at) == handle:
+                del held[at]
+        held.update([(at, handle) for at, handle in journal.ended if handle <= journal.last])
+        self._last = journal.last
+        self._by_flows.difference_update(journal.flows_added)
+        self._by_flows.update(journal.flows_removed)
+        self.program = None
+        self._strays, self._errors, self._troubles = {}, {}, 0
+        self._coming = self._going = ()
+        self._adopted = journal.was_following or bool(held)
+        gone = dict(zip(all_at(removed), removed, strict=True))
+        known = {at: gone[at] if at in gone else self._index.value(at) for at in held}
+        if self.flows:
+            self.flows.abandon([known[at] for at in self._by_flows], "a turn that it saw was undone")
+        self._keep_awake()
+        return list(known.values())
 
     def turn(self, draft: Draft) -> tuple[Claims, ...]:
         """Makes what follows from a turn part of it: the claims that this begins and ends."""
@@ -241,8 +272,10 @@ class RuleHost:
         further = self._follow_flows(turn, asserted)
         derived.messages += further.messages
         later = [*asserted, *_changes(further.added, further.removed)]
-        self._by_flows.update(map(at_of, made.added))
-        self._by_flows.difference_update(map(at_of, made.removed))
+        come, gone = all_at(made.added), all_at(made.removed)
+        self._journal.flows_added, self._journal.flows_removed = come, gone
+        self._by_flows.update(come)
+        self._by_flows.difference_update(gone)
         self.flows.tell(*transitions(later, _counted(first, self._index.count)))
         whole = [*_changes(derived.added, derived.removed), *later]
         derived.added, derived.removed = transitions(whole, lambda value: int(at_of(value) in self._held))
@@ -307,7 +340,7 @@ class RuleHost:
         return Derived(
             [value for at, value in wanted.items() if at not in self._held],
             derived.messages,
-            [self._index.value(at) for at in self._held if at not in wanted],
+            [self._index.value(at) for at in self._held if at not in wanted and at not in self._by_flows],
         )
 
     def _claim(self, derived: Derived, draft: Draft) -> tuple[Claims, ...]:
@@ -318,28 +351,35 @@ class RuleHost:
         if not added and not removed:
             return ()
         coming, going = draft.at or draft.places
-        held, first = self._held, self._last + 1
+        held, first, journal = self._held, self._last + 1, self._journal
         begun: Sequence[tuple[int, Value]] = ()
         ended: list[int] = []
         if len(added) == 1:  # as mostly
             (value,) = added
             at = value._text or value.text if value.__class__ is Record else at_of(value)
+            journal.begun = [(at, first)]
             held[at] = first
             coming.append(at)
             begun = [(first, value)]
         elif added:
             several = all_at(added)
-            held.update(zip(several, range(first, first + len(added)), strict=True))
+            journal.begun = list(zip(several, range(first, first + len(added)), strict=True))
+            held.update(journal.begun)
             coming += several
             begun = Numbered(first, added)
         if len(removed) == 1:
             (value,) = removed
             at = value._text or value.text if value.__class__ is Record else at_of(value)
-            ended.append(held.pop(at))
+            ended.append(held[at])
+            journal.ended = [(at, ended[0])]
+            del held[at]
             going.append(at)
         elif removed:
             several = all_at(removed)
-            ended += map(held.pop, several)
+            ended += map(held.__getitem__, several)
+            journal.ended = list(zip(several, ended, strict=True))
+            for at in several:
+                del held[at]
             going += several
         self._last += len(added)
         draft.added += added
@@ -349,6 +389,20 @@ class RuleHost:
     def statistics(self) -> ProgramStatistics | None:
         """Counts of the program, if there is one."""
         return None if self.program is None else self.program.statistics()
+
+
+class _Journal:
+    """What is to be undone of a turn: its claims and those of flows, noted before they are made."""
+
+    __slots__ = ("begun", "ended", "flows_added", "flows_removed", "last", "was_following")
+
+    def __init__(self, last: int, was_following: bool) -> None:
+        self.last = last
+        self.was_following = was_following
+        self.begun: Sequence[tuple[At, int]] = ()
+        self.ended: Sequence[tuple[At, int]] = ()
+        self.flows_added: Sequence[At] = ()
+        self.flows_removed: Sequence[At] = ()
 
 
 _NEITHER: Final[tuple[Sequence[Value], Sequence[Value]]] = ((), ())

@@ -4,7 +4,8 @@ Each packet is a named tuple; on the wire it is a msgpack array of its number an
 The table at the end is the whole vocabulary: the number of each packet, who may send it, and what each
 field must be.  WIRE.md describes the same table for people; a test holds the two against each other.
 
-Always: ``read`` answers with a packet whose fields have the stated types, or raises ``ProtocolError``.
+Always: ``read`` answers with a packet whose fields have the stated types, down to the actions of a turn, or
+raises ``ProtocolError``.
 """
 
 from __future__ import annotations
@@ -262,6 +263,42 @@ def _numbers(value: Value) -> bool:
     return value.__class__ is tuple and all(_number(each) for each in value)
 
 
+def _actions(value: Value) -> bool:
+    """Whether this is an array; ``ProtocolError`` names an element that is no action."""
+    if value.__class__ is not tuple:
+        return False
+    for action in value:
+        if action.__class__ is not tuple:
+            raise no_action(action)
+        size = len(action)
+        verb = action[0] if size else None
+        if verb.__class__ is not int or _SIZES.get(verb) != size:
+            raise no_action(action)
+        if verb != SEND:
+            handle = action[1]
+            if handle.__class__ is not int or not 0 <= handle < 1 << 63:
+                raise no_handle(handle)
+            if verb == REPLACE:
+                handle = action[2]
+                if handle.__class__ is not int or not 0 <= handle < 1 << 63:
+                    raise no_handle(handle)
+    return True
+
+
+_SIZES: Final[dict[Value, int]] = {ASSERT: 3, RETRACT: 2, SEND: 2, REPLACE: 4}
+"""The elements of an action, by its verb."""
+
+
+def no_action(value: Value) -> ProtocolError:
+    """What to raise for a value that should be an action."""
+    return ProtocolError("malformed", f"no action: {value!r:.80}, see Turn in WIRE.md")
+
+
+def no_handle(value: Value) -> ProtocolError:
+    """What to raise for a value that should be a handle."""
+    return ProtocolError("malformed", f"a handle is a number from 0 to 2^63-1, got {value!r:.60}")
+
+
 def _any(_value: Value) -> bool:
     return True
 
@@ -273,13 +310,14 @@ _NAMES: Final = {
     _flag: "true or false",
     _sequence: "an array",
     _numbers: "an array of numbers",
+    _actions: "an array",
     _any: "any value",
 }
 
 # number: packet, checks of its fields
 TABLE: Final[dict[int, tuple[type[Packet], tuple[_Check, ...]]]] = {
     1: (Hello, (_number, _text, _text, _map)),
-    2: (Turn, (_number, _text, _text, _sequence)),
+    2: (Turn, (_number, _text, _text, _actions)),
     3: (Open, (_number, _map, _number, _number)),
     4: (Ask, (_number, _number, _number)),
     5: (Abort, (_number, _text, _flag)),

@@ -134,20 +134,33 @@ class GroupCommit:
         """Queues the next epoch for the disk; ``on_durable`` is called with it once it is there.
 
         O(size) up to a bound, does not wait.  The epoch must not change any more.  Raises ``LogFailed`` once
-        the disk has failed.
+        the disk has failed, and what encoding raises; then the epoch is not queued, and its number is free.
         """
+        self.check_open()
+        entry = _Entry(epoch, on_durable)
+        self._log.issue(epoch.number)
+        try:
+            self._number, self._time = epoch.number, epoch.time
+            self.backlog_bytes += entry.size
+            self.recent.add(epoch, entry.size)
+            if epoch.client is not None:
+                self._log.clients[epoch.client] = (epoch.sequence, epoch.number)
+            self._arrived.set()
+            self._waiting.append(entry)  # the last: with it the epoch is on its way, and without it is not
+        except BaseException as error:
+            self.fail(f"epoch {epoch.number} was queued by half: {error!r}")
+            raise
+
+    def check_open(self) -> None:
+        """Raises ``LogFailed`` or ``Closed`` if nothing can be submitted any more; O(1)."""
         if self.failure is not None:
             raise self.failure
         if self._over.is_set():
             raise Closed("the log is closed")
-        entry = _Entry(epoch, on_durable)
-        self._log.issue(epoch.number)
-        self._waiting.append(entry)
-        self._number, self._time = epoch.number, epoch.time
-        self.backlog_bytes += entry.size
-        self.recent.add(epoch, entry.size)
-        if epoch.client is not None:
-            self._log.clients[epoch.client] = (epoch.sequence, epoch.number)
+
+    def fail(self, text: str) -> None:
+        """Has ``run`` end with ``LogFailed``: what is in memory must not come to the disk any more."""
+        self.failure = self.failure or LogFailed(text)
         self._arrived.set()
 
     def tail(self, after: int) -> list[Epoch]:
@@ -237,6 +250,8 @@ class GroupCommit:
 
     async def _work(self) -> None:
         """One group, or one chunk of a snapshot, or waiting for either."""
+        if self.failure is not None:
+            raise self.failure
         if self._waiting:
             await self._write_group()
         elif self._snapshot is None and (self._closing or self._snapshot_due()):

@@ -21,6 +21,7 @@ from index.values import Value
 from relay.log.acknowledged import AcknowledgedFile, Mark
 from relay.log.chain import Chain, refuse
 from relay.log.cursors import Cursors
+from relay.log.explaining import Explained
 from relay.log.meta import read_meta
 from relay.log.refusals import LogDamaged
 from relay.log.segments import CHECKSUM_BYTES, FORMAT, Segment
@@ -187,14 +188,18 @@ class LogReader:
         if shortfall:
             yield shortfall
         found: list[str] = []
-        for segment in self._chain.walk(self._chain.beyond(self.oldest - 1), found=found.append):
-            for _ in segment.epochs():
-                pass
-        yield from found
+        snapshot: RecoveredState | None = None
         try:
-            newest(self._storage)
+            snapshot = newest(self._storage)
         except LogDamaged as damage:
-            yield str(damage)
+            found.append(str(damage))
+        start = self._chain.beyond(self.oldest - 1)
+        explained = Explained(snapshot, whole=self.oldest == 1)
+        for segment in self._chain.walk(start, found=found.append):
+            explained.take_in(segment)
+        yield from found
+        if not found:  # else what the epochs say is not whole
+            yield from explained.differences()
 
     def verify(self) -> LogStatistics:
         """Reads all that is retained and checks every checksum; ``LogDamaged`` at the first that fails."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 from hypothesis import example, given
@@ -15,7 +16,7 @@ from dataspace.handles import FRESH
 from dataspace.space import Space, SpaceLimits
 from dataspace.wire.packets import ASSERT, REPLACE, RETRACT, SEND, Action
 from index.patterns import capture, matcher
-from index.values import Record, Value, key
+from index.values import Map, Record, Value, key
 from tests.dataspace.ledger import Ledger
 
 OWNERS = ("session:1", "session:2", "durable:a")
@@ -153,12 +154,56 @@ def test_time_never_goes_back() -> None:
     assert times == [5, 5, 9]
 
 
-@pytest.mark.parametrize("action", [(), (9,), (ASSERT, 1), (ASSERT, "1", 2), (True, 1, 2), (SEND,), ("x", 1)])
+NO_ACTIONS = [
+    *[(), (9,), (ASSERT, 1), (ASSERT, "1", 2), (True, 1, 2), (SEND,), ("x", 1)],
+    *[1, None, "assert", Map({0: 1}), Record("x", 1), [ASSERT, 1, 2], b"\0\1\2"],
+]
+
+
+@pytest.mark.parametrize("action", NO_ACTIONS)
 def test_what_is_no_action_breaks_the_protocol_and_changes_nothing(action: Action) -> None:
     space = Space("main")
+    space.commit("me", [(ASSERT, 1, "x")], 0)
     with pytest.raises(ProtocolError, match=r"no action|a handle is"):
-        space.commit("me", [(ASSERT, 1, "x"), action], 0)
-    assert (space.epoch, len(space.index), space.owners()) == (0, 0, [])
+        space.commit("me", [(ASSERT, 2, "y"), (RETRACT, 1), action], 0)
+    assert (space.epoch, [*space.index.values()], dict(space.claims("me"))) == (1, ["x"], {1: "x"})
+    space.end(["me"], 0)
+    assert not len(space.index)
+
+
+def test_what_the_log_does_not_take_has_not_happened() -> None:
+    def refuse(epoch: Epoch) -> None:
+        raise OSError(f"no room for epoch {epoch.number}")
+
+    space, ear = Space("main"), _Ear()
+    space.observe(capture(), ear)
+    space.commit("me", [(ASSERT, 1, "x")], 1)
+    turns: list[Callable[[], object]] = [
+        lambda: space.commit("me", [(REPLACE, 1, 2, "y"), (SEND, "m")], 9, submit=refuse),
+        lambda: space.end(["me"], 9, submit=refuse),
+    ]
+    for turn in turns:
+        with pytest.raises(OSError, match="no room for epoch 2"):
+            turn()
+        space.index.check()
+        assert (space.epoch, space.time, dict(space.claims("me"))) == (1, 1, {1: "x"})
+        assert ([*space.index.values()], len(ear.heard)) == (["x"], 1)
+
+
+def test_an_observer_that_raises_keeps_no_other_from_being_told() -> None:
+    class Deaf:
+        def offer(self, changes: Changes) -> None:
+            raise OSError(f"epoch {changes.number}")
+
+    space, ears = Space("main"), [_Ear(), _Ear(), _Ear()]
+    space.observe(capture(), ears[0])
+    space.observe(capture(), Deaf())
+    space.observe(capture(), ears[1])
+    space.observe("x", ears[2])
+    with pytest.raises(OSError, match="epoch 1"):
+        space.commit("me", [(ASSERT, 1, "x")], 1)
+    assert [[changes.number for changes in ear.heard] for ear in ears] == [[1], [1], [1]]
+    assert dict(space.claims("me")) == {1: "x"}  # the turn stands
 
 
 def test_only_an_empty_space_is_restored() -> None:

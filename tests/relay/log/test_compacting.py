@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from dataspace.epochs import Epoch
 from index.values import order_key
 from relay.log import Log, LogDamaged, LogFailed, LogReader, Retention, compacting
 from relay.log.acknowledged import AcknowledgedFile
@@ -52,11 +53,10 @@ def test_everything_is_as_before_in_fewer_segments(tmp_path: Path) -> None:
 
 def test_the_room_of_what_was_trimmed_is_given_back(tmp_path: Path) -> None:
     log = Log.open(tmp_path)
-    for number in range(1, 60):
-        append(log, epoch(number, "x" * 100_000))
-    owners = log.recover()
-    owners.owners = {"durable:EWR": {1: "small"}}
-    write_snapshot(log, owners)
+    for number in range(1, 59):
+        append(log, Epoch(number, number * 10, (), ("x" * 100_000,)))
+    append(log, epoch(59, "small"))
+    write_snapshot(log, log.recover())
     log.trim(Retention(age=0.0), LATE)
     log.close()
     before = (tmp_path / "log.sqlite").stat().st_size
