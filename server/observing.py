@@ -10,6 +10,7 @@ no more than a few hundred epochs in memory; an interest that is not quiet is a 
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -31,7 +32,7 @@ from relay.policies import Policy
 from server.openings import Request, read_request
 from server.pumping import Pump
 from server.reads import Reads
-from server.replaying import progress_mark, pump_columns
+from server.replaying import begins_now, progress_mark, pump_columns
 
 if TYPE_CHECKING:
     from server.connection import Connection
@@ -61,14 +62,12 @@ class Observing:
             return
         home.check_space(name if isinstance(name, str) else repr(name))
         request = read_request(spec)
-        if request.live or self._is_up_to_date(request):
+        if begins_now(home, request):
             self._open_live(stream, request, home.space)
         else:
-            self._replays[stream] = trio.CancelScope()
-            connection.start(self._replay, stream, request)
+            self._start(self._replays, self._replay, stream, request)
         if request.progress and request.upto is None and not request.durable:
-            self._marks[stream] = trio.CancelScope()
-            connection.start(self._tell_progress, stream)
+            self._start(self._marks, self._tell_progress, stream)
         if not request.snapshot and request.after is None is request.as_of:
             # nothing else says where it begins
             connection.say(p.Reached(home.commits.durable, (stream.number,)))
@@ -146,13 +145,6 @@ class Observing:
             observation.extend(Changes(space.epoch, space.time, rows, flags=p.SNAPSHOT))
         self._connection.wake(stream)
 
-    def _is_up_to_date(self, request: Request) -> bool:
-        """Whether somebody who comes back has missed nothing, and needs no log."""
-        home, after = self._connection.home, request.after
-        if request.columns or after is None or after != home.space.epoch or home.log.lost(after):
-            return False
-        return request.as_of is None and request.upto is None and not request.durable
-
     def observation(self, stream: OutStream, request: Request) -> Observation:
         """The waiting room of a stream, new or the one that it has."""
         known = stream.observation
@@ -170,8 +162,28 @@ class Observing:
     def _fall_behind(self, stream: OutStream, request: Request) -> None:
         """A stream that waits has no room: the log has the rest, and a task reads it as it is taken."""
         if stream not in self._replays:
-            self._replays[stream] = trio.CancelScope()
-            self._connection.start(self._resume_from_log, stream, request)
+            self._start(self._replays, self._resume_from_log, stream, request)
+
+    def _start(
+        self,
+        scopes: dict[OutStream, trio.CancelScope],
+        function: Callable[..., Awaitable[None]],
+        stream: OutStream,
+        *args: object,
+    ) -> None:
+        """Runs a task for a stream until ``close`` cancels it, which may be before it has begun."""
+        scope = scopes[stream] = trio.CancelScope()
+
+        async def run() -> None:
+            try:
+                with scope:
+                    await trio.lowlevel.checkpoint_if_cancelled()
+                    await function(stream, *args)
+            finally:
+                if scopes.get(stream) is scope:
+                    del scopes[stream]
+
+        self._connection.start(run)
 
     async def _resume_from_log(self, stream: OutStream, request: Request) -> None:
         live = self._live.pop(stream, None)
@@ -184,16 +196,15 @@ class Observing:
     async def _tell_progress(self, stream: OutStream) -> None:
         """Says through which epoch all has been told, while nothing waits that would say it by itself."""
         home, told = self._connection.home, -1
-        with self._marks[stream]:
-            while True:
-                await home.commits.wait_beyond(told)
-                live = self._live.get(stream)
-                if live is not None and not len(live[2]):
-                    told = home.space.epoch
-                    live[2].extend(progress_mark(told))
-                    self._connection.wake(stream)
-                    home.flush()
-                await trio.sleep(PROGRESS_SECONDS)
+        while True:
+            await home.commits.wait_beyond(told)
+            live = self._live.get(stream)
+            if live is not None and stream not in self._replays and not len(live[2]):
+                told = home.space.epoch
+                live[2].extend(progress_mark(told))
+                self._connection.wake(stream)
+                home.flush()
+            await trio.sleep(PROGRESS_SECONDS)
 
     def attach(self, stream: OutStream, pattern: Value, observation: Observation, space: Space) -> None:
         """Has a space tell an observation from the next epoch on."""
@@ -219,17 +230,14 @@ class Observing:
     async def _replay(self, stream: OutStream, request: Request) -> None:
         connection = self._connection
         try:
-            with self._replays[stream]:
-                if request.columns:
-                    await pump_columns(connection, stream, request, self.slots)
-                else:
-                    await Pump(connection, self, stream, request).run()
+            if request.columns:
+                await pump_columns(connection, stream, request, self.slots)
+            else:
+                await Pump(connection, self, stream, request).run()
         except (Refused, ProtocolError) as refusal:
             connection.fail(stream, refusal.code, refusal.text)
         except (LogFailed, LogDamaged) as failure:
             connection.fail(stream, failure.code, str(failure))
         except UsageError as error:
             connection.fail(stream, "bad-request", str(error))
-        finally:
-            self._replays.pop(stream, None)
         connection.home.flush()

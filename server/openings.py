@@ -54,6 +54,11 @@ class Request:
         """Whether no log is needed: the state now, and what follows."""
         return not (self.columns or self.durable) and self.after is self.as_of is self.upto is None
 
+    @property
+    def wants_state(self) -> bool:
+        """Whether the state where it begins comes first, for a stream from the log."""
+        return self.as_of is not None or (self.snapshot and self.after is None and not self.columns)
+
 
 def read_request(spec: Map) -> Request:
     """The request in an ``Open``; ``Refused`` says what is wrong with it."""

@@ -23,7 +23,7 @@ from relay.log.replay import Replay
 from relay.observation import BYTE_LIMIT, MESSAGE_LIMIT
 from relay.outbox import OutStream
 from server.openings import Request
-from server.replaying import beginning, live_base, progress_mark, time_of
+from server.replaying import beginning, from_log, progress_mark, time_of
 
 if TYPE_CHECKING:
     from server.connection import Connection
@@ -56,11 +56,11 @@ class Pump:
         start = beginning(self.home, request)
         if not self._is_full and await self._goes_on(start):
             return
-        await commits.wait_durable(start)  # what held there is reckoned from the log
-        replay = Replay(self.home.log, request.pattern, start, live=live_base(self.home))
+        replay = await from_log(self.home, request, Replay)
+        start = replay.at
         async with self.observing.slots:
             await trio.to_thread.run_sync(replay.prepare)
-        if request.as_of is not None or (request.snapshot and request.after is None):
+        if request.wants_state:
             since = await trio.to_thread.run_sync(time_of, self.home, start)
             self.observation.extend(Changes(start, since, replay.bag(), flags=p.SNAPSHOT))
             self._wake()
@@ -119,7 +119,8 @@ class Pump:
 
         More messages than may wait for an observer are told in several differences, since none may be lost.
         """
-        now = self.home.space.epoch
+        now = self.home.space.epoch if self.request.upto is None else self.request.upto
+        now = max(replay.at, min(now, self.home.space.epoch))
         await self.home.commits.wait_durable(now)
         difference, size = Difference(replay.at + 1), 0
         async with self.observing.slots:

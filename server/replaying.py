@@ -1,17 +1,20 @@
-"""Replaying: where a replay of the log begins, and the one in columns.
+"""Replaying: where a stream begins, and the replay in columns.
 
-What the two kinds of replay share, and the simpler of them: a stream of blocks ends at an epoch that it was
-told, so that nothing is handed over to the live feed and nothing conflates.
+A stream can begin with what holds now, or from the log at an epoch.  Which of them it is, at which epoch, and
+from which known state the log is read, is found out here and nowhere else, for both kinds of replay.  The
+simpler of those is here as well: a stream of blocks ends at an epoch that it was told, so that nothing is
+handed over to the live feed and nothing conflates.
 
-Always: a replay begins where the log reaches, or is refused with what it holds; blocks are made by a
-thread, and only as many as the stream has room for.
+Always: a replay begins where the log reaches and where all is on disk, or is refused with what there is;
+blocks are made by a thread, and only as many as the stream has room for.
 """
 
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 
@@ -19,13 +22,15 @@ from dataspace.changes import Changes
 from dataspace.errors import Refused
 from dataspace.wire import packets as p
 from relay.log.columnar import Blocks, ColumnReplay
-from relay.log.replay import Live
+from relay.log.replay import Live, Replay
 from relay.outbox import OutStream
 from server.openings import Request
 
 if TYPE_CHECKING:
     from server.connection import Connection
     from server.logged import LoggedSpace
+
+Kind = TypeVar("Kind", bound=Replay)
 
 LIVE_FACTS: Final = 100_000
 """Facts that are copied as a base for a replay that begins near the end of the log."""
@@ -52,8 +57,34 @@ def beginning(home: LoggedSpace, request: Request) -> int:
     return after
 
 
-def live_base(home: LoggedSpace) -> Live | None:
-    """What holds now, for a replay that begins near the end; not copied where there is a lot of it."""
+def begins_now(home: LoggedSpace, request: Request) -> bool:
+    """Whether a stream begins with what holds now, or has missed nothing of it, and needs no log."""
+    if request.live:
+        return True
+    after = request.after
+    if request.columns or after is None or after != home.space.epoch or home.log.lost(after):
+        return False
+    return request.as_of is None and request.upto is None and not request.durable
+
+
+async def from_log(home: LoggedSpace, request: Request, kind: type[Kind]) -> Kind:
+    """A replay that stands where a stream begins, once everything up to there is on disk.
+
+    Raises as ``beginning``.
+    """
+    start = beginning(home, request)
+    await home.commits.wait_durable(start)  # what held there is reckoned from the log
+    replay = kind(home.log, request.pattern, start)
+    if request.wants_state or not replay.at_hand():
+        replay.live = _live_base(home)
+    return replay
+
+
+def _live_base(home: LoggedSpace) -> Live | None:
+    """What holds now, for a replay that begins near the end; not copied where there is a lot of it.
+
+    The facts and what of them is not on disk are of one moment: nothing may wait in between.
+    """
     space = home.space
     if len(space.index) > LIVE_FACTS:
         return None
@@ -75,11 +106,8 @@ async def pump_columns(
     read = connection.observing.reads.begun()
     start = beginning(home, request)
     stream.observation = waiting
-    while request.upto > home.commits.durable:
-        await home.commits.wait_beyond(home.commits.durable)
-    replay = ColumnReplay(home.log, request.pattern, start)
-    if request.as_of is not None or not replay.at_hand():
-        replay.live = live_base(home)
+    await home.commits.wait_durable(request.upto)
+    replay = await from_log(home, replace(request, after=start), ColumnReplay)
     time = 0 if request.as_of is None else await trio.to_thread.run_sync(time_of, home, start)
     blocks = replay.blocks(request.upto)
     if request.as_of is not None:

@@ -104,7 +104,7 @@ class ColumnReplay(Replay):
         """Keeps what was found out for who goes on from here."""
         if self._counted:
             super().leave()
-        elif self._flat is not None and not self._apart:
+        elif self._flat is not None and not self._apart and self._log.is_settled(self.at):
             self._log.cursors.leave(_Watch.name_of(self._flat), self.at, Bag())
 
     def _tells_apart(self) -> bool:

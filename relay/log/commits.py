@@ -164,8 +164,12 @@ class GroupCommit:
         self._arrived.set()
 
     def tail(self, after: int) -> list[Epoch]:
-        """The epochs beyond ``after`` that are not known to be on disk yet, in order."""
-        return [entry.epoch for entry in self._waiting if entry.epoch.number > after]
+        """The epochs beyond ``after`` that are not known to be on disk yet, in order; no silent entries.
+
+        Those have the number of an epoch that may be on disk, and say nothing of where the disk is.
+        """
+        waiting = [entry.epoch for entry in self._waiting]
+        return [each for each in waiting if each.number > after and not each.silent]
 
     async def wait_durable(self, epoch: int) -> None:
         """Waits until this epoch, and everything submitted under its number, is on disk.

@@ -130,6 +130,10 @@ class Log(LogReader):
 
     # -- writing --------------------------------------------------------------------------------------
 
+    def is_settled(self, epoch: int) -> bool:
+        """As for any reader; what was not written before this log was opened never will be."""
+        return epoch <= self.last or epoch < self.next_epoch
+
     def append(self, entries: Sequence[Encoded]) -> None:
         """Writes entries, in ascending order and after all before, in one transaction; O(bytes).
 

@@ -102,6 +102,10 @@ class LogReader:
         """The ordinal of the newest segment."""
         return self._chain.last
 
+    def is_settled(self, epoch: int) -> bool:
+        """Whether all epochs up to this one are on disk that ever will be: what is known of it stays true."""
+        return epoch <= self.last
+
     def snapshot_epoch(self) -> int | None:
         """The epoch of the newest complete snapshot, or None.  ``LogDamaged`` if it is not what it was."""
         return newest_epoch(self._storage)

@@ -33,11 +33,25 @@ Rows = tuple[int, int, list[Captures], list[Captures], list[Captures]]
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """The facts that hold at ``epoch``, and the epochs up to it that are not on disk yet."""
+    """The facts that hold at ``epoch``, and the entries up to it that are not on disk yet.
+
+    A silent entry waits for the disk like any other, but nothing can be seen of it and its number is that of
+    an epoch that may be on disk already: so only the entries that can be seen say how far the disk is.
+    """
 
     epoch: int
     facts: Iterable[Value]
     pending: Sequence[Epoch] = ()
+
+    @property
+    def unwritten(self) -> list[Epoch]:
+        """The epochs that hold in ``facts`` and are not on disk, in order."""
+        return [each for each in self.pending if not each.silent]
+
+    @property
+    def durable(self) -> int:
+        """The epoch whose state is ``facts`` without what is unwritten; all up to it are on disk."""
+        return next((each.number - 1 for each in self.pending if not each.silent), self.epoch)
 
 
 class Replay:
@@ -55,6 +69,11 @@ class Replay:
         self._name: Hashable = key(pattern)
         self._bag: Bag | None = None
         self._kept = False
+
+    def at_hand(self) -> bool:
+        """Whether what must be known of the beginning is known already, so that ``live`` is not needed."""
+        found = self._log.cursors.find(self._name, self.at)
+        return found is not None and found[0] == self.at
 
     def prepare(self) -> None:
         """Makes the bag at the beginning, unless it is there; O(distance to the nearest known state)."""
@@ -137,9 +156,11 @@ class Replay:
         return bag
 
     def leave(self) -> None:
-        """Keeps the bag for who goes on from here."""
-        self._kept = True
-        self._log.cursors.leave(self._name, self.at, self._prepared())
+        """Keeps the bag for who goes on from here, if nothing can be written any more that belongs in it."""
+        bag = self._prepared()
+        if self._log.is_settled(self.at):
+            self._kept = True
+            self._log.cursors.leave(self._name, self.at, bag)
 
     def _nearest_bag(self) -> Bag:
         """The bag at ``at``, from the base that is the fewest segments away and not behind a damage."""
@@ -153,7 +174,7 @@ class Replay:
         raise damage
 
     def _bag_from(self, base: _Base) -> Bag:
-        epoch, bag = base.make()
+        epoch, bag = base.make()  # which says itself of which epoch it is: a snapshot may be newer by now
         if epoch <= self.at:
             for _, _, added, _, removed in self._changes(epoch, self.at):
                 bag.change(self._rows(added), self._rows(removed))
@@ -175,7 +196,7 @@ class Replay:
         if snapshot is not None:
             yield _Base(snapshot, 1, self._bag_of_snapshot)
         if self.live is not None:
-            yield _Base(self.live.epoch, 1, self._bag_of_live)
+            yield _Base(self.live.durable, 1, self._bag_of_live)
 
     def _bag_of_snapshot(self) -> tuple[int, Bag]:
         epoch, facts = self._log.snapshot_facts()
@@ -184,9 +205,9 @@ class Replay:
     def _bag_of_live(self) -> tuple[int, Bag]:
         """The bag of what holds now, taken back to where the disk is."""
         assert self.live is not None  # else it is no base
-        bag, pending = self._bag_of(self.live.facts), self.live.pending
-        _undo(bag, self._difference([(e.number, e.time, e.added, (), e.removed) for e in pending]))
-        return (pending[0].number - 1 if pending else self.live.epoch), bag
+        bag, unwritten = self._bag_of(self.live.facts), self.live.unwritten
+        _undo(bag, self._difference([(e.number, e.time, e.added, (), e.removed) for e in unwritten]))
+        return self.live.durable, bag
 
     def _bag_of(self, facts: Iterable[Value]) -> Bag:
         bag = Bag()
