@@ -28,6 +28,7 @@ from dataspace.epochs import Claims, Epoch
 from dataspace.errors import InternalError, Refused, UsageError
 from dataspace.handles import ALL, FRESH, SECRET, Handles, Held
 from dataspace.interests import Interest, Observer, tell_each
+from dataspace.rules.budgets import Bounds
 from dataspace.rules.hosting import RULES, RuleHost, rules_in
 from dataspace.wire.packets import ASSERT, RETRACT, SEND, Action
 from index.patterns import skeleton
@@ -45,8 +46,11 @@ class SpaceLimits:
     facts: int = 4_000_000
     rules: int = 1_000
     derived_per_turn: int = 1_000_000
+    derived_bytes_per_turn: int = 128 << 20
+    derived_bytes: int = 128 << 20
+    """Bytes, estimated by texts, of what rules derive and calculate in one turn, and of what they hold."""
     derive_seconds: int = 10
-    """How long rules may derive in one turn, where somebody gives them a clock."""
+    """How long rules may take in one turn until the one that took most is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +88,9 @@ class Space:
         self.rules: Final = RuleHost(
             self.index,
             max_rules=self.limits.rules,
-            max_facts=self.limits.derived_per_turn,
-            max_seconds=self.limits.derive_seconds,
+            bounds=Bounds(
+                self.limits.derived_per_turn, self.limits.derived_bytes_per_turn, self.limits.derived_bytes
+            ),
         )
 
     # -- turns ----------------------------------------------------------------------------------------
@@ -387,12 +392,17 @@ class Space:
     ) -> None:
         """Keeps what an owner claims now; ``Refused`` if that is too much."""
         limits, grown = self.limits, len(added) - len(removed)
-        if added and (len(places) > limits.facts_per_owner or self._claimed + grown > limits.facts):
+        if added and (len(places) > limits.facts_per_owner or self._is_full(grown)):
             raise self._no_room(owner, len(places), grown)
         if not places:
             self._claims.pop(owner, None)
         elif held is None:
             self._claims[owner] = Handles.at(places)
+
+    def _is_full(self, grown: int) -> bool:
+        """Whether owners would claim too much; what rules derive is bounded apart, and no part of it."""
+        most = self.limits.facts
+        return self._claimed + grown > most and self._claimed - self.rules.claimed + grown > most
 
     def _check_length(self, actions: Sequence[Action], publication: bool) -> None:
         self._check_sound()
@@ -402,7 +412,7 @@ class Space:
             raise Refused("limit", f"{what} of {len(actions)} actions, limit actions_per_{what}={limit}")
 
     def _no_room(self, owner: str, claims: int, grown: int) -> Refused:
-        limits, total = self.limits, self._claimed + grown
+        limits, total = self.limits, self._claimed - self.rules.claimed + grown
         if claims > limits.facts_per_owner:
             said = f"{claims} facts of {owner}, limit facts_per_owner={limits.facts_per_owner}"
         else:

@@ -14,7 +14,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -109,6 +109,9 @@ def load(args: argparse.Namespace, file: Path | None) -> Loaded:
     kept: dict[str, Any] = {field: value[f"log.{each.name}"] for field, each in KEEPING.items()}
     retention = Retention(**kept)
     spaces = _spaces(document, file, data, space_limits, retention, args)
+    if value["without_rules"]:
+        space_limits = replace(space_limits, rules=0)
+        spaces = {name: (replace(limits, rules=0), kept) for name, (limits, kept) in spaces.items()}
     rules = _rules(document, file, [MAIN, *spaces])
     rules[MAIN] = [*rules[MAIN], *map(Path, args.rules)]
     for each in rules.values():

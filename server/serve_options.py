@@ -74,6 +74,11 @@ def _add_hosted(group: argparse._ArgumentGroup) -> None:
         help="hold the rules of a file; may be given several times",
     )
     group.add_argument(
+        "--without-rules",
+        action="store_true",
+        help="carry out no rules; they stay facts, so that one that does harm can be retracted",
+    )
+    group.add_argument(
         "--actor",
         metavar="MODULE:FUNCTION",
         action="append",

@@ -156,6 +156,7 @@ SETTINGS: Final = (
     Setting("data", path, None, "data"),
     Setting("accept_damage", flag, False, "accept_damage"),
     Setting("verbose", flag, False, "verbose"),
+    Setting("without_rules", flag, False, "without_rules"),
     Setting("trace", path, None, "trace"),
     Setting("heartbeat", seconds, Limits().heartbeat_seconds, "heartbeat"),
     Setting("grace", seconds, Limits().grace_seconds, "grace"),

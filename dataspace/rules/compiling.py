@@ -13,7 +13,10 @@ the relation whose row it is (``tables``), which know the row, its state and its
         for _, z in found:
             h = (f0, z)
             k = reach.get(h)
-            if k is None: reach[h] = k = [1, 0, 0, False, h, None]; pending.append(k)
+            if k is None:
+                reach[h] = k = [1, 0, 0, False, h, None]; pending.append(k)
+                bytes -= 69 + f0.size + z.size
+                if bytes < 0: (another part is handed out, unless the fact is too large)
             else:
                 if not k[0]: pending.append(k)
                 k[0] += 1
@@ -41,15 +44,16 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from dataspace.rules.arithmetic import calculate, compare, maker
-from dataspace.rules.budgets import Budget
+from dataspace.rules.budgets import FACT_BYTES, Budget
 from dataspace.rules.costs import SAMPLED, Meter
 from dataspace.rules.doubts import Doubts
 from dataspace.rules.failures import RuleFailed
 from dataspace.rules.plans import Bind, BoundAtom, Look, Step, plan
 from dataspace.rules.relations import Relation
 from dataspace.rules.syntax import Aggregate, Arithmetic, Comparison, Expression, Rule, Structure, Variable
-from dataspace.rules.terms import Terms
+from dataspace.rules.terms import MAX_DEPTH, MAX_FACT, TOO_DEEP, Terms, size_in_facts
 from dataspace.rules.writing import Script, tuple_of
+from index.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,7 @@ class RuleLimits:
 
     steps: Budget
     text: Budget
+    facts: Budget
 
 
 MAX_TAKEN_APART = 4
@@ -314,14 +319,24 @@ class _Text:
         fields = [self._term(each) for each in arguments if not isinstance(each, Aggregate)]
         states, touch = self._bind(head.states), f"{self._bind(head.pending)}.append"
         if self._by > 0:
-            self._count(states, touch, tuple_of(fields))
+            self._count(states, touch, fields)
         else:
             self._discount(states, touch, tuple_of(fields))
 
-    def _count(self, states: str, touch: str, row: str) -> None:
-        self._line(f"h = {row}")
+    def _count(self, states: str, touch: str, fields: list[str]) -> None:
+        paid = self._bind(self._of.limits.facts)
+        left = self._script.counter(f"{paid}.left")
+        base = FACT_BYTES + size_in_facts(self._of.rule.head.label)
+        size = " + ".join([str(base), *[f"{each}.size" for each in fields]])
+        self._line(f"h = {tuple_of(fields)}")
         self._line(f"k = {states}.get(h)")
-        self._line(f"if k is None: {states}[h] = k = [1, 0, 0, False, h, None]; {touch}(k)")
+        self._line("if k is None:")
+        self._line(f"    {states}[h] = k = [1, 0, 0, False, h, None]; {touch}(k)")
+        self._line(f"    {left} -= {size}")
+        self._line(f"    if {left} < 0:")
+        self._script.depth += 2
+        self._pay(paid, left, size)
+        self._script.depth -= 2
         self._line("else:")
         self._line(f"    if not k[0]: {touch}(k)")
         self._line("    k[0] += 1")
@@ -329,6 +344,21 @@ class _Text:
             self._line("    k[1] += 1")
         elif not self._triggered_from_within():
             self._line(f"    if {self._older()}: k[1] += 1")
+
+    def _pay(self, paid: str, left: str, size: str) -> None:
+        """Pays for a fact where the part that was handed out is used up, as it is by one that is too large.
+
+        Such a row is counted like any other until the tick is settled: if its premises are all there then,
+        the rule has failed.
+        """
+        of = self._of
+        doubt = of.doubts.about(of.number, of.atoms, comes=True)
+        row = ", ".join([f"{name!r}: {local}" for name, local in self._names.items()])
+        self._line(f"w = {size}")
+        self._line(f"if w > {MAX_FACT}:")
+        self._line(f"    {left} += w")
+        self._line(f"    {self._bind(doubt)}({self._bind(too_large)}(w), {{{row}}})")
+        self._line(f"else: {left} = {paid}.refill({left})")
 
     def _discount(self, states: str, touch: str, row: str) -> None:
         self._line(f"k = {states}[{row}]")
@@ -369,6 +399,13 @@ class _Text:
 
     def _line(self, text: str) -> None:
         self._script.line(text)
+
+
+def too_large(size: int) -> UsageError:
+    """What is wrong with a fact of this size."""
+    if size >= TOO_DEEP:
+        return UsageError(f"a derived fact is nested deeper than {MAX_DEPTH} levels")
+    return UsageError(f"a derived fact of about {size} bytes, limit {MAX_FACT}")
 
 
 def _failure(number: int) -> Callable[[Exception, dict[str, Any]], NoReturn]:

@@ -22,7 +22,7 @@ from dataspace.rules.compiling import Compiler, RuleLimits, RuleTrigger
 from dataspace.rules.costs import Costs
 from dataspace.rules.derived import Derived
 from dataspace.rules.doubts import Doubts
-from dataspace.rules.failures import Defect, RanAway, RuleFailed, Unalias
+from dataspace.rules.failures import Defect, RanAway, RuleFailed, Unalias, Unit
 from dataspace.rules.fences import Fenced
 from dataspace.rules.ground import Claim, Ground
 from dataspace.rules.grouping import Grouping
@@ -111,6 +111,7 @@ class Engine:
         self._sending = outline.of_verb(Verb.SEND)
         self.speaks = bool(self._delayed or self._sending)
         """Whether there is ever anything to ``say``."""
+        self._facts_paid: dict[int, Budget] = {}
         self._groupings = {step: self._grouping(step) for step in outline.steps if isinstance(step, int)}
         self._steps: list[Step]
         self._fill_in(costs)
@@ -119,7 +120,8 @@ class Engine:
 
     def _grouping(self, at: int) -> Grouping:
         rule = self.outline.rules[at]
-        return Grouping(f"{GROUP}{at + 1}", rule, self.outline.head(rule), self._terms)
+        head = self.outline.head(rule)
+        return Grouping(f"{GROUP}{at + 1}", self.rules[at].number, rule, head, self._terms, self._paid(at))
 
     def _step(self, step: int | list[Relation]) -> Step:
         if isinstance(step, int):
@@ -184,16 +186,18 @@ class Engine:
         else:
             self._views.setdefault(view.root, []).append(view)
             for head in self.outline.matching(view):
-                lead(head, view, self._terms, within=view in self.outline.cycles.get(id(head), ()))
+                within = view in self.outline.cycles.get(id(head), ())
+                lead(head, view, self._terms, self._budget.look, within=within)
 
     def _compiler(self, number: int, costs: Costs) -> Compiler:
         rule, grouping = self.outline.rules[number], self._groupings.get(number)
         head, of_all = self.outline.head(rule), self.rules[number].number
-        most, tick, late = self._budget.most, self._budget.tick, self._budget.is_late
+        budget, most = self._budget, self._budget.bounds.rows
         waiting = head.pending if grouping is None else ()
         rows = STEPS_FOR_EACH_ROW * most
-        steps = Budget(of_all, rows, "rows were looked at", tick, waiting, most, is_late=late)
-        text = Budget(of_all, MAX_TEXT, "characters of values were made", tick, is_late=late)
+        steps = Budget(of_all, rows, "rows were looked at", budget.tick, waiting, most, share=budget.look)
+        what = "characters of values were made"
+        text = Budget(of_all, MAX_TEXT, what, budget.tick, share=budget.make)
         return Compiler(
             of_all,
             rule,
@@ -202,10 +206,25 @@ class Engine:
             [] if grouping is not None else self.outline.cycles.get(id(head), []),
             self._terms,
             None if grouping is None else grouping.change,
-            RuleLimits(steps, text),
+            RuleLimits(steps, text, self._paid(number)),
             self._doubts,
             costs.meter(of_all),
         )
+
+    def _paid(self, number: int) -> Budget:
+        """What a rule pays for the facts that it derives with."""
+        paid = self._facts_paid.get(number)
+        if paid is None:
+            budget = self._budget
+            paid = Budget(
+                self.rules[number].number,
+                min(budget.bounds.made, budget.bounds.held),
+                "bytes were derived",
+                budget.tick,
+                share=budget.make,
+            )
+            self._facts_paid[number] = paid
+        return paid
 
     def _own_relations(self) -> list[Relation]:
         """Those that no other engine has."""
@@ -404,9 +423,15 @@ class Engine:
 
     def used(self, at: int) -> int:
         """Rows that a rule has looked at and made in this tick, and as many for the text of its values."""
+        made = self.used_of(at, Unit.BYTES) // TEXT_OF_A_ROW
+        return self.used_of(at, Unit.STEPS) + self.used_of(at, Unit.ROWS) + made
+
+    def used_of(self, at: int, unit: Unit) -> int:
+        """What a rule has used of one unit in this tick."""
         limits = self._compilers[at].limits
-        made = self._budget.inserted.get(self.outline.head(self.rules[at].rule), 0)
-        return limits.steps.used + made + limits.text.used // TEXT_OF_A_ROW
+        if unit is Unit.ROWS:
+            return self._budget.inserted.get(self.outline.head(self.rules[at].rule), 0)
+        return limits.steps.used if unit is Unit.STEPS else limits.text.used + limits.facts.used
 
     def size(self) -> int:
         """Entries in its own tables; nought when there are no facts, and rules need none."""

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Hashable
 
 from index.values import Value
+
+
+class Unit(enum.Enum):
+    """What of the work of rules is counted, and bounded for all of them together."""
+
+    ROWS = "rows"
+    STEPS = "steps"
+    BYTES = "bytes"
 
 
 class RuleFailed(Exception):
@@ -24,9 +33,10 @@ class RuleFailed(Exception):
 class RanAway(Exception):
     """A limit that all rules share was reached: which one did it is for their program to find out."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, unit: Unit) -> None:
         super().__init__(what)
         self.what = what
+        self.unit = unit
 
 
 class Unalias(Exception):

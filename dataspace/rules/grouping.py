@@ -12,9 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dataspace.rules.aggregates import COUNT, Accumulator, accumulator
+from dataspace.rules.budgets import FACT_BYTES, Budget
+from dataspace.rules.compiling import too_large
+from dataspace.rules.failures import RuleFailed
 from dataspace.rules.relations import Relation, State
 from dataspace.rules.syntax import Aggregate, Rule
-from dataspace.rules.terms import Row, Terms
+from dataspace.rules.terms import MAX_FACT, Row, Terms, size_in_facts
 from dataspace.rules.writing import Script, tuple_of
 
 
@@ -36,9 +39,25 @@ class Grouping:
     ``settle()`` tells the head what has changed.
     """
 
-    __slots__ = ("_groups", "_is_aggregate", "_kinds", "change", "name", "pending", "settle")
+    __slots__ = (
+        "_groups",
+        "_is_aggregate",
+        "_kinds",
+        "_number",
+        "_paid",
+        "_width",
+        "change",
+        "name",
+        "pending",
+        "settle",
+    )
 
-    def __init__(self, name: str, rule: Rule, head: Relation, terms: Terms) -> None:
+    def __init__(
+        self, name: str, number: int, rule: Rule, head: Relation, terms: Terms, paid: Budget
+    ) -> None:
+        self._number = number
+        self._paid = paid
+        self._width = FACT_BYTES + size_in_facts(rule.head.label)
         self.name = name
         self.pending: dict[Row, None] = {}
         self._kinds = [
@@ -102,7 +121,11 @@ class Grouping:
             terms.write(script, f"t{n}", "v")
             parts.append(f"t{n}")
         write(f"h = {tuple_of(parts)}", "if was and h == was[4]: continue", f"k = {states}.get(h)")
-        write(f"if k is None: {states}[h] = k = [1, 0, 0, False, h, None]; {touch}(k)", "else:")
+        paid = script.bind(self._paid)
+        size = " + ".join([str(self._width), *[f"{each}.size" for each in parts]])
+        write("if k is None:", f"    {paid}.left -= {size}")
+        write(f"    if {paid}.left < 0: {script.bind(self._pay)}({size}, at)")
+        write(f"    {states}[h] = k = [1, 0, 0, False, h, None]; {touch}(k)", "else:")
         write(f"    if not k[0]: {touch}(k)", "    k[0] += 1", "    k[1] += 1", "group.state = k")
         script.depth = 2
         write(f"else: del {groups}[at]", "if was:", "    was[0] -= 1", "    if was[2]:")
@@ -110,6 +133,13 @@ class Grouping:
         script.depth = 1
         write(f"{script.bind(self.pending)}.clear()")  # in place: whoever asks what is to be done holds it
         return script.functions("settle")["settle"]  # type: ignore[no-any-return]  # defined by the text
+
+    def _pay(self, size: int, at: Row) -> None:
+        """Has another part handed out, unless a fact is too large."""
+        if size > MAX_FACT:
+            values = {f"{n + 1}": term.value for n, term in enumerate(at)}
+            raise RuleFailed(self._number, values, f"UsageError: {too_large(size)}")
+        self._paid.left = self._paid.refill(self._paid.left)
 
     def group(self, row: Row) -> Row:
         """The fields by which a row of the head was grouped."""

@@ -146,12 +146,16 @@ class HeadRelation(Relation):
         return changes
 
 
-def lead(head: HeadRelation, view: View, terms: Terms, *, within: bool) -> None:
-    """Lets the rows of a head support those of a view; ``within`` one cycle, stamps are compared."""
+def lead(head: HeadRelation, view: View, terms: Terms, look: Callable[[int], None], *, within: bool) -> None:
+    """Lets the rows of a head support those of a view; ``within`` one cycle, stamps are compared.
+
+    ``look`` pays for each row that is shown.  One that is too large to be a fact is not: its rule has failed.
+    """
     project = view.projection(head.of, head.width, terms)
     states, touch = view.states, view.pending.append
 
     def insert(row: Row, state: State) -> None:
+        look(1)
         made = project(row)
         if made is None:
             return

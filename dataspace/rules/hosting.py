@@ -21,10 +21,13 @@ from typing import Final, TypeAlias, TypeGuard
 
 from dataspace.drafts import Draft
 from dataspace.epochs import Claims, Numbered
+from dataspace.rules.budgets import Bounds
+from dataspace.rules.complaints import complaint
 from dataspace.rules.derived import Derived
 from dataspace.rules.driving import FlowHost, transitions
 from dataspace.rules.flows import Flow
 from dataspace.rules.program import Program, ProgramStatistics
+from dataspace.rules.terms import MAX_FACT, size_in_facts
 from index.leaves import At, all_at, at_of
 from index.text import unparse
 from index.trie import Index
@@ -33,11 +36,13 @@ from index.values import Map, Record, Value, key
 RULES: Final = "rules"
 """The owner of all that rules derive."""
 
+WITHOUT: Final = "not carried out: no rules are here (limits.rules=0, or --without-rules)"
+
 
 class RuleHost:
     """The rules of a space, and the claims that they hold."""
 
-    def __init__(self, index: Index, *, max_rules: int, max_facts: int, max_seconds: int) -> None:
+    def __init__(self, index: Index, *, max_rules: int, bounds: Bounds) -> None:
         self.program: Program | None = None
         self.awake = False
         """Whether turns are to be told; every turn asks, so it is kept and not computed."""
@@ -46,13 +51,12 @@ class RuleHost:
         self.clock: Callable[[], int] | None = None  # gives nanoseconds: rules made later are timed by it
         self._index = index
         self._max_rules = max_rules
-        self._max_facts = max_facts
-        self._max_seconds = max_seconds
+        self._bounds = bounds
         self._held: dict[At, int] = {}  # the handle of each fact, which is itself in the index
         self._by_flows: set[At] = set()
         self._last = 0  # the newest handle
         self._strays: dict[At, int] = {}  # what is wrong with rules that are no entries; of how many it is
-        self._errors: dict[Hashable, Value] = {}
+        self._errors: dict[Hashable, Record] = {}
         self._troubles = 0  # of the program, when its errors were last looked at
         self._coming: Sequence[Value] = ()
         self._going: Sequence[Value] = ()
@@ -168,10 +172,9 @@ class RuleHost:
         if self.program is None:
             self.program = Program(
                 self._facts,
-                max_inserted=self._max_facts,
+                bounds=self._bounds,
                 max_rules=self._max_rules,
                 clock=self.clock,
-                deadline=self._deadline,
             )
             come, go = [value for value in self._facts() if self.is_rule(value)], ()
         stray = [(fact, -1) for value in go if (fact := self._stray_error(value)) is not None]
@@ -209,8 +212,9 @@ class RuleHost:
             return _malformed_error(value)
         if pair in self.program.entries:
             return None
-        said = f"not looked at: there are {self.program.texts.most} texts of rules already"
-        return Record("rule-error", *pair, Map(), said)
+        most = self.program.texts.most
+        said = f"not looked at: there are {most} texts of rules already" if most else WITHOUT
+        return complaint(*pair, Map(), said)
 
     def advance(self, draft: Draft) -> tuple[Claims, ...]:
         """The tick that ``next``, or a flow, has asked for: what follows is the turn."""
@@ -223,12 +227,6 @@ class RuleHost:
         if self.flows:
             derived = self._run_flows([], derived, by_itself=True)
         return self._claim(derived, draft)
-
-    def _deadline(self) -> int | None:
-        """Until when a tick may last; a restart, which computes everything, takes the time that it takes."""
-        if self.clock is None or self._adopted:
-            return None
-        return self.clock() + self._max_seconds * 1_000_000_000
 
     @property
     def pending(self) -> bool:
@@ -324,10 +322,10 @@ class RuleHost:
         if self.program.troubles == self._troubles:
             return derived
         self._troubles = self.program.troubles
-        errors: dict[Hashable, Value] = {}
+        errors: dict[Hashable, Record] = {}
         for entry in self.program.entries.values():
             if entry.trouble:
-                fact = Record("rule-error", entry.name, entry.text, entry.row, entry.trouble)
+                fact = complaint(entry.name, entry.text, entry.row, entry.trouble)
                 errors[key(fact)] = fact
         derived.added += [fact for at, fact in errors.items() if at not in self._errors]
         derived.removed += [fact for at, fact in self._errors.items() if at not in errors]
@@ -433,7 +431,8 @@ def _rule(value: Value) -> tuple[str, str] | None:
 
 def _malformed_error(value: Record) -> Record:
     name, text, *_ = *value.fields, None, None
-    return Record("rule-error", name, text, Map(), f"a rule is rule(name, text), not {unparse(value):.80}")
+    found = unparse(value)[:80] if size_in_facts(value) < MAX_FACT else "a fact of another form"
+    return complaint(name, text, Map(), f"a rule is rule(name, text), not {found}")
 
 
 def _rules(values: Iterable[Value]) -> list[tuple[str, str]]:

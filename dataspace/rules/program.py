@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from dataclasses import dataclass
 from typing import Final
 
-from dataspace.rules.budgets import MAX_INSERTED, TickBudget
+from dataspace.rules.budgets import Bounds, TickBudget
 from dataspace.rules.costs import Costs
 from dataspace.rules.derived import Derived
 from dataspace.rules.engine import Engine
@@ -68,19 +68,17 @@ class Program:
     """Named texts of rules and what follows from them.
 
     ``facts`` gives the facts that are claimed when the first rule comes; without it there are none then.
-    ``clock`` gives nanoseconds, and has ``explain`` say what each rule costs; ``deadline`` says by it until
-    when the tick that begins may last.
+    ``bounds`` are what all rules may use; ``clock`` gives nanoseconds, and ``explain`` says what each costs.
     """
 
     def __init__(
         self,
         facts: Callable[[], Iterable[Value]] | None = None,
         *,
-        max_inserted: int = MAX_INSERTED,
+        bounds: Bounds | None = None,
         max_self_ticks: int = MAX_SELF_TICKS,
         max_rules: int = MAX_RULES,
         clock: Callable[[], int] | None = None,
-        deadline: Callable[[], int | None] = lambda: None,
     ) -> None:
         self.troubles = 0  # goes up whenever what is wrong with texts may have changed
         self.texts: Final = Texts(max_rules, self._near)
@@ -89,7 +87,7 @@ class Program:
         self.ground: Final = Ground()
         self.islands: Final = Islands()
         self._delaying: dict[Engine, None] = {}  # those that may ask for a tick
-        self.budget: Final = TickBudget(max_inserted, clock, deadline)
+        self.budget: Final = TickBudget(bounds or Bounds())
         self._costs = Costs(clock)
         self._max_self_ticks = max_self_ticks
         self._self_ticks = 0
@@ -191,6 +189,8 @@ class Program:
             if engine.speaks:
                 engine.say(derived)
             engine.publish(derived)
+        if derived.added or derived.removed:
+            self.budget.hold(derived.added, derived.removed)
         return derived
 
     def _tick_anew(
@@ -266,6 +266,7 @@ class Program:
                 engine.publish(derived)
                 whole.extend(derived)
         whole.extend(anew)
+        self.budget.hold(whole.added, whole.removed)
         return whole
 
     def _much_taken_from(self, added: Sequence[Value], removed: Sequence[Value]) -> dict[Engine, None]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from dataspace.rules.budgets import size_of
 from dataspace.rules.derived import Derived
 from dataspace.rules.engine import Engine
 from dataspace.rules.failures import RanAway, RuleFailed, Unalias
@@ -92,7 +93,7 @@ class Remaking:
 
     def _attempt(self, rules: Sequence[Placed], messages: Sequence[Value]) -> Mapping[Engine, None]:
         """One tick of new engines: who else has heard its messages."""
-        self._program.budget.begin()
+        self._program.budget.begin(freed=size_of(self._before.values()))
         new = [self._program.make(island) for island in parted(rules)]
         for engine in new:
             engine.load(self._held)
@@ -139,11 +140,11 @@ class Remaking:
         return [lost for rule in engine.rules for lost in program.texts.suspend(rule.number, reason)]
 
     def _blame(self, engine: Engine, failure: RanAway) -> RuleFailed:
-        """Blames the rule that derives what grew most in this tick, whichever island it is in."""
-        inserted = self._program.budget.inserted
+        """Blames the rule that used most of what was used up in this tick, whichever island it is in."""
+        unit = failure.unit
         rules = [(each, at) for each in self._program.islands for at in range(len(each.rules))]
-        grown = [pair for pair in rules if inserted.get(_head(*pair))] or [(engine, 0)]
-        most, at = max(grown, key=lambda of: (inserted.get(_head(*of), 0), of[0].outline.recursion(of[1])))
+        grown = [pair for pair in rules if pair[0].used_of(pair[1], unit)] or [(engine, 0)]
+        most, at = max(grown, key=lambda of: (of[0].used_of(of[1], unit), of[0].outline.recursion(of[1])))
         head = _head(most, at)
         last = ", ".join([unparse(head.fact(row))[:60] for row in list(head.states)[-3:]])
         what = f"{failure.what}, the last ones {last}" if last else failure.what

@@ -15,18 +15,37 @@ from collections.abc import Hashable
 from typing import Final, TypeAlias
 
 from dataspace.rules.writing import Script
-from index.values import SECRET, SMALL, Value, key, text_of
+from index.errors import UsageError
+from index.values import SECRET, SMALL, Value, bounded, key, text_of
 
 _LEAST: Final = -SMALL
 
+MAX_DEPTH: Final = 48
+"""How deep a fact may nest that a rule derives: the wire and the log put some levels around it."""
+
+MAX_FACT: Final = 1024 * 1024
+"""Bytes, about, of one fact that a rule derives."""
+
+TEXT_FACTOR: Final = 4
+"""Bytes that a character takes at most, where not all of a text are ASCII."""
+
+TOO_DEEP: Final = 1 << 40
+"""The size of a value that is too deep to be in a derived fact: larger than any fact may be."""
+
+_SMALL_BYTES: Final = 8
+
 
 class Term:
-    """The one stand-in of a value; ``text`` is empty until somebody has asked for it by ``term_text``."""
+    """The one stand-in of a value; ``text`` is empty until somebody has asked for it by ``term_text``.
 
-    __slots__ = ("__weakref__", "text", "value")
+    ``size`` is about how many bytes it takes in a fact, or ``TOO_DEEP``.
+    """
 
-    def __init__(self, value: Value) -> None:
+    __slots__ = ("__weakref__", "size", "text", "value")
+
+    def __init__(self, value: Value, size: int) -> None:
         self.value = value
+        self.size = size
         self.text = ""
 
     def __repr__(self) -> str:
@@ -38,6 +57,27 @@ def term_text(term: Term) -> str:
     if not term.text:
         term.text = text_of(term.value)
     return term.text
+
+
+def size_in_facts(value: Value) -> int:
+    """About how many bytes a value takes in a derived fact, or ``TOO_DEEP``; O(size)."""
+    return _size_at(key(value), value)
+
+
+def _size_at(at: Hashable, value: Value) -> int:
+    """The same for a value whose key is known, by its text; a comma counts as three, since each parts two."""
+    kind = at.__class__
+    if kind is tuple:
+        text: str = at[-1]  # type: ignore[index]  # a tuple, and its text is the last of it
+        if text.count("(") >= MAX_DEPTH:  # as often as there are levels at least; texts have some as well
+            try:
+                bounded(value, depth=MAX_DEPTH - 1)
+            except UsageError:
+                return TOO_DEEP
+        return (len(text) if text.isascii() else TEXT_FACTOR * len(text)) + 2 * text.count(",")
+    if kind is str:
+        return len(at) if at.isascii() else TEXT_FACTOR * len(at)  # type: ignore[arg-type,attr-defined]  # a text
+    return TEXT_FACTOR * len(at) if kind is bytes else _SMALL_BYTES  # type: ignore[arg-type]  # bytes
 
 
 Row: TypeAlias = tuple[Term, ...]
@@ -70,7 +110,7 @@ class Terms:
         return self._made(at, value)
 
     def _make(self, at: Hashable, value: Value) -> Term:
-        term = Term(value)
+        term = Term(value, _size_at(at, value))
         reference = self._references[at] = _Reference(term, self._forget)
         reference.at = at
         return term

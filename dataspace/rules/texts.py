@@ -9,6 +9,7 @@ of texts that came later are higher.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -20,6 +21,8 @@ from dataspace.rules.reading import read_rules
 from dataspace.rules.syntax import Rule
 from index.errors import UsageError
 from index.values import Map
+
+logger = logging.getLogger("dataspace")
 
 MAX_RULES: Final = 1000
 """Rules that are carried out together, unless the program is told otherwise."""
@@ -147,6 +150,7 @@ class Texts:
         rule = next(each.rule for each in entry.placed if each.number == number)
         entry.trouble = f"{reason} (in {rule})"
         entry.row = row or Map()
+        logger.warning("rule %.80r is suspended: %.400s", entry.name, entry.trouble)
         return self._retire(entry)
 
     def is_sound(self, rule: Placed) -> bool:

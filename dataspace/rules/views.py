@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from dataspace.rules.relations import Columns, Index, Relation
 from dataspace.rules.syntax import Atom
-from dataspace.rules.terms import Row, Terms
+from dataspace.rules.terms import MAX_FACT, Row, Terms
 from dataspace.rules.writing import Script, tuple_of
 from index.patterns import matcher, skeleton
 from index.positions import Class, label_class
@@ -156,6 +156,8 @@ class View(Relation):
         read = self.read
 
         def project(row: Row) -> Row | None:
+            if sum([term.size for term in row]) > MAX_FACT:
+                return None  # nor is it a fact; and what it would take to write it down has no limit
             captures = read(Record.of(label, tuple([term.value for term in row])))
             return None if captures is None else terms.row(captures)
 

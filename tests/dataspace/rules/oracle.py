@@ -27,14 +27,15 @@ Facts = dict[object, Value]
 Solution = dict[str, Value]
 
 
-def follow(rules: Sequence[Rule], claimed: Iterable[Value]) -> Facts:
-    """All facts: those claimed and those that follow, by key."""
+def follow(rules: Sequence[Rule], claimed: Iterable[Value], rounds: int = 1 << 30) -> Facts:
+    """All facts: those claimed and those that follow, by key, after so many rounds in each stratum."""
     facts: Facts = {key(value): value for value in claimed}
     number = _strata(rules)
     for stratum in range(max(number.values(), default=0) + 1):
         chosen = [rule for rule in rules if number[rule.head.label] == stratum]
-        grown = True
-        while grown:
+        grown, left = True, rounds
+        while grown and left:
+            left -= 1
             new = [fact for rule in chosen for fact in _heads(rule, facts)]
             grown = any(key(fact) not in facts for fact in new)
             facts.update((key(fact), fact) for fact in new)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dataspace.rules import Program
+from dataspace.rules.budgets import Bounds
 from dataspace.rules.derived import Derived
 from dataspace.rules.islands import Islands, parted, placed
 from dataspace.rules.reading import read_rules
@@ -138,7 +139,7 @@ def test_what_is_sent_in_a_tick_is_sent_although_another_rule_of_the_island_fail
 
 
 def test_a_limit_is_for_all_islands_together_and_what_grew_most_is_blamed() -> None:
-    program = Program(max_inserted=100)
+    program = Program(bounds=Bounds(100))
     program.add("small", "small($x) <- n($x).")
     program.add("large", "large($x, $y) <- n($x), m($y).")
     program.add("third", "third($x) <- n($x).")

@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from dataspace.rules.budgets import Bounds
 from dataspace.rules.engine import Engine
 from dataspace.rules.program import Program
 from dataspace.rules.reading import read_rules
@@ -244,7 +245,7 @@ def test_a_rule_that_raises_is_suspended_with_its_row_and_no_other_result_change
 
 
 def test_a_rule_that_runs_away_is_suspended_and_the_others_go_on() -> None:
-    program = Program(max_inserted=500)
+    program = Program(bounds=Bounds(500))
     runaway = "n($x + 1) <- n($x). n($x) <- start($x)."
     program.add("good", "twice($x, $x) <- start($x).")
     program.add("runaway", runaway)
