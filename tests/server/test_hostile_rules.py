@@ -35,7 +35,7 @@ HOSTILE = {
     "a deep expression": (f"q($x) <- n($x), $x = {'(' * 5000}1{')' * 5000}.", "nested deeper than"),
     "a fact about every fact": ("audit($f) <- $f.", "in one tick"),
     "facts about pairs of facts": ("pair($f, $g) <- $f, $g.", "in one tick"),
-    "a fact deep in a fact": ("deep([[[$f]]]) <- $f.", "in one tick"),
+    "a fact deep in a fact": ("deep([[[$f]]]) <- $f.", "nested too deeply"),
     "a product of large texts": ("p($a, $b) <- big($a), big($b).", "bytes were derived in one tick"),
     "no text at all": ("\x00\x00((((", "expected the head of a rule"),
 }

@@ -23,8 +23,8 @@ from index.values import Map, Record, Value, bounded, key, text_of
 from tests.dataspace.rules.oracle import Facts, follow
 from tests.strategies import values
 
-SMALL = 200
-"""Facts that may follow before a set of rules is taken to have no end."""
+SMALL = 40
+"""Facts that may be there before a set of rules is taken to have no end."""
 
 # -- the law -----------------------------------------------------------------------------------------
 
@@ -85,16 +85,16 @@ def _is_endless(value: Value) -> bool:
         bounded(value, depth=MAX_DEPTH)
     except UsageError:
         return True
-    return len(text_of(value)) > 20_000
+    return len(text_of(value)) > 5_000
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(texts, turns)
 def test_rules_hold_what_follows_or_are_suspended_within_their_bytes(
     text: str, turns: list[list[Value]]
 ) -> None:
-    bounds = Bounds(1_000, made=100_000, held=100_000)
+    bounds = Bounds(600, made=60_000, held=60_000)
     program = Program(bounds=bounds)
     program.add("r", text)
     if program.has_trouble:  # a cycle that cannot be put in order, or an unsafe text
@@ -118,9 +118,10 @@ def test_rules_hold_what_follows_or_are_suspended_within_their_bytes(
                     assert end_of(text, claimed) is None
                 break
             if "next" not in text:
+                known = claimed | {key(each): each for each in program.derived()}
+                assert follow(read_rules(text), known.values(), rounds=1).keys() == known.keys()
                 expected = end_of(text, claimed)
-                assert expected is not None
-                assert {key(each) for each in program.derived()} == expected.keys() - claimed.keys()
+                assert expected is None or expected.keys() == known.keys()
         assert tracemalloc.get_traced_memory()[1] < 40 << 20
     finally:
         tracemalloc.stop()
@@ -193,12 +194,12 @@ def test_a_fact_that_is_too_large_only_in_the_middle_of_a_tick_suspends_nothing(
 
 
 def test_what_rules_hold_is_bounded_in_all_and_is_no_part_of_what_owners_may_hold() -> None:
-    space = Space("main", limits=SpaceLimits(facts=20, derived_bytes=4_000))
+    space = Space("main", limits=SpaceLimits(facts=20, derived_bytes=3_000))
     space.commit("me", [(ASSERT, 1, Record("rule", "r", "copy($x, $y) <- n($x), m($y)."))], 0)
     space.commit("me", [(ASSERT, n, Record("m", n)) for n in range(2, 7)], 0)
     for n in range(7, 17):
         space.commit("me", [(ASSERT, n, Record("n", n))], 0)
-        assert len(space.claims(RULES)) <= 4_000 // 64
+        assert len(space.claims(RULES)) <= 3_000 // 64
     held = {fact.label for fact in space.claims(RULES).values() if isinstance(fact, Record)}
     assert held == {"rule-error"}, "there was no room for all ten"
     space.commit("me", [(ASSERT, n, Record("k", n)) for n in range(17, 21)], 0)
