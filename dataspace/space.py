@@ -122,9 +122,7 @@ class Space:
         draft = Draft([], [], [])
         try:
             claims = self._take(owner, held, actions, draft, publication)
-            if self.rules.awake or rules_in(
-                draft.added
-            ):  # as ``_conclude``, which is for turns that are rarer
+            if self.rules.awake or rules_in(draft.added):  # as ``_conclude``, for turns that are rarer
                 claims += self._follow(draft)
             epoch = self._apply(draft, claims, now, client, sequence)
             if submit is not None:
@@ -160,13 +158,7 @@ class Space:
                 self._forget_news()
                 raise
         else:
-            held = self._claims.get(owner)
-            draft = Draft([], [], [])
-            try:
-                self._act(owner, held, actions, draft, now)
-            except BaseException:
-                self._undo(owner, held, actions, draft, len(draft.added), was)
-                raise
+            self._act(owner, actions, now, was)
         if self._touched:
             self._tell()
 
@@ -343,44 +335,52 @@ class Space:
             return (tuple.__new__(Claims, claim),)  # as ``_apply`` makes its epoch
         return ()
 
-    def _act(
-        self, owner: str, held: Handles | None, actions: Sequence[InForm], draft: Draft, now: int
-    ) -> None:
+    def _act(self, owner: str, actions: Sequence[InForm], now: int, was: tuple[int, int, int]) -> None:
         """As ``_take`` and ``_apply``, for actions that are in form.
 
-        One walk and no calls: this is most of a turn.
+        Its own lists and no draft of theirs, one walk and no calls: this is most of a turn.
         """
-        added, messages, removed = draft.added, draft.messages, draft.removed
-        places = {} if held is None else held.places
-        for action in actions:
-            verb = action[0]
-            if verb == SEND:
-                messages.append(action[1])
-                continue
-            if verb != ASSERT:
-                place = action[1] * SECRET & ALL
-                removed.append(places[place])
-                del places[place]
-            if verb != RETRACT:
-                added.append(action[-1])
-                places[action[-2] * SECRET & ALL] = action[-1]
-        if held is not None:
-            held.highest = None  # who wants to know counts them; actors number their own
-        self._keep(owner, held, places, added, removed)
-        if rules_in(added):
-            self._conclude(draft, (), now)
-            return
-        self._claimed += len(added) - len(removed)
-        draft.is_patching = True
-        if len(added) == len(removed) == 1 and not messages:
-            is_any = self.index.replace(added[0], removed[0]) != NOTHING
-        else:
-            net = self.index.patch(added, removed, messages)
-            is_any = bool(net.added or net.removed or messages)
-        if is_any:
-            if now > self.time:
-                self.time = now
-            self.epoch += 1
+        added, messages, removed = [], [], []
+        draft: Draft | None = None
+        is_patching = False
+        held = self._claims.get(owner)
+        try:
+            places = {} if held is None else held.places
+            for action in actions:
+                verb = action[0]
+                if verb == SEND:
+                    messages.append(action[1])
+                    continue
+                if verb != ASSERT:
+                    place = action[1] * SECRET & ALL
+                    removed.append(places[place])
+                    del places[place]
+                if verb != RETRACT:
+                    added.append(action[-1])
+                    places[action[-2] * SECRET & ALL] = action[-1]
+            if held is not None:
+                held.highest = None  # who wants to know counts them; actors number their own
+            self._keep(owner, held, places, added, removed)
+            if rules_in(added):
+                draft = Draft(added, messages, removed)
+                self._conclude(draft, (), now)
+                return
+            self._claimed += len(added) - len(removed)
+            is_patching = True
+            if len(added) == len(removed) == 1 and not messages:
+                is_any = self.index.replace(added[0], removed[0]) != NOTHING
+            else:
+                net = self.index.patch(added, removed, messages)
+                is_any = bool(net.added or net.removed or messages)
+            if is_any:
+                if now > self.time:
+                    self.time = now
+                self.epoch += 1
+        except BaseException:
+            draft = draft or Draft(added, messages, removed)
+            draft.is_patching |= is_patching
+            self._undo(owner, held, actions, draft, len(added), was)
+            raise
 
     def _keep(
         self,
@@ -501,6 +501,7 @@ class Space:
 
     def _forget_news(self) -> None:
         """Drops what was collected for observers, by an index that was interrupted anywhere."""
+        self.index.calm()
         for interest in self._interests.values():
             interest.forget()
         self._touched.clear()

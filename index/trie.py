@@ -363,6 +363,10 @@ class Index:
             for group in node.groups.values():
                 group.reset(node.values)
 
+    def calm(self) -> None:
+        """Notes that no callback runs any more: an exception may have struck where one had ended.  O(1)."""
+        self._telling = False
+
     # -- handlers -------------------------------------------------------------------------------------
 
     def add_handler(self, skeleton: Skeleton, callback: Callback, *, cleanup: Cleanup | None = None) -> None:

@@ -268,23 +268,23 @@ def _actions(value: Value) -> bool:
     if value.__class__ is not tuple:
         return False
     for action in value:
-        if action.__class__ is not tuple:
+        if action.__class__ is not tuple or not action or action[0].__class__ is not int:
             raise no_action(action)
-        size = len(action)
-        verb = action[0] if size else None
-        if verb.__class__ is not int or _SIZES.get(verb) != size:
+        verb = action[0]
+        if _SIZES.get(verb) != len(action):
             raise no_action(action)
         if verb != SEND:
             handle = action[1]
-            if handle.__class__ is not int or not 0 <= handle < 1 << 63:
+            if handle.__class__ is not int or not 0 <= handle < _NO_HANDLE:
                 raise no_handle(handle)
             if verb == REPLACE:
                 handle = action[2]
-                if handle.__class__ is not int or not 0 <= handle < 1 << 63:
+                if handle.__class__ is not int or not 0 <= handle < _NO_HANDLE:
                     raise no_handle(handle)
     return True
 
 
+_NO_HANDLE: Final = 1 << 63
 _SIZES: Final[dict[Value, int]] = {ASSERT: 3, RETRACT: 2, SEND: 2, REPLACE: 4}
 """The elements of an action, by its verb."""
 

@@ -11,7 +11,7 @@ import pytest
 from dataspace.epochs import Epoch
 from dataspace.rules import Flow
 from dataspace.rules.hosting import RULES
-from dataspace.space import Space
+from dataspace.space import Space, Submit
 from dataspace.wire.packets import ASSERT, RETRACT, SEND
 from index.errors import UsageError
 from index.text import parse, unparse
@@ -26,7 +26,7 @@ class Room:
         self.handles: dict[str, int] = {}
         self.next = 1
 
-    def turn(self, *actions: str) -> Epoch:
+    def turn(self, *actions: str, submit: Submit | None = None) -> Epoch:
         """``+fact``, ``-fact`` and ``!message``, in one turn."""
         made: list[Any] = []
         for action in actions:
@@ -39,7 +39,7 @@ class Room:
                 made.append((RETRACT, self.handles.pop(text)))
             else:
                 made.append((SEND, parse(text)))
-        return self.space.commit("somebody", made, 0)
+        return self.space.commit("somebody", made, 0, submit=submit)
 
     def facts(self) -> set[str]:
         return {unparse(value) for value in self.space.index.values()}
