@@ -139,6 +139,11 @@ class Observation:
         return self._size
 
     @property
+    def used(self) -> int:
+        """Bytes that all that waits takes, about, with what each change takes beside its wire form."""
+        return self._used
+
+    @property
     def full(self) -> bool:
         """Whether enough waits that a source which can wait had better do so."""
         half = self._size > self._limit // 2 or self._bytes > self._byte_limit // 2

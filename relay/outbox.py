@@ -26,11 +26,15 @@ from dataspace.wire.frames import frame
 from dataspace.wire.packets import NUMBERS, Available, Done, Error, Packet, Values
 from relay.log.columnar import Blocks
 from relay.observation import Observation
+from relay.rooms import LEAST
 from relay.topics.feed import Feed
 
 FRAME_ITEMS: Final = 512
 FRAME_BYTES: Final = 32 << 10
 """What one frame of values holds before it is the next stream's turn."""
+
+AHEAD_BYTES: Final = LEAST
+"""What a replay reads for a stream beyond its credit, so that a peek or an end can be answered."""
 
 _NUMBER: Final = struct.Struct(">BQ")
 
@@ -78,6 +82,14 @@ class OutStream:
         """Returns when values have left the stream since this was called."""
         self._taken = trio.Event()
         await self._taken.wait()
+
+    @property
+    def sated(self) -> bool:
+        """Whether all that the credit allows waits already, and more than a little of it beyond that."""
+        waiting = self.observation
+        if not isinstance(waiting, Observation | Blocks) or waiting.used < AHEAD_BYTES:
+            return False
+        return self.items <= self.sent_items + len(waiting) or self.bytes <= self.sent_bytes + waiting.used
 
     def ask(self, items: int, size: int) -> None:
         """Raises the credit to these totals; lower ones are ignored."""

@@ -55,6 +55,7 @@ class Limits:
     streams: int = 4096
     all_streams: int = 262_144
     replays: int = 256
+    all_replays: int = 256
     unsent_bytes: int = 1 << 20
     requests: int = 1024
     staged_bytes: int = 4 << 30

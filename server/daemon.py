@@ -62,6 +62,8 @@ class Daemon:
         self._dirty: list[Sending] = []
         self.slow = SlowCounts()
         self.room = Room(config.limits.waiting_bytes)
+        self.replays = trio.Semaphore(config.limits.all_replays)
+        """Replays that may hold a part of the log in memory at once; the others wait for their turn."""
         self.keys = Keys(config.keys)
         self.topics = Topics(now)
         self.keeping = Keeping(
@@ -136,6 +138,7 @@ class Daemon:
             "topics": len(self.topics),
             "streams": self.streams,
             "waiting_bytes": self.room.used,
+            "replays_reading": self.config.limits.all_replays - self.replays.value,
             "slow_conflated_epochs": self.slow.conflated,
             "slow_dropped_changes": self.slow.dropped,
             "slow_failed_streams": self.slow.failed,

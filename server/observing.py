@@ -10,7 +10,8 @@ no more than a few hundred epochs in memory; an interest that is not quiet is a 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -26,6 +27,7 @@ from dataspace.wire.features import MAIN, SYSTEM
 from index.patterns import observe
 from index.values import Map, Value, same
 from relay.log import LogDamaged, LogFailed
+from relay.log.columnar import Blocks
 from relay.observation import Observation
 from relay.outbox import OutStream
 from relay.policies import Policy
@@ -49,8 +51,7 @@ class Observing:
         self._live: dict[OutStream, tuple[Space, Interest, Observation]] = {}
         self._replays: dict[OutStream, trio.CancelScope] = {}
         self._marks: dict[OutStream, trio.CancelScope] = {}
-        self.slots: Final = trio.Semaphore(connection.home.config.limits.replays)
-        """Replays that may hold a part of the log in memory at once; the others wait for their turn."""
+        self._slots: Final = trio.Semaphore(connection.home.config.limits.replays)
         self.reads: Final = Reads(connection)
 
     def open(self, stream: OutStream, spec: Map) -> None:
@@ -74,6 +75,18 @@ class Observing:
         if not request.quiet:
             self._announce(stream, request.pattern)
 
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[None]:
+        """Waits until one more replay may hold a part of the log in memory, here and in all."""
+        async with self._slots, self._connection.daemon.replays:
+            yield
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether a replay waits for others to have read."""
+        slots = self._slots, self._connection.daemon.replays
+        return any(each.statistics().tasks_waiting for each in slots)
+
     def close(self, stream: OutStream) -> None:
         """Stops feeding a stream; its interest goes with it."""
         live = self._live.pop(stream, None)
@@ -83,7 +96,7 @@ class Observing:
         for scope in (self._replays.get(stream), self._marks.pop(stream, None)):
             if scope is not None:
                 scope.cancel()
-        if isinstance(stream.observation, Observation):
+        if isinstance(stream.observation, Observation | Blocks):
             stream.observation.close()
         self.forget(stream.number)
 
@@ -100,7 +113,7 @@ class Observing:
             space.ignore(interest, observation)
         self._live.clear()
         for stream in self._connection.streams.values():
-            if isinstance(stream.observation, Observation):
+            if isinstance(stream.observation, Observation | Blocks):
                 stream.observation.close()
 
     def reached(self) -> list[p.Reached]:
@@ -231,7 +244,7 @@ class Observing:
         connection = self._connection
         try:
             if request.columns:
-                await pump_columns(connection, stream, request, self.slots)
+                await pump_columns(connection, stream, request)
             else:
                 await Pump(connection, self, stream, request).run()
         except (Refused, ProtocolError) as refusal:

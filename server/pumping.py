@@ -34,7 +34,8 @@ YIELD_SECONDS: Final = 0.5
 
 
 SLICE: Final = 512
-"""Changes that a replay offers before it lets others run."""
+SLICE_BYTES: Final = 64 << 10
+"""Changes, and about how many bytes of them, that a replay offers before it lets others run."""
 
 
 class Pump:
@@ -58,7 +59,7 @@ class Pump:
             return
         replay = await from_log(self.home, request, Replay)
         start = replay.at
-        async with self.observing.slots:
+        async with self.observing.reading():
             await trio.to_thread.run_sync(replay.prepare)
         if request.wants_state:
             since = await trio.to_thread.run_sync(time_of, self.home, start)
@@ -123,7 +124,7 @@ class Pump:
         now = max(replay.at, min(now, self.home.space.epoch))
         await self.home.commits.wait_durable(now)
         difference, size = Difference(replay.at + 1), 0
-        async with self.observing.slots:
+        async with self.observing.reading():
             for number, micros, added, messages, removed in replay.epochs(now):
                 changes = Changes(number, micros, added, messages, removed)
                 difference.fold(changes)
@@ -143,27 +144,30 @@ class Pump:
     async def _feed(self, replay: Replay, goal: int) -> None:
         """Feeds the stream up to an epoch that is on disk."""
         while replay.at < goal:
-            async with self.observing.slots:
+            async with self.observing.reading():
                 await self._feed_some(replay, goal)
             await self._wait_room()
 
     async def _feed_some(self, replay: Replay, goal: int) -> None:
         """Feeds the stream until it is done, or is not read while others wait to begin."""
         slice: list[Changes] = []
-        size = 0
+        size = room = 0
         for number, micros, added, messages, removed in replay.epochs(goal):
             changes = Changes(number, micros, added, messages, removed)
             slice.append(changes)
             size += changes.size + 1
-            if size >= SLICE:
+            room += len(changes.packed)
+            if size >= SLICE or room >= SLICE_BYTES:
                 self._offer(slice)
-                slice, size = [], 0
+                slice, size, room = [], 0, 0
                 await trio.lowlevel.checkpoint()
                 while self._is_full:
-                    if self.observing.slots.statistics().tasks_waiting:
+                    if self.observing.is_waited_for:
                         return  # the next time begins where this one has come to
-                    with trio.move_on_after(YIELD_SECONDS):
+                    with trio.move_on_after(YIELD_SECONDS) as patience:
                         await self.stream.wait_taken()
+                    if patience.cancelled_caught:
+                        return  # it may not be read for long, and a part of the log is in memory for it
         self._offer(slice)
 
     def _offer(self, epochs: list[Changes]) -> None:
@@ -174,7 +178,7 @@ class Pump:
     @property
     def _is_full(self) -> bool:
         """Whether the stream has more than enough to send."""
-        return self.observation.full
+        return self.stream.sated or self.observation.full
 
     async def _wait_room(self) -> None:
         """Lets others run, and waits while the stream is full."""

@@ -35,9 +35,6 @@ Kind = TypeVar("Kind", bound=Replay)
 LIVE_FACTS: Final = 100_000
 """Facts that are copied as a base for a replay that begins near the end of the log."""
 
-AHEAD: Final = 2
-"""Blocks of columns that wait for one stream."""
-
 
 def beginning(home: LoggedSpace, request: Request) -> int:
     """The epoch after which a replay begins; ``Refused`` if the log does not reach there."""
@@ -96,11 +93,9 @@ def time_of(home: LoggedSpace, number: int) -> int:
     return home.log.time_of(number)
 
 
-async def pump_columns(
-    connection: Connection, stream: OutStream, request: Request, slots: trio.Semaphore
-) -> None:
-    """One replay in columns, as fast as it is taken; ``slots`` bound how many hold a part of the log."""
-    home, waiting = connection.home, Blocks()
+async def pump_columns(connection: Connection, stream: OutStream, request: Request) -> None:
+    """One replay in columns, as fast as it is taken."""
+    home, waiting = connection.home, Blocks(connection.daemon.room)
     if request.upto is None or not request.durable:
         raise Refused("bad-request", "a stream of columns needs upto, and durable=true")
     read = connection.observing.reads.begun()
@@ -113,7 +108,7 @@ async def pump_columns(
     if request.as_of is not None:
         blocks = chain(replay.state(time), blocks)
     while True:
-        async with slots:
+        async with connection.observing.reading():
             block = await trio.to_thread.run_sync(next, blocks, None)
         if block is None:
             break
@@ -121,7 +116,7 @@ async def pump_columns(
         waiting.extend(block)
         connection.wake(stream)
         home.flush()
-        while len(waiting) >= AHEAD:
+        while stream.sated or waiting.full:
             await stream.wait_taken()
     stream.complete = True
     connection.wake(stream)

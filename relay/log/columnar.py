@@ -33,12 +33,16 @@ from relay.log.reader import LogReader
 from relay.log.replay import Live, Replay
 from relay.log.segments import Rows, Segment, table
 from relay.log.selections import Counts, Flat, general_selection, records_only
+from relay.rooms import Room
 
 BLOCK_ROWS: Final = 16_384
 """Changes after which a block is closed, and that it holds at most."""
 
 BLOCK_BYTES: Final = 1 << 20
 """About how much a block takes at most, unless one change alone is larger."""
+
+AHEAD: Final = 2
+"""Blocks of columns that wait for one stream."""
 
 SETTLED_ROWS: Final = 2048
 """Rows that are turned into columns at once: as many as a processor's cache can hold."""
@@ -309,18 +313,43 @@ def _slice(run: tuple[int, ...], start: int, stop: int) -> tuple[int, ...]:
 class Blocks:
     """The waiting room of one bulk reader: a few blocks, whole (see ``relay/observation.py``)."""
 
-    __slots__ = ("_waiting", "failure")
+    __slots__ = ("_left", "_room", "_waiting", "failure", "used")
 
-    def __init__(self) -> None:
+    def __init__(self, room: Room | None = None) -> None:
+        """``room`` is that of all observers together."""
         self.failure: Refused | None = None
         self._waiting: deque[Block] = deque()
+        self._room = room or Room()
+        self._room.observers += 1
+        self._left = False
+        self.used = 0
+        """Bytes of the blocks that wait."""
+
+    @property
+    def full(self) -> bool:
+        """Whether enough waits."""
+        return len(self._waiting) >= AHEAD or (self.used > 0 and self._room.denies(2 * self.used))
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def extend(self, block: Block) -> None:
-        """Lets one more block wait; the caller keeps them few."""
-        self._waiting.append(block)
+        """Lets one more block wait, unless the reader has left; the caller keeps them few."""
+        if not self._left:
+            self._waiting.append(block)
+            self._use(len(block.packed))
+
+    def close(self) -> None:
+        """The reader has left, and with it what waited; may be called again."""
+        if not self._left:
+            self._left = True
+            self._waiting.clear()
+            self._use(-self.used)
+            self._room.observers -= 1
+
+    def _use(self, size: int) -> None:
+        self.used += size
+        self._room.used += size
 
     def take(self, count: int, size: int) -> list[Block]:
         """Up to ``count`` blocks of about ``size`` bytes in all; the last may go beyond."""
@@ -328,4 +357,5 @@ class Blocks:
         while self._waiting and len(taken) < count and size > 0:
             taken.append(self._waiting.popleft())
             size -= len(taken[-1].packed)
+            self._use(-len(taken[-1].packed))
         return taken
