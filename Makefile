@@ -78,7 +78,7 @@ $(VENV)/locked: requirements.lock
 $(VENV)/ready: $(VENV)/locked pyproject.toml
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-index --no-deps --no-build-isolation \
 	  --config-settings editable_mode=compat -e .
-	@$(BIN)/python -m relay.spark.bytecode > $(VENV)/bytecode.log
+	@$(BIN)/python -m relay.spark.tuning.bytecode > $(VENV)/bytecode.log
 	@touch $@
 
 check-python:

@@ -13,7 +13,9 @@ from setuptools import setup
 if os.environ.get("DATASPACE_COMPILE"):
     from mypyc.build import mypycify
 
-    modules = sorted(set(glob("index/*.py")) - {"index/text.py", "index/scanner.py"})
+    modules = sorted(
+        set(glob("index/**/*.py", recursive=True)) - {"index/patterns/text.py", "index/values/scanner.py"}
+    )
     setup(ext_modules=mypycify(modules, opt_level="3", debug_level="0"))
 else:
     setup()

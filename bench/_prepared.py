@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from relay.spark.schema import inferred
+from relay.spark.common.schema import inferred
 
 PATTERN: Final = "seat($entity:int, $name:str, $value:float)"
 BATCH: Final = 8192

@@ -39,7 +39,7 @@ def daemon() -> Iterator[str]:
 def serving() -> Iterator[Served]:
     """A daemon for as long as the block runs."""
     with tempfile.TemporaryDirectory() as data:
-        command = [sys.executable, "-m", "server", "serve", "--listen", "tcp:127.0.0.1:0", "--data", data]
+        command = [sys.executable, "-m", "dataspace", "serve", "--listen", "tcp:127.0.0.1:0", "--data", data]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
             assert process.stdout is not None  # a pipe, as asked for

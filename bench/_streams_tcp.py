@@ -27,7 +27,7 @@ import trio
 import dataspace
 from bench._processes import Measuring, Run, Served, Side, running, serving
 from dataspace import Claim
-from index.values import Record
+from index.values.values import Record
 
 WINDOWS: Final = (1, 64, 256, 1024)
 TURN: Final = 50

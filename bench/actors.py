@@ -20,10 +20,13 @@ import tracemalloc
 from collections.abc import Callable
 
 from bench._figures import show
-from dataspace.actors import Engine, Home, Turn, capture, record
+from dataspace.actors.engine.engine import Engine
+from dataspace.actors.engine.records import record
+from dataspace.actors.engine.spaces import Home
+from dataspace.actors.engine.turns import Turn
 from dataspace.actors.examples import box_and_client
-from index.patterns import skeleton
-from index.trie import Index
+from index.patterns.patterns import capture, skeleton
+from index.trie.trie import Index
 
 Item = record("item", "at", "n")
 

@@ -32,7 +32,7 @@ import trio
 
 import dataspace
 from bench._processes import Side, daemon
-from index.values import Record
+from index.values.values import Record
 
 TURN: Final = 50
 HEAD: Final = 4

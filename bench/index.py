@@ -48,9 +48,9 @@ if __name__ == "index" or __name__ == "__main__":
 
 if __name__ != "index":
     from bench import _transcription as transcription
-    from index.patterns import DISCARD, capture, skeleton
-    from index.trie import Event, Index
-    from index.values import COMPILED, Record, Value
+    from index.patterns.patterns import DISCARD, capture, skeleton
+    from index.trie.trie import Event, Index
+    from index.values.values import COMPILED, Record, Value
 
 CHUNK: Final = 2_000
 """Values made before each reading of the clock: few enough to be as warm as those that were just received."""

@@ -27,13 +27,13 @@ from typing import Final
 import trio
 
 from bench._figures import report
-from dataspace.epochs import Claims, Epoch
-from index.patterns import capture
-from index.values import Record, Value
-from relay.log import Log
-from relay.log.columnar import ColumnReplay
-from relay.log.commits import GroupCommit
+from dataspace.kernel.epochs import Claims, Epoch
+from index.patterns.patterns import capture
+from index.values.values import Record, Value
+from relay.log.columns import ColumnReplay
+from relay.log.log import Log
 from relay.log.replay import Replay
+from relay.log.writer import GroupCommit
 
 TURN: Final = 100
 PATTERN: Final = Record("reading", *[capture(name) for name in ("device", "kind", "value", "at")])

@@ -1,7 +1,7 @@
 """How fast do actors in programs of their own hear of each other, through a daemon?
 
 Box and client: one keeps a value as a fact and takes messages, the other answers each value with a message
-that asks for the next; one is outstanding.  Each is a program (``dataspace.actors.remote``) with a mirror of
+that asks for the next; one is outstanding.  Each is a program (``dataspace.running.remote``) with a mirror of
 the dataspace, over loopback TCP.  The *floor* is the same conversation of two plain clients, which observe
 just what they need and keep no mirror.  All are measured in turn in the same run, the best counts.
 
@@ -25,9 +25,12 @@ import trio
 import dataspace
 from bench._figures import show
 from bench._processes import Measuring, Run, running, serving
-from dataspace.actors import Turn, capture, record, remote
-from dataspace.client.turns import Claim
-from index.values import Record
+from dataspace.actors.engine.records import record
+from dataspace.actors.engine.turns import Turn
+from dataspace.client.session.turns import Claim
+from dataspace.running import remote
+from index.patterns.patterns import capture
+from index.values.values import Record
 
 BoxState = record("box-state", "value")
 SetBox = record("set-box", "value")

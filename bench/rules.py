@@ -28,10 +28,11 @@ import tracemalloc
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from dataspace.rules import Flow, Program
-from dataspace.space import Space
+from dataspace.flows.flows import Flow
+from dataspace.kernel.space import Space
+from dataspace.rules.engine.program import Program
 from dataspace.wire.packets import ASSERT, RETRACT
-from index.values import Record, Value
+from index.values.values import Record, Value
 
 CLOSURE: Final = "reach($x, $y) <- edge($x, $y). reach($x, $z) <- reach($x, $y), edge($y, $z)."
 JOIN: Final = "joined($k, $v, $w) <- left($k, $v), right($k, $w)."

@@ -1,6 +1,6 @@
 """How fast does Spark read from a dataspace and write to it, beside what Spark can do at best?
 
-One Spark session (``local[2]``, configured by ``relay.spark.configure``) and one daemon in a process of its
+One Spark session (``local[2]``, configured by ``dataspace.spark.configure``) and one daemon in a process of its
 own.  The *replay* is a batch read of CHANGES changes with three captured fields, from the daemon's log into
 ``noop``; beside it, in turn and in the same run, the same rows come prepared from a Python data source, as
 tuples and as Arrow batches, and from Parquet.  The *latency* is from the moment before an assertion to the
@@ -43,10 +43,10 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE), os.environ.g
 from _prepared import PATTERN, Dropped, Prepared  # type: ignore[import-not-found]  # noqa: E402  # beside this file
 
 import dataspace  # noqa: E402  # after the path that Spark's workers are to inherit
-import relay.spark  # noqa: E402  # as above
+import dataspace.spark  # noqa: E402  # as above
 from bench._processes import daemon  # noqa: E402  # as above
 from bench._sinks import measure_sink  # noqa: E402  # as above
-from index.values import Record  # noqa: E402  # as above
+from index.values.values import Record  # noqa: E402  # as above
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -213,7 +213,7 @@ def measure(changes: int, rounds: int, events: int, parts: Sequence[str]) -> dic
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[2]").appName("bench").config("spark.driver.memory", "2g")
-    spark = relay.spark.session(builder)
+    spark = dataspace.spark.session(builder)
     spark.sparkContext.setLogLevel("OFF")
     spark.dataSource.register(Prepared)
     spark.dataSource.register(Dropped)

@@ -10,7 +10,7 @@
     tcp_…, stalled_…        the same protocol over TCP; README.md says what each is
 
 All run in one process and wait for nothing, so seconds are of CPU time: a busy machine shows less.
-The stages are those that the checker watches in tests/relay/streams/test_grid.py; before measuring, one
+The stages are those that the checker watches in tests/dataspace/streams/test_grid.py; before measuring, one
 short run is made with a checker at every interface (``checked=True``), and every variant's sum is compared.
 Each question is one function that returns figures, so that others can stand beside it.
 """
@@ -38,7 +38,7 @@ sys.path[:] = [
 ]  # where the benchmark of the index would be taken for it
 
 from bench import _streams_tcp as tcp  # noqa: E402
-from relay import streams as s  # noqa: E402
+from dataspace import streams as s  # noqa: E402
 
 STAGES: Final = 3
 BUFFER: Final = 64

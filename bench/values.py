@@ -27,14 +27,14 @@ from functools import partial
 from random import Random
 from typing import Final
 
-from dataspace.space import Space
-from dataspace.wire.codec import pack, unpack
+from dataspace.codec import pack, unpack
+from dataspace.kernel.space import Space
 from dataspace.wire.packets import ASSERT, RETRACT
-from index.jsons import from_json, to_json
-from index.patterns import capture, skeleton
-from index.text import parse, unparse
-from index.trie import Index
-from index.values import Map, Record, Value, freeze, key, order_key
+from index.patterns.patterns import capture, skeleton
+from index.patterns.text import parse, unparse
+from index.trie.trie import Index
+from index.values.jsons import from_json, to_json
+from index.values.values import Map, Record, Value, freeze, key, order_key
 from tests.index import floods
 
 COUNT: Final = 100_000

@@ -1,102 +1,55 @@
-"""A dataspace: a shared room of facts that last as long as whoever asserted them keeps them up.
+"""A dataspace: a shared set of facts, each of which lasts as long as an owner asserts it.
 
-``connect`` (asynchronous, trio) and ``connect_blocking`` reach a daemon; ``Record`` makes facts and
-messages; patterns are text such as ``present($who)`` or built with ``index.patterns``.
-
-What is exported is imported when it is first used: a Spark executor that wants one plain link should not
-load an event loop.
+``connect`` (asynchronous) and ``connect_blocking`` open a session with a daemon; ``Record`` makes facts and
+messages; patterns are text such as ``present($who)`` or built with ``dataspace.patterns``.
 """
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
-from dataspace.siblings import check as _check
+from dataspace.faces import face
+from dataspace.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from dataspace.client.blocking import BlockingObservation, BlockingSpace, connect_blocking
-    from dataspace.client.changes import Change, EpochChanges
-    from dataspace.client.connecting import connect
-    from dataspace.client.observations import Observation
-    from dataspace.client.publications import Capability, Publication
-    from dataspace.client.space import RemoteSpace
-    from dataspace.client.subscriptions import Subscription, TopicEpoch
-    from dataspace.client.turns import Claim, Draft, Ticket
-    from dataspace.credentials import Tls
-    from dataspace.errors import (
-        Broken,
-        Closed,
-        DataspaceError,
-        InternalError,
-        ProtocolError,
-        Refused,
-        Unreachable,
-        UsageError,
+    from dataspace.client.blocking import (
+        BlockingObservation as BlockingObservation,
+        BlockingSpace as BlockingSpace,
+        connect_blocking as connect_blocking,
     )
-    from index.values import Map, Record, Value
+    from dataspace.client.connect import connect as connect
+    from dataspace.client.observations import Observation as Observation
+    from dataspace.client.publications import Capability as Capability, Publication as Publication
+    from dataspace.client.session.turns import Claim as Claim, Draft as Draft, Ticket as Ticket
+    from dataspace.client.space import RemoteSpace as RemoteSpace
+    from dataspace.client.subscriptions import Subscription as Subscription, TopicEpoch as TopicEpoch
+    from dataspace.errors import (
+        Broken as Broken,
+        Closed as Closed,
+        DataspaceError as DataspaceError,
+        InternalError as InternalError,
+        ProtocolError as ProtocolError,
+        Refused as Refused,
+        Unreachable as Unreachable,
+        UsageError as UsageError,
+    )
+    from dataspace.kernel.epoch_changes import Change as Change, EpochChanges as EpochChanges
+    from dataspace.transport.credentials import Tls as Tls
+    from index.values.values import Map as Map, Record as Record, Value as Value
 
-_check()
-
-__version__ = "0.1.0"
-
-_HOMES = {
-    "dataspace.client.blocking": ("BlockingObservation", "BlockingSpace", "connect_blocking"),
-    "dataspace.client.changes": ("Change", "EpochChanges"),
-    "dataspace.client.observations": ("Observation",),
-    "dataspace.client.connecting": ("connect",),
-    "dataspace.client.space": ("RemoteSpace",),
-    "dataspace.client.publications": ("Capability", "Publication"),
-    "dataspace.client.subscriptions": ("Subscription", "TopicEpoch"),
-    "dataspace.client.turns": ("Claim", "Draft", "Ticket"),
-    "dataspace.credentials": ("Tls",),
-    "dataspace.errors": (
-        "Broken",
-        "Closed",
-        "DataspaceError",
-        "InternalError",
-        "ProtocolError",
-        "Refused",
-        "Unreachable",
-        "UsageError",
-    ),
-    "index.values": ("Map", "Record", "Value"),
-}
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-
-__all__ = [
-    "BlockingObservation",
-    "BlockingSpace",
-    "Broken",
-    "Capability",
-    "Change",
-    "Claim",
-    "Closed",
-    "DataspaceError",
-    "Draft",
-    "EpochChanges",
-    "InternalError",
-    "Map",
-    "Observation",
-    "ProtocolError",
-    "Publication",
-    "Record",
-    "Refused",
-    "RemoteSpace",
-    "Subscription",
-    "Ticket",
-    "Tls",
-    "TopicEpoch",
-    "Unreachable",
-    "UsageError",
-    "Value",
-    "connect",
-    "connect_blocking",
-]
-
-
-def __getattr__(name: str) -> object:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module 'dataspace' has no attribute {name!r}")
-    return getattr(importlib.import_module(home), name)
+__all__, __getattr__ = face(
+    __name__,
+    {
+        "dataspace.client.blocking": "BlockingObservation BlockingSpace connect_blocking",
+        "dataspace.kernel.epoch_changes": "Change EpochChanges",
+        "dataspace.client.connect": "connect",
+        "dataspace.client.observations": "Observation",
+        "dataspace.client.publications": "Capability Publication",
+        "dataspace.client.space": "RemoteSpace",
+        "dataspace.client.subscriptions": "Subscription TopicEpoch",
+        "dataspace.client.session.turns": "Claim Draft Ticket",
+        "dataspace.transport.credentials": "Tls",
+        "dataspace.errors": "Broken Closed DataspaceError InternalError ProtocolError Refused Unreachable UsageError",
+        "index.values.values": "Map Record Value",
+    },
+)

@@ -18,17 +18,17 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from dataspace.actors.actor import Actor
-from dataspace.actors.engine import Engine
-from dataspace.actors.events import Call
-from dataspace.actors.facets import Handler
-from dataspace.actors.records import pattern_of
-from dataspace.actors.tracing import Trace
-from dataspace.actors.turn import Turn
-from dataspace.changes import Changes
+from dataspace.actors.engine.actors import Actor
+from dataspace.actors.engine.engine import Engine
+from dataspace.actors.engine.events import Call
+from dataspace.actors.engine.facets import Handler
+from dataspace.actors.engine.records import pattern_of
+from dataspace.actors.engine.tracing import Trace
+from dataspace.actors.engine.turns import Turn
 from dataspace.errors import ActorCrashed
-from index.text import unparse, unparse_pattern
-from index.values import Value
+from dataspace.kernel.changes import Changes
+from index.patterns.text import unparse, unparse_pattern
+from index.values.values import Value
 
 __all__ = ["Room", "check"]
 

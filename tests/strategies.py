@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from hypothesis import strategies as st
 
-from index.values import Map, Record, Value, freeze, key
+from index.values.values import Map, Record, Value, freeze, key
 
 atoms: st.SearchStrategy[Value] = st.one_of(
     st.none(),

@@ -15,7 +15,7 @@ LAYERS = ("index", "dataspace", "relay", "server")
 ADMITTED = {
     "msgpack": ("dataspace/wire/",),
     "pyspark": ("relay/spark/",),
-    "pyarrow": ("relay/spark/", "relay/log/exporting.py"),
+    "pyarrow": ("relay/spark/", "relay/log/export.py"),
     "py4j": ("relay/spark/",),
     "sqlite3": ("relay/", "server/"),
     "pandas": (),
@@ -25,7 +25,7 @@ ADMITTED = {
 
 # The kernel: fed and asked, it never waits, reads a clock or opens a file.
 KERNEL = ("space", "interests", "changes", "epochs", "errors", "testing")
-SHELL = ("dataspace/actors/shell.py", "dataspace/actors/remote.py", "dataspace/actors/watchdog.py")
+SHELL = ("dataspace/running/actors.py", "dataspace/running/remote.py", "dataspace/running/watchdog.py")
 PURE = (
     "index/",
     "dataspace/wire/",

@@ -1,38 +1,42 @@
-"""Actors: conversations in a dataspace, as facets that come and go with facts (ACTORS.md).
+"""Actors: conversations in a dataspace, as facets that start and stop with facts (ACTORS.md).
 
-The kernel is pure; ``dataspace.actors.shell`` runs it on trio.
+The engine is pure; ``dataspace.running.actors`` runs it on trio.
 """
 
-from dataspace.actors.actor import Actor
-from dataspace.actors.engine import Engine, EngineStatistics
-from dataspace.actors.facets import Facet, Rank
-from dataspace.actors.fields import Derived, Field
-from dataspace.actors.homes import Home
-from dataspace.actors.records import RecordOf, pattern_of, record
-from dataspace.actors.rendering import mermaid, readable
-from dataspace.actors.tracing import Trace, TurnRecord
-from dataspace.actors.turn import Turn
-from index.patterns import DISCARD, capture, lit, observe
+from __future__ import annotations
 
-__all__ = [
-    "DISCARD",
-    "Actor",
-    "Derived",
-    "Engine",
-    "EngineStatistics",
-    "Facet",
-    "Field",
-    "Home",
-    "Rank",
-    "RecordOf",
-    "Trace",
-    "Turn",
-    "TurnRecord",
-    "capture",
-    "lit",
-    "mermaid",
-    "observe",
-    "pattern_of",
-    "readable",
-    "record",
-]
+from typing import TYPE_CHECKING
+
+from dataspace.faces import face
+
+if TYPE_CHECKING:
+    from dataspace.actors.engine.actors import Actor as Actor
+    from dataspace.actors.engine.engine import Engine as Engine, EngineStatistics as EngineStatistics
+    from dataspace.actors.engine.facets import Facet as Facet, Rank as Rank
+    from dataspace.actors.engine.fields import Derived as Derived, Field as Field
+    from dataspace.actors.engine.records import (
+        RecordOf as RecordOf,
+        pattern_of as pattern_of,
+        record as record,
+    )
+    from dataspace.actors.engine.spaces import Home as Home
+    from dataspace.actors.engine.tracing import Trace as Trace, TurnRecord as TurnRecord
+    from dataspace.actors.engine.turns import Turn as Turn
+    from dataspace.actors.rendering import mermaid as mermaid, readable as readable
+    from index.patterns.patterns import DISCARD as DISCARD, capture as capture, lit as lit, observe as observe
+
+__all__, __getattr__ = face(
+    __name__,
+    {
+        "dataspace.actors.engine.actors": "Actor",
+        "dataspace.actors.engine.engine": "Engine EngineStatistics",
+        "dataspace.actors.engine.facets": "Facet Rank",
+        "dataspace.actors.engine.fields": "Derived Field",
+        "dataspace.actors.engine.spaces": "Home",
+        "dataspace.actors.engine.records": "RecordOf pattern_of record",
+        "dataspace.actors.rendering": "mermaid readable",
+        "dataspace.actors.engine.tracing": "Trace TurnRecord",
+        "dataspace.actors.engine.turns": "Turn",
+        "index.patterns.patterns": "DISCARD capture lit observe",
+    },
+)

@@ -17,16 +17,16 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING
 
-from dataspace.actors.facets import Handler, Keeper
-from dataspace.actors.records import pattern_of, record
+from dataspace.actors.engine.facets import Handler, Keeper
+from dataspace.actors.engine.records import pattern_of, record
 from index.errors import UsageError
-from index.patterns import DISCARD, Pattern, capture, matcher, observe, skeleton
-from index.values import Record, Value, freeze, key
+from index.patterns.patterns import DISCARD, Pattern, capture, matcher, observe, skeleton
+from index.values.values import Record, Value, freeze, key
 
 if TYPE_CHECKING:
-    from dataspace.actors.engine import Engine
-    from dataspace.actors.homes import Home
-    from dataspace.actors.turn import Turn
+    from dataspace.actors.engine.engine import Engine
+    from dataspace.actors.engine.spaces import Home
+    from dataspace.actors.engine.turns import Turn
 
 Outbound = record("outbound", "what")
 Inbound = record("inbound", "what")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from dataspace.actors.tracing import TurnRecord
+from dataspace.actors.engine.tracing import TurnRecord
 
 BEGINNING: Final = "sequenceDiagram\n    participant outside"
 """The first lines of a diagram."""

@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from dataspace.actors.facets import Facet, Handler
-from dataspace.actors.records import record
+from dataspace.actors.engine.facets import Facet, Handler
+from dataspace.actors.engine.records import record
 from dataspace.actors.supervision import Restart, Supervised, supervise
-from index.patterns import capture
-from index.values import Value
+from index.patterns.patterns import capture
+from index.values.values import Value
 
 if TYPE_CHECKING:
-    from dataspace.actors.turn import Turn
+    from dataspace.actors.engine.turns import Turn
 
 Require = record("require", "service")
 DependsOn = record("depends-on", "service", "on")

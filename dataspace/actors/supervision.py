@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dataspace.actors.actor import Actor
-from dataspace.actors.events import Call
-from dataspace.actors.facets import Facet, Handler, Keeper
+from dataspace.actors.engine.actors import Actor
+from dataspace.actors.engine.events import Call
+from dataspace.actors.engine.facets import Facet, Handler, Keeper
 from dataspace.errors import ActorCrashed
 
 if TYPE_CHECKING:
-    from dataspace.actors.turn import Turn
+    from dataspace.actors.engine.turns import Turn
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""The client: the verbs of a remote space, asynchronous and blocking."""

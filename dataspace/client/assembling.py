@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from dataspace.client.changes import EpochChanges
 from dataspace.errors import ProtocolError
+from dataspace.kernel.epoch_changes import EpochChanges
 from dataspace.wire.packets import MORE
-from index.values import Record, Value
+from index.values.values import Record, Value
 
 
 class Assembler:

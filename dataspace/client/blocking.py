@@ -18,18 +18,18 @@ from typing import Literal, Self, TypeVar
 
 import trio
 
-from dataspace.client.changes import Change, EpochChanges
-from dataspace.client.connecting import HEARTBEAT, connect
+from dataspace.client.connect import HEARTBEAT, connect
 from dataspace.client.observations import Observation
 from dataspace.client.publications import Publication
+from dataspace.client.session.turns import Claim, Draft
 from dataspace.client.space import RemoteSpace
 from dataspace.client.subscriptions import TopicEpoch
-from dataspace.client.turns import Claim, Draft
-from dataspace.credentials import Tls
 from dataspace.errors import Closed, DataspaceError
+from dataspace.kernel.epoch_changes import Change, EpochChanges
 from dataspace.topics.times import Time
-from index.patterns import Pattern
-from index.values import Map, Value
+from dataspace.transport.credentials import Tls
+from index.patterns.patterns import Pattern
+from index.values.values import Map, Value
 
 T = TypeVar("T")
 

@@ -20,18 +20,18 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from dataspace.client.assembling import Assembler
-from dataspace.client.changes import EpochChanges
 from dataspace.errors import DataspaceError, ProtocolError, Refused
-from dataspace.streams.iteration import Iteration
-from dataspace.streams.marks import End, Reason
-from dataspace.streams.sources import Source
+from dataspace.kernel.epoch_changes import EpochChanges
+from dataspace.streams.sources.base import Source
+from dataspace.streams.stages.iteration import Iteration
+from dataspace.streams.stages.marks import End, Reason
 from dataspace.wire import packets as p
 from dataspace.wire.windows import Window
-from index.patterns import capture_names
-from index.values import Map, Value, keys
+from index.patterns.patterns import capture_names
+from index.values.values import Map, Value, keys
 
 if TYPE_CHECKING:
-    from dataspace.client.exchange import Exchange
+    from dataspace.client.session.session import Exchange
 
 RESTARTS: Final = frozenset(["epoch-gone", "epoch-lost", "epoch-ahead"])
 """Errors of an opening that mean: not from that epoch, but the state can be had."""

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Final, Self
 
 import trio
 
-from dataspace.client.changes import Change, EpochChanges
 from dataspace.client.epochs import Epochs, View
-from dataspace.streams.iteration import Iteration
-from dataspace.streams.marks import End, EndOfStream, Reason
-from dataspace.streams.sources import Source
+from dataspace.kernel.epoch_changes import Change, EpochChanges
+from dataspace.streams.sources.base import Source
+from dataspace.streams.stages.iteration import Iteration
+from dataspace.streams.stages.marks import End, EndOfStream, Reason
 
 if TYPE_CHECKING:
-    from dataspace.client.exchange import Exchange
+    from dataspace.client.session.session import Exchange
 
 ABORT_SECONDS: Final = 1.0
 """How long leaving a block waits until the daemon has confirmed the end."""

@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from dataspace.client.questions import Question
+from dataspace.client.session.questions import Question
+from dataspace.codec import pack
 from dataspace.errors import Broken, DataspaceError, UsageError
-from dataspace.topics import forms
+from dataspace.topics import encoding as forms
 from dataspace.topics.times import Order, Time, less_equal
-from dataspace.wire.codec import pack
-from index.values import Map, Value, freeze
+from index.values.values import Map, Value, freeze
 
 if TYPE_CHECKING:
-    from dataspace.client.exchange import Exchange
+    from dataspace.client.session.session import Exchange
 
 WINDOW: Final = 256 << 10
 """Bytes that a publication sends before it waits for answers."""

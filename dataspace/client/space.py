@@ -17,19 +17,19 @@ from typing import Literal
 
 import trio
 
+from dataspace.client.bulk.topics import Completed
 from dataspace.client.epochs import View
-from dataspace.client.exchange import Exchange
 from dataspace.client.observations import Observation
 from dataspace.client.publications import Joining, Publication, publishing
+from dataspace.client.session.session import Exchange
+from dataspace.client.session.turns import Claim, Draft, Handles, Ticket
 from dataspace.client.subscriptions import Subscription
-from dataspace.client.topic_epochs import Completed
-from dataspace.client.turns import Claim, Draft, Handles, Ticket
 from dataspace.errors import UsageError
 from dataspace.topics.times import Time
 from dataspace.wire import packets as p
-from index.patterns import Pattern
-from index.text import parse_pattern
-from index.values import Map, Value, freeze
+from index.patterns.patterns import Pattern
+from index.patterns.text import parse_pattern
+from index.values.values import Map, Value, freeze
 
 
 class RemoteSpace:
@@ -43,7 +43,7 @@ class RemoteSpace:
         self.space = who.space
         self._exchange = exchange
         # A durable owner may have claims from other runs: a random beginning keeps clear of their handles,
-        # and so high up, of those that the daemon chooses (dataspace.handles.FRESH).
+        # and so high up, of those that the daemon chooses (dataspace.kernel.handles.FRESH).
         self._handles = Handles(1 << 60 | random.getrandbits(60) if who.owner and not who.lease else 1)
 
     # -- verbs ----------------------------------------------------------------------------------------

@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import trio
 
+from dataspace.codec import unpack
 from dataspace.errors import Broken, DataspaceError, ProtocolError, Refused
-from dataspace.topics import forms
+from dataspace.topics import encoding as forms
 from dataspace.topics.messages import Batch, Crash, Frontier
 from dataspace.topics.subscriber import Subscriber, SubscriberStatistics
 from dataspace.topics.times import Time, less_equal
 from dataspace.wire import packets as p
-from dataspace.wire.codec import unpack
-from index.values import Map, Value
+from index.values.values import Map, Value
 
 if TYPE_CHECKING:
-    from dataspace.client.exchange import Exchange
+    from dataspace.client.session.session import Exchange
 
 ASKED: Final = 1024
 ASKED_BYTES: Final = 1 << 20

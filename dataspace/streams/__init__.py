@@ -1,0 +1,114 @@
+"""Streams: values that are pulled through stages, and the stages that can be combined (STREAMS.md).
+
+>>> import trio
+>>> from dataspace import streams as s
+>>> trio.run(s.pipe(s.values([1, 2, 3]), s.map(lambda n: n * 2), s.collect()).read)
+[2, 4, 6]
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dataspace.faces import face
+
+if TYPE_CHECKING:
+    from dataspace.streams.pipes.checker import Checker as Checker, Violation as Violation, check as check
+    from dataspace.streams.pipes.forks import fork_mirror as fork_mirror, fork_round_robin as fork_round_robin
+    from dataspace.streams.pipes.lending import lend as lend
+    from dataspace.streams.pipes.merging import cat as cat, converge as converge, many as many, merge as merge
+    from dataspace.streams.pipes.pipes import Pipe as Pipe, PipeStatistics as PipeStatistics, pipe as pipe
+    from dataspace.streams.sinks.base import Sink as Sink
+    from dataspace.streams.sinks.collect import (
+        collect as collect,
+        concat as concat,
+        drain as drain,
+        find as find,
+        log as log,
+        on_end as on_end,
+        reduce as reduce,
+    )
+    from dataspace.streams.sinks.files import (
+        file_lines as file_lines,
+        line_of as line_of,
+        to_channel as to_channel,
+        to_file as to_file,
+    )
+    from dataspace.streams.sources.base import Source as Source
+    from dataspace.streams.sources.iterables import (
+        count as count,
+        empty as empty,
+        error as error,
+        from_iterable as from_iterable,
+        infinite as infinite,
+        keys as keys,
+        once as once,
+        values as values,
+    )
+    from dataspace.streams.sources.pushed import (
+        defer as defer,
+        from_async_iterable as from_async_iterable,
+        from_channel as from_channel,
+        pair as pair,
+        pushable as pushable,
+    )
+    from dataspace.streams.stages.base import Kind as Kind
+    from dataspace.streams.stages.marks import (
+        Aborted as Aborted,
+        EndOfStream as EndOfStream,
+        Mark as Mark,
+        Reason as Reason,
+    )
+    from dataspace.streams.stages.protocol import Stage as Stage, Upstream as Upstream
+    from dataspace.streams.throughs.base import Map as Map, Transform as Transform
+    from dataspace.streams.throughs.concurrent import (
+        async_map as async_map,
+        buffer as buffer,
+        parallelize as parallelize,
+    )
+    from dataspace.streams.throughs.limits import (
+        limit as limit,
+        rate_limit as rate_limit,
+        sequentialize as sequentialize,
+    )
+    from dataspace.streams.throughs.maps import (
+        filter as filter,
+        filter_not as filter_not,
+        map as map,
+        non_unique as non_unique,
+        through as through,
+        unique as unique,
+    )
+    from dataspace.streams.throughs.windows import (
+        batch as batch,
+        flatten as flatten,
+        take as take,
+        window as window,
+    )
+    from relay.observed import logged as logged, observation as observation
+
+__all__, __getattr__ = face(
+    __name__,
+    {
+        "dataspace.streams.stages.marks": "Aborted EndOfStream Mark Reason",
+        "dataspace.streams.stages.protocol": "Stage Upstream",
+        "dataspace.streams.sources.base": "Source",
+        "dataspace.streams.stages.base": "Kind",
+        "dataspace.streams.throughs.concurrent": "async_map buffer parallelize",
+        "dataspace.streams.pipes.checker": "Checker Violation check",
+        "dataspace.streams.sinks.collect": "collect concat drain find log on_end reduce",
+        "dataspace.streams.sinks.files": "file_lines line_of to_channel to_file",
+        "dataspace.streams.pipes.forks": "fork_mirror fork_round_robin",
+        "dataspace.streams.pipes.merging": "cat converge many merge",
+        "dataspace.streams.pipes.lending": "lend",
+        "dataspace.streams.throughs.limits": "limit rate_limit sequentialize",
+        "dataspace.streams.throughs.maps": "filter filter_not map non_unique through unique",
+        "relay.observed": "logged observation",
+        "dataspace.streams.pipes.pipes": "Pipe PipeStatistics pipe",
+        "dataspace.streams.sinks.base": "Sink",
+        "dataspace.streams.throughs.windows": "batch flatten take window",
+        "dataspace.streams.throughs.base": "Map Transform",
+        "dataspace.streams.sources.iterables": "count empty error from_iterable infinite keys once values",
+        "dataspace.streams.sources.pushed": "defer from_async_iterable from_channel pair pushable",
+    },
+)

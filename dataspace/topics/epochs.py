@@ -15,7 +15,7 @@ from typing import Any, Final
 from dataspace.topics.antichains import Antichain
 from dataspace.topics.messages import EpochState
 from dataspace.topics.times import Time
-from index.values import Value
+from index.values.values import Value
 
 REMEMBERED: Final = 1024
 """Crashed epochs that are remembered as such, the latest."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from dataspace.topics.counts import Change
+from dataspace.topics.frontiers import Change
 from dataspace.topics.times import Time
 
 

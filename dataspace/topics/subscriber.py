@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 from dataspace.errors import UsageError
 from dataspace.topics.antichains import Antichain, Maxima
-from dataspace.topics.counts import MutableAntichain
 from dataspace.topics.epochs import Epochs
+from dataspace.topics.frontiers import MutableAntichain
 from dataspace.topics.messages import (
     Batch,
     Crash,

@@ -21,7 +21,7 @@ from functools import reduce
 from typing import Final, TypeAlias
 
 from dataspace.errors import UsageError
-from index.values import Value
+from index.values.values import Value
 
 Time: TypeAlias = int | tuple[int, ...]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, Self
 
 from dataspace.errors import ProtocolError
-from index.values import Map, Value
+from index.values.values import Map, Value
 
 MAIN: Final = "main"
 """The dataspace that is meant where none is named."""

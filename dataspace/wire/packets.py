@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, TypeAlias
 
 from dataspace.errors import ProtocolError
-from index.values import Map, Value
+from index.values.values import Map, Value
 
 VERSION: Final = 1
 

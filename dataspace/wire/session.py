@@ -15,9 +15,9 @@ import enum
 from collections.abc import Iterator
 from typing import Final
 
+from dataspace.codec import MAX_DEPTH, MAX_ELEMENTS, pack, unpack
 from dataspace.errors import ProtocolError, UsageError
 from dataspace.wire import packets as p
-from dataspace.wire.codec import MAX_DEPTH, MAX_ELEMENTS, pack, unpack
 from dataspace.wire.frames import MAX_FRAME, Cutter, frame
 
 FIRST_FRAME: Final = 16 << 10

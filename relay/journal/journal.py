@@ -1,7 +1,7 @@
 """A journal: the steps and completed epochs of durable topics, in one SQLite file.
 
 It is apart from the log of the space because topics begin, shrink and end one by one, each with its own
-budget.  What is common is how a transaction is made safe (``relay/log/storage``), and the mark beside the
+budget.  What is common is how a transaction is made safe (``relay/store/storage``), and the mark beside the
 file that shows when it holds less than was acknowledged.  All calls block.
 
 Always: ``write`` is on disk, whole, when it returns; a slot is not used again while rows of it are there.
@@ -27,8 +27,8 @@ from relay.journal.rows import (
     insert_topic,
     keep,
 )
-from relay.log.acknowledged import AcknowledgedFile, Mark
-from relay.log.storage import Storage, closed_on_failure
+from relay.store.acknowledged import AcknowledgedFile, Mark
+from relay.store.storage import Storage, closed_on_failure
 
 
 class Journal(JournalReader):

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, Self, TypeVar
 
-from dataspace.topics import forms
+from dataspace.topics import encoding as forms
 from dataspace.topics.antichains import Antichain
 from dataspace.topics.times import Time
 from relay.journal.rows import (
@@ -31,10 +31,10 @@ from relay.journal.rows import (
     step_of,
     topic_of,
 )
-from relay.log.acknowledged import AcknowledgedFile, Mark
-from relay.log.refusals import LogDamaged
-from relay.log.storage import Storage, closed_on_failure
-from relay.topics.ledger import Completed, Moved, Step
+from relay.store.acknowledged import AcknowledgedFile, Mark
+from relay.store.errors import LogDamaged
+from relay.store.storage import Storage, closed_on_failure
+from relay.topics.steps import Completed, Moved, Step
 
 PART_BYTES: Final = 1 << 20
 """About what one reading of steps gives."""

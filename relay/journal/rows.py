@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final, TypeAlias
 
-from dataspace.wire.codec import pack, unpack_own
-from index.values import Value
-from relay.log.refusals import LogDamaged
-from relay.topics.ledger import Completed, Moved, Step
+from dataspace.codec import pack, unpack_own
+from index.values.values import Value
+from relay.store.errors import LogDamaged
+from relay.topics.steps import Completed, Moved, Step
 
 FORMAT: Final = 2
 """The version of these tables."""

@@ -17,9 +17,9 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from dataspace.errors import Refused
-from relay.log.refusals import LogDamaged
 from relay.log.segments import CHECKSUM_BYTES, Segment
-from relay.log.storage import Storage
+from relay.store.errors import LogDamaged
+from relay.store.storage import Storage
 
 READ_BYTES: Final = 256 << 10
 READ_SEGMENTS: Final = 256

@@ -15,9 +15,9 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Final
 
-from dataspace.wire.codec import pack, packer
+from dataspace.codec import pack, packer
 from index.errors import InternalError
-from index.values import Value, text_of
+from index.values.values import Value, text_of
 
 ROWS: Final = 1_000_000
 """Rows kept in all cursors together."""

@@ -20,19 +20,23 @@ from pathlib import Path
 from typing import Final, Self
 
 from relay.faults import reach
-from relay.log.acknowledged import AcknowledgedFile, Mark
 from relay.log.chain import SCHEMA as CHAIN_SCHEMA
-from relay.log.meta import SCHEMA as META_SCHEMA
-from relay.log.meta import put_meta
+from relay.log.header import SCHEMA as META_SCHEMA, put_meta
+from relay.log.holders import SCHEMA as READERS_SCHEMA, Readers
 from relay.log.reader import LogReader
-from relay.log.readers import SCHEMA as READERS_SCHEMA
-from relay.log.readers import Readers
-from relay.log.refusals import LogDamaged, LogFailed, translated
 from relay.log.retention import Retention, Trimmed
 from relay.log.segments import FORMAT, Encoded, cut
-from relay.log.snapshots import SCHEMA as SNAPSHOT_SCHEMA
-from relay.log.snapshots import RecoveredState, SnapshotWriter, drop_incomplete, newest, newest_segment
-from relay.log.storage import Storage, closed_on_failure
+from relay.log.snapshots import (
+    SCHEMA as SNAPSHOT_SCHEMA,
+    RecoveredState,
+    SnapshotWriter,
+    drop_incomplete,
+    newest,
+    newest_segment,
+)
+from relay.store.acknowledged import AcknowledgedFile, Mark
+from relay.store.errors import LogDamaged, LogFailed, translated
+from relay.store.storage import Storage, closed_on_failure
 
 __all__ = ["Log"]
 

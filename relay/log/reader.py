@@ -14,19 +14,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from dataspace.epochs import Epoch
+from dataspace.codec import pack
 from dataspace.errors import Refused
-from dataspace.wire.codec import pack
-from index.values import Value
-from relay.log.acknowledged import AcknowledgedFile, Mark
+from dataspace.kernel.epochs import Epoch
+from index.values.values import Value
 from relay.log.chain import Chain, refuse
 from relay.log.cursors import Cursors
-from relay.log.explaining import Explained
-from relay.log.meta import read_meta
-from relay.log.refusals import LogDamaged
+from relay.log.header import read_meta
 from relay.log.segments import CHECKSUM_BYTES, FORMAT, Segment
+from relay.log.snapshot_check import Explained
 from relay.log.snapshots import RecoveredState, newest, newest_epoch
-from relay.log.storage import Storage, closed_on_failure
+from relay.store.acknowledged import AcknowledgedFile, Mark
+from relay.store.errors import LogDamaged
+from relay.store.storage import Storage, closed_on_failure
 
 __all__ = ["LogReader", "LogStatistics"]
 

@@ -16,11 +16,11 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import Final
 
-from dataspace.epochs import Epoch
-from index.positions import Class, class_of
-from index.projections import match_reader
-from index.skeletons import Skeleton
-from index.values import Value, keys
+from dataspace.kernel.epochs import Epoch
+from index.patterns.readers import match_reader
+from index.patterns.skeletons import Skeleton
+from index.values.positions import Class, class_of
+from index.values.values import Value, keys
 from relay.log.cursors import Captures
 from relay.log.reader import LogReader
 from relay.log.replay import Rows

@@ -16,16 +16,16 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass
 from typing import Final
 
-from dataspace.epochs import Epoch
-from index.patterns import capture
-from index.projections import match_reader
-from index.skeletons import skeleton
-from index.values import Value, key, keys
+from dataspace.kernel.epochs import Epoch
+from index.patterns.patterns import capture
+from index.patterns.readers import match_reader
+from index.patterns.skeletons import skeleton
+from index.values.values import Value, key, keys
 from relay.log.cursors import Bag, Captures
 from relay.log.reader import LogReader
-from relay.log.refusals import LogDamaged
 from relay.log.segments import Change, Segment
 from relay.log.selections import flat_selection, records_only
+from relay.store.errors import LogDamaged
 
 Rows = tuple[int, int, list[Captures], list[Captures], list[Captures]]
 """Number and time of an epoch, and the captures added, sent and removed in it."""

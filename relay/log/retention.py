@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from relay.log.chain import Chain
-from relay.log.readers import Readers
+from relay.log.holders import Readers
 
 
 @dataclass(frozen=True, slots=True)

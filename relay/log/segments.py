@@ -22,9 +22,9 @@ from hashlib import blake2b
 from operator import is_
 from typing import Any, Final, cast
 
-from dataspace.epochs import Claims, Epoch
-from dataspace.wire.codec import array_head, pack, unpack_own
-from index.values import Record, Value
+from dataspace.codec import array_head, pack, unpack_own
+from dataspace.kernel.epochs import Claims, Epoch
+from index.values.values import Record, Value
 
 FORMAT: Final = 1
 """The version of these bytes; it stands in the log's ``meta`` table."""

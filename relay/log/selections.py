@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any, TypeAlias
 
-from index.patterns import matcher
-from index.positions import Path
-from index.skeletons import ATOM_CLASSES, Check, CheckKind, Skeleton
-from index.values import Value
+from index.patterns.patterns import matcher
+from index.patterns.skeletons import ATOM_CLASSES, Check, CheckKind, Skeleton
+from index.values.positions import Path
+from index.values.values import Value
 from relay.log.cursors import Captures
 
 Select: TypeAlias = Callable[[Sequence[Any]], list[Captures]]

@@ -15,14 +15,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dataspace.epochs import Epoch
-from dataspace.handles import Handles, Held
-from dataspace.wire.codec import pack, unpack_own
-from index.values import Value, key
-from relay.log.meta import put_meta
-from relay.log.refusals import LogDamaged
+from dataspace.codec import pack, unpack_own
+from dataspace.kernel.epochs import Epoch
+from dataspace.kernel.handles import Handles, Held
+from index.values.values import Value, key
+from relay.log.header import put_meta
 from relay.log.segments import CHECKSUM_BYTES, checksum, rows_of, table
-from relay.log.storage import Storage
+from relay.store.errors import LogDamaged
+from relay.store.storage import Storage
 
 CHUNK_CLAIMS: Final = 4096
 """Claims, or clients, in one chunk."""

@@ -12,13 +12,13 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from dataspace.errors import DataspaceError
-from relay.spark.errors import NoStream, plainly
-from relay.spark.options import read_options, sink_options, source_shape, stream_options
-from relay.spark.reader import ChangesReader
-from relay.spark.schema import inferred
-from relay.spark.sink import BatchSink, StreamSink
-from relay.spark.source import ChangesStream
-from relay.spark.workers import spare_collections
+from relay.spark.common.errors import NoStream, plainly
+from relay.spark.common.options import read_options, sink_options, source_shape, stream_options
+from relay.spark.common.schema import inferred
+from relay.spark.sink.sink import BatchSink, StreamSink
+from relay.spark.source.batch import ChangesReader
+from relay.spark.source.source import ChangesStream
+from relay.spark.tuning.workers import spare_collections
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (

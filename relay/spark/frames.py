@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Final
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.utils import is_remote
 
-from dataspace.addresses import default_url
 from dataspace.errors import UsageError
-from relay.spark.links import asked
-from relay.spark.options import sink_options
-from relay.spark.schema import CHANGE_TYPE, DAEMON, EPOCH, SEQ
-from relay.spark.sink import query_owner
+from dataspace.transport.addresses import default_url
+from relay.spark.common.connections import asked
+from relay.spark.common.options import sink_options
+from relay.spark.common.schema import CHANGE_TYPE, DAEMON, EPOCH, SEQ
+from relay.spark.sink.sink import query_owner
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,11 +15,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from dataspace.codec import pack
 from dataspace.errors import Refused
-from dataspace.topics.counts import ChangeBatch
-from dataspace.topics.forms import value_of
+from dataspace.topics.encoding import value_of
+from dataspace.topics.frontiers import ChangeBatch
 from dataspace.topics.messages import Message, Progress
-from dataspace.wire.codec import pack
 
 BYTE_LIMIT: Final = 16 << 20
 """Bytes that wait for one subscriber."""

@@ -17,7 +17,7 @@ from typing import Final
 
 from dataspace.errors import Refused, UsageError
 from dataspace.topics.antichains import Antichain, Maxima
-from dataspace.topics.counts import Change
+from dataspace.topics.frontiers import Change
 from dataspace.topics.messages import Batch, Message, Progress, Snapshot
 from dataspace.topics.times import Time
 from relay.topics.publisher import Publisher

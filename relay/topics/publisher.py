@@ -19,11 +19,11 @@ from typing import Any
 
 from dataspace.errors import UsageError
 from dataspace.topics.antichains import Antichain, Maxima
-from dataspace.topics.counts import Change, ChangeBatch, MutableAntichain
 from dataspace.topics.epochs import Epochs
+from dataspace.topics.frontiers import Change, ChangeBatch, MutableAntichain
 from dataspace.topics.messages import Batch, Crashed, EpochState, Message, Progress, Snapshot
 from dataspace.topics.times import Order, Time, join, less_equal
-from index.values import Value
+from index.values.values import Value
 
 
 @dataclass(frozen=True, slots=True)

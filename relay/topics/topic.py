@@ -20,10 +20,10 @@ from typing import Any, Final
 
 from dataspace.errors import UsageError
 from dataspace.topics.antichains import Antichain
-from dataspace.topics.counts import Change
+from dataspace.topics.frontiers import Change
 from dataspace.topics.messages import Message
 from dataspace.topics.times import Order, Time, join
-from index.values import Value
+from index.values.values import Value
 from relay.topics.history import History
 from relay.topics.publisher import Publisher, PublisherStatistics
 

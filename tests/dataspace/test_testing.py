@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dataspace.actors import Turn, record
+from dataspace.actors.engine.records import record
+from dataspace.actors.engine.turns import Turn
 from dataspace.testing import Room, check
 
 Item = record("item", "n")

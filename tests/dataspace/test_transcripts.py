@@ -10,7 +10,7 @@ Each block of a transcript is a comment, commands, a line ``----`` and what came
       =OLD NEW FACT             replace
       !MESSAGE                  send
     end OWNER                 OWNER is gone
-    attach FLOW               the turns drive a flow of ``tests.server.flowing`` from now on
+    attach FLOW               the turns drive a flow of ``tests.server.hosting.flowing`` from now on
     detach FLOW               and no more
     advance                   the turn that rules and flows ask for
 
@@ -24,13 +24,13 @@ from pathlib import Path
 
 import pytest
 
-from dataspace.changes import Changes
 from dataspace.errors import Refused
-from dataspace.interests import Interest
-from dataspace.space import Space, SpaceLimits
+from dataspace.kernel.changes import Changes
+from dataspace.kernel.interests import Interest
+from dataspace.kernel.space import Space, SpaceLimits
 from dataspace.wire.packets import ASSERT, REPLACE, RETRACT, SEND, Action
-from index.text import parse, parse_pattern, unparse
-from tests.server import flowing
+from index.patterns.text import parse, parse_pattern, unparse
+from tests.server.hosting import flowing
 
 FILES = sorted((Path(__file__).parent.parent / "transcripts").glob("*.txt"))
 

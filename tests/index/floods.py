@@ -12,7 +12,7 @@ from itertools import islice, product
 from random import Random
 from typing import TypeAlias
 
-from index.values import Map, Record, Value
+from index.values.values import Map, Record, Value
 
 Flood: TypeAlias = Callable[[int], list[Value]]
 

@@ -5,8 +5,8 @@ The index and the matcher are both held to this.
 
 from __future__ import annotations
 
-from index.patterns import ATOM_CLASSES, DISCARD
-from index.values import Map, Record, Value, same
+from index.patterns.patterns import ATOM_CLASSES, DISCARD
+from index.values.values import Map, Record, Value, same
 
 Row = list[tuple[str | None, Value]]
 """Captured values with their names, in order."""

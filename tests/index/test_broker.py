@@ -15,10 +15,10 @@ from random import Random
 
 import pytest
 
-from index import projections, skeletons
-from index.patterns import capture, exact, lit, skeleton
-from index.trie import Index
-from index.values import Map, Record, Value
+from index.patterns import readers as projections, skeletons
+from index.patterns.patterns import capture, exact, lit, skeleton
+from index.trie.trie import Index
+from index.values.values import Map, Record, Value
 
 Make = Callable[[int, Random], Value]
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from index.patterns import capture, lit, skeleton
-from index.trie import Index
-from index.values import Map, Record, Value, key, keys, same
+from index.patterns.patterns import capture, lit, skeleton
+from index.trie.trie import Index
+from index.values.values import Map, Record, Value, key, keys, same
 from tests.index.floods import (
     FLOODS,
     chained,

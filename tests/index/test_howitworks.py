@@ -7,19 +7,18 @@ Headings below are its headings.
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from index.errors import UsageError
-from index.moves import apply, compute, to_moves, to_paths, visit
-from index.patterns import DISCARD, capture, discard, exact, observe, skeleton
-from index.positions import MISSING, Path, class_of, project
-from index.projections import handler_code
-from index.skeletons import Check, CheckKind
-from index.text import parse, parse_pattern
-from index.trie import Event, Index
-from index.values import COMPILED, Record, Value
-from index.walks import reached
+from index.patterns.moves import apply, compute, to_moves, to_paths, visit
+from index.patterns.patterns import DISCARD, capture, discard, exact, observe, skeleton
+from index.patterns.readers import handler_code
+from index.patterns.skeletons import Check, CheckKind
+from index.patterns.text import parse, parse_pattern
+from index.trie.trie import Event, Index
+from index.trie.walks import reached
+from index.values.positions import MISSING, Path, class_of, project
+from index.values.values import COMPILED, Record, Value
 from tests.index.strategies import patterns
 
 

@@ -7,18 +7,29 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from dataspace.space import Space
-from dataspace.wire.codec import pack, unpack
+from dataspace.codec import pack, unpack
+from dataspace.kernel.space import Space
 from dataspace.wire.packets import ASSERT, SEND
 from index.errors import DataspaceError, UsageError
-from index.jsons import from_json, to_json
-from index.patterns import capture, capture_names, exact, lit, matcher, observe, skeleton
-from index.text import ParseError, parse, parse_pattern, unparse
-from index.trie import Index
-from index.values import Map, Record, Value, bounded, freeze, key, keys, order_key, row_text, same, text_of
+from index.patterns.patterns import capture, capture_names, exact, lit, matcher, observe, skeleton
+from index.patterns.text import ParseError, parse, parse_pattern, unparse
+from index.trie.trie import Index
+from index.values.jsons import from_json, to_json
+from index.values.values import (
+    Map,
+    Record,
+    Value,
+    bounded,
+    freeze,
+    key,
+    keys,
+    order_key,
+    row_text,
+    same,
+    text_of,
+)
 from tests.index.strategies import anything
 
 SHAPES: Mapping[str, Callable[[Value], object]] = {

@@ -24,10 +24,10 @@ from pathlib import Path
 import pytest
 
 from index.errors import UsageError
-from index.patterns import Skeleton, skeleton
-from index.text import parse, parse_pattern, unparse
-from index.trie import Captures, Event, Index
-from index.values import Value
+from index.patterns.patterns import Skeleton, skeleton
+from index.patterns.text import parse, parse_pattern, unparse
+from index.trie.trie import Captures, Event, Index
+from index.values.values import Value
 
 FILES = sorted((Path(__file__).parent.parent / "transcripts" / "index").glob("*.txt"))
 

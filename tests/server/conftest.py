@@ -10,9 +10,9 @@ import trio
 
 import dataspace
 from dataspace import Record
-from dataspace.space import SpaceLimits
-from server.config import Config, Limits
-from server.daemon import serve
+from dataspace.kernel.space import SpaceLimits
+from server.config.model import Config, Limits
+from server.daemon.daemon import serve
 from tests.server.processes import DaemonProcess
 from tests.server.proxies import Proxy
 

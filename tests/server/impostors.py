@@ -10,7 +10,7 @@ import trio
 
 from dataspace.wire import packets as p
 from dataspace.wire.session import Role, Session
-from index.values import Map
+from index.values.values import Map
 
 P = TypeVar("P")
 

@@ -12,13 +12,13 @@ from typing import Final, Self
 
 import trio
 
-from dataspace.addresses import parse_url
+from dataspace.codec import pack
+from dataspace.transport.addresses import parse_url
 from dataspace.wire import packets as p
-from dataspace.wire.codec import pack
 from dataspace.wire.frames import frame
 from dataspace.wire.session import Role, Session
-from index.patterns import capture
-from index.values import Map, Record, Value
+from index.patterns.patterns import capture
+from index.values.values import Map, Record, Value
 
 EVERYTHING: Final = capture("x")
 PLENTY: Final = 1 << 40

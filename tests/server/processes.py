@@ -15,7 +15,7 @@ from typing import IO
 class DaemonProcess:
     """A daemon on a port that stays the same when it is started again."""
 
-    def __init__(self, data: Path, *more: str, program: Sequence[str] = ("-m", "server")) -> None:
+    def __init__(self, data: Path, *more: str, program: Sequence[str] = ("-m", "dataspace")) -> None:
         """``more`` are further words of its command line; ``program`` is what Python runs."""
         self.data = data
         self.program = program

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from dataspace.addresses import parse_url
+from dataspace.transport.addresses import parse_url
 
 
 class Proxy:

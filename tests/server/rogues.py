@@ -8,8 +8,9 @@ import time
 
 import trio
 
-from dataspace.actors import Turn, record
-from dataspace.actors.shell import Outside
+from dataspace.actors.engine.records import record
+from dataspace.actors.engine.turns import Turn
+from dataspace.running.actors import Outside
 
 Echo = record("echo", "what")
 

@@ -8,8 +8,8 @@ import trio
 import dataspace
 from dataspace import Broken, Record, Refused, RemoteSpace
 from dataspace.wire import packets as p
-from index.values import Map, Value
-from server.config import Limits
+from index.values.values import Map, Value
+from server.config.model import Limits
 from tests.server.peers import Peer, fact
 from tests.server.proxies import Proxy
 

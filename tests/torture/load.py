@@ -19,11 +19,11 @@ import trio
 
 import dataspace
 from dataspace import Record
-from dataspace.client.blocking_link import Link
-from dataspace.client.changes import EpochChanges
-from dataspace.client.topic_epochs import topic_epochs, topic_frontier
+from dataspace.client.bulk.client import Link
+from dataspace.client.bulk.topics import topic_epochs, topic_frontier
 from dataspace.errors import Broken, Refused
-from index.values import Map
+from dataspace.kernel.epoch_changes import EpochChanges
+from index.values.values import Map
 from tests.server.proxies import Proxy
 
 logger = logging.getLogger("torture")

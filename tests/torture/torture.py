@@ -22,7 +22,7 @@ from pathlib import Path
 
 import trio
 
-from relay.log.verifying import verify
+from relay.log.verification import verify
 from tests.server.processes import DaemonProcess
 from tests.server.proxies import Proxy
 from tests.torture.load import Load
@@ -122,7 +122,7 @@ class Torture:
         facts = [f'present({key}, "Alice")', f'present({key}, "Bob")']
         holder = await trio.to_thread.run_sync(
             lambda: subprocess.Popen(
-                [sys.executable, "-m", "server", "assert", "--url", load.url, *facts],
+                [sys.executable, "-m", "dataspace", "assert", "--url", load.url, *facts],
                 stderr=subprocess.DEVNULL,
             )
         )

@@ -6,10 +6,14 @@ from datetime import UTC, datetime
 from typing import assert_type
 
 import dataspace
-from dataspace.actors import Derived, Facet, Field, Turn, capture, record
-from dataspace.client.changes import Change
-from dataspace.client.turns import Claim
-from index.values import Map, Record, Value, freeze, key, order_key, same
+from dataspace.actors.engine.facets import Facet
+from dataspace.actors.engine.fields import Derived, Field
+from dataspace.actors.engine.records import record
+from dataspace.actors.engine.turns import Turn
+from dataspace.client.session.turns import Claim
+from dataspace.kernel.epoch_changes import Change
+from index.patterns.patterns import capture
+from index.values.values import Map, Record, Value, freeze, key, order_key, same
 
 
 def values() -> list[Value]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataspace
-from dataspace.actors import Turn, record
-from index.values import Map, Record, Value, key, order_key
+from dataspace.actors.engine.records import record
+from dataspace.actors.engine.turns import Turn
+from index.values.values import Map, Record, Value, key, order_key
 
 a_list: Value = [1, 2]  # type: ignore[assignment]  # a list can change
 a_dict: Value = {"k": 1}  # type: ignore[assignment]  # so can a dict

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataspace.actors.engine.records import record
+from dataspace.actors.engine.turns import Turn
 from dataspace.actors.examples.stage import play, tell
-from dataspace.actors.records import record
-from dataspace.actors.turn import Turn
-from index.patterns import capture
+from index.patterns.patterns import capture
 
 Factorial = record("factorial", "n", "is")
 

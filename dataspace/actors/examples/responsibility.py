@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataspace.actors.engine.records import record
+from dataspace.actors.engine.turns import Turn
 from dataspace.actors.examples.stage import play, tell
-from dataspace.actors.records import record
-from dataspace.actors.turn import Turn
 
 OnDuty = record("on-duty")
 

@@ -5,12 +5,12 @@ Always: the lines are the same each time.
 
 from __future__ import annotations
 
-from dataspace.actors.facets import Handler
-from dataspace.actors.records import record
-from dataspace.actors.turn import Turn
+from dataspace.actors.engine.facets import Handler
+from dataspace.actors.engine.records import record
+from dataspace.actors.engine.turns import Turn
 from dataspace.testing import Room
-from index.text import unparse
-from index.values import Value
+from index.patterns.text import unparse
+from index.values.values import Value
 
 Line = record("line", "text")
 

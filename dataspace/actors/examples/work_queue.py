@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataspace.actors.engine.fields import Field
+from dataspace.actors.engine.records import record
+from dataspace.actors.engine.turns import Turn
 from dataspace.actors.examples.stage import play, tell
-from dataspace.actors.fields import Field
-from dataspace.actors.records import record
 from dataspace.actors.supervision import supervise
-from dataspace.actors.turn import Turn
-from index.patterns import capture
+from index.patterns.patterns import capture
 
 Ready = record("ready", "worker", "credit")
 Assigned = record("assigned", "worker", "task", "attempt")

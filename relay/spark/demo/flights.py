@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import IO, Final, NamedTuple
 
 from index.errors import UsageError
-from index.values import Record
+from index.values.values import Record
 
 ORIGINS: Final = ("EWR", "JFK", "LGA")
 MONTHS: Final = 12

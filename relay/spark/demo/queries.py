@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from py4j.protocol import Py4JError
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
+from pyspark.sql import DataFrame, SparkSession, functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.window import Window
 

@@ -22,9 +22,9 @@ from typing import Final
 
 import trio
 
-from dataspace.client.connecting import connect
+from dataspace.client.connect import connect
+from dataspace.client.session.turns import Draft, Ticket
 from dataspace.client.space import RemoteSpace
-from dataspace.client.turns import Draft, Ticket
 from relay.spark.demo.flights import MONTHS, ORIGINS, SLOT, Flight, Turn, read, turns
 
 WINDOW: Final = 512

@@ -19,9 +19,9 @@ from typing import Final
 
 import trio
 
-from dataspace.client.connecting import connect
+from dataspace.client.connect import connect
 from dataspace.client.space import RemoteSpace
-from index.values import Record, Value
+from index.values.values import Record, Value
 from relay.spark.demo.display import Progress
 from relay.spark.demo.flights import Flight, time_of
 

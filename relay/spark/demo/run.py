@@ -20,9 +20,9 @@ from typing import Final, TypeVar
 import trio
 from pyspark.sql import SparkSession
 
-from dataspace.client.connecting import connect
+from dataspace.client.connect import connect
 from dataspace.errors import DataspaceError
-from index.values import Record, Value
+from index.values.values import Record, Value
 from relay.spark.demo import queries, ruled
 from relay.spark.demo.check import Line, compared
 from relay.spark.demo.display import Display, Progress

@@ -12,7 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import relay.spark
+import dataspace.spark
 from dataspace import Record, connect_blocking
 from relay.spark.examples.common import Watcher, told
 
@@ -24,8 +24,8 @@ LIMIT: Final = 80.0
 
 def run(spark: SparkSession, folder: Path, url: str) -> list[tuple[object, ...]]:
     """What the observer was told while one device got hot and cooled down again."""
-    readings = relay.spark.frame(spark, "reading($device:str, $degrees:float)", url=url, stream=True)
-    hot = relay.spark.current_state(readings, ["device"]).where(f"degrees > {LIMIT}")
+    readings = dataspace.spark.frame(spark, "reading($device:str, $degrees:float)", url=url, stream=True)
+    hot = dataspace.spark.current_state(readings, ["device"]).where(f"degrees > {LIMIT}")
     writer = hot.select("device", "degrees").writeStream.format("dataspace").outputMode("complete")
     writer = writer.option("url", url).option("template", "alert($device, $degrees)")
     query = writer.option("writer", "alerts").option("checkpointLocation", str(folder / "alerts")).start()

@@ -18,11 +18,11 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-import relay.spark
+import dataspace.spark
 from dataspace import Record, connect_blocking
-from dataspace.space import Space
+from dataspace.kernel.space import Space
 from dataspace.wire.packets import ASSERT, REPLACE, RETRACT, Action
-from relay.log import Log
+from relay.log.log import Log
 from relay.log.segments import Encoded, encode
 from relay.spark.examples.common import say, told
 
@@ -84,15 +84,15 @@ def run(spark: SparkSession, folder: Path, url: str) -> list[tuple[object, ...]]
     """How many orders were placed in each month, in the end."""
     table, later = str(folder / "orders"), str(folder / "orders later")
     say("the year goes into Parquet, month by month")
-    (until,) = relay.spark.frame(spark, PATTERN, url=url).selectExpr("max(_epoch)").collect()[0]
-    past = relay.spark.frame(spark, PATTERN, url=url, endingEpoch=until, minPartitions=2)
+    (until,) = dataspace.spark.frame(spark, PATTERN, url=url).selectExpr("max(_epoch)").collect()[0]
+    past = dataspace.spark.frame(spark, PATTERN, url=url, endingEpoch=until, minPartitions=2)
     by_month(past).write.partitionBy("month").parquet(table)
 
     say(f"it is there, up to epoch {until}; five more orders come in, and a stream takes them from there")
     with connect_blocking(url, name="shop", owner="shop") as space:
         for number in range(ORDERS, ORDERS + 5):
             space.assert_(Record("order", number, "customer 1", "placed"))
-    coming = relay.spark.frame(spark, PATTERN, url=url, stream=True, startingEpoch=until + 1)
+    coming = dataspace.spark.frame(spark, PATTERN, url=url, stream=True, startingEpoch=until + 1)
     writer = by_month(coming).writeStream.format("parquet").partitionBy("month").option("path", later)
     writer = writer.option("checkpointLocation", str(folder / "later")).trigger(availableNow=True)
     writer.start().awaitTermination()

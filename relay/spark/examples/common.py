@@ -21,9 +21,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-import relay.spark
+import dataspace.spark
 from dataspace import connect_blocking
-from dataspace.client.blocking_link import Link
+from dataspace.client.bulk.client import Link
 from dataspace.errors import Closed, DataspaceError, UsageError
 from relay.spark.demo.processes import Daemon
 
@@ -118,7 +118,7 @@ def session(name: str) -> Iterator[SparkSession]:
     before = SparkSession.getActiveSession()
     builder = SparkSession.builder.master("local[2]").appName(name)
     with _unhurried():
-        spark = relay.spark.session(builder.config("spark.ui.showConsoleProgress", "false"))
+        spark = dataspace.spark.session(builder.config("spark.ui.showConsoleProgress", "false"))
     try:
         spark.sparkContext.setLogLevel("OFF")
         yield spark

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-import relay.spark
+import dataspace.spark
 from dataspace import Record, connect_blocking
 from relay.spark.examples.common import Watcher, told
 
@@ -30,8 +30,8 @@ def crowds(changes: DataFrame) -> DataFrame:
 
 def run(spark: SparkSession, folder: Path, url: str) -> list[tuple[object, ...]]:
     """What an observer of the counts was told, as two came and one went."""
-    changes = relay.spark.frame(spark, "present($who:str, $room:str)", url=url, stream=True)
-    write = relay.spark.updates(url=url, template="crowd($room, $n)", keyColumns="room", writer="crowds")
+    changes = dataspace.spark.frame(spark, "present($who:str, $room:str)", url=url, stream=True)
+    write = dataspace.spark.updates(url=url, template="crowd($room, $n)", keyColumns="room", writer="crowds")
     writer = crowds(changes).writeStream.outputMode("update").foreachBatch(write)
     query = writer.option("checkpointLocation", str(folder / "crowds")).start()
     try:

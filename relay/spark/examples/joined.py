@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-import relay.spark
+import dataspace.spark
 from dataspace import Record, connect_blocking
 from relay.spark.examples.common import drain, told
 
@@ -35,8 +35,8 @@ def live(shop: str, depot: str) -> None:
 
 def tracked(spark: SparkSession, shop: str, depot: str) -> DataFrame:
     """For each order that has a parcel, where that is."""
-    orders = relay.spark.frame(spark, "order($number:int, $who:str)", url=shop, stream=True)
-    parcels = relay.spark.frame(spark, "parcel($parcel:int, $place:str)", url=depot, stream=True)
+    orders = dataspace.spark.frame(spark, "order($number:int, $who:str)", url=shop, stream=True)
+    parcels = dataspace.spark.frame(spark, "parcel($parcel:int, $place:str)", url=depot, stream=True)
     came = orders.where("_change_type = 'insert'").select("number", "who")
     found = parcels.where("_change_type = 'insert'").select("parcel", "place")
     return came.join(found, F.col("number") == F.col("parcel")).select("number", "who", "place")
@@ -44,7 +44,7 @@ def tracked(spark: SparkSession, shop: str, depot: str) -> DataFrame:
 
 def stock(spark: SparkSession, urls: str) -> DataFrame:
     """What there is in all places together: the ``+`` and the ``-`` of all of them."""
-    changes = relay.spark.frame(spark, "stock($what:str, $count:int)", url=urls, stream=True)
+    changes = dataspace.spark.frame(spark, "stock($what:str, $count:int)", url=urls, stream=True)
     sign = F.when(F.col("_change_type") == "insert", 1).otherwise(-1)
     return changes.groupBy("what").agg(F.sum(sign * F.col("count")).alias("count"))
 

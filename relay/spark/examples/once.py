@@ -12,7 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import relay.spark
+import dataspace.spark
 from dataspace import Record, connect_blocking
 from relay.spark.examples.common import drain, told
 
@@ -36,7 +36,7 @@ def live(url: str) -> None:
 def run(spark: SparkSession, folder: Path, url: str) -> list[tuple[object, ...]]:
     """The alarms, once each."""
     live(url)
-    alarms = relay.spark.frame(
+    alarms = dataspace.spark.frame(
         spark,
         "alarm($number:int, $place:str)",
         url=url,

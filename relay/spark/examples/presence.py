@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-import relay.spark
+import dataspace.spark
 from dataspace import Record, connect_blocking
 from relay.spark.examples.common import drain, told
 
@@ -48,7 +48,7 @@ def live(url: str) -> None:
 def run(spark: SparkSession, folder: Path, url: str) -> list[tuple[object, ...]]:
     """The stays, once everybody has moved."""
     live(url)
-    changes = relay.spark.frame(
+    changes = dataspace.spark.frame(
         spark, "present($who:str, $room:str)", url=url, stream=True, startingEpoch="earliest"
     )
     return drain(stays(changes), folder, "stays", mode="complete")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-import relay.spark
+import dataspace.spark
 from relay.spark.examples.common import drain, told
 from relay.spark.examples.presence import live
 
@@ -59,7 +59,7 @@ def stays(changes: DataFrame) -> DataFrame:
 def run(spark: SparkSession, folder: Path, url: str) -> list[tuple[object, ...]]:
     """The stays that are over, handed on epoch by epoch."""
     live(url)
-    changes = relay.spark.frame(
+    changes = dataspace.spark.frame(
         spark,
         "present($who:str, $room:str)",
         url=url,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import relay.spark
+import dataspace.spark
 from dataspace import Record, connect_blocking
 from relay.spark.examples.common import caught_up, ready, show
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 def run(spark: SparkSession, folder: Path, url: str) -> list[list[tuple[object, ...]]]:
     """What the view holds at first, and after some devices have changed."""
-    changes = relay.spark.frame(spark, "status($device:str, $state:str)", url=url, stream=True)
-    view = relay.spark.current_state(changes, ["device"]).select("device", "state")
+    changes = dataspace.spark.frame(spark, "status($device:str, $state:str)", url=url, stream=True)
+    view = dataspace.spark.current_state(changes, ["device"]).select("device", "state")
     writer = view.writeStream.format("memory").queryName("status").outputMode("complete")
     query = writer.option("checkpointLocation", str(folder / "status")).start()
     seen = []

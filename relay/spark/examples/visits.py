@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-import relay.spark
+import dataspace.spark
 from dataspace import Record, connect_blocking
 from relay.spark.examples.common import drain, told
 
@@ -46,7 +46,7 @@ def live(url: str) -> None:
 def run(spark: SparkSession, folder: Path, url: str) -> list[tuple[object, ...]]:
     """The visits."""
     live(url)
-    views = relay.spark.frame(
+    views = dataspace.spark.frame(
         spark, "view($who:str, $page:str)", url=url, stream=True, startingEpoch="earliest"
     )
     return drain(visits(views), folder, "visits", mode="complete")

@@ -11,13 +11,17 @@ import pytest
 import trio
 
 import dataspace
-from dataspace.actors import Field, Turn, capture, readable, record
+from dataspace.actors.engine.fields import Field
+from dataspace.actors.engine.records import record
+from dataspace.actors.engine.turns import Turn
 from dataspace.actors.layers import Quit, inbound, layer, outbound
+from dataspace.actors.rendering import readable
 from dataspace.actors.services import Require, service
-from dataspace.actors.shell import Outside, run
 from dataspace.actors.supervision import Restart, supervise
 from dataspace.errors import UsageError
+from dataspace.running.actors import Outside, run
 from dataspace.testing import Room
+from index.patterns.patterns import capture
 
 DOCUMENT = Path(dataspace.__file__).parent / "ACTORS.md"
 SNIPPETS = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)

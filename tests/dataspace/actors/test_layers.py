@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from dataspace.actors import Actor, Facet, Turn, capture, observe, pattern_of, record
+from dataspace.actors.engine.actors import Actor
+from dataspace.actors.engine.facets import Facet
+from dataspace.actors.engine.records import pattern_of, record
+from dataspace.actors.engine.turns import Turn
 from dataspace.actors.layers import Inbound, Outbound, Quit, inbound, layer, outbound
 from dataspace.testing import Room
-from index.text import unparse
-from index.values import Record, Value, keys
+from index.patterns.patterns import capture, observe
+from index.patterns.text import unparse
+from index.values.values import Record, Value, keys
 
 Note = record("note", "n", "text")
 

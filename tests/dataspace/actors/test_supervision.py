@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataspace.actors import Turn, record
+from dataspace.actors.engine.records import record
+from dataspace.actors.engine.turns import Turn
 from dataspace.actors.services import DependsOn, Require, service
 from dataspace.actors.supervision import Restart, supervise
 from dataspace.testing import Room

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 
-from dataspace.rules.arithmetic import calculate, compare
-from dataspace.rules.syntax import (
+from dataspace.rules.engine.arithmetic import calculate, compare
+from dataspace.rules.language.syntax import (
     Aggregate,
     Arithmetic,
     Atom,
@@ -19,9 +19,9 @@ from dataspace.rules.syntax import (
     Structure,
     Variable,
 )
-from index.patterns import matcher
-from index.skeletons import skeleton
-from index.values import Map, Record, Value, key, order_key, same
+from index.patterns.patterns import matcher
+from index.patterns.skeletons import skeleton
+from index.values.values import Map, Record, Value, key, order_key, same
 
 Facts = dict[object, Value]
 Solution = dict[str, Value]

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from dataspace.rules import Program, explaining
-from dataspace.rules.budgets import Bounds
-from dataspace.rules.safety import MAX_ATOMS
-from index.text import parse, parse_pattern
-from index.values import Record, Value
+from dataspace.rules.engine import explaining
+from dataspace.rules.engine.program import Program
+from dataspace.rules.language.safety import MAX_ATOMS
+from dataspace.rules.relations.budgets import Bounds
+from index.patterns.text import parse, parse_pattern
+from index.values.values import Record, Value
 
 HARMLESS = "fine($x) <- n($x), $x < 3."
 FACTS: Sequence[Value] = [Record("n", n) for n in range(60)]

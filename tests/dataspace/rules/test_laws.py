@@ -7,11 +7,11 @@ import random
 
 import pytest
 
-from dataspace.rules.budgets import Bounds
-from dataspace.rules.engine import Engine
-from dataspace.rules.program import Program
-from dataspace.rules.reading import read_rules
-from index.values import Record, Value, key
+from dataspace.rules.engine.engine import Engine
+from dataspace.rules.engine.program import Program
+from dataspace.rules.language.parser import read_rules
+from dataspace.rules.relations.budgets import Bounds
+from index.values.values import Record, Value, key
 from tests.dataspace.rules.oracle import follow
 
 PROGRAMS = {
@@ -152,9 +152,9 @@ def test_ticks_that_are_computed_anew_say_what_others_would(
         decided.append(bool(found))
         return found
 
-    monkeypatch.setattr("dataspace.rules.program.RECOMPUTE_FROM", 0)
-    monkeypatch.setattr("dataspace.rules.program.RECOMPUTE_SHARE", 0.06)
-    monkeypatch.setattr("dataspace.rules.program.RECOMPUTE_LEAST", 0)
+    monkeypatch.setattr("dataspace.rules.engine.program.RECOMPUTE_FROM", 0)
+    monkeypatch.setattr("dataspace.rules.engine.program.RECOMPUTE_SHARE", 0.06)
+    monkeypatch.setattr("dataspace.rules.engine.program.RECOMPUTE_LEAST", 0)
     monkeypatch.setattr(Program, "_much_taken_from", taken)
     live(name, 4, 30)
     assert 3 < sum(decided) < len(decided), "some were, and some were not"

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from dataspace.rules import BlockingCycle, Flow
-from dataspace.rules.stages import Stage
+from dataspace.flows.flows import Flow
+from dataspace.flows.fluent import Stage
+from dataspace.flows.graphs import BlockingCycle
 
 Build = Callable[[Stage, Stage], Stage]
 """From the input that is looked at, and another one that is there before it."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dataspace.epochs import Epoch
-from tests.dataspace.rules.test_driving import Room, crowds, shown
+from dataspace.kernel.epochs import Epoch
+from tests.dataspace.flows.test_host import Room, crowds, shown
 
 
 def _refuse(_: Epoch) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from dataspace.errors import ProtocolError, UsageError
 from dataspace.wire import packets as p
 from dataspace.wire.frames import frame
 from dataspace.wire.session import FIRST_FRAME, Role, Session, State
-from index.values import Map, Record
+from index.values.values import Map, Record
 
 HELLO = p.Hello(p.VERSION, "me", "a test", Map())
 WELCOME = p.Welcome(p.VERSION, 1, "space", 0, 0, Map(), Map())
@@ -76,7 +75,7 @@ def test_any_bytes_give_packets_or_a_protocol_error(bodies: list[bytes], greeted
     ],
 )
 def test_rubbish_is_named(value: object, said: str) -> None:
-    from dataspace.wire.codec import pack
+    from dataspace.codec import pack
 
     _, server = _pair()
     with pytest.raises(ProtocolError) as caught:

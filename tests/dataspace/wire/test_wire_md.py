@@ -10,11 +10,11 @@ import re
 from pathlib import Path
 
 import dataspace
+from dataspace.codec import pack
 from dataspace.wire import packets as p
-from dataspace.wire.codec import pack
 from dataspace.wire.session import Role, Session
-from index.patterns import capture
-from index.values import Map, Record
+from index.patterns.patterns import capture
+from index.values.values import Map, Record
 
 PAGE = Path(dataspace.__file__).with_name("WIRE.md")
 CODE = "\n\n".join(

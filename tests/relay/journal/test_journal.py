@@ -12,21 +12,20 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import Phase, settings
-from hypothesis import strategies as st
+from hypothesis import Phase, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from dataspace.errors import UsageError
-from dataspace.topics import forms
+from dataspace.topics import encoding as forms
 from dataspace.topics.antichains import Antichain
 from dataspace.topics.times import Order, Time, less_equal
 from relay.journal.journal import Journal
 from relay.journal.reader import JournalReader
-from relay.journal.recovering import recovered
+from relay.journal.recovery import recovered
 from relay.journal.rows import Begun, Kept, Noted, Write
-from relay.journal.verifying import verify_topics
-from relay.log import LogDamaged, LogFailed
-from relay.topics.ledger import Completed, Ledger, Moved, Step
+from relay.journal.verification import verify_topics
+from relay.store.errors import LogDamaged, LogFailed
+from relay.topics.steps import Completed, Ledger, Moved, Step
 from relay.topics.topic import Topic
 from tests.relay.journal.oracle import Oracle
 

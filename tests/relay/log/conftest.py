@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from relay.log import Log
+from relay.log.log import Log
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ from random import Random
 
 import trio
 
-from dataspace.epochs import Claims, Epoch
-from dataspace.handles import Held
-from index.values import Record, Value
-from relay.log import Log
-from relay.log.commits import GroupCommit
+from dataspace.kernel.epochs import Claims, Epoch
+from dataspace.kernel.handles import Held
+from index.values.values import Record, Value
+from relay.log.log import Log
+from relay.log.writer import GroupCommit
 
 
 def content(number: int) -> tuple[Epoch, list[Value]]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from dataspace.changes import Changes
-from dataspace.epochs import Claims, Epoch
-from dataspace.space import Space
+from dataspace.kernel.changes import Changes
+from dataspace.kernel.epochs import Claims, Epoch
+from dataspace.kernel.space import Space
 from dataspace.wire.packets import Action
-from index.values import Record, Value
-from relay.log import Log
+from index.values.values import Record, Value
+from relay.log.log import Log
 from relay.log.segments import encode
 
 Told = tuple[int, int, list[tuple[Value, ...]], list[tuple[Value, ...]], list[tuple[Value, ...]]]

@@ -13,8 +13,8 @@ from random import Random
 
 import pytest
 
-from index.values import Value
-from relay.log import Log
+from index.values.values import Value
+from relay.log.log import Log
 from tests.relay.log import crashing
 from tests.relay.log.histories import plain
 from tests.relay.log.test_retention import LATE, fill

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from index.errors import InternalError
-from index.values import key
+from index.values.values import key
 from relay.log.cursors import Bag, Cursors
 
 rows = st.sampled_from([(1,), (1.0,), (True,), ("1",)])

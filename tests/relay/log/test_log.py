@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from dataspace.epochs import Claims, Epoch
 from dataspace.errors import Refused
-from index.values import Record
-from relay.log import Log, LogDamaged, LogFailed
-from relay.log.log import BLOCK
+from dataspace.kernel.epochs import Claims, Epoch
+from index.values.values import Record
+from relay.log.log import BLOCK, Log
 from relay.log.segments import encode
+from relay.store.errors import LogDamaged, LogFailed
 from tests.relay.log.histories import append, epoch, flight, plain
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from dataspace.epochs import Epoch
+from dataspace.kernel.epochs import Epoch
 from index.errors import UsageError
-from index.skeletons import skeleton
-from index.values import Record
-from relay.log import Log
+from index.patterns.skeletons import skeleton
+from index.values.values import Record
+from relay.log.log import Log
 from relay.log.recent import TOLD, Recent, retold
 from tests.relay.log.histories import append, epoch, flight, lived
 from tests.relay.log.test_replay import ANY, PATTERNS, Turns, exactly, histories, logged

@@ -8,16 +8,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from dataspace.epochs import Epoch
 from dataspace.errors import Refused
-from dataspace.space import Space
+from dataspace.kernel.epochs import Epoch
+from dataspace.kernel.space import Space
 from dataspace.wire.packets import ASSERT, REPLACE, RETRACT, SEND, Action
-from index.patterns import DISCARD, capture
-from index.values import Record, Value, key, order_key
-from relay.log import Log
+from index.patterns.patterns import DISCARD, capture
+from index.values.values import Record, Value, key, order_key
+from relay.log.log import Log
 from relay.log.replay import Live, Replay, state_at
 from relay.log.segments import encode
 from relay.log.snapshots import RecoveredState

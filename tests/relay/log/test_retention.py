@@ -7,15 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from dataspace.epochs import Epoch
 from dataspace.errors import Refused
-from index.values import Value, order_key
-from relay.log import Log, LogReader, Retention
-from relay.log.readers import READERS
+from dataspace.kernel.epochs import Epoch
+from index.values.values import Value, order_key
+from relay.log.holders import READERS
+from relay.log.log import Log
+from relay.log.reader import LogReader
 from relay.log.replay import Replay, state_at
+from relay.log.retention import Retention
 from relay.log.segments import encode
 from relay.log.snapshots import RecoveredState
 from tests.relay.log.histories import append, epoch, flight, lived

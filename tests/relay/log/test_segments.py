@@ -7,12 +7,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import relay
-from dataspace.epochs import Claims, Epoch
-from index.values import Record, Value, freeze, key
+from dataspace.kernel.epochs import Claims, Epoch
+from index.values.values import Record, Value, freeze, key
 from relay.log.segments import CHECKSUM_BYTES, SEGMENT_BYTES, cut, decode, encode
 from tests.relay.log.histories import epoch, flight, plain
 

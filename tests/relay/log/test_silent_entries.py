@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataspace.epochs import Claims, Epoch
-from index.patterns import capture
-from relay.log import Log, LogReader
-from relay.log.commits import GroupCommit
+from dataspace.kernel.epochs import Claims, Epoch
+from index.patterns.patterns import capture
+from relay.log.log import Log
+from relay.log.reader import LogReader
 from relay.log.replay import Live, Replay
+from relay.log.writer import GroupCommit
 from tests.relay.log.histories import append, epoch, flight
 
 

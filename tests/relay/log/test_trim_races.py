@@ -14,10 +14,11 @@ from sqlite3 import Connection
 import pytest
 
 from dataspace.errors import Refused
-from index.patterns import capture
-from relay.log import Log, Retention
-from relay.log.columnar import ColumnReplay
+from index.patterns.patterns import capture
+from relay.log.columns import ColumnReplay
+from relay.log.log import Log
 from relay.log.replay import Replay
+from relay.log.retention import Retention
 from tests.relay.log.histories import append, epoch, flight
 
 LAST = 12

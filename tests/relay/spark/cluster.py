@@ -14,8 +14,6 @@ from typing import Self
 
 import pyspark
 
-import relay.spark
-
 BIN = Path(pyspark.__file__).parent / "bin"
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"

@@ -41,11 +41,11 @@ def spark_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def spark() -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
-    import relay.spark
+    import dataspace.spark
 
     builder = SparkSession.builder.master("local[2]").appName("tests")
     builder = builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-    session = relay.spark.session(builder.config("spark.sql.session.timeZone", "UTC"))
+    session = dataspace.spark.session(builder.config("spark.sql.session.timeZone", "UTC"))
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()

@@ -6,9 +6,9 @@ import uuid
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from dataspace.client.blocking_link import Link
-from index.text import parse, parse_pattern
-from index.values import Value
+from dataspace.client.bulk.client import Link
+from index.patterns.text import parse, parse_pattern
+from index.values.values import Value
 from relay.spark.demo import processes
 
 

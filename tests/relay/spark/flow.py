@@ -11,10 +11,9 @@ from __future__ import annotations
 import os
 import sys
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
-import relay.spark
+import dataspace.spark
 
 
 def main(sources: str, sink: str, checkpoints: str) -> None:
@@ -27,7 +26,7 @@ def main(sources: str, sink: str, checkpoints: str) -> None:
         .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     )
-    spark = relay.spark.session(builder)
+    spark = dataspace.spark.session(builder)
     spark.sparkContext.setLogLevel("OFF")
     on = _on(spark, sources, "earliest")
     kind = on["_change_type"]

@@ -6,19 +6,19 @@ import sys
 
 from pyspark.sql import SparkSession
 
-import relay.spark
+import dataspace.spark
 
 
 def main(url: str, checkpoint: str) -> None:
     builder = SparkSession.builder.master("local[1]")
     options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    spark = relay.spark.session(builder.config("spark.driver.extraJavaOptions", options))
+    spark = dataspace.spark.session(builder.config("spark.driver.extraJavaOptions", options))
     spark.sparkContext.setLogLevel("OFF")
-    frame = relay.spark.frame(spark, "p($n:int)", url=url, stream=True)
+    frame = dataspace.spark.frame(spark, "p($n:int)", url=url, stream=True)
     writer = frame.writeStream.format("dataspace").option("url", url).option("label", "q")
     writer = writer.option("owner", "query").option("lease", "2s").option("checkpointLocation", checkpoint)
     query = writer.start()
-    relay.spark.keep(query, url=url, lease="2s")
+    dataspace.spark.keep(query, url=url, lease="2s")
     query.awaitTermination()
 
 

@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-import relay.spark
+import dataspace.spark
 from dataspace.errors import UsageError
 from tests.relay.spark.daemons import Daemon
 from tests.relay.spark.queries import PATIENCE, until
@@ -27,11 +27,11 @@ def test_the_current_state_is_the_newest_fact_of_each_key(
 ) -> None:
     daemon.turn(f'+{label}("a", 1)', f'+{label}("b", 1)', f'+{label}("c", 1)')
     daemon.turn(f'+{label}("a", 2)', f'-{label}("a", 1)', f'-{label}("c", 1)', f'!{label}("b", 9)')
-    changes = relay.spark.frame(spark, f"{label}($k:str, $n:int)", url=daemon.url)
-    state = relay.spark.current_state(changes, ["k"])
+    changes = dataspace.spark.frame(spark, f"{label}($k:str, $n:int)", url=daemon.url)
+    state = dataspace.spark.current_state(changes, ["k"])
     assert sorted((row["k"], row["n"]) for row in state.collect()) == [("a", 2), ("b", 1)]
     with pytest.raises(UsageError, match="a state needs keys"):
-        relay.spark.current_state(changes, [])
+        dataspace.spark.current_state(changes, [])
 
 
 def run(frame: DataFrame, checkpoint: str, mode: str, write: Callable[..., None]) -> None:
@@ -44,9 +44,9 @@ def test_update_mode_replaces_by_key_and_once(
     spark: SparkSession, daemon: Daemon, label: str, checkpoint: Checkpoint
 ) -> None:
     daemon.turn(f'+{label}("a", 1)', f'+{label}("a", 2)', f'+{label}("b", 1)')
-    changes = relay.spark.frame(spark, f"{label}($k:str, $n:int)", url=daemon.url, stream=True)
+    changes = dataspace.spark.frame(spark, f"{label}($k:str, $n:int)", url=daemon.url, stream=True)
     counts = changes.groupBy("k").agg(F.count("*").alias("n"))
-    write = relay.spark.updates(
+    write = dataspace.spark.updates(
         url=daemon.url, template=f"count-{label}($k, $n)", keyColumns="k", writer=label
     )
     run(counts, checkpoint(), "update", write)
@@ -58,21 +58,21 @@ def test_update_mode_replaces_by_key_and_once(
 
 
 def test_the_same_batch_twice_is_one_turn(spark: SparkSession, daemon: Daemon, label: str) -> None:
-    write = relay.spark.updates(url=daemon.url, label=label, writer=label, name=label)
+    write = dataspace.spark.updates(url=daemon.url, label=label, writer=label, name=label)
     for _ in range(2):
         write(spark.range(2), 0)
     assert [row for _, _, row in daemon.changes(f"{label}($)")] == [(0,), (1,)]
     with pytest.raises(UsageError, match=r"give updates\(name=…\)"):
-        relay.spark.updates(url=daemon.url, label=label)(spark.range(2), 0)
+        dataspace.spark.updates(url=daemon.url, label=label)(spark.range(2), 0)
 
 
 def test_facts_of_a_query_go_with_it(spark: SparkSession, own_daemon: Daemon, checkpoint: Checkpoint) -> None:
     own_daemon.turn("+p(1)")
-    frame = relay.spark.frame(spark, "p($n:int)", url=own_daemon.url, stream=True)
+    frame = dataspace.spark.frame(spark, "p($n:int)", url=own_daemon.url, stream=True)
     writer = frame.writeStream.format("dataspace").option("url", own_daemon.url).option("label", "q")
     writer = writer.option("owner", "query").option("checkpointLocation", checkpoint())
     query = writer.start()
-    kept = relay.spark.keep(query, url=own_daemon.url)
+    kept = dataspace.spark.keep(query, url=own_daemon.url)
     try:
         until(lambda: own_daemon.facts("q($)") == [(1,)], query)
     finally:
@@ -85,7 +85,7 @@ def test_facts_of_a_query_that_nobody_keeps_go_when_the_lease_ends(
     spark: SparkSession, own_daemon: Daemon, checkpoint: Checkpoint
 ) -> None:
     own_daemon.turn("+p(1)")
-    frame = relay.spark.frame(spark, "p($n:int)", url=own_daemon.url, stream=True)
+    frame = dataspace.spark.frame(spark, "p($n:int)", url=own_daemon.url, stream=True)
     writer = frame.writeStream.format("dataspace").option("url", own_daemon.url).option("label", "q")
     writer = writer.option("owner", "query").option("lease", "200ms").trigger(availableNow=True)
     assert writer.option("checkpointLocation", checkpoint()).start().awaitTermination(int(PATIENCE))

@@ -14,14 +14,14 @@ import pytest
 import trio
 from pyspark.errors import PySparkException
 
-from dataspace.client.blocking_link import Link
-from dataspace.credentials import Tls
-from index.text import parse
-from index.values import Map
-from server.config import Config, ServerTls
-from server.daemon import serve
-from server.keys import Key
-from server.rights import Rights
+from dataspace.client.bulk.client import Link
+from dataspace.transport.credentials import Tls
+from index.patterns.text import parse
+from index.values.values import Map
+from server.config.model import Config, ServerTls
+from server.config.rights import Rights
+from server.config.tokens import Key
+from server.daemon.daemon import serve
 from tests.relay.spark.daemons import Daemon
 from tests.relay.spark.queries import Seen, read, run_now, running, stream, until
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-import relay.spark
+import dataspace.spark
 from relay.spark import configure
 
 
@@ -76,10 +76,10 @@ def test_importing_registers_in_a_session_that_is_active(spark: SparkSession) ->
     import importlib
 
     registered: list[object] = []
-    original = relay.spark.register
+    original = dataspace.spark.register
     try:
         importlib.reload(relay.spark)
         registered.append(spark.read.format("dataspace").option("pattern", "p($x)").load().columns)
     finally:
-        relay.spark.register = original
+        dataspace.spark.register = original
     assert registered == [["x", "_change_type", "_epoch", "_epoch_timestamp", "_seq"]]

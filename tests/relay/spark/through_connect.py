@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession, functions as F
 
-import relay.spark
+import dataspace.spark
 from dataspace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ class Client:
 
     def session(self) -> object:
         """The session that is active is taken as it is, and is no classic one."""
-        return relay.spark.session() is self.spark and type(self.spark).__module__
+        return dataspace.spark.session() is self.spark and type(self.spark).__module__
 
     def write(self) -> object:
         rows = self.spark.range(3).selectExpr("id AS n").write.format("dataspace").mode("append")
@@ -66,7 +65,7 @@ class Client:
         return self.facts("p($n:int)")
 
     def read(self) -> object:
-        changes = relay.spark.frame(self.spark, "p($n:int)", url=self.url)
+        changes = dataspace.spark.frame(self.spark, "p($n:int)", url=self.url)
         return [list(row) for row in changes.drop("_epoch_timestamp").collect()]
 
     def stream(self) -> object:
@@ -86,7 +85,7 @@ class Client:
     def updates(self) -> object:
         step = F.when(F.col("_change_type") == "insert", 1).otherwise(-1)
         counts = self.changes("p($n:int)").groupBy((F.col("n") % 2).alias("odd")).agg(F.sum(step).alias("n"))
-        write = relay.spark.updates(
+        write = dataspace.spark.updates(
             url=self.url, template="count($odd, $n)", keyColumns="odd", writer="counts", name="counts 1"
         )
         writer = counts.writeStream.outputMode("update").foreachBatch(write)
@@ -99,14 +98,14 @@ class Client:
         return self.updates()
 
     def updates_without_name(self) -> object:
-        return repr(relay.spark.updates(url=self.url, label="count"))
+        return repr(dataspace.spark.updates(url=self.url, label="count"))
 
     def owned_by_the_query(self) -> object:
         """The facts while the query runs, and after it was stopped."""
         writer = self.changes("p($n:int)").writeStream.format("dataspace").option("url", self.url)
         writer = writer.option("owner", "query").option("template", "mine($n)")
         query = writer.option("checkpointLocation", str(self.folder / "mine")).start()
-        kept = relay.spark.keep(query, url=self.url)
+        kept = dataspace.spark.keep(query, url=self.url)
         there = self.until("mine($n:int)", [[1]])
         query.stop()
         kept.join(PATIENCE)
@@ -118,17 +117,17 @@ class Client:
         return "written"
 
     def bad_option(self) -> object:
-        return relay.spark.frame(self.spark, "p($n)", url=self.url, startingEpok=1).count()
+        return dataspace.spark.frame(self.spark, "p($n)", url=self.url, startingEpok=1).count()
 
     def unreachable(self) -> object:
         nobody = "tcp://127.0.0.1:1"
-        return relay.spark.frame(self.spark, "p($n)", url=nobody, connectTimeout="100ms").count()
+        return dataspace.spark.frame(self.spark, "p($n)", url=nobody, connectTimeout="100ms").count()
 
     def changes(self, pattern: str) -> DataFrame:
-        return relay.spark.frame(self.spark, pattern, url=self.url, stream=True)
+        return dataspace.spark.frame(self.spark, pattern, url=self.url, stream=True)
 
     def facts(self, pattern: str) -> list[list[object]]:
-        state = relay.spark.frame(self.spark, pattern, url=self.url, asOfEpoch="latest")
+        state = dataspace.spark.frame(self.spark, pattern, url=self.url, asOfEpoch="latest")
         return [
             list(row) for row in state.drop("_change_type", "_epoch", "_epoch_timestamp", "_seq").collect()
         ]
@@ -146,7 +145,7 @@ class Client:
 
 
 def main(server: str, url: str, folder: str) -> None:
-    spark = relay.spark.session(SparkSession.builder.remote(server))
+    spark = dataspace.spark.session(SparkSession.builder.remote(server))
     spark.conf.set("spark.sql.connect.serverStacktrace.enabled", "false")
     Client(spark, url, Path(folder)).run()
 

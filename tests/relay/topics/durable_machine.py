@@ -1,7 +1,7 @@
 """The machine of a durable topic: who comes back reads its steps, and all of it is made again at times.
 
 Those who resume are told the past by the steps, from anywhere before what they want, and join the others
-where that meets the present, as ``server/topic_retelling`` does it with a disk.  A restart makes the topic
+where that meets the present, as ``server/topics/catch_up`` does it with a disk.  A restart makes the topic
 again from a state that it once was and the steps since; no line outlives it.
 """
 
@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dataspace.errors import Refused
-from dataspace.topics import forms
+from dataspace.topics import encoding as forms
 from dataspace.topics.antichains import Antichain
-from index.values import Value
-from relay.topics.ledger import Completed, Ledger, Moved, Step
-from relay.topics.retelling import Retelling
+from index.values.values import Value
+from relay.topics.catch_up import Retelling
+from relay.topics.steps import Completed, Ledger, Moved, Step
 from relay.topics.topic import Topic
 from tests.relay.topics.machine import Machine, Watcher
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataspace.topics.forms import message_of
+from dataspace.codec import unpack
+from dataspace.topics.encoding import message_of
 from dataspace.topics.messages import Batch, Message, Progress
-from dataspace.wire.codec import unpack
 from relay.topics.feed import Feed, Packed
 
 

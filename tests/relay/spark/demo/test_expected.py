@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from relay.spark.demo.expected import figures, most_aloft
 from relay.spark.demo.flights import SLOT, Flight, turns

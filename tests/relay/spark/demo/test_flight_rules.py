@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from dataspace.space import Space
+from dataspace.kernel.space import Space
 from dataspace.wire.packets import ASSERT, RETRACT, Action
-from index.patterns import capture
-from index.values import Record, Value
+from index.patterns.patterns import capture
+from index.values.values import Record, Value
 from relay.spark.demo import flights as f
 
 RULES = "".join(

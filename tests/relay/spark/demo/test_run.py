@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from dataspace.client.connecting import connect
+from dataspace.client.connect import connect
 from relay.spark.demo.check import compared
 from relay.spark.demo.expected import figures
 from relay.spark.demo.flights import Flight, Turn, found, read

@@ -1,0 +1,56 @@
+"""Drafts: what the running turn wants done, if it returns.
+
+Always: nothing in a draft has had an effect outside of its actor; a turn that raises drops it whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from dataspace.wire.packets import Action
+from index.values.values import Value
+
+if TYPE_CHECKING:
+    from dataspace.actors.engine.actors import Actor
+    from dataspace.actors.engine.events import Event
+    from dataspace.actors.engine.facets import Facet, Handler, Keeper, Watch
+    from dataspace.actors.engine.fields import Block, Derived
+    from dataspace.actors.engine.spaces import Home
+
+
+class Draft:
+    """All that one turn collects."""
+
+    __slots__ = (
+        "actions", "calls", "closed", "damaged", "elsewhere", "ended", "hooks", "opened", "scripts", "spawns",
+        "stale", "starts", "stopping", "touched",
+    )  # fmt: skip
+
+    def __init__(self, actions: list[Action]) -> None:
+        self.actions = actions
+        self.elsewhere: dict[Home, list[Action]] = {}
+        self.opened: list[Watch] = []
+        self.closed: list[Watch] = []
+        self.spawns: list[Spawn] = []
+        self.calls: list[Event] = []
+        self.starts: list[Callable[[], object]] = []
+        self.ended: list[Keeper] = []
+        self.scripts: list[tuple[Facet, Handler]] = []
+        self.stopping: list[Facet] = []
+        self.hooks: list[tuple[Facet, Handler]] = []
+        self.damaged: dict[Block, None] = {}
+        self.stale: dict[Derived[object], None] = {}
+        self.touched: dict[Facet, None] = {}
+
+
+class Spawn:
+    """An actor to be: it boots in a turn of its own once this turn has committed."""
+
+    __slots__ = ("actor", "args", "boot", "initial")
+
+    def __init__(self, actor: Actor, boot: Handler, args: tuple[object, ...], initial: list[Value]) -> None:
+        self.actor = actor
+        self.boot = boot
+        self.args = args
+        self.initial = initial

@@ -1,0 +1,365 @@
+"""The engine: runs the events of actors, each as one turn, all or nothing.
+
+A turn runs the handlers of one event; then what it left is settled (scripts, stops, dataflow, inertness)
+until nothing is left to do; then all is committed to the spaces as one patch, and spawns, new interests,
+tasks and calls take effect.  If anything raises before that, nothing of it happened; the actor has crashed.
+The engine waits for nothing and reads no clock: a shell (``shell.py``) or a test steps it by hand.
+
+Always: one turn runs at a time, and events are handled in the order in which they came; after an actor's end
+nothing that it claimed is in any space, and nobody is told of it twice.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from contextvars import copy_context
+from dataclasses import dataclass
+from typing import Protocol
+
+from dataspace.actors.engine.actors import Actor
+from dataspace.actors.engine.contexts import bound
+from dataspace.actors.engine.crashes import crash_of
+from dataspace.actors.engine.effects import Draft, Spawn
+from dataspace.actors.engine.events import Call, Event
+from dataspace.actors.engine.facets import AsyncFunction, Facet, Handler, Keeper, Observation, Watch
+from dataspace.actors.engine.fields import Block
+from dataspace.actors.engine.settling import settle
+from dataspace.actors.engine.spaces import Commit, End, Home
+from dataspace.actors.engine.timers import Timers
+from dataspace.actors.engine.tracing import Tracer
+from dataspace.actors.engine.turns import Turn
+from dataspace.errors import ActorCrashed
+from dataspace.kernel.changes import Changes
+from dataspace.kernel.space import Space
+from dataspace.wire.packets import ASSERT, RETRACT, Action
+from index.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStatistics:
+    """Counts: actors alive, those that keep the program going, facets, turns run, crashes, events waiting."""
+
+    actors: int
+    inhabitants: int
+    facets: int
+    turns: int
+    crashes: int
+    waiting: int
+
+
+class Tasks(Protocol):
+    """What can run a linked task; the kernel cannot."""
+
+    def start(self, turn: Turn, function: AsyncFunction, args: tuple[object, ...], *, keep: bool) -> Keeper:
+        """Starts one when the turn has committed."""
+
+
+class Engine:
+    """Actors, and the spaces they live in.  Not safe for threads; nothing here waits.
+
+    ``clock`` gives seconds for timers, ``wall`` microseconds since 1970 UTC for epochs.
+    """
+
+    def __init__(
+        self, *, clock: Callable[[], float] = lambda: 0.0, wall: Callable[[], int] = lambda: 0
+    ) -> None:
+        self.clock = clock
+        self.wall = wall
+        self.context = copy_context()
+        """The context variables that are usual; what is made under others is called under them."""
+        self.timers = Timers()
+        self.actors: dict[int, Actor] = {}
+        self.fence: tuple[type[BaseException], ...] = (Exception,)
+        """What ends an actor that raises it, and nothing else; in a daemon ``SystemExit`` too."""
+        self.tracer: Tracer | None = None
+        self.tasks: Tasks | None = None
+        self.on_ready: Callable[[], None] | None = None
+        self.on_crash: Callable[[ActorCrashed], None] | None = None
+        self.on_end: Callable[[Actor], None] | None = None
+        self.crashes: deque[ActorCrashed] = deque(maxlen=100)
+        self.crashed = 0
+        self.inhabitants = 0
+        self.turns = 0
+        self.turn = 0
+        """The number of the turn that runs, or 0."""
+        self.running: Actor | None = None
+        self.stepping: Actor | None = None
+        """Whose linked task runs, if one does, in a step of the number ``steps``."""
+        self.steps = 0
+        self.scope: Facet | None = None
+        """The facet that runs: whose fields may be used."""
+        self.block: Block | None = None
+        """What is being computed, and depends on the fields that it reads."""
+        self.actions: list[Action] = []
+        """What the running turn does in its actor's own space; empty between turns."""
+        self._draft: Draft | None = None
+        self._queue: deque[Event] = deque()
+        self._numbered = 0
+        self._raised: tuple[BaseException | None, Facet | None] = (None, None)
+
+    # -- spaces and actors ----------------------------------------------------------------------------
+
+    def home(self, space: Space | str, *, commit: Commit | None = None, end: End | None = None) -> Home:
+        """A space for actors: a new one by name, or one that is there, with a way of committing to it."""
+        return Home(space if isinstance(space, Space) else Space(space), self.wall, commit, end)
+
+    def spawn(self, boot: Handler, *args: object, home: Home, name: str = "", daemon: bool = False) -> Actor:
+        """Starts an actor from outside of any turn; it boots when the engine runs."""
+        if self.running is not None:
+            raise UsageError("within a turn actors are spawned by turn.spawn")
+        actor = self.make(name or getattr(boot, "__name__", ""), home, daemon=daemon)
+        self._settle_in(Spawn(actor, bound(self.context, boot), args, []))
+        return actor
+
+    def make(self, name: str, home: Home, *, daemon: bool, program: str = "") -> Actor:
+        """An actor that is not started."""
+        self._numbered += 1
+        return Actor(self, self._numbered, name, home, daemon=daemon, program=program)
+
+    def open_facet(self, actor: Actor, parent: Facet | None, name: str = "") -> Facet:
+        """A new facet, with the context that its code gets."""
+        facet = Facet(actor, parent, name)
+        facet.turn = Turn(facet, actor.home)
+        return facet
+
+    def end(self, actor: Actor, why: str = "ended from outside") -> None:
+        """Asks an actor to end in an orderly way, in a turn of its own; nothing if it does not run."""
+        if actor.number in self.actors:
+            self.enqueue(Call(actor.root, why, Turn.stop_actor))
+
+    def statistics(self) -> EngineStatistics:
+        """Counts, in O(actors)."""
+        return EngineStatistics(
+            actors=len(self.actors),
+            inhabitants=self.inhabitants,
+            facets=sum(actor.facets for actor in self.actors.values()),
+            turns=self.turns,
+            crashes=self.crashed,
+            waiting=len(self._queue),
+        )
+
+    # -- events ---------------------------------------------------------------------------------------
+
+    def enqueue(self, event: Event) -> None:
+        """Lets an event wait for its turn."""
+        self._queue.append(event)
+        if self.on_ready is not None and len(self._queue) == 1:
+            self.on_ready()
+
+    @property
+    def draft(self) -> Draft:
+        """What the running turn wants beside its actions; made when first asked for: in most turns never."""
+        made = self._draft
+        if made is None:
+            made = self._draft = Draft(self.actions)
+        return made
+
+    def enter(self, facet: Facet) -> Turn:
+        """The context of a facet whose code runs next."""
+        self.scope = facet
+        return facet.turn
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits."""
+        return not self._queue
+
+    def step(self) -> bool:
+        """Runs one turn, if an event waits: whether one did."""
+        if not self._queue:
+            return False
+        event = self._queue.popleft()
+        if not event.actor.ended:
+            self._run(event)
+        return True
+
+    def run(self, limit: int | None = None) -> int:
+        """Runs turns until nothing waits or ``limit`` have run: how many ran."""
+        done = 0
+        queue = self._queue
+        while queue and done != limit:
+            event = queue.popleft()
+            if not event.actor.ended:
+                self._run(event)
+            done += 1
+        return done
+
+    def fire(self) -> None:
+        """Turns the timers that are due by the clock into events."""
+        for timer in self.timers.due(self.clock()):
+            timer.fire()
+
+    # -- one turn -------------------------------------------------------------------------------------
+
+    def _run(self, event: Event) -> None:
+        actor = event.actor
+        self.turns = self.turn = self.turns + 1
+        actor.turns += 1
+        self.running = actor
+        failure: BaseException | None = None
+        try:
+            event.run()
+            if self._draft is not None:
+                settle(self, self._draft)
+                self._commit(actor, self._draft)
+            elif self.actions:
+                actor.home.commit(actor.owner, self.actions, self.wall())
+        except self.fence as error:  # what its code raises ends its actor only
+            failure = error
+        finally:
+            self.running = self.block = None
+        if self.tracer is not None:
+            self.tracer.turn(self.turn, event, self.draft, failure)
+        draft, self._draft = self._draft, None
+        self.actions = []
+        if failure is not None:
+            self._crash(actor, event, failure)
+        elif draft is not None:
+            self._conclude(draft)
+            if actor.root.ended and not actor.ended:
+                self._bury(actor, None)
+        self.turn = 0
+
+    def _commit(self, actor: Actor, draft: Draft) -> None:
+        """The one patch of the turn; what new actors begin with stands before anything of it goes."""
+        done = []
+        try:
+            for spawn in draft.spawns:
+                if spawn.initial:
+                    self._claim_initial(spawn)
+                    done.append(spawn)
+            if draft.actions:
+                actor.home.commit(actor.owner, draft.actions, self.wall())
+            for home, actions in draft.elsewhere.items():
+                actor.touched[home] = None
+                if actions:
+                    home.commit(actor.owner, actions, self.wall())
+        except Exception:
+            for spawn in done:
+                spawn.actor.home.end(spawn.actor.owner)
+            raise
+
+    def _claim_initial(self, spawn: Spawn) -> None:
+        actor = spawn.actor
+        actions: list[Action] = [(ASSERT, actor.next_handle(), value) for value in spawn.initial]
+        actor.home.commit(actor.owner, actions, self.wall())
+
+    def _conclude(self, draft: Draft) -> None:
+        """The turn has committed: all else that it wanted takes effect."""
+        for watch in draft.closed:
+            _ignore(watch)
+        for watch in draft.opened:
+            if watch.live:
+                _observe(watch)
+        for spawn in draft.spawns:
+            self._settle_in(spawn)
+        for call in draft.calls:
+            self.enqueue(call)
+        for keeper in draft.ended:
+            keeper.close()
+        for start in draft.starts:
+            start()
+
+    def _settle_in(self, spawn: Spawn) -> None:
+        actor = spawn.actor
+        self.actors[actor.number] = actor
+        self.inhabitants += not actor.daemon
+        self.enqueue(Call(actor.root, "boot", _boot, spawn))
+
+    # -- ends -----------------------------------------------------------------------------------------
+
+    def _crash(self, actor: Actor, event: Event, failure: BaseException) -> None:
+        error, raised_in = self._raised
+        facet = raised_in if error is failure else self.scope
+        self._raised = (None, None)
+        crash = crash_of(f"actor {actor.name}, facet {facet}, {event}", failure)
+        self._bury(actor, crash)
+        self._take_down(crash)
+
+    def fell(self, actor: Actor, event: str, crash: ActorCrashed) -> None:
+        """Ends an actor that has crashed outside of its turns: exactly once."""
+        if not actor.ended:
+            self.turns = self.turn = self.turns + 1
+            if self.tracer is not None:
+                self.tracer.fell(self.turn, actor.name, event, crash.__cause__ or crash)
+            self._bury(actor, crash)
+            self._take_down(crash)
+            self.turn = 0
+
+    def note_raised(self, error: BaseException, facet: Facet) -> None:
+        """Takes down in which facet something was raised, before others pass it on."""
+        if self._raised[0] is not error:
+            self._raised = (error, facet)
+
+    def _take_down(self, crash: ActorCrashed) -> None:
+        self.crashes.append(crash)
+        self.crashed += 1
+        if self.on_crash is not None:
+            self.on_crash(crash)
+
+    def _bury(self, actor: Actor, crash: ActorCrashed | None) -> None:
+        """Nothing of an actor is left, and those who wait for its end are told."""
+        actor.ended, actor.crash = True, crash
+        actor.delivery = None
+        _forget(actor.root)
+        if self.actors.pop(actor.number, None) is not None:
+            self.inhabitants -= not actor.daemon
+        actor.home.end(actor.owner)
+        for home in actor.touched:
+            home.end(actor.owner)
+        if actor.inner is not None:
+            for other in list(self.actors.values()):
+                if other.home is actor.inner:
+                    self.end(other, "its layer has ended")
+        if self.on_end is not None:
+            self.on_end(actor)
+        for notice in actor.exits:
+            try:
+                notice(crash)
+            except self.fence as error:  # its actor has ended already
+                self._take_down(crash_of(f"actor {actor.name}, exit hook", error))
+
+
+def _boot(turn: Turn, spawn: Spawn) -> None:
+    """An actor's first turn; what it began with goes at its end, unless it asserts it again."""
+    if spawn.initial:
+        for handle in range(1, len(spawn.initial) + 1):
+            turn.facet.actor.act(turn.home, (RETRACT, handle))
+    turn.react(spawn.boot, *spawn.args, name=spawn.actor.name)
+
+
+def _observe(watch: Watch) -> None:
+    """Lets the space tell a watch of its pattern, and tells it what matches now."""
+    observation = watch.observation
+    space = observation.home.space
+    watch.interest = space.observe(watch.pattern, watch)
+    if observation.added is not None:
+        rows = space.matches(watch.pattern)
+        if rows:
+            watch.offer(Changes(space.epoch, space.time, rows))
+
+
+def _ignore(watch: Watch) -> None:
+    if watch.interest is not None:
+        watch.observation.home.space.ignore(watch.interest, watch)
+        watch.interest = None
+
+
+def _forget(root: Facet) -> None:
+    """Takes down a facet and all below it without a word; its claims go with the actor.
+
+    A loop, as facets may nest deeper than calls.
+    """
+    below = [root]
+    while below:
+        facet = below.pop()
+        below += facet.children
+        facet.ended = True
+        for endpoint in facet.endpoints:
+            if isinstance(endpoint, Observation):
+                for watch in endpoint.watches():
+                    watch.live = False
+                    _ignore(watch)
+        for keeper in list(facet.keepers or ()):
+            keeper.close()

@@ -1,0 +1,283 @@
+"""Facets: the tree of what an actor is engaged in, and what each of them owns.
+
+An *assertion* is an endpoint that keeps one fact up, an *observation* one that hears of a pattern through a
+``Watch``, its observer at the space.  They are apart from the engine because they only keep books: what they
+want done goes into the draft of the running turn.
+
+Always: a facet is in the list of its parent while it lives; an endpoint has a handle exactly while its fact
+is, or in this turn becomes, claimed.
+"""
+
+from __future__ import annotations
+
+import enum
+from bisect import insort_right
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from dataspace.actors.engine.events import Delivery
+from dataspace.actors.engine.fields import Block
+from dataspace.kernel.changes import Changes
+from dataspace.wire.packets import ASSERT, REPLACE, RETRACT
+from index.patterns.patterns import Pattern, observe, skeleton
+from index.values.values import Value, same
+
+if TYPE_CHECKING:
+    from dataspace.actors.engine.actors import Actor
+    from dataspace.actors.engine.spaces import Home
+    from dataspace.actors.engine.turns import Turn
+    from dataspace.kernel.interests import Interest
+
+Handler = Callable[..., object]
+AsyncFunction = Callable[..., Awaitable[object]]
+
+
+class Facet:
+    """One conversation of an actor: endpoints, child facets, tasks, timers and what to do at its end."""
+
+    __slots__ = (
+        "actor", "blocks", "children", "ended", "endpoints", "keepers", "name", "number", "on_stop",
+        "parent", "preventers", "stopping", "thens", "turn",
+    )  # fmt: skip
+
+    def __init__(self, actor: Actor, parent: Facet | None, name: str = "") -> None:
+        self.actor = actor
+        self.parent = parent
+        self.number = actor.next_facet()
+        self.name = name
+        self.children: dict[Facet, None] = {}
+        self.endpoints: dict[Endpoint, None] = {}
+        self.keepers: dict[Keeper, None] | None = None
+        self.blocks: list[Block] | None = None
+        self.on_stop: list[Handler] | None = None
+        self.thens: list[Handler] | None = None
+        self.preventers = 0
+        self.stopping = False
+        self.ended = False
+        self.turn: Turn
+        if parent is not None:
+            parent.children[self] = None
+
+    @property
+    def is_inert(self) -> bool:
+        """Whether nothing can happen in it any more."""
+        return not (self.endpoints or self.children or self.keepers or self.preventers)
+
+    def encloses(self, inner: Facet | None) -> bool:
+        """Whether another facet is this one or within it; O(depth)."""
+        while inner is not None:
+            if inner is self:
+                return True
+            inner = inner.parent
+        return False
+
+    def keep(self, keeper: Keeper) -> None:
+        """Owns a task, a timer or a link."""
+        if self.keepers is None:
+            self.keepers = {}
+        self.keepers[keeper] = None
+
+    def let_go(self, keeper: Keeper) -> None:
+        """Owns it no longer."""
+        if self.keepers is not None:
+            self.keepers.pop(keeper, None)
+
+    def __str__(self) -> str:
+        return self.name or str(self.number)
+
+
+class Keeper:
+    """Something that keeps a facet from being inert and ends with it: a task, a timer, a link."""
+
+    __slots__ = ()
+
+    def close(self) -> None:
+        """The facet has ended."""
+
+
+class Endpoint:
+    """What a facet says to a space for as long as it lives."""
+
+    __slots__ = ("block", "facet", "handle", "home")
+
+    def __init__(self, facet: Facet, home: Home) -> None:
+        self.facet = facet
+        self.home = home
+        self.handle: int | None = None
+        self.block: Block | None = None
+        facet.endpoints[self] = None
+
+    def say(self, value: Value | None) -> None:
+        """Claims a fact in the place of the one before, or none; no blink."""
+        actor, before = self.facet.actor, self.handle
+        if value is None:
+            if before is not None:
+                actor.act(self.home, (RETRACT, before))
+            self.handle = None
+            return
+        self.handle = actor.next_handle()
+        if before is None:
+            actor.act(self.home, (ASSERT, self.handle, value))
+        else:
+            actor.act(self.home, (REPLACE, before, self.handle, value))
+
+    def close(self) -> None:
+        """Ends it, in the running turn."""
+        if self.block is not None:
+            self.block.close()
+        if self.handle is not None:
+            self.say(None)
+        self.facet.endpoints.pop(self, None)
+
+
+class Assertion(Endpoint):
+    """Keeps one fact up, or none while its value is None."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, facet: Facet, home: Home) -> None:
+        super().__init__(facet, home)
+        self.value: Value | None = None
+
+    def set(self, value: Value | None) -> None:
+        """Claims another fact; nothing if it is the same."""
+        known = self.value
+        if known is value or (known is not None and value is not None and same(known, value)):
+            return
+        self.value = value
+        self.say(value)
+
+
+class Watch:
+    """The observer of one pattern for one observation."""
+
+    __slots__ = ("interest", "live", "observation", "pattern")
+
+    def __init__(self, observation: Observation, pattern: Pattern) -> None:
+        self.observation = observation
+        self.pattern = pattern
+        self.interest: Interest | None = None
+        self.live = True
+
+    def offer(self, changes: Changes) -> None:
+        """One epoch's changes, as the space tells them: into the delivery of this epoch to the actor."""
+        observation = self.observation
+        if (
+            (changes.added and observation.added is not None)
+            or (changes.messages and observation.messaged is not None)
+            or (changes.removed and observation.removed is not None)
+        ):
+            actor, home, epoch = observation.facet.actor, observation.home, changes.number
+            delivery = actor.delivery
+            if delivery is None or delivery.epoch != epoch or delivery.home is not home:
+                delivery = actor.delivery = Delivery(actor, home, epoch)
+                actor.engine.enqueue(delivery)
+            delivery.parts.append((self, changes))
+
+
+class Rank(enum.IntEnum):
+    """Which handlers of one event come first, among those of additions, of messages, and of removals."""
+
+    QUERY = 0
+    """What keeps a field in step, so that all others find it so."""
+    QUERY_HANDLER = 1
+    """What is told of that."""
+    NORMAL = 2
+
+
+class RankedWatch(Watch):
+    """One whose rank is above the normal one: it comes before those of a lower one."""
+
+    __slots__ = ()
+
+    def offer(self, changes: Changes) -> None:
+        """Into the delivery, before what ranks lower; O(log observations that it concerns)."""
+        super().offer(changes)
+        delivery = self.observation.facet.actor.delivery
+        if delivery is not None and delivery.parts[-1] == (self, changes):
+            part = delivery.parts.pop()
+            insort_right(delivery.parts, part, key=_rank)
+
+
+def _rank(part: tuple[Watch, Changes]) -> Rank:
+    return part[0].observation.rank
+
+
+class Observation(Endpoint):
+    """Hears of a pattern: what appears, passes and goes.  Each may be None."""
+
+    __slots__ = (
+        "added",
+        "hearing",
+        "lingers",
+        "messaged",
+        "moved",
+        "old",
+        "quiet",
+        "rank",
+        "removed",
+        "turn",
+        "watch",
+    )
+
+    def __init__(self, facet: Facet, home: Home, *, quiet: bool = False, rank: Rank = Rank.NORMAL) -> None:
+        super().__init__(facet, home)
+        self.rank = rank
+        self.turn = facet.turn if facet.turn.home is home else facet.turn.at(home)
+        """What its handlers get: they speak to the space in which they hear."""
+        self.added: Handler | None = None
+        self.messaged: Handler | None = None
+        self.removed: Handler | None = None
+        self.moved: Handler | None = None
+        self.lingers: Callable[[Watch], bool] | None = None
+        """Whether an old pattern is to be heard of still: only of what goes."""
+        self.quiet = quiet
+        self.watch: Watch | None = None
+        self.hearing: Watch | None = None
+        """Whose rows the handlers are being called with."""
+        self.old: dict[Watch, None] = {}
+        """The patterns before, as far as they linger."""
+
+    def set(self, pattern: Pattern | None) -> None:
+        """Hears of another pattern from this turn's commit on, or of none; nothing if it is the same."""
+        before = self.watch
+        if before is not None and pattern is not None and same(before.pattern, pattern):
+            return
+        draft = self.facet.actor.engine.draft
+        if before is not None:
+            if self.lingers is None or not self.lingers(before):
+                before.live = False
+                draft.closed.append(before)
+            else:
+                self.old[before] = None
+            if self.moved is not None:
+                self.moved(self.facet.turn)
+        if pattern is not None:
+            skeleton(pattern)  # what is no pattern fails this turn, and not the engine later
+        self.watch = None if pattern is None else self._lingering(pattern) or self._watch_of(pattern)
+        if self.watch is not None:
+            draft.opened.append(self.watch)
+        if not self.quiet:
+            self.say(None if pattern is None else observe(pattern))
+
+    def _watch_of(self, pattern: Pattern) -> Watch:
+        return (Watch if self.rank is Rank.NORMAL else RankedWatch)(self, pattern)
+
+    def _lingering(self, pattern: Pattern) -> Watch | None:
+        """The watch of a pattern that was left and lingers, if there is one; it does no more."""
+        for watch in self.old:
+            if same(watch.pattern, pattern):
+                del self.old[watch]
+                return watch
+        return None
+
+    def close(self) -> None:
+        """Ends it, in the running turn: it hears nothing more."""
+        for watch in self.watches():
+            watch.live = False
+            self.facet.actor.engine.draft.closed.append(watch)
+        super().close()
+
+    def watches(self) -> list[Watch]:
+        """All that are to be told."""
+        return [*self.old, *(() if self.watch is None else (self.watch,))]

@@ -1,0 +1,218 @@
+"""Fields: cells of an actor's state, and what is computed again when they change.
+
+Reading a field within a *block* (a dataflow block, an assertion or an interest that is computed, a derived
+field) makes the block depend on it.  Writing an equal value does nothing.  What depends on a changed field is
+damaged, and repaired before the turn commits.
+
+Always: a block runs when it is made, and afterwards at most once for each change of what it read; a derived
+field that is read is up to date; a field is read and written by its own actor only, within its facet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from index.errors import UsageError
+from index.values.values import same
+
+if TYPE_CHECKING:
+    from dataspace.actors.engine.facets import Facet
+
+T = TypeVar("T")
+
+ROUNDS: Final = 100
+"""How often a block may run in one turn before its dependencies are called a cycle."""
+
+
+class Block:
+    """Something computed from fields: what it read, and how to compute it again."""
+
+    __slots__ = ("action", "facet", "live", "name", "reads", "runs", "turn")
+
+    def __init__(self, facet: Facet, name: str, action: Callable[[], object]) -> None:
+        self.facet = facet
+        self.name = name
+        self.action = action
+        self.reads: dict[Field[object], None] = {}
+        self.live = True
+        self.runs = 0
+        self.turn = 0
+
+    def run(self) -> None:
+        """Computes it, taking down what it reads."""
+        engine = self.facet.actor.engine
+        self._count(engine.turns)
+        self.forget()
+        before, engine.block = engine.block, self
+        scope, engine.scope = engine.scope, self.facet
+        try:
+            self.action()
+        except BaseException as error:
+            engine.note_raised(error, self.facet)
+            raise
+        finally:
+            engine.block, engine.scope = before, scope
+
+    def _count(self, turn: int) -> None:
+        self.runs = self.runs + 1 if turn == self.turn else 1
+        self.turn = turn
+        if self.runs > ROUNDS:
+            raise UsageError(f"dataflow does not settle: {_cycle(self)}, {ROUNDS} times")
+
+    def damage(self) -> None:
+        """Something that it read has changed."""
+        if self.live:
+            self.facet.actor.engine.draft.damaged[self] = None
+
+    def forget(self) -> None:
+        """Depends on nothing any more."""
+        for field in self.reads:
+            field._dependents.pop(self, None)
+        self.reads = {}
+
+    def close(self) -> None:
+        """Ends it."""
+        self.live = False
+        self.forget()
+
+
+class Field(Generic[T]):
+    """One cell of state; ``value`` reads and writes it within a turn of its actor."""
+
+    __slots__ = ("_dependents", "_facet", "_value", "_writer", "name")
+
+    def __init__(self, facet: Facet, name: str, value: T) -> None:
+        self._facet = facet
+        self._value = value
+        self.name = name
+        self._dependents: dict[Block, None] = {}
+        self._writer: Block | None = None
+        """The block that wrote it last, if one did."""
+
+    @property
+    def value(self) -> T:
+        """What it holds; ``UsageError`` outside its actor's turns or its facet."""
+        engine = self._facet.actor.engine
+        self._check()
+        block = engine.block
+        if block is not None:
+            block.reads[self] = None  # type: ignore[index]  # of whatever type
+            self._dependents[block] = None
+        return self._value
+
+    @value.setter
+    def value(self, value: T) -> None:
+        self._check()
+        if not equal(self._value, value):
+            self._value = value
+            self._writer = self._facet.actor.engine.block
+            for block in list(self._dependents):
+                block.damage()
+
+    def _check(self) -> None:
+        actor = self._facet.actor
+        running = actor.engine.running
+        if running is not actor:
+            who = f"a turn of {running.name}" if running is not None else "no turn"
+            raise UsageError(f"field {self.name} belongs to actor {actor.name}, used in {who}")
+        if not self._facet.encloses(actor.engine.scope):
+            raise UsageError(f"field {self.name} belongs to facet {self._facet}, used outside of it")
+
+    def __repr__(self) -> str:
+        return f"Field({self.name!r}, {self._value!r})"
+
+
+class Derived(Field[T]):
+    """A field that is computed from others; it cannot be written."""
+
+    __slots__ = ("_block", "_computing", "_function", "_stale")
+
+    def __init__(self, facet: Facet, name: str, function: Callable[[], T]) -> None:
+        super().__init__(facet, name, None)  # type: ignore[arg-type]  # computed in a moment
+        self._function = function
+        self._stale = True
+        self._computing = False
+        self._writer = self._block = _DerivedBlock(self)
+        self._refresh()
+
+    @property
+    def value(self) -> T:
+        """What it is now, computed again if need be."""
+        self._check()
+        self._refresh()
+        return Field.value.fget(self)  # type: ignore[attr-defined, no-any-return]  # the property above
+
+    @value.setter
+    def value(self, value: T) -> None:
+        raise UsageError(f"field {self.name} is derived and cannot be written")
+
+    def _refresh(self) -> None:
+        if self._computing:
+            raise UsageError(f"field {self.name} is derived from itself")
+        if self._stale:
+            self._computing = True
+            try:
+                self._block.run()
+            finally:
+                self._computing = False
+
+    def _compute(self) -> None:
+        value = self._function()
+        self._stale = False
+        if not equal(self._value, value):
+            self._value = value
+            for block in list(self._dependents):
+                if not isinstance(block, _DerivedBlock):
+                    block.damage()
+
+
+class _DerivedBlock(Block):
+    __slots__ = ("derived",)
+
+    def __init__(self, derived: Derived[T]) -> None:
+        super().__init__(derived._facet, derived.name, derived._compute)
+        self.derived: Derived[object] = derived  # type: ignore[assignment]  # of whatever type
+
+    def damage(self) -> None:
+        """Marks it and what is derived from it as stale; only a changed value damages blocks."""
+        if self.live and not self.derived._stale:
+            self.derived._stale = True
+            self.facet.actor.engine.draft.stale[self.derived] = None
+            for block in list(self.derived._dependents):
+                if isinstance(block, _DerivedBlock):
+                    block.damage()
+
+
+def _cycle(block: Block) -> str:
+    """How a block damages itself: each block, the field that it writes, and the block that reads that."""
+    ways = [(block, f"-> {block.name}")]
+    seen: set[Block] = set()
+    while ways:
+        reader, way = ways.pop(0)
+        for field in reader.reads:
+            writer = field._writer
+            if writer is block:
+                return f"{block.name} -> {field.name} {way}"
+            if writer is not None and writer not in seen:
+                seen.add(writer)
+                through = "" if isinstance(writer, _DerivedBlock) else f"-> {writer.name} "
+                ways.append((writer, f"{through}-> {field.name} {way}"))
+    fields = ", ".join([field.name for field in block.reads])
+    return f"{block.name} -> ({fields}) -> {block.name}"
+
+
+def equal(one: object, other: object) -> bool:
+    """Whether writing ``other`` over ``one`` changes nothing: strict by type where they are values."""
+    if one is other:
+        return True
+    if one.__class__ is not other.__class__:
+        return False
+    return bool(one == other) and (one.__class__ is not tuple or _same(one, other))
+
+
+def _same(one: object, other: object) -> bool:
+    try:
+        return same(one, other)  # type: ignore[arg-type]  # values, or it raises
+    except (UsageError, TypeError, AttributeError):
+        return True  # equal tuples of things that are no values

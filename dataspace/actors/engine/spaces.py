@@ -1,0 +1,29 @@
+"""Homes: a space as the actors of one engine reach it, in a process of their own or within a daemon.
+
+Always: all that actors change in a space goes through ``commit`` and ``end``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from dataspace.kernel.space import Space
+from dataspace.wire.packets import Action
+
+Commit = Callable[[str, Sequence[Action], int], object]
+End = Callable[[str], None]
+
+
+class Home:
+    """One space, and how a turn is committed to it; a daemon commits through its log."""
+
+    __slots__ = ("commit", "depth", "end", "name", "space")
+
+    def __init__(self, space: Space, wall: Callable[[], int], commit: Commit | None, end: End | None) -> None:
+        self.space = space
+        self.name = space.name
+        self.depth = 0
+        """How many layers there are between this space and the outermost one."""
+        self.commit: Commit = commit or space.act
+        """What an owner does, and the time in microseconds since 1970 UTC."""
+        self.end: End = end or (lambda owner: (space.end((owner,), wall()), None)[1])

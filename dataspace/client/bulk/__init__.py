@@ -1,0 +1,1 @@
+"""The bulk client: one plain blocking socket, for Spark and readers of columns."""

@@ -1,0 +1,400 @@
+"""A link: one plain socket to a daemon, for readers and bulk writers that have no loop.
+
+Spark's planners and executors read a range of epochs, stage what they write, and publish it; each is a
+question with an answer or a stream with an end.  None needs observation, reconnecting or another thread,
+so this is the session machine on a blocking socket and nothing more, quick to import and to start.
+
+Always: one thing at a time; an error of the connection leaves the link closed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import uuid
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
+
+from dataspace.client.assembling import Assembler
+from dataspace.client.bulk.blocks import Block, block
+from dataspace.client.bulk.packed import Columns, Pairs
+from dataspace.client.session.portions import TurnLimits
+from dataspace.codec import pack
+from dataspace.errors import Broken, Closed, ProtocolError, Refused, Unreachable
+from dataspace.kernel.epoch_changes import EpochChanges
+from dataspace.transport.addresses import Address, parse_url
+from dataspace.transport.credentials import Credentials, Tls, said_by_tls
+from dataspace.wire import packets as p
+from dataspace.wire.features import MAIN, Wanted
+from dataspace.wire.session import Role, Session
+from index.patterns.patterns import capture_names
+from index.values.values import Map, Value
+
+MAX_FRAME: Final = 64 << 20
+WINDOW: Final = 8192
+WINDOW_BYTES: Final = 4 << 20
+PUBLISH_SECONDS: Final = 600.0
+"""How much longer than other answers a publication may take: a million facts are one turn."""
+
+STAGE_OPERATIONS: Final = 8192
+"""Operations that one request stages."""
+
+PREPARING: Final = 16
+"""Answers to ``prepare`` that nobody has waited for: so many may lie in the socket."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """How far a space's log goes: the highest epoch on disk, the oldest retained, and which space it is.
+
+    ``gaps`` are pairs of epochs between which crashes have left numbers unused, beyond what was asked for.
+    """
+
+    epoch: int
+    oldest: int
+    space: str
+    gaps: tuple[tuple[int, int], ...] = ()
+
+
+class Link:
+    """A connection to a daemon; ``timeout`` bounds every wait for it, in seconds.
+
+    Raises ``Unreachable`` if nobody answers, ``ProtocolError`` if the peer is no daemon, ``Broken`` when
+    the connection is lost in the middle.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        name: str = "",
+        timeout: float = 30.0,
+        space: str = MAIN,
+        token: str | None = None,
+        tls: Tls | ssl.SSLContext | None = None,
+    ) -> None:
+        self.url = url
+        self.space = space
+        self.timeout = timeout
+        self._packets: list[p.Packet] = []
+        self._sizes: list[int] = []
+        self._next = 1
+        self._preparing: set[int] = set()
+        self._session = Session(Role.CLIENT, max_frame=MAX_FRAME, max_elements=MAX_FRAME)
+        credentials = Credentials.settle(token, tls)
+        self._socket = _connected(parse_url(url), credentials, timeout)
+        wanted = Wanted(space=space, token=credentials.token)
+        self._send(p.Hello(p.VERSION, f"~{uuid.uuid4().hex}", name, wanted.packed()))
+        welcome, _ = self._receive()
+        if not isinstance(welcome, p.Welcome):
+            raise self._wrong(welcome)
+        self.welcome: Final = welcome
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Says goodbye and closes; may be called again."""
+        if self._socket.fileno() >= 0:
+            with contextlib.suppress(OSError, Closed):
+                self._send(p.Bye("", ""))
+            self._socket.close()
+
+    @property
+    def limits(self) -> TurnLimits:
+        """What the daemon takes in one request."""
+        return TurnLimits.told(self.welcome.limits)
+
+    @property
+    def closed(self) -> bool:
+        """Whether this link cannot be used any more."""
+        return self._socket.fileno() < 0
+
+    # -- reading --------------------------------------------------------------------------------------
+
+    def frontier(self, after: int | None = None, timeout: float = 0.0) -> Frontier:
+        """How far the log goes, waiting up to ``timeout`` seconds for an epoch beyond ``after``."""
+        told = self._ask(
+            "frontier", {"after": -1 if after is None else after, "wait": int(timeout * 1000)}, extra=timeout
+        )
+        assert isinstance(told, Map)  # by WIRE.md
+        return Frontier(told["epoch"], told["oldest"], told["space"], told["gaps"])  # type: ignore[arg-type]  # by WIRE.md
+
+    def within(self, after: int, upto: int, changes: int) -> int:
+        """The last epoch of (after, upto] that no more than ``changes`` lead to, but at least one."""
+        told = self._ask("within", {"after": after, "upto": upto, "changes": changes})
+        return int(told)  # type: ignore[arg-type]  # a number, by WIRE.md
+
+    def acknowledge(self, reader: str, epoch: int) -> int:
+        """Says that a named reader is done with all up to an epoch, so that the log need not keep it.
+
+        What a named reader is not done with is kept for it, within the daemon's bounds.  Answers with the
+        oldest epoch that is held.  Costs one write to the disk; raises ``Refused("epoch-ahead")``.
+        """
+        return self._oldest({"reader": reader, "epoch": epoch})
+
+    def forget(self, reader: str) -> int:
+        """Ends a named reader, for whom nothing is kept any more; the oldest epoch that is held."""
+        return self._oldest({"reader": reader, "forget": True})
+
+    def _oldest(self, arguments: dict[str, Value]) -> int:
+        answer = self._ask("acknowledge", arguments)
+        if answer.__class__ is not Map or answer.get("oldest").__class__ is not int:
+            raise ProtocolError("malformed", f"no answer to acknowledge: {answer!r:.80}")
+        return answer["oldest"]  # type: ignore[return-value]  # as just checked
+
+    def changes(
+        self, pattern: Value, *, after: int | None = None, upto: int, as_of: int | None = None
+    ) -> Iterator[EpochChanges]:
+        """The durable epochs in ``(after, upto]``; with ``as_of``, first the state at that epoch.
+
+        A large epoch comes in several pieces with the same number, in order.  Raises
+        ``Refused("epoch-gone")`` for what is not retained, ``Refused("epoch-ahead")`` for what is not there.
+        Must be read to the end, or closed, before the link is used again.
+        """
+        assembler = Assembler(capture_names(pattern))
+        with contextlib.closing(
+            self._stream(_replay("observe", self.space, pattern, after, upto, as_of))
+        ) as values:
+            for value in values:
+                yield assembler.part(value)[0]
+
+    def columns(
+        self, pattern: Value, *, after: int | None = None, upto: int, as_of: int | None = None
+    ) -> Iterator[Block]:
+        """The same by the column: several times faster for who wants columns, and for the daemon."""
+        with contextlib.closing(
+            self._stream(_replay("columns", self.space, pattern, after, upto, as_of))
+        ) as values:
+            for value in values:
+                yield block(value)
+
+    def _stream(self, spec: Map) -> Generator[Value, None, None]:
+        """The values of a stream, to its end or to where the reader leaves it."""
+        number, self._next = self._next, self._next + 1
+        self._send(p.Open(number, spec, WINDOW, WINDOW_BYTES))
+        finished = False
+        try:
+            taken, taken_bytes, asked, asked_bytes = 0, 0, WINDOW, WINDOW_BYTES
+            while True:
+                packet, size = self._receive()
+                match packet:
+                    case p.Values(stream, _, values, _) if stream == number:
+                        taken += len(values)
+                        taken_bytes += size
+                        if asked - taken < WINDOW // 2 or asked_bytes - taken_bytes < WINDOW_BYTES // 2:
+                            asked, asked_bytes = taken + WINDOW, taken_bytes + WINDOW_BYTES
+                            self._send(p.Ask(number, asked, asked_bytes))
+                        yield from values
+                    case p.Done(stream) if stream == number:
+                        finished = True
+                        return
+                    case p.Error(stream, code, text) if stream == number:
+                        finished = True
+                        raise Refused(code, text)
+                    case _:
+                        self._unasked(packet)
+        finally:
+            if not finished:
+                self._abandon(number)
+
+    # -- writing --------------------------------------------------------------------------------------
+
+    def stage(self, key: tuple[str, ...], operations: Sequence[tuple[str, Value]] | Columns | Pairs) -> None:
+        """Keeps operations on the daemon's disk under a key: ``("assert" | "retract" | "send", value)``."""
+        if isinstance(operations, Columns | Pairs):
+            self._stage(key, operations)
+            return
+        for start in range(0, len(operations), STAGE_OPERATIONS):
+            self._stage(key, Pairs(operations[start : start + STAGE_OPERATIONS]))
+
+    def _stage(self, key: tuple[str, ...], operations: Columns | Pairs) -> None:
+        """Stages operations in one request, or in several where they are too large for one."""
+        body = operations.packed()
+        if len(body) > self.limits.portion_bytes - len(pack(key)) and len(operations) > 1:
+            for half in operations.halves():
+                self._stage(key, half)
+        else:
+            self._ask("stage", {"key": key, "rows": body})
+
+    def discard(self, key_prefix: tuple[str, ...], *, close: tuple[str, ...] | None = None) -> None:
+        """Drops what is staged under keys that begin like this; below ``close`` nothing more is staged."""
+        closing: dict[str, Value] = {} if close is None else {"close": close}
+        self._ask("discard", {"key": key_prefix, **closing})
+
+    def prepare(self, rows: bytes) -> None:
+        """Shows packed operations to the daemon that are about to be published, for it to read meanwhile.
+
+        Does not wait for that, nor for what the daemon says to it: publishing is what counts.
+        """
+        while len(self._preparing) >= PREPARING:
+            self._unasked(self._receive()[0])
+        number, self._next = self._next, self._next + 1
+        self._send(p.Request(number, "prepare", Map({"rows": rows})))
+        self._preparing.add(number)
+
+    def publish(
+        self,
+        keys: Sequence[tuple[str, ...] | bytes],
+        *,
+        client: str,
+        sequence: int,
+        owner: str,
+        replace: bool = False,
+        by: Value = None,
+        exclusive: bool = False,
+        discard: tuple[str, ...] | None = None,
+        close: tuple[str, ...] | None = None,
+    ) -> int:
+        """Makes one turn of what is staged under these keys; its epoch.
+
+        Packed operations (``dataspace.client.bulk.packed``) may stand in place of a key, and need no staging then.
+        A ``(client, sequence)`` that was published before changes nothing and answers with its old epoch.
+        With ``replace``, what is asserted becomes the whole set of the owner; with the pattern ``by``, a
+        fact takes the place of those of the owner that have the same captures.  With ``exclusive`` the owner
+        is this client's until another one begins to publish so: then ``Refused("writer-taken")``.
+        ``discard`` and ``close`` say what to drop then, as ``discard`` does; else what was published goes.
+        """
+        dropping: dict[str, Value] = {
+            name: key for name, key in (("discard", discard), ("close", close)) if key is not None
+        }
+        epoch = self._ask(
+            "publish",
+            {
+                "keys": tuple(keys),
+                "client": client,
+                "sequence": sequence,
+                "owner": owner,
+                "replace": replace,
+                "by": by,
+                "exclusive": exclusive,
+                **dropping,
+            },
+            extra=PUBLISH_SECONDS,
+        )
+        return int(epoch)  # type: ignore[arg-type]  # a number, by WIRE.md
+
+    def lease(self, owner: str, *, keep: bool = True) -> None:
+        """Begins or renews a lease, ``lease:MILLISECONDS:NAME``; ends it where it is not to be kept."""
+        self._ask("lease" if keep else "release", {"owner": owner})
+
+    def request(self, verb: str, arguments: dict[str, Value], *, extra: float = 0.0) -> Value:
+        """Asks one of the requests of WIRE.md, which may take so many seconds more; or ``Refused``."""
+        return self._ask(verb, arguments, extra=extra)
+
+    # -- the socket -----------------------------------------------------------------------------------
+
+    def _ask(self, verb: str, arguments: dict[str, Value], *, extra: float = 0.0) -> Value:
+        number, self._next = self._next, self._next + 1
+        self._send(p.Request(number, verb, Map(arguments)))
+        while True:
+            packet, _ = self._receive(extra=extra)
+            match packet:
+                case p.Answer(answered, value) if answered == number:
+                    return value
+                case p.Denied(answered, code, text) if answered == number:
+                    raise Refused(code, text)
+                case _:
+                    self._unasked(packet)
+
+    def _send(self, packet: p.Packet) -> None:
+        if self.closed:
+            raise Closed(f"the link to {self.url} is closed")
+        try:
+            self._socket.sendall(self._session.send(packet))
+        except OSError as error:
+            raise self._broken(str(error)) from error
+
+    def _receive(self, *, extra: float = 0.0) -> tuple[p.Packet, int]:
+        while not self._packets:
+            if self.closed:
+                raise Closed(f"the link to {self.url} is closed")
+            try:
+                self._socket.settimeout(self.timeout + extra)
+                chunk = self._socket.recv(256 << 10)
+            except TimeoutError:
+                raise self._broken(f"no answer within {self.timeout + extra:g} s") from None
+            except OSError as error:
+                raise self._broken(str(error)) from error
+            if not chunk:
+                raise self._broken("the daemon closed it")
+            for packet in self._session.feed(chunk):
+                self._packets.append(packet)
+                self._sizes.append(self._session.size)
+            self._packets.reverse()
+            self._sizes.reverse()
+        return self._packets.pop(), self._sizes.pop()
+
+    def _unasked(self, packet: p.Packet) -> None:
+        """What nobody waits for: answers to what was abandoned, pings, goodbyes."""
+        match packet:
+            case p.Answer(number, _) | p.Denied(number, _, _):
+                self._preparing.discard(number)
+            case p.Ping(number):
+                self._send(p.Pong(number))
+            case p.Bye(code, text):
+                self._socket.close()
+                raise ProtocolError(code, text) if code else Broken(f"the daemon at {self.url} said goodbye")
+            case _:
+                pass
+
+    def _abandon(self, number: int) -> None:
+        with contextlib.suppress(Broken, Closed):
+            if not self.closed:
+                self._send(p.Abort(number, "", False))
+
+    def _broken(self, why: str) -> Broken:
+        self._socket.close()
+        return Broken(f"the connection to {self.url} was lost: {why}")
+
+    def _wrong(self, packet: p.Packet) -> ProtocolError:
+        self._socket.close()
+        if isinstance(packet, p.Bye):
+            return ProtocolError(packet.code, packet.text)
+        return ProtocolError("unexpected", f"{type(packet).__name__} instead of a welcome")
+
+
+def _connected(address: Address, credentials: Credentials, timeout: float) -> socket.socket:
+    """A socket to a daemon, with TLS where the address says so."""
+    try:
+        if address.path:
+            made = socket.socket(socket.AF_UNIX)
+            made.settimeout(timeout)
+            made.connect(address.path)
+            return made
+        made = socket.create_connection((address.host, address.port), timeout=timeout)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if not address.tls:
+            return made
+        return credentials.context().wrap_socket(made, server_hostname=credentials.server_name(address.host))
+    except ssl.SSLError as error:
+        raise Unreachable(f"no TLS with {address.url}: {said_by_tls(error)}") from error
+    except OSError as error:
+        raise Unreachable(
+            f"no daemon at {address.url} ({error}); start one with: dataspace serve --listen {address.listen}"
+        ) from error
+
+
+def _replay(kind: str, space: str, pattern: Value, after: int | None, upto: int, as_of: int | None) -> Map:
+    """What a stream of durable epochs is opened with."""
+    spec: dict[str, Value] = {
+        "kind": kind,
+        "space": space,
+        "pattern": pattern,
+        "upto": upto,
+        "durable": True,
+        "quiet": True,
+    }
+    if as_of is not None:
+        spec["as_of"] = as_of
+    if after is not None:
+        spec["after"] = after
+    return Map(spec)

@@ -1,0 +1,103 @@
+"""Staged: operations as the bytes in which a bulk writer hands them in.
+
+Records as extensions, pairs of verb and value as arrays, a million of each: most of the bytes and of the time
+would go to what is the same in all of them.  So what is alike is said once.  Of facts that are all records of
+one label, as nearly always, each field is one column, which is packed, unpacked and turned into rows at the
+speed of C.  ``server/publication/packed.py`` is the other end; WIRE.md says what the bytes are.
+
+Always: both forms mean the same operations, in the same order; ``unpacked`` has again what was packed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any
+
+from dataspace.codec import pack, unpack_own
+from index.values.values import Record, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Operations on records of one label: a verb for each, or one for all, and a column for each field."""
+
+    verbs: str | Sequence[str]
+    label: Value
+    fields: Sequence[Sequence[Value]]
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+    def operations(self) -> Iterator[tuple[str, Value]]:
+        """The operations, one by one."""
+        rows = zip(*self.fields, strict=True) if self.fields else repeat((), self.count)
+        verbs = repeat(self.verbs, self.count) if isinstance(self.verbs, str) else self.verbs
+        return zip(verbs, map(Record.of, repeat(self.label), rows), strict=False)
+
+    def packed(self) -> bytes:
+        """The bytes of these operations; records without fields have no columns, and go as pairs."""
+        if not self.fields:
+            return staged_form(list(self.operations()))
+        return pack((self.verbs, self.label, self.fields, self.count))
+
+    def halves(self) -> tuple[Columns, Columns]:
+        """The first and the second half, for what is too large for one request."""
+        return self._part(0, self.count // 2), self._part(self.count // 2, self.count)
+
+    def _part(self, start: int, stop: int) -> Columns:
+        verbs = self.verbs if isinstance(self.verbs, str) else self.verbs[start:stop]
+        return Columns(verbs, self.label, [field[start:stop] for field in self.fields], stop - start)
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Operations as pairs of verb and value."""
+
+    pairs: Sequence[tuple[str, Value]]
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def operations(self) -> Iterator[tuple[str, Value]]:
+        """The operations, one by one."""
+        return iter(self.pairs)
+
+    def packed(self) -> bytes:
+        """The bytes of these operations."""
+        return staged_form(self.pairs)
+
+    def halves(self) -> tuple[Pairs, Pairs]:
+        """The first and the second half, for what is too large for one request."""
+        half = len(self.pairs) // 2
+        return Pairs(self.pairs[:half]), Pairs(self.pairs[half:])
+
+
+def unpacked(body: bytes) -> Columns | Pairs:
+    """The operations that one's own ``packed`` made these bytes of."""
+    form: Any = unpack_own(body)
+    if len(form) == 4:
+        return Columns(*form)
+    verbs, rows, plain = form
+    bare = set(plain)
+    values = [row if at in bare else Record.of(row[0], row[1:]) for at, row in enumerate(rows)]
+    return Pairs(list(zip(repeat(verbs) if isinstance(verbs, str) else verbs, values, strict=False)))
+
+
+def staged_form(operations: Sequence[tuple[str, Value]]) -> bytes:
+    """Operations as one piece of bytes: verbs (one for all alike), plain rows, and which are no records.
+
+    A record as an extension costs a call for each; as the array of its label and fields it costs nothing.
+    """
+    verbs = [verb for verb, _ in operations]
+    rows: list[Value] = []
+    plain: list[int] = []
+    for _, value in operations:
+        if value.__class__ is Record:
+            rows.append((value.label, *value.fields))
+        else:
+            plain.append(len(rows))
+            rows.append(value)
+    return pack((verbs[0] if len(set(verbs)) == 1 else verbs, rows, plain))

@@ -1,0 +1,1 @@
+"""One client session over one connection after another."""

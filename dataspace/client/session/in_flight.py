@@ -1,0 +1,132 @@
+"""Turns in flight: submitted, not yet answered, and what must be said again when a line or a lease ended.
+
+The daemon's welcome says which turn of this client was the last to take effect.  Turns up to it are sent
+again as they are, to learn their epochs.  The others are *held*, together with those submitted meanwhile,
+until it is known whether what the owner claims still stands; if it has ended, its claims are asserted anew
+first, in turns of their own.
+
+It is apart from the connection because it is a plain function of what is known, and the place where a turn
+could be lost or doubled.
+
+Always: numbers ascend in the order of submission, and the daemon has applied none of those that are held;
+no turn that restates is beyond what the daemon takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from dataspace.client.session.portions import TurnLimits, portions
+from dataspace.client.session.turns import Claims, Ticket
+from dataspace.errors import DataspaceError, Refused
+from dataspace.wire import packets as p
+from dataspace.wire.session import encode
+
+
+class InFlight:
+    """The turns of one client; ``write`` takes the frames of those to send, and whether at once."""
+
+    def __init__(self, space: str, claims: Claims, write: Callable[[bytes, bool], None]) -> None:
+        self.limits = TurnLimits()
+        self.sequence = 0
+        """The number of the newest turn, or of the last one that the daemon knew at first."""
+        self._space = space
+        self._applied = 0
+        self._claims: Final = claims
+        self._write = write
+        self._sent: dict[int, Ticket] = {}
+        self._held: list[Ticket] | None = []
+
+    def __len__(self) -> int:
+        return len(self._sent) + len(self._held or ())
+
+    def tickets(self) -> Iterator[Ticket]:
+        """All that have no answer yet, in order."""
+        yield from list(self._sent.values())
+        yield from list(self._held or ())
+
+    def submit(self, owner: str, actions: tuple[p.Action, ...]) -> Ticket:
+        """Sends a turn, or holds it; ``Refused("limit")`` for one larger than what the daemon takes."""
+        ticket = Ticket(self.sequence + 1, owner, actions)
+        data = encode(self._turn_of(ticket))
+        self.limits.check(data)
+        self.sequence += 1
+        if self._held is not None:
+            self._held.append(ticket)
+        else:
+            self._sent[ticket.sequence] = ticket
+            self._write(data, len(self._sent) == 1)
+        return ticket
+
+    def accept(self, sequence: int, epoch: int) -> None:
+        """A turn is on disk."""
+        ticket = self._sent.pop(sequence, None)
+        if ticket is not None:
+            self._applied = max(self._applied, sequence)
+            self._claims.apply(ticket)
+            ticket.accept(epoch)
+
+    def refuse(self, sequence: int, refusal: Refused) -> Ticket | None:
+        """A turn has not happened; gives the ticket."""
+        ticket = self._sent.pop(sequence, None)
+        if ticket is not None:
+            ticket.fail(refusal)
+        return ticket
+
+    def fail(self, error: Callable[[Ticket], DataspaceError]) -> None:
+        """No turn will be answered any more."""
+        for ticket in self.tickets():
+            ticket.fail(error(ticket))
+
+    # -- saying it again ------------------------------------------------------------------------------
+
+    def hold(self, applied: int | None = None) -> None:
+        """Sends nothing until ``release``.
+
+        With ``applied`` the connection is a new one, which knows turns up to that number: they are said
+        again, and those beyond have not happened.
+        """
+        self._held = self._held or []
+        if applied is not None:
+            self._held[:0] = [self._sent.pop(at) for at in list(self._sent) if at > applied]
+            for ticket in self._sent.values():
+                self._send(ticket)
+            self._applied = applied
+            self.sequence = max(self.sequence, applied)
+
+    def keep(self, sequence: int) -> None:
+        """A turn was refused because its lease had ended: it is held, to be sent under another number."""
+        ticket = self._sent.pop(sequence, None)
+        if ticket is not None:
+            self._held = self._held or []
+            self._held.append(ticket)
+
+    def release(self, *, restate: bool) -> None:
+        """Sends what was held, the claims of the owner before it if they have ended; O(claims + turns).
+
+        All that was sent before and not refused has been applied by now, whether or not the answer is there.
+        Numbers go on from the last one applied.
+        """
+        for ticket in self._sent.values():
+            self._claims.apply(ticket)
+        held, self._held = sorted(self._held or [], key=lambda ticket: ticket.sequence), None
+        last = max(self._applied, *self._sent, 0)
+        if restate:
+            held = [*self._restating(), *[ticket for ticket in held if not ticket.restating]]
+        for ticket in held:
+            last = ticket.sequence = max(last + 1, ticket.sequence)
+            self._sent[last] = ticket
+            self._send(ticket)
+        self.sequence = max(self.sequence, last)
+
+    def _restating(self) -> Iterator[Ticket]:
+        limits = self.limits
+        for part in portions(self._claims.again(), most=limits.actions_per_turn, size=limits.portion_bytes):
+            yield Ticket(0, self._claims.owner, tuple(part), restating=True)
+
+    def _send(self, ticket: Ticket) -> None:
+        self._write(encode(self._turn_of(ticket)), False)
+
+    def _turn_of(self, ticket: Ticket) -> p.Turn:
+        return p.Turn(ticket.sequence, self._space, ticket.owner, ticket.actions)

@@ -1,0 +1,108 @@
+"""A lease: the owner of a client's facts, which outlasts connections and goes when nobody renews it.
+
+It is apart from the exchange because it decides when turns wait: nothing is said in the name of a lease that
+has not been granted, or that has ended.
+
+Always: there is one lease at a time; what it held is said again, in turns of its own, when it was a new one
+that was granted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import trio
+
+from dataspace.client.session.in_flight import InFlight
+from dataspace.client.session.questions import Question
+from dataspace.errors import Broken, DataspaceError, Refused
+from index.values.values import Map, Value
+
+
+class Lessee(Protocol):
+    """Whose turns wait for the lease, and who asks for it: an exchange."""
+
+    on_connection: Callable[[str], None]
+
+    @property
+    def in_flight(self) -> InFlight:
+        """The turns."""
+
+    async def request(self, verb: str, arguments: Map) -> Value:
+        """Asks and waits."""
+
+    def ask(self, verb: str, arguments: Map, question: Question) -> None:
+        """Asks without waiting."""
+
+
+class Lease:
+    """The lease of one exchange, of so many seconds."""
+
+    def __init__(self, exchange: Lessee, owner: str, seconds: float) -> None:
+        self._exchange = exchange
+        self._about = Map({"owner": owner})
+        self._seconds = seconds
+        self._asking = False
+        self._granted = Question()
+
+    async def wait(self) -> None:
+        """Returns when it is granted for the first time; raises ``Refused`` if it is not."""
+        await self._granted.wait()
+
+    async def keep(self) -> None:
+        """Renews it in good time, until cancelled; asserts everything anew if it was too late."""
+        while True:
+            await trio.sleep(self._seconds / 3)
+            try:
+                await self._exchange.request("renew", self._about)
+            except Refused:
+                self.lose()
+            except Broken:
+                pass  # it is asked for again when the connection is back
+
+    def ask(self) -> None:
+        """Asks for it; there must be a connection, and turns must be held."""
+        self._asking = True
+        self._exchange.ask("lease", self._about, Grant(self))
+
+    def lose(self) -> None:
+        """It has ended before its renewal came: nothing is said in its name until there is another."""
+        if not self._asking:
+            self._exchange.on_connection("too late for its lease")
+            self._exchange.in_flight.hold()
+            self.ask()
+
+    def granted(self, told: Map) -> None:
+        """It is there, or there again."""
+        self._asking = False
+        self._granted.answer(None)
+        self._exchange.in_flight.release(restate=told["fresh"] is True)
+
+    def fail(self, error: DataspaceError) -> None:
+        """It will not be."""
+        self._granted.fail(error)
+
+    def end(self) -> None:
+        """Gives it up, and with it its facts."""
+        self._exchange.ask("release", self._about, Question())
+
+
+class Grant(Question):
+    """What is asked for a lease."""
+
+    __slots__ = ("_lease",)
+
+    def __init__(self, lease: Lease) -> None:
+        super().__init__()
+        self._lease = lease
+
+    def answer(self, value: Value) -> None:
+        """It is granted."""
+        assert isinstance(value, Map)  # by WIRE.md
+        self._lease.granted(value)
+
+    def fail(self, error: DataspaceError) -> None:
+        """It is denied; or the connection is lost, and it is asked for again with the next."""
+        if isinstance(error, Refused):
+            self._lease.fail(error)

@@ -1,0 +1,96 @@
+"""Offers: streams of values to the daemon, sent as it asks for them.
+
+Always: no more is sent than was asked for, beyond the bytes by one value at most; an offer whose connection
+is lost has failed, and whoever made it knows whether to make it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import trio
+
+from dataspace.errors import DataspaceError
+from dataspace.wire import packets as p
+from dataspace.wire.session import encode
+from index.values.values import Value
+
+
+class Offer:
+    """One stream on its way to the daemon; ``write`` takes frames."""
+
+    def __init__(self, number: int, write: Callable[[bytes], None]) -> None:
+        self.number = number
+        self._write = write
+        self._asked = self._asked_size = 0
+        self._sent = self._sent_size = 0
+        self._over = False
+        self._waiting, self._peeked = 0, -1
+        self._error: DataspaceError | None = None
+        self._changed = trio.Event()
+
+    @property
+    def sent(self) -> int:
+        """Values that were sent."""
+        return self._sent
+
+    async def send(self, value: Value) -> None:
+        """Sends a value when the daemon has room for it; raises what the stream has failed with."""
+        self._waiting += 1
+        self._answer_peek()
+        try:
+            while self._error is None and (self._sent >= self._asked or self._sent_size >= self._asked_size):
+                await self._wait()
+        finally:
+            self._waiting -= 1
+        if self._error is not None:
+            raise self._error
+        data = encode(p.Values(self.number, self._sent, (value,), 0))
+        self._sent += 1
+        self._sent_size += len(data) - 4
+        self._write(data)
+
+    async def finish(self) -> int:
+        """Says that this was all, and waits until the daemon has handled it; how many values there were."""
+        self._write(encode(p.Done(self.number)))
+        while not self._over and self._error is None:
+            await self._wait()
+        if self._error is not None:
+            raise self._error
+        return self._sent
+
+    def give_up(self) -> None:
+        """Says that nothing more comes; what the daemon has handled stays as it is."""
+        if not self._over and self._error is None:
+            self._write(encode(p.Error(self.number, "", "given up")))
+
+    def ask(self, items: int, size: int) -> None:
+        """The daemon has room for so many in all."""
+        self._asked, self._asked_size = max(self._asked, items), max(self._asked_size, size)
+        self._changed.set()
+
+    def peek(self, items: int) -> None:
+        """The daemon wants to know when there are so many values in all, sent or waiting to be."""
+        self._peeked = items
+        self._answer_peek()
+
+    def _answer_peek(self) -> None:
+        known = self._sent + self._waiting
+        if 0 <= self._peeked <= known:
+            self._peeked = -1
+            self._write(encode(p.Available(self.number, known)))
+
+    def done(self) -> None:
+        """The daemon has handled all of it."""
+        self._over = True
+        self._changed.set()
+
+    def fail(self, error: DataspaceError) -> None:
+        """The daemon, or the loss of the connection, has ended it."""
+        self._error = error
+        self._changed.set()
+
+    async def _wait(self) -> None:
+        if self._changed.is_set():
+            self._changed = trio.Event()
+        await self._changed.wait()

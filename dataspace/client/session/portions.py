@@ -1,0 +1,74 @@
+"""Portions: how much may be said in one turn or request?
+
+The daemon tells its limits in the welcome.  A turn beyond them would cost the session, so it is refused
+here; what may be said in several pieces is cut.  No event loop is loaded: executors use this too.
+
+Always: no portion is beyond what the daemon takes, unless one item alone is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from dataspace.codec import MAX_ELEMENTS, pack, scan
+from dataspace.errors import ProtocolError, Refused
+from dataspace.wire.frames import HEAD, MAX_FRAME
+from index.values.values import Map
+
+T = TypeVar("T")
+
+SPARE: Final = 4096 * 4 + 256
+"""Bytes of a frame that the packet around a portion may take: a name and some numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnLimits:
+    """What the daemon takes in one turn."""
+
+    frame_bytes: int = MAX_FRAME
+    frame_elements: int = MAX_ELEMENTS
+    actions_per_turn: int = 65_536
+
+    @classmethod
+    def told(cls, limits: Map) -> TurnLimits:
+        """The limits that a welcome tells; those that it does not are the usual ones."""
+        names = cls.__slots__
+        known = {name: limits[name] for name in names if limits.get(name).__class__ is int}
+        return cls(**known)  # type: ignore[arg-type]  # integers, as just checked
+
+    @property
+    def portion_bytes(self) -> int:
+        """What the actions of one turn may take, packed, so that neither bytes nor elements are too many."""
+        return max(1, min(self.frame_bytes, self.frame_elements) - SPARE)
+
+    def check(self, framed: bytes) -> None:
+        """Refuses the frame of a turn that the daemon would end the session for; O(1) unless it is large."""
+        size = len(framed) - HEAD
+        if size > self.frame_bytes:
+            raise Refused("limit", f"turn of {size} bytes, limit frame_bytes={self.frame_bytes}")
+        if size > self.frame_elements:
+            try:
+                scan(framed[HEAD:], self.frame_elements)
+            except ProtocolError as error:
+                raise Refused(error.code, error.text) from None
+
+
+def portions(items: Iterable[T], *, most: int, size: int) -> Iterator[list[T]]:
+    """The items in lists of at most ``most`` and about ``size`` bytes when packed, one at least in each.
+
+    >>> list(portions([1, 2, 3], most=2, size=1000)), list(portions(["long", "longer", 1], most=9, size=8))
+    ([[1, 2], [3]], [['long'], ['longer', 1]])
+    """
+    part: list[T] = []
+    used = 0
+    for item in items:
+        cost = len(pack(item))
+        if part and (len(part) >= most or used + cost > size):
+            yield part
+            part, used = [], 0
+        part.append(item)
+        used += cost
+    if part:
+        yield part

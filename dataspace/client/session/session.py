@@ -1,0 +1,394 @@
+"""An exchange: what one client and its daemon say to each other, over one connection after another.
+
+It has the turns, the streams in both directions and the questions that are under way, and gives each
+packet that comes to whom it is for.  When the connection was lost and is there again, everything is as it
+was: what the session asserted is asserted again, turns without an answer are sent again under their old
+numbers (the daemon applies none twice), and streams go on from where they were.
+
+It is apart from the space because whatever hangs on a connection (observations, publications, subscriptions)
+needs it, and nothing of the verbs that make those.
+
+Always: turns take effect in the order in which they were submitted; whoever waits for something is
+told when there is no connection any more.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import trio
+
+from dataspace.client.session.endings import Ending
+from dataspace.client.session.in_flight import InFlight
+from dataspace.client.session.leases import Lease
+from dataspace.client.session.offers import Offer
+from dataspace.client.session.portions import TurnLimits
+from dataspace.client.session.questions import Question
+from dataspace.client.session.turns import Claims, Ticket
+from dataspace.client.session.uplink import Uplink
+from dataspace.errors import Broken, Closed, DataspaceError, ProtocolError, Refused, UsageError
+from dataspace.transport.addresses import Address
+from dataspace.transport.credentials import Credentials
+from dataspace.wire import packets as p
+from dataspace.wire.features import MAIN, SYSTEM, Granted, Wanted
+from dataspace.wire.windows import Budget
+from index.values.values import Map, Value
+
+REASON: Final = 4096
+"""Characters of the reason of an abort that are sent."""
+
+IN_FLIGHT: Final = 4096
+"""Turns that may wait for their answer at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who speaks, and how: see ``connect``.  ``heartbeat``, ``grace`` and ``lease`` in seconds."""
+
+    name: str
+    client: str
+    owner: str
+    space: str
+    heartbeat: float
+    grace: float
+    lease: float
+
+    def __post_init__(self) -> None:
+        """Raises ``UsageError`` for times that are none."""
+        if not (_is_time(self.heartbeat) and self.heartbeat > 0):
+            raise UsageError(
+                f"heartbeat is in seconds, above 0 (math.inf for none), not {self.heartbeat!r:.40}"
+            )
+        for name in ("grace", "lease"):
+            if not (_is_time(seconds := getattr(self, name)) and seconds < math.inf):
+                raise UsageError(f"{name} is in seconds, 0 for none, not {seconds!r:.40}")
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float) and value >= 0  # which nan is not
+
+
+class Stream(Protocol):
+    """Who takes what comes over a stream: an observation, or a subscription to a topic."""
+
+    def arrive(self, values: tuple[Value, ...], first: int, size: int, available: int) -> None:
+        """A frame of values has come, whose first has this number; so many more are ready.
+
+        It cost ``size`` bytes of credit.
+        """
+
+    def know(self, total: int) -> None:
+        """So many values, since the stream was opened, have come or are ready."""
+
+    def reach(self, epoch: int) -> None:
+        """All up to this epoch has come, and it is on the daemon's disk."""
+
+    def finish(self) -> None:
+        """This was all."""
+
+    def fail(self, error: DataspaceError) -> None:
+        """The stream has failed, or the space was closed."""
+
+    def reopen(self, number: int, *, resumed: bool, moved: bool) -> None:
+        """There is a new connection."""
+
+
+class Lasting(Protocol):
+    """What outlives a connection without being a stream: a publication."""
+
+    def reconnected(self) -> None:
+        """There is a new connection."""
+
+    def fail(self, error: DataspaceError) -> None:
+        """There will be none any more."""
+
+
+class Exchange:
+    """What is under way between a client and its daemon."""
+
+    def __init__(
+        self, address: Address, identity: Identity, credentials: Credentials, *, reconnect: bool
+    ) -> None:
+        self.identity: Final = identity
+        self.welcome: p.Welcome | None = None
+        self.budget: Final = Budget()
+        self.on_connection: Callable[[str], None] = lambda _what: None
+        self.lasting: Final[set[Lasting]] = set()
+        """What is told of a new connection; each adds and removes itself."""
+        self.uplink: Final = Uplink(address, self, credentials, reconnect=reconnect)
+        claims = Claims(identity.owner if identity.lease else "")
+        self.in_flight: Final = InFlight(identity.space, claims, self._write)
+        self.lease: Final = Lease(self, identity.owner, identity.lease) if identity.lease else None
+        self._token = credentials.token
+        self._ticket: tuple[int, bytes] | None = None
+        self._process: Final = os.urandom(8)
+        self._attempts = 0
+        self._dropped: list[int] = []
+        self._next_stream = 1
+        self._next_request = 1
+        self._streams: dict[int, Stream] = {}
+        self._requests: dict[int, Question] = {}
+        self._offers: dict[int, Offer] = {}
+        self._room = trio.Event()
+        self._closed: DataspaceError | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a connection, or may be one again."""
+        return self._closed is None
+
+    # -- turns ----------------------------------------------------------------------------------------
+
+    async def submit(self, actions: tuple[p.Action, ...]) -> Ticket:
+        """Sends a turn without waiting for its answer; waits only while too many are on their way."""
+        while len(self.in_flight) >= IN_FLIGHT:
+            self._check_open()
+            self.uplink.flush()
+            if self._room.is_set():  # several may wait for the same room
+                self._room = trio.Event()
+            await self._room.wait()
+        return self.submit_nowait(actions)
+
+    def submit_nowait(self, actions: tuple[p.Action, ...]) -> Ticket:
+        """Sends a turn at once, or as soon as there is a connection again; see ``submit`` for its bound.
+
+        Raises ``Refused("limit")`` for one that is larger than what the daemon takes.
+        """
+        self._check_open()
+        return self.in_flight.submit(self.identity.owner, actions)
+
+    async def drain(self, timeout: float = 10.0) -> None:
+        """Waits until every turn has its answer, or for so many seconds."""
+        with trio.move_on_after(timeout):
+            for ticket in self.in_flight.tickets():
+                await ticket.settled()
+
+    # -- questions ------------------------------------------------------------------------------------
+
+    async def request(self, verb: str, arguments: Map) -> Value:
+        """Asks one of the requests of WIRE.md and waits; raises ``Refused`` where it is denied."""
+        await self._wait_up()
+        question = Question()
+        number = self._take_number()
+        self._requests[number] = question
+        try:
+            self.uplink.send(p.Request(number, verb, arguments))
+            return await question.wait()
+        finally:
+            self._requests.pop(number, None)
+
+    def produce(self, producer: int, steps: tuple[Value, ...], question: Question) -> int:
+        """Sends steps of a producer, of which the answer settles a question; how many bytes they are."""
+        self._check_open()
+        if not self.uplink.up:
+            raise Broken(f"the connection of producer {producer} was lost, and it with it")
+        number = self._take_number()
+        self._requests[number] = question
+        return self.uplink.send(p.Produce(number, producer, steps), at_once=False)
+
+    def ask(self, verb: str, arguments: Map, question: Question) -> None:
+        """Asks one of the requests of WIRE.md without waiting; there must be a connection."""
+        number = self._take_number()
+        self._requests[number] = question
+        self.uplink.send(p.Request(number, verb, arguments))
+
+    # -- streams to the daemon ------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def offer(self, spec: dict[str, Value]) -> AsyncIterator[Offer]:
+        """A stream of values to the daemon; a block that ends before it gives it up."""
+        await self._wait_up()
+        number, self._next_stream = self._next_stream, self._next_stream + 1
+        offer = self._offers[number] = Offer(number, lambda framed: self._write(framed, False))
+        self.uplink.send(p.Offer(number, Map(spec)))
+        try:
+            yield offer
+        finally:
+            if self._offers.pop(number, None) is not None:
+                offer.give_up()
+
+    def _end_offers(self, error: DataspaceError) -> None:
+        for offer in self._offers.values():
+            offer.fail(error)
+        self._offers.clear()
+
+    async def _wait_up(self) -> None:
+        self._check_open()
+        while not self.uplink.up:  # it may be lost again before this task runs
+            await self.uplink.wait_up()
+            self._check_open()
+
+    # -- streams from the daemon ----------------------------------------------------------------------
+
+    def open_stream(
+        self, observation: Stream, spec: Map, items: int, size: int, number: int | None = None
+    ) -> int:
+        """Opens a stream, at once or when the connection is back; its number, which an old one keeps."""
+        self._check_open()
+        if number is None:
+            number, self._next_stream = self._next_stream, self._next_stream + 1
+        self._streams[number] = observation
+        self.uplink.send(
+            p.Open(number, Map({"space": self.identity.space, **dict(spec.pairs())}), items, size)
+        )
+        return number
+
+    def say_on_stream(self, packet: p.Ask | p.Peek, *, at_once: bool = False) -> None:
+        """Sends an ask, or a peek: with what else is said before the next pause, unless somebody waits."""
+        if packet.stream in self._streams:
+            self.uplink.send(packet, at_once=at_once)
+
+    def drop_stream(self, number: int, reason: str = "") -> None:
+        """Ends a stream without waiting."""
+        if self._streams.pop(number, None) is not None:
+            if self.uplink.up:
+                self.uplink.send(p.Abort(number, reason[:REASON], False), at_once=False)
+            else:
+                self._dropped.append(number)
+
+    async def end_stream(self, number: int, reason: str = "") -> None:
+        """Ends a stream and waits until the daemon has confirmed it, or the connection is lost."""
+        if not self.uplink.up:
+            self.drop_stream(number, reason)
+        elif self._streams.pop(number, None) is not None:
+            ending = self._streams[number] = Ending(self._dropped)
+            self.uplink.send(p.Abort(number, reason[:REASON], True), at_once=False)
+            await ending.wait()
+
+    # -- for the uplink -------------------------------------------------------------------------------
+
+    def hello(self) -> p.Hello:
+        """What the client introduces itself with; the secret of its session, if it has one."""
+        who = self.identity
+        home = MAIN if who.space == SYSTEM else who.space
+        self._attempts += 1
+        attempt = (self._attempts, self._process)
+        wanted = Wanted(who.heartbeat, who.grace, self._ticket, home, self._token, attempt)
+        return p.Hello(p.VERSION, who.client, who.name, wanted.packed())
+
+    def welcomed(self, welcome: p.Welcome) -> None:
+        """A connection is there: what was said before is said again."""
+        before, self.welcome = self.welcome, welcome
+        self.in_flight.limits = TurnLimits.told(welcome.limits)
+        granted = Granted.read(welcome.features)
+        self._ticket = (welcome.session, granted.secret) if granted.secret else None
+        self.in_flight.hold(welcome.sequence)
+        if self.lease is not None:
+            self.lease.ask()
+        else:
+            self.in_flight.release(restate=not granted.resumed)
+        self._reopen(resumed=granted.resumed, moved=before is not None and before.space != welcome.space)
+
+    def _reopen(self, *, resumed: bool, moved: bool) -> None:
+        """Opens all streams again under their numbers, in ascending order as the protocol wants it."""
+        streams = sorted(self._streams.items())
+        self._streams.clear()
+        for number, observation in streams:
+            if not isinstance(observation, Ending):
+                observation.reopen(number, resumed=resumed, moved=moved)
+        for number in self._dropped if resumed else ():
+            self.uplink.send(p.Abort(number, "", False), at_once=False)
+        self._dropped.clear()
+        for each in list(self.lasting):
+            each.reconnected()
+
+    def heard(self, packet: p.Packet, size: int) -> None:
+        """A packet has come, in a frame of ``size`` bytes."""
+        match packet:
+            case p.Values(stream, first, values, available):
+                observation = self._streams.get(stream)
+                if observation is not None:
+                    observation.arrive(values, first, size, available)
+            case p.Accepted(first, epochs):
+                for at, epoch in enumerate(epochs, first):
+                    self.in_flight.accept(at, epoch)
+                self._room.set()
+            case p.Refusal(sequence, code, text):
+                self._refused(sequence, Refused(code, text))
+            case p.Available(stream, items):
+                observation = self._streams.get(stream)
+                if observation is not None:
+                    observation.know(items)
+            case p.Reached(epoch, streams):
+                for stream in streams:
+                    observation = self._streams.get(stream)
+                    if observation is not None:
+                        observation.reach(epoch)
+            case p.Peek(stream, items) if stream in self._offers:
+                self._offers[stream].peek(items)
+            case p.Ask(stream, items, size) if stream in self._offers:
+                self._offers[stream].ask(items, size)
+            case p.Done(stream) if stream in self._offers:
+                self._offers.pop(stream).done()
+            case p.Error(stream, code, text) if stream in self._offers:
+                self._offers.pop(stream).fail(Refused(code, text))
+            case p.Done(stream):
+                observation = self._streams.pop(stream, None)
+                if observation is not None:
+                    observation.finish()
+            case p.Error(stream, code, text):
+                observation = self._streams.pop(stream, None)
+                if observation is not None:
+                    observation.fail(Refused(code, text))
+            case p.Answer(number, value):
+                self._requests.pop(number, Question()).answer(value)
+            case p.Denied(number, code, text):
+                self._requests.pop(number, Question()).fail(Refused(code, text))
+            case _:
+                pass
+
+    def _refused(self, sequence: int, refusal: Refused) -> None:
+        if self.lease is not None and refusal.code == "no-lease":
+            self.in_flight.keep(sequence)
+            self.lease.lose()
+            return
+        ticket = self.in_flight.refuse(sequence, refusal)
+        self._room.set()
+        if ticket is not None and ticket.restating:
+            self.on_connection(f"not the same: {len(ticket.actions)} facts are gone, {refusal}")
+
+    def lost(self, reason: Broken) -> None:
+        """The connection is gone: everything waits for the next one, but questions fail."""
+        waiting = Broken(f"{reason}, before the answer")
+        questions, self._requests = self._requests, {}
+        for question in questions.values():
+            question.fail(waiting)
+        self._end_offers(waiting)
+        for number, stream in self._streams.items():
+            if isinstance(stream, Ending):
+                stream.lose(number)
+
+    def ended(self, error: DataspaceError) -> None:
+        """There will be no connection any more: whoever waits for something is told."""
+        self._closed = error
+        known = isinstance(error, ProtocolError)
+        self.in_flight.fail(
+            lambda turn: error if known else Closed(f"closed before turn {turn.sequence} was answered")
+        )
+        if self.lease is not None:
+            self.lease.fail(error)
+        for observation in list(self._streams.values()):
+            observation.fail(error)
+        for question in self._requests.values():
+            question.fail(error)
+        for each in list(self.lasting):
+            each.fail(error)
+        self._end_offers(error)
+        self._room.set()
+
+    def _check_open(self) -> None:
+        if self._closed is not None:
+            raise type(self._closed)(*self._closed.args)
+
+    def _write(self, framed: bytes, at_once: bool) -> None:
+        if self.uplink.up:
+            self.uplink.write(framed, at_once=at_once)
+
+    def _take_number(self) -> int:
+        number, self._next_request = self._next_request, self._next_request + 1
+        return number

@@ -1,0 +1,304 @@
+"""The codec: values to msgpack bytes and back.
+
+This is the only module that knows msgpack.  A record is extension 1, whose payload is the msgpack array
+``[label, field, …]``; an integer beyond 64 bits is extension 2, big-endian two's complement; a time is
+msgpack's own timestamp; a map whose keys are all text is a msgpack map, any other is extension 3, whose
+payload is the array ``[key, value, key, value, …]``.  The log stores the same bytes that the wire carries.
+
+It is apart from frames and packets because they trust it with the dangerous part: bytes from strangers.
+msgpack's C code bounds array lengths by the input and nesting by 1024 levels, but it would follow nested
+extensions until the C stack ends, and turn one byte into 80 bytes of memory.  So each level of extension
+is decoded by a function of its own, of which there are only so many, and an input that is long enough to
+hold more elements than allowed is scanned before anything is built.
+
+Always: ``unpack(pack(v))`` is the same value as ``v``; any bytes give a value or ``ProtocolError``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Final
+
+import msgpack
+
+from dataspace.errors import ProtocolError, UsageError
+from index.values.values import Map, Record, Value
+
+RECORD: Final = 1
+BIG_INTEGER: Final = 2
+MAP: Final = 3
+
+MAX_DEPTH: Final = 64
+"""Levels of nesting that are packed and unpacked, counting records, sequences and maps alike."""
+
+MAX_ELEMENTS: Final = 1 << 18
+"""Elements (atoms and compounds, nested ones included) in one frame."""
+
+
+def pack(value: object) -> bytes:
+    """The bytes of a value, or of plain lists and dicts of values; O(size).
+
+    Raises ``UsageError`` for nesting beyond ``MAX_DEPTH`` and for what is no value.
+    """
+    try:
+        packers = _idle.pop()
+    except IndexError:  # asked for like this because another thread may take the last one
+        packers = _packers()
+    try:
+        packed: bytes = packers[0].pack(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        if isinstance(error, UsageError):
+            raise
+        raise UsageError(f"cannot be packed: {error}") from error
+    _idle.append(packers)
+    return packed
+
+
+def packer() -> Callable[[object], bytes]:
+    """A ``pack`` of one's own, for one thread that packs a lot: quicker, but its errors are msgpack's."""
+    return _packers()[0].pack  # type: ignore[no-any-return]  # msgpack has no types
+
+
+def unpack(data: bytes | memoryview, *, elements: int = MAX_ELEMENTS, depth: int | None = MAX_DEPTH) -> Value:
+    """The value that some bytes mean; O(size), bounded before memory is spent.
+
+    Raises ``ProtocolError("malformed")`` for anything that ``pack`` would not write, and
+    ``ProtocolError("limit")`` beyond ``depth`` levels (``MAX_DEPTH`` at most) or ``elements``.  With None
+    only what could break the interpreter is bounded: for bytes from whoever has bounded them before.
+    """
+    if len(data) > elements:
+        scan(bytes(data), elements)
+    value = unpack_own(data)
+    if depth is not None and value.__class__ in _COMPOUND:
+        _bound_depth(value, depth, depth)
+    return value
+
+
+def unpack_own(data: bytes | memoryview) -> Value:
+    """The same for bytes that this project wrote and that a checksum vouches for: nothing is bounded."""
+    try:
+        return _decode(data)
+    except ProtocolError:
+        raise
+    except (RecursionError, msgpack.StackError):
+        raise _too_deep() from None
+    except (ValueError, OverflowError, TypeError, msgpack.UnpackException) as error:
+        said = str(error) or type(error).__name__
+        raise ProtocolError("malformed", f"no value in {len(data)} bytes: {said}") from None
+
+
+# -- packing ------------------------------------------------------------------------------------------
+
+_idle: list[list[msgpack.Packer]] = []
+"""Chains of packers nobody uses: a packer is not re-entrant, so each depth and each caller has its own."""
+
+
+def _packers() -> list[msgpack.Packer]:
+    chain: list[msgpack.Packer] = []
+    chain.append(_packer(chain, 0))
+    return chain
+
+
+def _packer(chain: list[msgpack.Packer], depth: int) -> msgpack.Packer:
+    def extend(thing: object) -> object:
+        if thing.__class__ is Record:
+            return msgpack.ExtType(RECORD, below()((thing.label, *thing.fields)))
+        if thing.__class__ is Map:
+            return _map_form(thing, below)
+        if thing.__class__ is int:
+            size = (thing.bit_length() + 8) // 8
+            return msgpack.ExtType(BIG_INTEGER, thing.to_bytes(size, "big", signed=True))
+        raise UsageError(f"{type(thing).__qualname__} is no value")
+
+    def below() -> Callable[[object], bytes]:
+        if depth + 1 >= len(chain):
+            if depth >= MAX_DEPTH:
+                raise UsageError(f"nested deeper than {MAX_DEPTH} levels")
+            chain.append(_packer(chain, depth + 1))
+        return chain[depth + 1].pack  # type: ignore[no-any-return]  # msgpack has no types
+
+    return msgpack.Packer(default=extend, datetime=True, use_bin_type=True, buf_size=1024)
+
+
+def _map_form(thing: Map, below: Callable[[], Callable[[object], bytes]]) -> object:
+    pairs = thing.pairs()
+    if all(at.__class__ is str for at, _ in pairs):
+        return dict(pairs)
+    return msgpack.ExtType(MAP, below()([half for pair in pairs for half in pair]))
+
+
+# -- unpacking ----------------------------------------------------------------------------------------
+
+
+def _too_deep(levels: int = MAX_DEPTH) -> ProtocolError:
+    return ProtocolError("limit", f"nested deeper than {levels} levels")
+
+
+def _decoder(depth: int) -> Callable[[bytes | memoryview], Value]:
+    if depth > MAX_DEPTH:
+        return _refuse_depth
+    below = _decoder(depth + 1)
+
+    def extension(code: int, payload: bytes) -> Value:
+        if code == RECORD:
+            return _record(below(payload))
+        if code == BIG_INTEGER:
+            return _big_integer(payload)
+        if code == MAP:
+            return _map(below(payload))
+        raise ProtocolError("malformed", f"extension {code}, known are 1 to 3 and timestamps")
+
+    decode: Callable[[Any], Any] = partial(
+        msgpack.unpackb,
+        use_list=False,
+        strict_map_key=True,
+        timestamp=3,
+        object_pairs_hook=_text_map,
+        ext_hook=extension,
+    )
+    return decode
+
+
+def _refuse_depth(_payload: bytes | memoryview) -> Value:
+    raise _too_deep()
+
+
+def _record(parts: Value) -> Value:
+    if parts.__class__ is not tuple or not parts:
+        raise ProtocolError("malformed", "a record is an array that begins with its label")
+    return Record.of(parts[0], parts[1:])
+
+
+def _bound_depth(value: Value, budget: int, levels: int) -> None:
+    """Refuses what nests beyond the budget; atoms inside a compound cost no call of their own."""
+    if value.__class__ is tuple:
+        parts: Iterable[Value] = value
+    elif value.__class__ is Record:
+        parts = value.fields
+        if value.label.__class__ in _COMPOUND:
+            parts = (value.label, *parts)
+    elif value.__class__ is Map:
+        parts = [half for pair in value.pairs() for half in pair]
+    else:
+        return
+    if budget <= 0:
+        raise _too_deep(levels)
+    for part in parts:
+        if part.__class__ in _COMPOUND:
+            _bound_depth(part, budget - 1, levels)
+
+
+_COMPOUND: Final = frozenset([tuple, Record, Map])
+
+
+def _big_integer(payload: bytes) -> int:
+    number = int.from_bytes(payload, "big", signed=True)
+    if -(1 << 63) <= number < 1 << 64 or len(payload) != (number.bit_length() + 8) // 8:
+        raise ProtocolError("malformed", "a big integer is written in as few bytes as it needs, past 64 bits")
+    return number
+
+
+def _map(halves: Value) -> Map:
+    if halves.__class__ is not tuple or len(halves) % 2:
+        raise ProtocolError("malformed", "a map is an array of keys and values in turn")
+    return Map.of(list(zip(halves[::2], halves[1::2], strict=True)))
+
+
+def _text_map(pairs: list[tuple[Value, Value]]) -> Map:
+    for at, _ in pairs:
+        if at.__class__ is not str:
+            raise ProtocolError("malformed", "a map with keys that are no text is extension 3")
+    return Map.of(pairs)
+
+
+_decode: Final = _decoder(0)
+
+
+# -- scanning -----------------------------------------------------------------------------------------
+
+
+def _widths() -> tuple[list[int], list[int], list[int], list[int]]:
+    """For each first byte: bytes to skip, bytes of a length that follows, elements, elements per length."""
+    skip, length, count, per = [0] * 256, [0] * 256, [0] * 256, [0] * 256
+    for byte in range(0x80, 0x90):
+        count[byte] = 2 * (byte & 15)
+    for byte in range(0x90, 0xA0):
+        count[byte] = byte & 15
+    for byte in range(0xA0, 0xC0):
+        skip[byte] = byte & 31
+    sized = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
+    plain = {0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8}
+    for byte, width in sized.items():
+        length[byte] = width
+    for byte, width in plain.items():
+        skip[byte] = width
+    for byte, width, each in ((0xDC, 2, 1), (0xDD, 4, 1), (0xDE, 2, 2), (0xDF, 4, 2)):
+        length[byte], per[byte] = width, each
+    return skip, length, count, per
+
+
+_SKIP, _LENGTH, _COUNT, _PER = _widths()
+_EXTENSIONS: Final = {0xD4: 1, 0xD5: 2, 0xD6: 4, 0xD7: 8, 0xD8: 16, 0xC7: -1, 0xC8: -2, 0xC9: -4}
+
+
+def scan(data: bytes, elements: int) -> int:
+    """How many elements some bytes hold, nested extension payloads included; builds nothing.
+
+    Raises ``ProtocolError("limit")`` as soon as there are more than ``elements`` or ``MAX_DEPTH`` levels,
+    declared ones counted, and ``ProtocolError("malformed")`` where the bytes end early.
+    """
+    at, seen, end = 0, 0, len(data)
+    open_counts = [1]
+    while open_counts:
+        if not open_counts[-1]:
+            open_counts.pop()
+            continue
+        open_counts[-1] -= 1
+        if at >= end:
+            raise ProtocolError("malformed", f"{end} bytes end in the middle of a value")
+        byte = data[at]
+        at += 1
+        seen += 1
+        if byte in _EXTENSIONS:
+            at, children = _extension(data, at, _EXTENSIONS[byte])
+        else:
+            children = _COUNT[byte]
+            width = _LENGTH[byte]
+            if width:
+                size = int.from_bytes(data[at : at + width], "big")
+                at += width
+                children = size * _PER[byte]
+                at += 0 if _PER[byte] else size
+            else:
+                at += _SKIP[byte]
+        if seen + children > elements:
+            raise ProtocolError("limit", f"{seen + children} elements, limit {elements}")
+        if children:
+            open_counts.append(children)
+            if len(open_counts) > MAX_DEPTH + 2:
+                raise _too_deep()
+    return seen
+
+
+def _extension(data: bytes, at: int, width: int) -> tuple[int, int]:
+    """Past the head of an extension, and how many elements to look at inside."""
+    size = width
+    if width < 0:
+        size = int.from_bytes(data[at : at - width], "big")
+        at -= width
+    inside = at < len(data) and data[at] in (RECORD, MAP)
+    return (at + 1, 1) if inside else (at + 1 + size, 0)
+
+
+# -- pieces -------------------------------------------------------------------------------------------
+
+
+def array_head(count: int) -> bytes:
+    """The head of a msgpack array of ``count`` elements, to be followed by their packed forms."""
+    if count < 16:
+        return _SHORT_HEADS[count]
+    return b"\xdc" + count.to_bytes(2, "big") if count < 1 << 16 else b"\xdd" + count.to_bytes(4, "big")
+
+
+_SHORT_HEADS: Final = [bytes([0x90 | count]) for count in range(16)]

@@ -1,0 +1,223 @@
+"""Stages: the fluent face of a flow, one method for each operator.
+
+A stage is an operator in a flow, by name; its methods add the next one and connect it.  A stage that is
+used twice is a tee.  It holds nothing but names, so it can stand for what is defined later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from dataspace.flows import blocking as b, joins as j, operators as o, outputs as out
+from dataspace.flows.wiring import Wiring
+from index.errors import UsageError
+
+Fn = Callable[[Any], Any]
+Step = Callable[[Any, Any], Any]
+
+
+class Stage:
+    """One operator of a flow, or one of its outputs."""
+
+    __slots__ = ("flow", "name", "output")
+
+    def __init__(self, flow: Wiring, name: str, output: str = "") -> None:
+        self.flow = flow
+        self.name = name
+        self.output = output
+
+    def __repr__(self) -> str:
+        return f"<stage {self.name}{f'[{self.output}]' if self.output else ''}>"
+
+    def __getitem__(self, output: str) -> Stage:
+        """One of several outputs."""
+        return Stage(self.flow, self.name, output)
+
+    def to(self, target: Stage | str, port: str = "") -> Stage:
+        """Connects this output to an input; gives the target."""
+        end, given = end_of(target)
+        self.flow.lead(self.name, self.output, end, port or given)
+        return Stage(self.flow, end)
+
+    def then(self, kind: str, operator: o.Operator, *others: Stage, name: str | None = None) -> Stage:
+        """Adds an operator and connects this stage, then ``others``, to its inputs in their order."""
+        stage = Stage(self.flow, self.flow.place(kind, operator, name))
+        ports = [port.name for port in operator.inputs]
+        if len(ports) == 1:
+            ports *= 1 + len(others)
+        for source, port in zip((self, *others), ports, strict=True):
+            source.to(stage, port)
+        return stage
+
+    # -- sources --------------------------------------------------------------------------------------
+
+    def put(self, item: Any, weight: int = 1) -> None:
+        """Lets the next tick have an item; O(1)."""
+        source = self.flow.operator(self.name)
+        if not isinstance(source, o.Source):
+            raise UsageError(f"{self.name} is a {self.flow.kinds[self.name]}, items are put into sources")
+        source.waiting.append((item, weight))
+
+    def retract(self, item: Any) -> None:
+        """Lets the next tick take an item back; O(1)."""
+        self.put(item, -1)
+
+    def put_all(self, items: Iterable[Any]) -> None:
+        """Lets the next tick have all of these."""
+        for item in items:
+            self.put(item)
+
+    # -- operators that stream ------------------------------------------------------------------------
+
+    def map(self, fn: Fn, *, name: str | None = None) -> Stage:
+        """Each item through a function."""
+        return self.then("map", o.Map(fn), name=name)
+
+    def filter(self, fn: Fn, *, name: str | None = None) -> Stage:
+        """The items of which a function holds."""
+        return self.then("filter", o.Filter(fn), name=name)
+
+    def filter_map(self, fn: Fn, *, name: str | None = None) -> Stage:
+        """Each item through a function that answers None for none."""
+        return self.then("filter_map", o.FilterMap(fn), name=name)
+
+    def flat_map(self, fn: Callable[[Any], Iterable[Any]], *, name: str | None = None) -> Stage:
+        """All that a function makes of each item."""
+        return self.then("flat_map", o.FlatMap(fn), name=name)
+
+    def inspect(self, fn: o.Emit, *, name: str | None = None) -> Stage:
+        """Shows items and weights to a function on their way."""
+        return self.then("inspect", o.Inspect(fn), name=name)
+
+    def tee(self, *, name: str | None = None) -> Stage:
+        """Passes on; any number of stages may follow, as they may follow any stage."""
+        return self.then("tee", o.Identity(), name=name)
+
+    def union(self, *others: Stage, name: str | None = None) -> Stage:
+        """The items of this stage and of others, in no stated order between them."""
+        return self.then("union", o.Identity(), *others, name=name)
+
+    def demux(self, fn: Callable[[Any], str], *outputs: str, name: str | None = None) -> Stage:
+        """Each item to the output that a function names; take them by ``stage["output"]``."""
+        return self.then("demux", o.Demux(fn, *outputs), name=name)
+
+    def enumerate(self, *, lifetime: str = o.TICK, name: str | None = None) -> Stage:
+        """Items with their number from 0, counted in each tick or on."""
+        return self.then("enumerate", o.Enumerate(lifetime), name=name)
+
+    def unique(self, *, lifetime: str = o.TICK, name: str | None = None) -> Stage:
+        """Each item once."""
+        return self.then("unique", o.Unique(lifetime), name=name)
+
+    def persist(self, *, replay: bool = False, name: str | None = None) -> Stage:
+        """Remembers items over ticks, each once; with ``replay`` says all of them in every tick."""
+        return self.then("persist", o.Persist(replay), name=name)
+
+    def next_tick(self, *, name: str | None = None) -> Stage:
+        """The same a tick later: the way out of a cycle."""
+        return self.then("next_tick", o.NextTick(), name=name)
+
+    def join(self, other: Stage, *, lifetime: str = o.TICK, name: str | None = None) -> Stage:
+        """``(k, v)`` and ``(k, w)`` to ``(k, (v, w))``."""
+        return self.then("join", j.Join(lifetime), other, name=name)
+
+    def cross_join(self, other: Stage, *, lifetime: str = o.TICK, name: str | None = None) -> Stage:
+        """Every item with every item of another stage."""
+        return self.then("cross_join", j.CrossJoin(lifetime), other, name=name)
+
+    def zip(self, other: Stage, *, lifetime: str = o.TICK, name: str | None = None) -> Stage:
+        """Items of two stages in pairs, first with first."""
+        return self.then("zip", j.Zip(lifetime), other, name=name)
+
+    # -- operators that block -------------------------------------------------------------------------
+
+    def difference(self, neg: Stage, *, lifetime: str = o.TICK, name: str | None = None) -> Stage:
+        """The items that are not among those of ``neg``, for which it waits."""
+        return self.then("difference", j.Difference(lifetime), neg, name=name)
+
+    def anti_join(self, neg: Stage, *, lifetime: str = o.TICK, name: str | None = None) -> Stage:
+        """The pairs whose key is not among the items of ``neg``, for which it waits."""
+        return self.then("anti_join", j.AntiJoin(lifetime), neg, name=name)
+
+    def sort(self, *, name: str | None = None) -> Stage:
+        """The items of a tick in the total order of values."""
+        return self.then("sort", b.Sort(), name=name)
+
+    def sort_by(self, by: Fn, *, name: str | None = None) -> Stage:
+        """The items of a tick in the order of what a function makes of them."""
+        return self.then("sort_by", b.Sort(by), name=name)
+
+    def top(self, n: int, *, by: Fn = b._itself, lifetime: str = o.TICK, name: str | None = None) -> Stage:
+        """The ``n`` largest items, and with the lifetime ``"static"`` what changes about them."""
+        return self.then("top", b.Top(n, by, lifetime), name=name)
+
+    def window(self, n: int, *, name: str | None = None) -> Stage:
+        """The last ``n`` items, over ticks."""
+        return self.then("window", b.Window(n), name=name)
+
+    def fold(
+        self,
+        start: Callable[[], Any],
+        step: Step,
+        *,
+        undo: Step | None = None,
+        lifetime: str = o.TICK,
+        name: str | None = None,
+    ) -> Stage:
+        """All items made into one value; ``undo`` takes one out again."""
+        return self.then("fold", b.Fold(start, step, undo, lifetime), name=name)
+
+    def reduce(self, fn: Step, *, lifetime: str = o.TICK, name: str | None = None) -> Stage:
+        """All items combined two by two."""
+        return self.then("reduce", b.Reduce(fn, lifetime), name=name)
+
+    def fold_keyed(
+        self,
+        start: Callable[[], Any],
+        step: Step,
+        *,
+        undo: Step | None = None,
+        lifetime: str = o.TICK,
+        name: str | None = None,
+    ) -> Stage:
+        """For each key the fold of its values, as ``(k, folded)``."""
+        return self.then("fold_keyed", b.FoldKeyed(start, step, undo, lifetime), name=name)
+
+    def reduce_keyed(self, fn: Step, *, lifetime: str = o.TICK, name: str | None = None) -> Stage:
+        """For each key its values combined two by two."""
+        start, step = b.reduced(fn)
+        return self.then("reduce_keyed", b.FoldKeyed(start, step, None, lifetime), name=name)
+
+    # -- ends -----------------------------------------------------------------------------------------
+
+    def for_each(self, fn: Fn, *, gone: Fn | None = None, name: str | None = None) -> Stage:
+        """Calls ``fn`` with each item that comes, ``gone`` with each that goes."""
+        return self.then("for_each", o.ForEach(fn, gone), name=name)
+
+    def assert_(self, make: Fn = b._itself, *, lifetime: str = o.STATIC, name: str | None = None) -> Stage:
+        """Asserts what ``make`` makes of each item, until it is taken back; with ``"tick"`` for one tick."""
+        return self.then("assert", out.Asserting(self.flow.outcome, make, lifetime), name=name)
+
+    def send(self, make: Fn = b._itself, *, name: str | None = None) -> Stage:
+        """Sends what ``make`` makes of each item that comes as a message."""
+        return self.then("send", out.Sending(self.flow.outcome, make), name=name)
+
+    def write(self, stream: out.Outgoing, *, changes: bool = False, name: str | None = None) -> Stage:
+        """Writes each item into a stream, which does not wait; with ``changes`` as ``(item, weight)``."""
+        return self.then("write", out.Writing(stream, changes=changes), name=name)
+
+    def each_change(self, fn: o.Emit, *, name: str | None = None) -> Stage:
+        """Calls ``fn`` with each item and its weight."""
+        return self.then("each_change", o.EachChange(fn), name=name)
+
+
+def end_of(stage: Stage | str) -> tuple[str, str]:
+    """A stage and one of its ports: ``"parting[odd]"``, ``"[neg]d"`` and ``"d"`` are all understood."""
+    if isinstance(stage, Stage):
+        return stage.name, stage.output
+    if stage.startswith("["):
+        port, _, name = stage[1:].partition("]")
+        return name, port
+    name, _, port = stage.partition("[")
+    return name, port.rstrip("]")

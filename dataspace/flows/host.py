@@ -1,0 +1,181 @@
+"""Driving: flows that are run by the turns of a space.
+
+A flow that is attached to a space starts from the facts that there are.  From then on each committed turn
+is a tick of it: it is told which facts came and went, what rules derived included, and the messages; what
+it asserts and sends goes into the epoch of that turn.  Flows come after the rules; what rules derive from
+what a flow asserts is in the same epoch as well, and reaches the flows in a tick that follows by itself.
+
+Always: a function that raises ends its own flow, whose facts go, and nobody's turn; ``flow-error(name,
+reason)`` is a fact until the flow is detached.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dataspace.flows.flows import Flow
+from dataspace.flows.inputs import Facts, Messages
+from dataspace.flows.mermaid import Part
+from dataspace.flows.results import Derived
+from index.errors import UsageError
+from index.values.values import Record, Value, key
+
+logger = logging.getLogger("dataspace")
+
+MAX_SELF_TICKS: Final = 10_000
+"""Ticks in a row that flows cause by themselves."""
+
+
+@dataclass(slots=True)
+class _Driven:
+    """A flow with its inlets; ``flow`` is None once it has failed, and ``error`` is the fact that says so."""
+
+    flow: Flow | None
+    facts: list[Facts]
+    messages: list[Messages]
+    error: Value = None
+    has_begun: bool = False
+
+    @property
+    def is_due(self) -> bool:
+        """Whether its next tick waits for nothing."""
+        return self.flow is not None and (self.flow.pending or not self.has_begun)
+
+
+class FlowHost:
+    """The flows of one space, and what they assert together."""
+
+    def __init__(self) -> None:
+        self._driven: dict[str, _Driven] = {}
+        self._counts: dict[Hashable, int] = {}
+        self._changes: list[tuple[Value, int]] = []
+        self._self_ticks = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._driven or self._changes)
+
+    def attach(self, name: str, flow: Flow, facts: Iterable[Value]) -> None:
+        """Begins to drive a flow, from these facts on; the next turn is its first tick.
+
+        ``UsageError`` where the name is taken, or the flow cannot be ordered in strata.
+        """
+        if name in self._driven:
+            raise UsageError(f"a flow named {name!r} is attached already")
+        flow.strata()
+        operators = list(flow.operators.values())
+        inlets = [each for each in operators if isinstance(each, Facts)]
+        for fact in facts:
+            for inlet in inlets:
+                inlet.change(fact, +1)
+        hearing = [each for each in operators if isinstance(each, Messages)]
+        self._driven[name] = _Driven(flow, inlets, hearing)
+
+    def detach(self, name: str) -> None:
+        """Drives a flow no longer; with the next turn all goes that it asserts."""
+        driven = self._driven.pop(name, None)
+        if driven is None:
+            raise UsageError(f"no flow named {name!r} is attached")
+        held = [driven.error] if driven.flow is None else driven.flow.outcome.asserted()
+        self._changes += [(value, -1) for value in held]
+
+    def abandon(self, asserted: Iterable[Value], reason: str) -> None:
+        """Ends all flows, which may be anywhere within a tick; with the next turn all goes that they assert.
+
+        ``asserted`` is what they asserted together before that tick.
+        """
+        values = list(asserted)
+        self._counts = {key(value): 1 for value in values}
+        self._changes = [(value, -1) for value in values]
+        for name, driven in self._driven.items():
+            if driven.flow is not None:
+                logger.warning("flow %s ended: %s", name, reason)
+                driven.error = Record("flow-error", name, reason)
+                driven.flow, driven.facts, driven.messages = None, [], []
+            self._changes.append((driven.error, +1))
+
+    def parts(self) -> list[Part]:
+        """The flows that run, to be drawn."""
+        return [
+            driven.flow.part(f"flow {name}, ")
+            for name, driven in self._driven.items()
+            if driven.flow is not None
+        ]
+
+    @property
+    def pending(self) -> bool:
+        """Whether a flow waits for a tick that nothing else causes."""
+        return bool(self._changes) or any(driven.is_due for driven in self._driven.values())
+
+    def tell(self, coming: Iterable[Value], going: Iterable[Value], messages: Sequence[Value] = ()) -> None:
+        """Lets the next tick have these changes.  O(changes × inlets)."""
+        for driven in self._driven.values():
+            for inlet in driven.facts:
+                for value in coming:
+                    inlet.change(value, +1)
+                for value in going:
+                    inlet.change(value, -1)
+            for hearing in driven.messages:
+                for value in messages:
+                    hearing.hear(value)
+
+    def tick(self, *, by_itself: bool = False) -> Derived:
+        """Runs a tick of each flow; what they now assert together, and no longer, and send."""
+        self._self_ticks = self._self_ticks + 1 if by_itself else 0
+        derived = Derived([], [], [])
+        for name, driven in self._driven.items():
+            if driven.flow is None:
+                continue
+            if self._self_ticks > MAX_SELF_TICKS and driven.flow.pending:
+                self._fail(name, driven, f"{MAX_SELF_TICKS} ticks in a row were caused by flows alone")
+                continue
+            driven.has_begun = True
+            try:
+                driven.flow.run_tick()
+            except Exception as error:  # noqa: BLE001  # a flow's fence: its code ends nobody else's turn
+                logger.warning("flow %s ended: %s: %s", name, type(error).__name__, error)
+                self._fail(name, driven, f"{type(error).__name__}: {error}")
+                continue
+            said = driven.flow.take()
+            derived.messages += said.messages
+            self._changes += [(value, +1) for value in said.added]
+            self._changes += [(value, -1) for value in said.removed]
+        changes, self._changes = self._changes, []
+        counts = self._counts
+        derived.added, derived.removed = transitions(changes, lambda value: counts.get(key(value), 0))
+        for value, by in changes:
+            at = key(value)
+            counts[at] = counts.get(at, 0) + by
+            if not counts[at]:
+                del counts[at]
+        return derived
+
+    def _fail(self, name: str, driven: _Driven, reason: str) -> None:
+        assert driven.flow is not None  # it fails once
+        self._changes += [(value, -1) for value in driven.flow.outcome.asserted()]
+        driven.error = Record("flow-error", name, reason)
+        self._changes.append((driven.error, +1))
+        driven.flow, driven.facts, driven.messages = None, [], []
+
+
+def transitions(
+    changes: Iterable[tuple[Value, int]], count: Callable[[Value], int]
+) -> tuple[list[Value], list[Value]]:
+    """Which values come to be there and cease to, by how often each was there before.  O(changes)."""
+    values: dict[Hashable, Value] = {}
+    by: dict[Hashable, int] = {}
+    for value, weight in changes:
+        at = key(value)
+        values.setdefault(at, value)
+        by[at] = by.get(at, 0) + weight
+    coming, going = [], []
+    for at, value in values.items():
+        if by[at]:
+            before = count(value)
+            if before <= 0 < before + by[at]:
+                coming.append(value)
+            elif before > 0 >= before + by[at]:
+                going.append(value)
+    return coming, going

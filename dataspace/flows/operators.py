@@ -1,0 +1,362 @@
+"""Operators: what a flow is made of, each with named inputs, some of which block.
+
+An item travels with a weight: +1 says that it is there once more, -1 that it is there once less, so that
+what an operator has said can be taken back.  An operator is given what it *emits* to, hands out a receiver
+for each input, and is told two more things: ``release`` when its blocking inputs are complete, ``end_tick``
+when the tick is over.  Those that hold collections are in ``joins``, the sorted and folding ones in
+``blocking``; here are the ones that pass items on as they come.
+
+Always: what is monotone in an input streams there, what is not blocks (the source, "Determining whether an
+operator should block"); an operator of lifetime ``"tick"`` holds nothing between ticks, one of lifetime
+``"static"`` remembers and says nothing twice.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, TypeAlias
+
+from index.errors import UsageError
+from index.values.values import Value, key
+
+Emit: TypeAlias = Callable[[Any, int], None]
+"""Takes an item and its weight.  Items are values, and pairs of values where keys matter."""
+
+TICK: Final = "tick"
+STATIC: Final = "static"
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An input: ``blocking`` where the operator is not monotone in it; ``many`` edges may end there."""
+
+    name: str = ""
+    blocking: bool = False
+    many: bool = False
+
+
+Ports: TypeAlias = tuple[Port, ...]
+
+
+def nowhere(item: Any, weight: int) -> None:
+    """Where the output of an operator goes that nobody reads."""
+
+
+class Operator:
+    """What all operators have in common: by default, one streaming input and nothing to remember."""
+
+    inputs: ClassVar[Ports] = (Port(),)
+    outputs: ClassVar[tuple[str, ...]] = ("",)
+    delays: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        self.emit: Emit = nowhere
+        self.emits: dict[str, Emit] = {}
+
+    @property
+    def every_tick(self) -> bool:
+        """Whether it has something to say even in a tick that brings it nothing."""
+        return False
+
+    @property
+    def forgets(self) -> bool:
+        """Whether ``end_tick`` has anything to do."""
+        return False
+
+    @abstractmethod
+    def receiver(self, port: str) -> Emit:
+        """What takes the items of an input; asked for once, when what it emits to is known."""
+
+    def release(self) -> None:
+        """All items of the blocking inputs have come."""
+
+    def end_tick(self) -> None:
+        """The tick is over."""
+
+    def size(self) -> int:
+        """How many items it holds."""
+        return 0
+
+
+def known_lifetime(lifetime: str) -> str:
+    """A lifetime that there is; ``UsageError`` otherwise."""
+    if lifetime not in (TICK, STATIC):
+        raise UsageError(f"no lifetime {lifetime!r}, known are {TICK!r} and {STATIC!r}")
+    return lifetime
+
+
+class Remembering(Operator):
+    """An operator with a lifetime."""
+
+    def __init__(self, lifetime: str) -> None:
+        super().__init__()
+        self.lifetime = known_lifetime(lifetime)
+
+    @property
+    def forgets(self) -> bool:
+        return self.lifetime == TICK
+
+
+class Identity(Operator):
+    """``union``, ``tee``, sources: passes on what comes."""
+
+    inputs: ClassVar[Ports] = (Port(many=True),)
+
+    def receiver(self, port: str) -> Emit:
+        return self.emit
+
+
+class Source(Identity):
+    """Where items enter; they wait until a tick takes them."""
+
+    inputs: ClassVar[Ports] = ()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: list[tuple[Any, int]] = []
+
+    def size(self) -> int:
+        return len(self.waiting)
+
+
+def _itself(item: Any) -> Any:
+    return item
+
+
+class Map(Operator):
+    """Each item through a function."""
+
+    def __init__(self, fn: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.fn = fn
+
+    def receiver(self, port: str) -> Emit:
+        fn, emit = self.fn, self.emit
+        return lambda item, weight: emit(fn(item), weight)
+
+
+class Filter(Map):
+    """The items of which a function holds."""
+
+    def receiver(self, port: str) -> Emit:
+        fn, emit = self.fn, self.emit
+
+        def receive(item: Any, weight: int) -> None:
+            if fn(item):
+                emit(item, weight)
+
+        return receive
+
+
+class FilterMap(Map):
+    """Each item through a function that may answer None for none."""
+
+    def receiver(self, port: str) -> Emit:
+        fn, emit = self.fn, self.emit
+
+        def receive(item: Any, weight: int) -> None:
+            made = fn(item)
+            if made is not None:
+                emit(made, weight)
+
+        return receive
+
+
+class FlatMap(Map):
+    """All the items that a function makes of each."""
+
+    fn: Callable[[Any], Iterable[Any]]
+
+    def receiver(self, port: str) -> Emit:
+        fn, emit = self.fn, self.emit
+
+        def receive(item: Any, weight: int) -> None:
+            for made in fn(item):
+                emit(made, weight)
+
+        return receive
+
+
+class Inspect(Map):
+    """Shows each item and its weight to a function, and passes it on."""
+
+    def __init__(self, fn: Emit) -> None:
+        super().__init__(_itself)
+        self.show = fn
+
+    def receiver(self, port: str) -> Emit:
+        show, emit = self.show, self.emit
+
+        def receive(item: Any, weight: int) -> None:
+            show(item, weight)
+            emit(item, weight)
+
+        return receive
+
+
+class Demux(Map):
+    """Each item to the output that a function names."""
+
+    def __init__(self, fn: Callable[[Any], str], *outputs: str) -> None:
+        super().__init__(fn)
+        self.names = outputs
+
+    def receiver(self, port: str) -> Emit:
+        fn, emits = self.fn, {name: self.emits.get(name, nowhere) for name in self.names}
+
+        def receive(item: Any, weight: int) -> None:
+            to = emits.get(output := fn(item))
+            if to is None:
+                raise UsageError(f"demux has no output {output!r}, it has {', '.join(map(repr, emits))}")
+            to(item, weight)
+
+        return receive
+
+
+class Enumerate(Remembering):
+    """Items with their number; retractions cannot be numbered and are refused."""
+
+    def __init__(self, lifetime: str = TICK) -> None:
+        super().__init__(lifetime)
+        self.next = 0
+
+    def receiver(self, port: str) -> Emit:
+        def receive(item: Any, weight: int) -> None:
+            for _ in range(added(weight, "enumerate")):
+                self.emit((self.next, item), 1)
+                self.next += 1
+
+        return receive
+
+    def end_tick(self) -> None:
+        self.next = 0
+
+
+class ForEach(Operator):
+    """Calls a function with each item that comes, and another with each that goes."""
+
+    def __init__(self, fn: Callable[[Any], Any], gone: Callable[[Any], Any] | None = None) -> None:
+        super().__init__()
+        self.fn = fn
+        self.gone = gone
+
+    def receiver(self, port: str) -> Emit:
+        fn, gone = self.fn, self.gone
+
+        def receive(item: Any, weight: int) -> None:
+            if weight > 0:
+                for _ in range(weight):
+                    fn(item)
+            elif gone is None:
+                raise UsageError("for_each was told that an item has gone: give it gone=, or each_change")
+            else:
+                for _ in range(-weight):
+                    gone(item)
+
+        return receive
+
+
+class EachChange(Operator):
+    """Calls a function with each item and its weight."""
+
+    def __init__(self, fn: Emit) -> None:
+        super().__init__()
+        self.fn = fn
+
+    def receiver(self, port: str) -> Emit:
+        return self.fn
+
+
+class NextTick(Operator):
+    """Passes everything on, a tick later; what waits in it causes that tick."""
+
+    inputs: ClassVar[Ports] = (Port(many=True),)
+    delays = True
+
+    def receiver(self, port: str) -> Emit:
+        return self.emit
+
+
+class Unique(Remembering):
+    """Each item once: when the first of it comes, and when the last of it goes."""
+
+    def __init__(self, lifetime: str = TICK) -> None:
+        super().__init__(lifetime)
+        self.counts: dict[Any, int] = {}
+
+    def receiver(self, port: str) -> Emit:
+        counts, emit = self.counts, self.emit
+
+        def receive(item: Any, weight: int) -> None:
+            at = key(item)
+            before = counts.get(at, 0)
+            after = before + weight
+            if after:
+                counts[at] = after
+            else:
+                counts.pop(at, None)
+            if before <= 0 < after:
+                emit(item, 1)
+            elif after <= 0 < before:
+                emit(item, -1)
+
+        return receive
+
+    def end_tick(self) -> None:
+        self.counts.clear()
+
+    def size(self) -> int:
+        return len(self.counts)
+
+
+class Persist(Unique):
+    """Keeps a stream as a collection: says each item once, and remembers it over ticks.
+
+    With ``replay`` it says all of it again in each tick, for consumers that forget.
+    """
+
+    def __init__(self, replay: bool = False) -> None:
+        super().__init__(STATIC)
+        self.replay = replay
+        self.held: dict[Any, Any] = {}
+
+    @property
+    def every_tick(self) -> bool:
+        return self.replay
+
+    def receiver(self, port: str) -> Emit:
+        held, emit, replay = self.held, self.emit, self.replay
+
+        def keep(item: Any, weight: int) -> None:
+            if weight > 0:
+                held[key(item)] = item
+                emit(item, weight)
+            else:
+                del held[key(item)]
+                if not replay:
+                    emit(item, weight)
+
+        self.emit = keep
+        return super().receiver(port)
+
+    def release(self) -> None:
+        if self.replay:
+            emit = self.emits[""]
+            for item in list(self.held.values()):
+                emit(item, 1)
+
+
+def added(weight: int, who: str) -> int:
+    """A weight that must not be a retraction; ``UsageError`` if it is."""
+    if weight < 0:
+        raise UsageError(f"{who} cannot take an item back that it has passed on")
+    return weight
+
+
+def pair(item: Any, who: str) -> tuple[Value, Any]:
+    """An item that must be a key and a value."""
+    if item.__class__ is not tuple or len(item) != 2:
+        raise UsageError(f"{who} takes pairs of a key and a value, not {item!r:.60}")
+    return item

@@ -1,0 +1,145 @@
+"""Outlets: the ends of a flow that assert, send, and write into a stream.
+
+An outlet changes nothing by itself: what it asserts and sends is collected in the flow's ``Outcome``, and
+whoever runs the tick takes it from there and publishes it, in the epoch of its cause.
+
+Always: a fact is said to come when its weight rises above nought, and to go when it no longer is, over all
+outlets of a flow; between two takes only the net difference is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any, Protocol
+
+from dataspace.flows.operators import STATIC, TICK, Emit, Operator, added, known_lifetime
+from dataspace.flows.results import Derived
+from index.values.values import Value, freeze, key
+
+Make = Callable[[Any], Any]
+
+
+class Outgoing(Protocol):
+    """What a flow writes streams by: ``relay.streams.pushable()`` has it."""
+
+    def push(self, value: Any) -> object:
+        """Takes a value, and does not wait."""
+
+    def end(self) -> object:
+        """There are no more."""
+
+
+class Outcome:
+    """What the outlets of one flow assert and send."""
+
+    __slots__ = ("_counts", "_said", "_touched", "messages")
+
+    def __init__(self) -> None:
+        self.messages: list[Value] = []
+        self._counts: dict[Hashable, int] = {}
+        self._said: dict[Hashable, Value] = {}
+        self._touched: dict[Hashable, Value] = {}
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def change(self, fact: Value, weight: int) -> None:
+        """A fact is asserted once more, or less; O(1)."""
+        at = key(fact)
+        after = self._counts.get(at, 0) + weight
+        if after:
+            self._counts[at] = after
+        else:
+            self._counts.pop(at, None)
+        self._touched[at] = fact
+
+    def take(self) -> Derived:
+        """What has changed since this was last asked; O(that)."""
+        derived = Derived([], self.messages, [])
+        self.messages = []
+        for at, fact in self._touched.items():
+            is_there = self._counts.get(at, 0) > 0
+            if is_there and at not in self._said:
+                self._said[at] = fact
+                derived.added.append(fact)
+            elif not is_there and at in self._said:
+                derived.removed.append(self._said.pop(at))
+        self._touched.clear()
+        return derived
+
+    def asserted(self) -> list[Value]:
+        """The facts that it was last said to assert."""
+        return list(self._said.values())
+
+
+class Asserting(Operator):
+    """Asserts a fact for each item: for as long as it is not taken back, or for one tick."""
+
+    def __init__(self, outcome: Outcome, make: Make, lifetime: str = STATIC) -> None:
+        super().__init__()
+        self.lifetime = known_lifetime(lifetime)
+        self._outcome = outcome
+        self._make = make
+        self._now: list[Value] = []
+        self._last: list[Value] = []
+
+    @property
+    def forgets(self) -> bool:
+        return self.lifetime == TICK
+
+    def receiver(self, port: str) -> Emit:
+        make, change = self._make, self._outcome.change
+        if self.lifetime == STATIC:
+            return lambda item, weight: change(freeze(make(item)), weight)
+        now = self._now
+        return lambda item, weight: now.extend([freeze(make(item))] * added(weight, "assert_ for one tick"))
+
+    def end_tick(self) -> None:
+        for fact in self._now:
+            self._outcome.change(fact, +1)
+        for fact in self._last:
+            self._outcome.change(fact, -1)
+        self._last = self._now[:]
+        self._now.clear()
+
+    def size(self) -> int:
+        return len(self._last)
+
+
+class Sending(Operator):
+    """Sends a message for each item that comes; what goes is not said."""
+
+    def __init__(self, outcome: Outcome, make: Make) -> None:
+        super().__init__()
+        self._outcome = outcome
+        self._make = make
+
+    def receiver(self, port: str) -> Emit:
+        outcome, make = self._outcome, self._make
+
+        def receive(item: Any, weight: int) -> None:
+            for _ in range(weight):
+                outcome.messages.append(freeze(make(item)))
+
+        return receive
+
+
+class Writing(Operator):
+    """Writes each item into a stream; with ``changes``, pairs of an item and its weight."""
+
+    def __init__(self, stream: Outgoing, *, changes: bool = False) -> None:
+        super().__init__()
+        self.stream = stream
+        self._changes = changes
+
+    def receiver(self, port: str) -> Emit:
+        push = self.stream.push
+
+        def write(item: Any, weight: int) -> None:
+            push((item, weight))
+
+        def receive(item: Any, weight: int) -> None:
+            for _ in range(added(weight, "write (without changes=True)")):
+                push(item)
+
+        return write if self._changes else receive

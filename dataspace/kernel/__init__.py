@@ -1,0 +1,1 @@
+"""The kernel: one space, whose turns become claims, epochs and changes; pure."""

@@ -1,0 +1,116 @@
+"""Changes: what one epoch meant to the observers of one pattern.
+
+One ``Changes`` is made per touched pattern and epoch, and shared by all who observe that pattern, so that
+its wire form is packed once however many they are.  It is apart from ``Epoch``, which speaks of facts
+and owners; this speaks of captures only.
+
+Always: the order within is additions, messages, removals; it never changes after it is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from dataspace.codec import pack
+from dataspace.wire.packets import MORE, SNAPSHOT
+from index.values.values import Record, Value
+
+Captures = tuple[Value, ...]
+
+PART: Final = 2048
+"""Changes in one stream value; an epoch with more of them travels in several."""
+
+
+class Changes:
+    """The additions, messages and removals of one pattern in one epoch, as rows of captures.
+
+    ``number`` is the epoch, ``time`` in microseconds since 1970 UTC; ``first`` is the epoch where a
+    conflated difference begins, else the same as ``number``; ``flags`` are those of the wire.
+    """
+
+    __slots__ = ("_packed", "added", "first", "flags", "messages", "number", "removed", "size", "time")
+
+    def __init__(
+        self,
+        number: int,
+        time: int,
+        added: Sequence[Captures] = (),
+        messages: Sequence[Captures] = (),
+        removed: Sequence[Captures] = (),
+        *,
+        flags: int = 0,
+        first: int | None = None,
+    ) -> None:
+        self.number = number
+        self.time = time
+        self.added = added
+        self.messages = messages
+        self.removed = removed
+        self.size: Final = len(added) + len(messages) + len(removed)
+        """Changes; the same as ``len``, which costs a call where every value counts."""
+        self.flags = flags
+        self.first = number if first is None else first
+        self._packed: bytes | None = None
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __repr__(self) -> str:
+        return (
+            f"Changes({self.number}, +{len(self.added)} !{len(self.messages)} -{len(self.removed)},"
+            f" flags={self.flags})"
+        )
+
+    @property
+    def snapshot(self) -> bool:
+        """Whether these additions are a state, not changes."""
+        return bool(self.flags & SNAPSHOT)
+
+    @property
+    def packed(self) -> bytes:
+        """The stream value that carries these changes; O(size) once."""
+        known = self._packed
+        if known is None:
+            known = self._packed = pack(
+                (self.number, self.time, self.flags, self.added, self.messages, self.removed, self.first)
+            )
+        return known
+
+    def parts(self, size: int = PART) -> Sequence[Changes]:
+        """These changes cut into values of at most ``size`` changes, all but the last flagged ``MORE``."""
+        return (self,) if self.size <= size else list(self._cut(size))
+
+    def _cut(self, size: int) -> Iterator[Changes]:
+        rows = [
+            (at, row) for at, rows in enumerate((self.added, self.messages, self.removed)) for row in rows
+        ]
+        for start in range(0, len(rows), size):
+            lists: tuple[list[Captures], ...] = ([], [], [])
+            for at, row in rows[start : start + size]:
+                lists[at].append(row)
+            more = MORE if start + size < len(rows) else 0
+            yield Changes(self.number, self.time, *lists, flags=self.flags | more, first=self.first)
+
+
+class Lost(Changes):
+    """A mark among the changes of an observer who lets old ones go: so many were dropped here.
+
+    It waits and is taken like the changes whose place it has, and grows while it waits.
+    """
+
+    __slots__ = ("count",)
+
+    def __init__(self, first: int) -> None:
+        super().__init__(first, 0)
+        self.count = 0
+
+    def add(self, changes: Sequence[Changes]) -> None:
+        """One more epoch is lost, given by its parts."""
+        self.count += sum(map(len, changes))
+        self.number = changes[-1].number
+
+    @property
+    def packed(self) -> bytes:
+        """The stream value: ``lost(changes, first epoch, last epoch)``."""
+        return pack(Record("lost", self.count, self.first, self.number))

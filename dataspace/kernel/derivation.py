@@ -1,0 +1,447 @@
+"""Hosting: the rules of one space, as facts among its facts.
+
+``rule(name, text)`` is a fact like any other; while somebody claims it, it is carried out.  What follows is
+claimed by an owner of its own, so that it is counted, logged and restored like what anybody claims, and
+goes in the epoch of the turn that took its cause away.  What is wrong with a rule is a fact too,
+``rule-error(name, text, row, reason)``, for as long as the rule is there.
+
+Flows can be attached, which take each turn as a tick (``driving``): they come after the rules, and what
+they assert is claimed by the same owner.
+
+The space asks before it changes its index: what is claimed is seen as it will be after the turn.
+
+Always: a fact that a flow asserts, or that follows and that nobody else claims, has exactly one claim by
+``RULES``; all others have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, TypeAlias, TypeGuard
+
+from dataspace.flows.flows import Flow
+from dataspace.flows.host import FlowHost, transitions
+from dataspace.flows.results import Derived
+from dataspace.kernel.epochs import Claims, Numbered
+from dataspace.kernel.turns import Draft
+from dataspace.rules.engine.program import Program, ProgramStatistics
+from dataspace.rules.relations.budgets import Bounds
+from dataspace.rules.relations.complaints import complaint
+from dataspace.rules.relations.terms import MAX_FACT, size_in_facts
+from index.patterns.text import unparse
+from index.trie.nodes import At, all_at, at_of
+from index.trie.trie import Index
+from index.values.values import Map, Record, Value, key
+
+RULES: Final = "rules"
+"""The owner of all that rules derive."""
+
+WITHOUT: Final = "not carried out: no rules are here (limits.rules=0, or --without-rules)"
+
+
+class RuleHost:
+    """The rules of a space, and the claims that they hold."""
+
+    def __init__(self, index: Index, *, max_rules: int, bounds: Bounds) -> None:
+        self.program: Program | None = None
+        self.awake = False
+        """Whether turns are to be told; every turn asks, so it is kept and not computed."""
+        self._flowing = False  # whether flows are to be told, likewise
+        self.flows: Final = FlowHost()
+        self.clock: Callable[[], int] | None = None  # gives nanoseconds: rules made later are timed by it
+        self._index = index
+        self._max_rules = max_rules
+        self._bounds = bounds
+        self._held: dict[At, int] = {}  # the handle of each fact, which is itself in the index
+        self._by_flows: set[At] = set()
+        self._last = 0  # the newest handle
+        self._strays: dict[At, int] = {}  # what is wrong with rules that are no entries; of how many it is
+        self._errors: dict[Hashable, Record] = {}
+        self._troubles = 0  # of the program, when its errors were last looked at
+        self._coming: Sequence[Value] = ()
+        self._going: Sequence[Value] = ()
+        self._adopted = False
+        self._journal = _Journal(0, False)
+
+    def _keep_awake(self) -> None:
+        """Looks whether there is still anything that turns are to be told to."""
+        self._flowing = bool(self.flows)
+        self.awake = self.program is not None or self._adopted or self._flowing
+
+    def adopt(self, claims: Mapping[int, Value]) -> None:
+        """Takes over what rules held when the log ended; the next turn says what is still right."""
+        self._held = {at_of(value): handle for handle, value in claims.items()}
+        self._last = max(claims, default=0)
+        self._adopted = self.awake = True
+
+    @property
+    def claimed(self) -> int:
+        """How many facts rules and flows claim."""
+        return len(self._held)
+
+    @property
+    def claims(self) -> dict[int, Value]:
+        """Those facts by handle: a copy.  O(those)."""
+        value = self._index.value
+        return {handle: value(at) for at, handle in self._held.items()}
+
+    @staticmethod
+    def is_rule(value: Value) -> TypeGuard[Record]:
+        """Whether a fact is a rule."""
+        return value.__class__ is Record and value.label == "rule"
+
+    def is_claimed(self, value: Value) -> bool:
+        """Whether others than the rules claim a fact."""
+        return self._claimed(value) > 0
+
+    # -- turns ----------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Begins the journal by which a turn can be undone; comes before ``turn`` and ``advance``."""
+        self._journal = _Journal(self._last, self.program is not None or self._adopted)
+
+    def undo(self, removed: Sequence[Value]) -> list[Value]:
+        """Undoes a turn that failed after ``begin``: what rules and flows claim, as before it.
+
+        The index has those facts, unless they are among the ``removed``.  What was interrupted in the rules
+        is in no order, so they are computed anew with the next turn, as after a restart.  Flows have seen
+        what has not happened: they end, and ``flow-error`` says so.
+        """
+        journal, held = self._journal, self._held
+        for at, handle in journal.begun:
+            if held.get(at) == handle:
+                del held[at]
+        held.update([(at, handle) for at, handle in journal.ended if handle <= journal.last])
+        self._last = journal.last
+        self._by_flows.difference_update(journal.flows_added)
+        self._by_flows.update(journal.flows_removed)
+        self.program = None
+        self._strays, self._errors, self._troubles = {}, {}, 0
+        self._coming = self._going = ()
+        self._adopted = journal.was_following or bool(held)
+        gone = dict(zip(all_at(removed), removed, strict=True))
+        known = {at: gone[at] if at in gone else self._index.value(at) for at in held}
+        if self.flows:
+            self.flows.abandon([known[at] for at in self._by_flows], "a turn that it saw was undone")
+        self._keep_awake()
+        return list(known.values())
+
+    def turn(self, draft: Draft) -> tuple[Claims, ...]:
+        """Makes what follows from a turn part of it: the claims that this begins and ends."""
+        coming: Sequence[Value]
+        going: Sequence[Value]
+        added, removed = draft.added, draft.removed
+        if len(added) + len(removed) == 1:  # as mostly: it appears if nobody claims it yet, and so on
+            coming_at, going_at = draft.at or draft.places
+            at = coming_at[0] if added else going_at[0]
+            claims = self._index.count_at(at)
+            if claims and at in self._held and at not in self._by_flows:  # as ``_claimed_at``
+                claims -= 1
+            coming, going = (added, removed) if claims == len(removed) else _NEITHER
+        else:
+            coming, going = self._transitions(draft)
+        if self._flowing:
+            return self._claim(self._with_flows(draft, coming, going), draft)
+        return self._claim(self._follow(coming, going, draft.messages), draft)
+
+    def _follow(
+        self,
+        coming: Sequence[Value],
+        going: Sequence[Value],
+        messages: Sequence[Value],
+        turn: tuple[list[Value], list[Value]] | None = None,
+    ) -> Derived:
+        """What rules make of facts that come and go, so far as others than the rules claim them.
+
+        ``turn`` is all that comes and goes in this turn, where this is not the first tick of it.
+        """
+        program = self.program
+        if program is None or (coming and rules_in(coming)) or (going and rules_in(going)):
+            self._coming, self._going = turn or (coming, going)
+            return self._follow_anew(coming, going, messages)
+        derived = program.tick(coming, going, messages)
+        return derived if program.troubles == self._troubles else self._with_errors(derived)
+
+    def _follow_anew(
+        self,
+        coming: Sequence[Value],
+        going: Sequence[Value],
+        messages: Sequence[Value],
+    ) -> Derived:
+        come, go = coming, going
+        if self.program is None:
+            self.program = Program(
+                self._facts,
+                bounds=self._bounds,
+                max_rules=self._max_rules,
+                clock=self.clock,
+            )
+            come, go = [value for value in self._facts() if self.is_rule(value)], ()
+        stray = [(fact, -1) for value in go if (fact := self._stray_error(value)) is not None]
+        derived = self.program.declare_and_tick((_rules(come), _rules(go)), coming, going, messages)
+        derived = self._with_errors(derived)
+        stray += [(fact, +1) for value in come if (fact := self._stray_error(value)) is not None]
+        self._note_strays(stray, derived)
+        if self._adopted:
+            self._adopted = False
+            derived = self._compared(derived)
+        if not (self.program.entries or self._strays):
+            self.program = None
+            self._troubles = 0
+        self._keep_awake()
+        return derived
+
+    def _note_strays(self, changes: Sequence[tuple[Record, int]], derived: Derived) -> None:
+        """Says what is wrong with facts that come, and no longer what was with those that go."""
+        added, removed = transitions(changes, lambda fact: self._strays.get(at_of(fact), 0))
+        derived.added += added
+        derived.removed += removed
+        for fact, by in changes:
+            at = at_of(fact)
+            self._strays[at] = self._strays.get(at, 0) + by
+            if not self._strays[at]:
+                del self._strays[at]
+
+    def _stray_error(self, value: Value) -> Record | None:
+        """What is wrong with a fact that is called a rule and is no entry of the program; O(size)."""
+        assert self.program is not None  # whoever asks has one
+        if not self.is_rule(value):
+            return None
+        pair = _rule(value)
+        if pair is None:
+            return _malformed_error(value)
+        if pair in self.program.entries:
+            return None
+        most = self.program.texts.most
+        said = f"not looked at: there are {most} texts of rules already" if most else WITHOUT
+        return complaint(*pair, Map(), said)
+
+    def advance(self, draft: Draft) -> tuple[Claims, ...]:
+        """The tick that ``next``, or a flow, has asked for: what follows is the turn."""
+        if self._adopted:
+            return self.turn(draft)
+        self._coming = self._going = ()
+        derived = Derived([], [], [])
+        if self.program is not None and self.program.pending:
+            derived = self._with_errors(self.program.tick_again())
+        if self.flows:
+            derived = self._run_flows([], derived, by_itself=True)
+        return self._claim(derived, draft)
+
+    @property
+    def pending(self) -> bool:
+        """Whether ``next``, or a flow, asks for a tick."""
+        return (self.program is not None and self.program.pending) or self.flows.pending
+
+    # -- flows ----------------------------------------------------------------------------------------
+
+    def attach(self, name: str, flow: Flow) -> None:
+        """Lets the turns of the space drive a flow, from all facts there are and from the next turn on.
+
+        ``Space.advance`` makes that turn if nobody else does.  ``UsageError`` for a name that is taken.
+        O(facts × inlets).
+        """
+        self.flows.attach(name, flow, self._index.values())
+        self._keep_awake()
+
+    def detach(self, name: str) -> None:
+        """Ends that; what the flow asserts goes with the next turn."""
+        self.flows.detach(name)
+        self._keep_awake()
+
+    def _with_flows(self, draft: Draft, coming: Sequence[Value], going: Sequence[Value]) -> Derived:
+        """Rules first, then flows, then what rules make of what flows assert."""
+        derived = Derived([], [], [])
+        if self.program is not None or self._adopted or rules_in(coming):
+            derived = self._follow(coming, going, draft.messages)
+        self.flows.tell((), (), draft.messages)
+        return self._run_flows(_changes(draft.added, draft.removed), derived, by_itself=False)
+
+    def _run_flows(self, turn: _Changes, derived: Derived, *, by_itself: bool) -> Derived:
+        """Lets flows see a turn and what rules made of it; what follows from all of it together."""
+        first = [*turn, *_changes(derived.added, derived.removed)]
+        self.flows.tell(*transitions(first, self._index.count))
+        made = self.flows.tick(by_itself=by_itself)
+        self._keep_awake()
+        derived.messages += made.messages
+        if not (made.added or made.removed):
+            return derived
+        asserted = _changes(made.added, made.removed)
+        further = self._follow_flows(turn, asserted)
+        derived.messages += further.messages
+        later = [*asserted, *_changes(further.added, further.removed)]
+        come, gone = all_at(made.added), all_at(made.removed)
+        self._journal.flows_added, self._journal.flows_removed = come, gone
+        self._by_flows.update(come)
+        self._by_flows.difference_update(gone)
+        self.flows.tell(*transitions(later, _counted(first, self._index.count)))
+        whole = [*_changes(derived.added, derived.removed), *later]
+        derived.added, derived.removed = transitions(whole, lambda value: int(at_of(value) in self._held))
+        return derived
+
+    def _follow_flows(self, turn: _Changes, asserted: _Changes) -> Derived:
+        """What rules make of what flows assert, and no longer, after a turn."""
+        coming, going = transitions(asserted, _counted(turn, self._claimed))
+        if self.program is None and not rules_in(coming):
+            return Derived([], [], [])
+        return self._follow(coming, going, (), transitions([*turn, *asserted], self._claimed))
+
+    # -- claims ---------------------------------------------------------------------------------------
+
+    def _transitions(self, draft: Draft) -> tuple[Sequence[Value], Sequence[Value]]:
+        """Which facts appear and vanish, as far as others than the rules claim them."""
+        added, removed, claimed = draft.added, draft.removed, self._claimed_at
+        at_added, at_removed = draft.places
+        if len({*at_added, *at_removed}) < len(added) + len(removed):
+            return transitions(_changes(added, removed), self._claimed)
+        return (
+            [value for at, value in zip(at_added, added, strict=True) if not claimed(at)],
+            [value for at, value in zip(at_removed, removed, strict=True) if claimed(at) == 1],
+        )
+
+    def _claimed(self, value: Value) -> int:
+        """How many claims on a fact there are by others, flows among them."""
+        return self._claimed_at(at_of(value))
+
+    def _claimed_at(self, at: At) -> int:
+        count = self._index.count_at(at)
+        return count - 1 if count and at in self._held and at not in self._by_flows else count
+
+    def _facts(self) -> Iterator[Value]:
+        """All facts that others claim, as they will be after this turn."""
+        going = set(map(key, self._going))
+        for value in self._index.values():
+            at = key(value)
+            if at not in going and self._claimed(value):
+                yield value
+        yield from self._coming
+
+    def _with_errors(self, derived: Derived) -> Derived:
+        """What is wrong with rules now, beside what follows from them."""
+        assert self.program is not None  # whoever ticks has one
+        if self.program.troubles == self._troubles:
+            return derived
+        self._troubles = self.program.troubles
+        errors: dict[Hashable, Record] = {}
+        for entry in self.program.entries.values():
+            if entry.trouble:
+                fact = complaint(entry.name, entry.text, entry.row, entry.trouble)
+                errors[key(fact)] = fact
+        derived.added += [fact for at, fact in errors.items() if at not in self._errors]
+        derived.removed += [fact for at, fact in self._errors.items() if at not in errors]
+        self._errors = errors
+        return derived
+
+    def _compared(self, derived: Derived) -> Derived:
+        """The difference to what was adopted, where ``derived`` speaks of all."""
+        wanted = {at_of(value): value for value in derived.added}
+        return Derived(
+            [value for at, value in wanted.items() if at not in self._held],
+            derived.messages,
+            [self._index.value(at) for at in self._held if at not in wanted and at not in self._by_flows],
+        )
+
+    def _claim(self, derived: Derived, draft: Draft) -> tuple[Claims, ...]:
+        """Makes what follows part of a turn, under handles of our own."""
+        added, removed = derived.added, derived.removed
+        if derived.messages:
+            draft.messages += derived.messages
+        if not added and not removed:
+            return ()
+        coming, going = draft.at or draft.places
+        held, first, journal = self._held, self._last + 1, self._journal
+        begun: Sequence[tuple[int, Value]] = ()
+        ended: list[int] = []
+        if len(added) == 1:  # as mostly
+            (value,) = added
+            at = value._text or value.text if value.__class__ is Record else at_of(value)
+            journal.begun = [(at, first)]
+            held[at] = first
+            coming.append(at)
+            begun = [(first, value)]
+        elif added:
+            several = all_at(added)
+            journal.begun = list(zip(several, range(first, first + len(added)), strict=True))
+            held.update(journal.begun)
+            coming += several
+            begun = Numbered(first, added)
+        if len(removed) == 1:
+            (value,) = removed
+            at = value._text or value.text if value.__class__ is Record else at_of(value)
+            ended.append(held[at])
+            journal.ended = [(at, ended[0])]
+            del held[at]
+            going.append(at)
+        elif removed:
+            several = all_at(removed)
+            ended += map(held.__getitem__, several)
+            journal.ended = list(zip(several, ended, strict=True))
+            for at in several:
+                del held[at]
+            going += several
+        self._last += len(added)
+        draft.added += added
+        draft.removed += removed
+        return (tuple.__new__(Claims, (RULES, begun, ended)),)  # spares a call, as there is one in each turn
+
+    def statistics(self) -> ProgramStatistics | None:
+        """Counts of the program, if there is one."""
+        return None if self.program is None else self.program.statistics()
+
+
+class _Journal:
+    """What is to be undone of a turn: its claims and those of flows, noted before they are made."""
+
+    __slots__ = ("begun", "ended", "flows_added", "flows_removed", "last", "was_following")
+
+    def __init__(self, last: int, was_following: bool) -> None:
+        self.last = last
+        self.was_following = was_following
+        self.begun: Sequence[tuple[At, int]] = ()
+        self.ended: Sequence[tuple[At, int]] = ()
+        self.flows_added: Sequence[At] = ()
+        self.flows_removed: Sequence[At] = ()
+
+
+_NEITHER: Final[tuple[Sequence[Value], Sequence[Value]]] = ((), ())
+
+_Changes: TypeAlias = list[tuple[Value, int]]
+
+
+def _changes(added: Iterable[Value], removed: Iterable[Value]) -> _Changes:
+    return [*[(value, +1) for value in added], *[(value, -1) for value in removed]]
+
+
+def _counted(changes: _Changes, before: Callable[[Value], int]) -> Callable[[Value], int]:
+    """How often a value is there after some changes."""
+    by: dict[Hashable, int] = {}
+    for value, weight in changes:
+        by[key(value)] = by.get(key(value), 0) + weight
+    return lambda value: before(value) + by.get(key(value), 0)
+
+
+def _rule(value: Value) -> tuple[str, str] | None:
+    """Name and text of a fact that is a rule."""
+    if RuleHost.is_rule(value):
+        match value:
+            case Record(fields=(str(name), str(text))):
+                return name, text
+    return None
+
+
+def _malformed_error(value: Record) -> Record:
+    name, text, *_ = *value.fields, None, None
+    found = unparse(value)[:80] if size_in_facts(value) < MAX_FACT else "a fact of another form"
+    return complaint(name, text, Map(), f"a rule is rule(name, text), not {found}")
+
+
+def _rules(values: Iterable[Value]) -> list[tuple[str, str]]:
+    return [pair for value in values if (pair := _rule(value)) is not None]
+
+
+def rules_in(values: Iterable[Value]) -> bool:
+    """Whether any of these facts is a rule; O(values)."""
+    for value in values:  # noqa: SIM110  any() would make a generator for each turn
+        if value.__class__ is Record and value.label == "rule":
+            return True
+    return False

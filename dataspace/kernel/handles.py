@@ -1,0 +1,120 @@
+"""Handles: what one owner claims, by the numbers that it chose.
+
+Whoever chooses the keys of a table of small integers can choose them along the table's probes, so that every
+look-up walks over all of them.  Handles are chosen by clients, and they are in the log, where they would meet
+the next start as well.  So they are kept multiplied by an odd number which nobody knows: products of chosen
+numbers are spread like any others, and an inverse gives the handle back.  Small tables of names and streams
+need none of this, their sizes are limited.
+
+Always: a handle is a number from 0 to 2^63-1, and so is its place.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import ItemsView, Iterable, Iterator, MutableMapping, ValuesView
+from typing import Final, TypeAlias
+
+from index.values.values import Value
+
+NO_HANDLE: Final = 1 << 63
+"""The first number that is no handle."""
+
+FRESH: Final = range(1 << 31, 1 << 48)
+"""The handles that the daemon itself chooses for durable owners: above those of a client that counts from
+one, below those that our clients make up (``dataspace.client.space``)."""
+
+ALL: Final = NO_HANDLE - 1
+SECRET: Final = secrets.randbits(63) | 1
+"""``handle * SECRET & ALL`` is the place of a handle."""
+
+_INVERSE: Final = pow(SECRET, -1, NO_HANDLE)
+
+
+class Handles(MutableMapping[int, Value]):
+    """Values by handle, in the order in which they came; costs as a dict.
+
+    ``places`` is that dict, for what must not cost a call.
+    """
+
+    __slots__ = ("highest", "places")
+
+    def __init__(self, pairs: Iterable[tuple[int, Value]] = ()) -> None:
+        self.places: dict[int, Value] = {handle * SECRET & ALL: value for handle, value in pairs}
+        self.highest: int | None = None
+        """The highest of ``FRESH`` that was here since somebody asked for one; None where nobody counts."""
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __iter__(self) -> Iterator[int]:
+        return (place * _INVERSE & ALL for place in self.places)
+
+    def __contains__(self, handle: object) -> bool:
+        return isinstance(handle, int) and handle * SECRET & ALL in self.places
+
+    def __getitem__(self, handle: int) -> Value:
+        return self.places[handle * SECRET & ALL]
+
+    def __setitem__(self, handle: int, value: Value) -> None:
+        self.places[handle * SECRET & ALL] = value
+        if self.highest is not None:
+            self.note((handle,))
+
+    def __delitem__(self, handle: int) -> None:
+        del self.places[handle * SECRET & ALL]
+
+    def fresh(self) -> int:
+        """The first of ``FRESH`` above all of these that are here; O(claims) when first asked for, then O(1).
+
+        A client that shares its owner with publications goes on counting where it was, and must not find
+        there what they have claimed meanwhile.
+        """
+        if self.highest is None:
+            self.highest = FRESH.start - 1
+            self.note(self)
+        return self.highest + 1
+
+    def note(self, handles: Iterable[int]) -> None:
+        """Keeps account of the highest, where somebody counts; O(handles)."""
+        if (highest := self.highest) is not None:
+            self.highest = max(
+                [handle for handle in handles if highest < handle < FRESH.stop], default=highest
+            )
+
+    def items(self) -> ItemsView[int, Value]:
+        """Pairs of handle and value."""
+        return _Items(self)
+
+    def values(self) -> ValuesView[Value]:
+        """The values."""
+        return self.places.values()
+
+    @classmethod
+    def at(cls, places: dict[int, Value]) -> Handles:
+        """The handles of these places, which are not copied."""
+        made = cls.__new__(cls)
+        made.places = places
+        made.highest = None
+        return made
+
+    def copy(self) -> Handles:
+        """A copy, which costs as that of a dict."""
+        return Handles.at(self.places.copy())
+
+    def __repr__(self) -> str:
+        return f"Handles({dict(self.items())!r:.80})"
+
+
+Held: TypeAlias = Handles | dict[int, Value]
+"""What one owner holds; who numbers claims alone, as rules do, needs no more than a dict."""
+
+
+class _Items(ItemsView[int, Value]):
+    """The pairs, without a look-up for each."""
+
+    __slots__ = ()
+    _mapping: Handles
+
+    def __iter__(self) -> Iterator[tuple[int, Value]]:
+        return ((place * _INVERSE & ALL, value) for place, value in self._mapping.places.items())

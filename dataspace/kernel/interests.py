@@ -1,0 +1,110 @@
+"""Interests: who is told about a pattern, and what has it been told in this turn?
+
+However many observers share a pattern, the index knows one handler for it: an ``Interest``.  During a
+turn it collects what its handler hears; when the turn has committed, the space closes the collection
+into one ``Changes`` and every observer gets that same object.
+
+Always: between turns nothing is collected; an interest without observers is in no table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from dataspace.kernel.changes import Captures, Changes
+from index.patterns.events import ADDED, REMOVED, Event
+from index.patterns.patterns import Skeleton, capture_names
+from index.values.values import Value
+
+
+class Observer(Protocol):
+    """Whoever is told of changes; must return at once and not call back into the space."""
+
+    def offer(self, changes: Changes) -> None:
+        """Takes one epoch's changes."""
+
+
+class Interest:
+    """The handler of one pattern and the observers behind it."""
+
+    __slots__ = (
+        "_added",
+        "_messages",
+        "_removed",
+        "_touched",
+        "_waiting",
+        "observers",
+        "pattern",
+        "skeleton",
+    )
+
+    def __init__(self, pattern: Value, skeleton: Skeleton, touched: list[Interest]) -> None:
+        self.pattern = pattern
+        self.skeleton = skeleton
+        self.observers: dict[Observer, None] = {}
+        self._touched = touched
+        self._waiting = False
+        self._added: list[Captures] = []
+        self._messages: list[Captures] = []
+        self._removed: list[Captures] = []
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the captures, in order."""
+        return capture_names(self.pattern)
+
+    def notice(self, event: Event, captures: Captures) -> None:
+        """The callback that the index calls; O(1)."""
+        if not self._waiting:
+            self._waiting = True
+            self._touched.append(self)
+        if event is ADDED:
+            self._added.append(captures)
+        elif event is REMOVED:
+            self._removed.append(captures)
+        else:
+            self._messages.append(captures)
+
+    def forget(self) -> None:
+        """Drops what was collected."""
+        self._waiting = False
+        self._added, self._messages, self._removed = [], [], []
+
+    def close(self, number: int, time: int) -> None:
+        """Ends the collection, if there is one, and tells the observers; O(observers).
+
+        What one of them raises is raised once all others have been told.
+        """
+        if not self._waiting:
+            return
+        changes = Changes(number, time, self._added, self._messages, self._removed)
+        told: Observer | None = None
+        try:
+            self._waiting = False  # as ``forget``, without its call
+            self._added, self._messages, self._removed = [], [], []
+            for told in self.observers:
+                told.offer(changes)
+        except BaseException:
+            self.forget()
+            self._tell_rest(changes, told)
+            raise
+
+    def _tell_rest(self, changes: Changes, last: Observer | None) -> None:
+        """Tells the observers after one that failed."""
+        waiting = list(self.observers)
+        if last is not None:
+            del waiting[: waiting.index(last) + 1]
+        tell_each([observer.offer for observer in waiting], changes)
+
+
+def tell_each(offers: Sequence[Callable[..., None]], *args: object) -> None:
+    """Calls each, and then raises the first of what they raised."""
+    failure: BaseException | None = None
+    for offer in offers:
+        try:
+            offer(*args)
+        except BaseException as error:  # noqa: BLE001  # all are told, then the first of them is raised
+            failure = failure or error
+    if failure is not None:
+        raise failure

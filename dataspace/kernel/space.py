@@ -1,0 +1,528 @@
+"""A space: facts, who claims them, and one turn after another.
+
+Sessions and durable owners claim facts under handles of their own; the index counts the claims and knows
+who is interested.  ``commit`` takes one turn: it is checked and applied whole, or refused and nothing has
+happened.  What it meant comes back as an ``Epoch``, for the log and for whoever waits on it, and goes to
+the observers as ``Changes``.  The space reads no clock and writes no file; its caller says what time it is.
+
+The *commit point* of a turn is where the caller's ``submit`` returns, or, without one, where the epoch has
+its number.  An exception before it, whatever it is and wherever it strikes, undoes all of the turn: claims,
+index, rules, number.  After it the turn stands: all observers are told, and then the exception goes on.
+What a defect interrupts in the index or in rules is made anew from the claims: O(space), and rules begin
+again as after a restart, but for the facts that they hold.
+
+Always: a fact is in the index as many times as there are claims on it; an epoch's number and time are
+higher and not lower than those before; additions are told before messages, messages before removals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from dataspace.errors import InternalError, Refused, UsageError
+from dataspace.kernel.bulk_assertions import Assertions
+from dataspace.kernel.changes import Captures
+from dataspace.kernel.derivation import RULES, RuleHost, rules_in
+from dataspace.kernel.epochs import Claims, Epoch
+from dataspace.kernel.handles import ALL, FRESH, SECRET, Handles, Held
+from dataspace.kernel.interests import Interest, Observer, tell_each
+from dataspace.kernel.turns import Draft, InForm, take, take_back
+from dataspace.rules.relations.budgets import Bounds
+from dataspace.wire.packets import ASSERT, RETRACT, SEND, Action
+from index.patterns.patterns import skeleton
+from index.trie.trie import NOTHING, Index
+from index.values.values import Value, key
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceLimits:
+    """What one owner and the whole space may hold; a turn beyond a limit is refused whole."""
+
+    actions_per_turn: int = 65_536
+    actions_per_publication: int = 1_000_000
+    facts_per_owner: int = 1_000_000
+    facts: int = 4_000_000
+    rules: int = 1_000
+    derived_per_turn: int = 1_000_000
+    derived_bytes_per_turn: int = 128 << 20
+    derived_bytes: int = 128 << 20
+    """Bytes, estimated by texts, of what rules derive and calculate in one turn, and of what they hold."""
+    derive_seconds: int = 10
+    """How long rules may take in one turn until the one that took most is named."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceStatistics:
+    """Counts of what a space holds: distinct facts, claims on them, owners, observed patterns."""
+
+    epoch: int
+    facts: int
+    claims: int
+    owners: int
+    patterns: int
+    observers: int
+
+
+Submit: TypeAlias = Callable[[Epoch], None]
+"""Takes an epoch into the log, or raises and takes nothing: then the turn has not happened."""
+
+
+class Space:
+    """One dataspace.  Not safe for threads: all turns come from one task."""
+
+    def __init__(self, name: str, *, limits: SpaceLimits | None = None) -> None:
+        self.name = name
+        self.limits: Final = limits or SpaceLimits()
+        self.epoch = 0
+        self.time = 0
+        self.index: Final = Index()
+        self._claims: dict[str, Handles] = {}
+        self._claimed = 0
+        self._interests: dict[object, Interest] = {}
+        self._touched: list[Interest] = []
+        self._most = self.limits.actions_per_turn
+        self.damage: BaseException | None = None
+        """Why a turn that failed could not be undone; from then on every turn raises ``InternalError``."""
+        self.rules: Final = RuleHost(
+            self.index,
+            max_rules=self.limits.rules,
+            bounds=Bounds(
+                self.limits.derived_per_turn, self.limits.derived_bytes_per_turn, self.limits.derived_bytes
+            ),
+        )
+
+    # -- turns ----------------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        owner: str,
+        actions: Sequence[Action],
+        now: int,
+        *,
+        client: str | None = None,
+        sequence: int = 0,
+        publication: bool = False,
+        submit: Submit | None = None,
+    ) -> Epoch:
+        """Applies one turn of one owner, or raises and leaves everything as it was.
+
+        ``now`` is in microseconds since 1970 UTC.  Raises ``Refused``, ``ProtocolError`` for actions that are
+        none, ``UsageError`` for values that are too deep to be written down, and what ``submit`` raises.
+        A turn without net effect gives a silent epoch with the number of the one before.
+        O(actions × matching patterns).
+        """
+        if len(actions) > self._most:
+            self._check_length(actions, publication)
+        if self._touched:
+            self._tell()
+        was = self.epoch, self.time, self._claimed
+        held = self._claims.get(owner)
+        draft = Draft([], [], [])
+        try:
+            claims = self._take(owner, held, actions, draft, publication)
+            if self.rules.awake or rules_in(draft.added):  # as ``_conclude``, for turns that are rarer
+                claims += self._follow(draft)
+            epoch = self._apply(draft, claims, now, client, sequence)
+            if submit is not None:
+                submit(epoch)
+        except BaseException:
+            self._undo(owner, held, actions, draft, len(draft.asserted), was)
+            raise
+        if self._touched:
+            self._tell()
+        return epoch
+
+    def act(self, owner: str, actions: Sequence[Action], now: int) -> None:
+        """As ``commit``, sooner, for actors where no log is kept: nobody wants the ``Epoch``.
+
+        What actors do is in form already: values are frozen, handles are new or their own.
+        """
+        if self.rules.awake:
+            self.commit(owner, actions, now)
+            return
+        if len(actions) > self._most:
+            self._check_length(actions, publication=False)
+        if self._touched:
+            self._tell()
+        was = self.epoch, self.time, self._claimed
+        if len(actions) == 1 and actions[0][0] == SEND:
+            try:
+                self.index.send(actions[0][1])
+                if now > self.time:
+                    self.time = now
+                self.epoch += 1
+            except BaseException:
+                self.epoch, self.time, self._claimed = was
+                self._forget_news()
+                raise
+        else:
+            self._act(owner, actions, now, was)
+        if self._touched:
+            self._tell()
+
+    def end(self, owners: Iterable[str], now: int, *, submit: Submit | None = None) -> Epoch | None:
+        """Retracts everything that these owners claim, in one turn; None if they claim nothing.
+
+        As ``commit``: all of them, or an exception and none.
+        """
+        was = self._begin()
+        draft = Draft([], [], [])
+        ending = {owner: self._claims[owner] for owner in owners if owner in self._claims}
+        if not ending:
+            return None
+        changed = []
+        for owner, claims in ending.items():
+            changed.append(Claims(owner, (), list(claims)))
+            draft.removed.extend(claims.values())
+        try:
+            for owner in ending:
+                del self._claims[owner]
+            epoch = self._conclude(draft, tuple(changed), now)
+            if submit is not None:
+                submit(epoch)
+        except BaseException:
+            self._restore(lambda: self._claims.update(ending), draft, was)
+            raise
+        if self._touched:
+            self._tell()
+        return epoch
+
+    def replace_all(self, owner: str, values: Sequence[Value], first_handle: int) -> tuple[Action, ...]:
+        """The actions that make ``values`` the whole set of what an owner claims; O(both sets).
+
+        Facts in both stay under their handles; new ones get handles from ``first_handle`` upwards.
+        """
+        wanted = {key(value): value for value in values}
+        actions: list[Action] = []
+        kept = set()
+        for handle, value in self._claims.get(owner, {}).items():
+            at = key(value)
+            if at in wanted and at not in kept:
+                kept.add(at)
+            else:
+                actions.append((RETRACT, handle))
+        fresh = [value for at, value in wanted.items() if at not in kept]
+        actions.extend((ASSERT, first_handle + n, value) for n, value in enumerate(fresh))
+        return tuple(actions)
+
+    def advance(self, now: int, *, submit: Submit | None = None) -> Epoch | None:
+        """The turn that rules ask for by ``next``, or that a restart leaves to them; None if there is none.
+
+        ``rules.pending`` tells whether there is another one.
+        """
+        was = self._begin()
+        draft = Draft([], [], [])
+        pending = self.rules.pending
+        try:
+            if pending:
+                self.rules.begin()
+                draft.is_followed = True
+                epoch = self._apply(draft, self.rules.advance(draft), now, None, 0)
+            else:
+                epoch = self._conclude(draft, (), now)
+            is_any = pending or bool(epoch.claims) or not epoch.silent
+            if is_any and submit is not None:
+                submit(epoch)
+        except BaseException:
+            self._restore(lambda: None, draft, was)
+            raise
+        if self._touched:
+            self._tell()
+        return epoch if is_any else None
+
+    def restore(self, owners: Mapping[str, Mapping[int, Value]], epoch: int, time: int) -> None:
+        """Puts back what a log holds, into a space that is still empty; tells nobody."""
+        if self._claimed or self.epoch:
+            raise UsageError(f"space {self.name} is not empty")
+        self._claims = {
+            owner: Handles(claims.items()) for owner, claims in owners.items() if claims and owner != RULES
+        }
+        if RULES in owners:
+            self.rules.adopt(owners[RULES])
+        facts = [value for claims in owners.values() for value in claims.values()]
+        self._claimed = len(facts)
+        self.index.patch(facts, ())
+        self.epoch, self.time = epoch, time
+
+    # -- observers ------------------------------------------------------------------------------------
+
+    def observe(self, pattern: Value, observer: Observer) -> Interest:
+        """Lets an observer be told of the changes of a pattern from the next epoch on.
+
+        Raises ``UsageError`` for a pattern that is none.  What matches now is ``matches(pattern)``.
+        """
+        at = key(pattern)
+        interest = self._interests.get(at)
+        if interest is None:
+            interest = Interest(pattern, skeleton(pattern), self._touched)
+            self.index.add_handler(interest.skeleton, interest.notice)
+            interest.forget()
+            self._touched.clear()
+            self._interests[at] = interest
+        interest.observers[observer] = None
+        return interest
+
+    def ignore(self, interest: Interest, observer: Observer) -> None:
+        """Stops telling an observer; the last one takes the pattern out of the index."""
+        del interest.observers[observer]
+        if not interest.observers:
+            self.index.remove_handler(interest.skeleton, interest.notice)
+            del self._interests[key(interest.pattern)]
+
+    def matches(self, pattern: Value) -> list[Captures]:
+        """The distinct captures of a pattern now; O(matches) if it is observed, else O(facts alike)."""
+        return self.index.matches(skeleton(pattern))
+
+    # -- looking --------------------------------------------------------------------------------------
+
+    def claims(self, owner: str) -> Mapping[int, Value]:
+        """What an owner claims, by handle."""
+        return self.rules.claims if owner == RULES else self._claims.get(owner, {})
+
+    def fresh_handle(self, owner: str) -> int:
+        """A handle that no client will come upon; as ``Handles.fresh``."""
+        held = self._claims.get(owner)
+        return FRESH.start if held is None else held.fresh()
+
+    def all_claims(self) -> Mapping[str, Held]:
+        """What every owner claims, by owner and handle: not a copy, but for what rules do.
+
+        O(owners + derived facts).
+        """
+        return {**self._claims, RULES: self.rules.claims} if self.rules.claimed else self._claims
+
+    def owners(self) -> list[str]:
+        """All who claim something."""
+        return [*self._claims, RULES] if self.rules.claimed else list(self._claims)
+
+    def statistics(self) -> SpaceStatistics:
+        """Counts, in O(patterns)."""
+        return SpaceStatistics(
+            epoch=self.epoch,
+            facts=len(self.index),
+            claims=self._claimed,
+            owners=len(self.owners()),
+            patterns=len(self._interests),
+            observers=sum(len(interest.observers) for interest in self._interests.values()),
+        )
+
+    # -- how a turn is made ---------------------------------------------------------------------------
+
+    def _take(
+        self,
+        owner: str,
+        held: Handles | None,
+        actions: Sequence[Action],
+        draft: Draft,
+        publication: bool,
+    ) -> tuple[Claims, ...]:
+        """Checks the turn and takes it into the claims of its owner: what it changes of them."""
+        places = {} if held is None else held.places
+        if publication and actions.__class__ is Assertions:
+            actions.take(places, draft.asserted)
+            draft.added += actions.values
+        else:
+            take(places, actions, draft)
+        if held is not None and held.highest is not None:
+            last = draft.asserted[-1:] if actions.__class__ is Assertions else draft.asserted
+            held.note([handle for handle, _ in last])
+        if draft.added or not places:
+            self._keep(owner, held, places, draft.added, draft.removed)
+        if draft.asserted or draft.retracted:
+            claim = owner, draft.asserted, list(draft.retracted)
+            return (tuple.__new__(Claims, claim),)  # as ``_apply`` makes its epoch
+        return ()
+
+    def _act(self, owner: str, actions: Sequence[InForm], now: int, was: tuple[int, int, int]) -> None:
+        """As ``_take`` and ``_apply``, for actions that are in form.
+
+        Its own lists and no draft of theirs, one walk and no calls: this is most of a turn.
+        """
+        added, messages, removed = [], [], []
+        draft: Draft | None = None
+        is_patching = False
+        held = self._claims.get(owner)
+        try:
+            places = {} if held is None else held.places
+            for action in actions:
+                verb = action[0]
+                if verb == SEND:
+                    messages.append(action[1])
+                    continue
+                if verb != ASSERT:
+                    place = action[1] * SECRET & ALL
+                    removed.append(places[place])
+                    del places[place]
+                if verb != RETRACT:
+                    added.append(action[-1])
+                    places[action[-2] * SECRET & ALL] = action[-1]
+            if held is not None:
+                held.highest = None  # who wants to know counts them; actors number their own
+            self._keep(owner, held, places, added, removed)
+            if rules_in(added):
+                draft = Draft(added, messages, removed)
+                self._conclude(draft, (), now)
+                return
+            self._claimed += len(added) - len(removed)
+            is_patching = True
+            if len(added) == len(removed) == 1 and not messages:
+                is_any = self.index.replace(added[0], removed[0]) != NOTHING
+            else:
+                net = self.index.patch(added, removed, messages)
+                is_any = bool(net.added or net.removed or messages)
+            if is_any:
+                if now > self.time:
+                    self.time = now
+                self.epoch += 1
+        except BaseException:
+            draft = draft or Draft(added, messages, removed)
+            draft.is_patching |= is_patching
+            self._undo(owner, held, actions, draft, len(added), was)
+            raise
+
+    def _keep(
+        self,
+        owner: str,
+        held: Handles | None,
+        places: dict[int, Value],
+        added: list[Value],
+        removed: list[Value],
+    ) -> None:
+        """Keeps what an owner claims now; ``Refused`` if that is too much."""
+        limits, grown = self.limits, len(added) - len(removed)
+        if added and (len(places) > limits.facts_per_owner or self._is_full(grown)):
+            raise self._no_room(owner, len(places), grown)
+        if not places:
+            self._claims.pop(owner, None)
+        elif held is None:
+            self._claims[owner] = Handles.at(places)
+
+    def _is_full(self, grown: int) -> bool:
+        """Whether owners would claim too much; what rules derive is bounded apart, and no part of it."""
+        most = self.limits.facts
+        return self._claimed + grown > most and self._claimed - self.rules.claimed + grown > most
+
+    def _check_length(self, actions: Sequence[Action], publication: bool) -> None:
+        self._check_sound()
+        what = "publication" if publication else "turn"
+        limit = self.limits.actions_per_publication if publication else self.limits.actions_per_turn
+        if len(actions) > limit:
+            raise Refused("limit", f"{what} of {len(actions)} actions, limit actions_per_{what}={limit}")
+
+    def _no_room(self, owner: str, claims: int, grown: int) -> Refused:
+        limits, total = self.limits, self._claimed - self.rules.claimed + grown
+        if claims > limits.facts_per_owner:
+            said = f"{claims} facts of {owner}, limit facts_per_owner={limits.facts_per_owner}"
+        else:
+            said = f"{total} facts in the space, limit facts={limits.facts}"
+        return Refused("limit", said)
+
+    def _conclude(self, draft: Draft, claims: tuple[Claims, ...], now: int) -> Epoch:
+        """The turn is valid: what follows from it by rules is part of it, and all of it is applied."""
+        if self.rules.awake or rules_in(draft.added):
+            claims += self._follow(draft)
+        return self._apply(draft, claims, now, None, 0)
+
+    def _follow(self, draft: Draft) -> tuple[Claims, ...]:
+        """Makes part of the turn what follows from it by rules."""
+        self.rules.begin()
+        draft.is_followed = True
+        return self.rules.turn(draft)
+
+    def _apply(
+        self, draft: Draft, claims: tuple[Claims, ...], now: int, client: str | None, sequence: int
+    ) -> Epoch:
+        """Changes the index and numbers the epoch; the observers are told when it is committed."""
+        messages = draft.messages
+        coming, going = draft.at or draft.places
+        draft.is_patching = True
+        self._claimed += len(coming) - len(going)
+        added, removed = self.index.patch_at(coming, draft.added, going, draft.removed, messages)
+        silent = not (added or removed or messages)
+        if not silent:
+            self.epoch += 1
+            if now > self.time:
+                self.time = now
+        epoch = (self.epoch, self.time, added, messages, removed, claims, client, sequence, silent)
+        return tuple.__new__(Epoch, epoch)  # spares a call, and there is one in each turn
+
+    def _tell(self) -> None:
+        """The turn is committed: tells every observer, and raises then what one of them has raised.
+
+        What an exception kept from being told at all is told when the next turn begins.
+        """
+        number, time, touched = self.epoch, self.time, self._touched
+        try:
+            for interest in touched:
+                interest.close(number, time)
+        except BaseException:
+            tell_each([interest.close for interest in touched], number, time)
+            raise
+        finally:
+            touched.clear()
+
+    # -- how a turn is undone -------------------------------------------------------------------------
+
+    def _undo(
+        self,
+        owner: str,
+        held: Handles | None,
+        actions: Sequence[InForm],
+        draft: Draft,
+        begun: int,
+        was: tuple[int, int, int],
+    ) -> None:
+        """Puts back the claims of an owner, and all else as ``_restore``."""
+
+        def put_back() -> None:
+            if held is None:
+                self._claims.pop(owner, None)
+            else:
+                take_back(held.places, actions, begun, draft.removed)
+                held.highest = None
+                self._claims[owner] = held
+
+        self._restore(put_back, draft, was)
+
+    def _restore(self, put_back: Callable[[], None], draft: Draft, was: tuple[int, int, int]) -> None:
+        """Puts back claims, numbers, and what rules and the index were; or notes that this failed as well."""
+        try:
+            put_back()
+            self.epoch, self.time, self._claimed = was
+            derived = self.rules.undo(draft.removed) if draft.is_followed else ()
+            if draft.is_patching:
+                self.index.reset([*self._claimed_values(), *derived])
+                self._forget_news()
+        except BaseException as error:
+            self.damage, self._most = error, -1
+            raise self._unsound() from error
+
+    def _forget_news(self) -> None:
+        """Drops what was collected for observers, by an index that was interrupted anywhere."""
+        self.index.calm()
+        for interest in self._interests.values():
+            interest.forget()
+        self._touched.clear()
+
+    def _claimed_values(self) -> Iterator[Value]:
+        """What owners claim, but for rules."""
+        return (value for held in self._claims.values() for value in held.values())
+
+    def _begin(self) -> tuple[int, int, int]:
+        """What a turn must put back if it fails; ``commit`` and ``act`` have this written out."""
+        self._check_sound()
+        if self._touched:
+            self._tell()
+        return self.epoch, self.time, self._claimed
+
+    def _check_sound(self) -> None:
+        if self.damage is not None:
+            raise self._unsound()
+
+    def _unsound(self) -> InternalError:
+        return InternalError(
+            f"space {self.name}: a turn failed and could not be undone ({self.damage!r:.200}); "
+            "nothing more is done here, start the daemon again"
+        )

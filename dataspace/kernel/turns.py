@@ -1,0 +1,164 @@
+"""Drafts: a turn while it is checked, before anybody has been told of it.
+
+What strangers send as actions is looked into one by one and taken into the claims of their owner, and at
+the first that is wrong all is taken back.  It is apart from the space, which decides what a turn that is
+right means.
+
+Always: each change of the claims is noted in the draft before it is made, so that ``take_back`` undoes a turn
+that failed anywhere, with any exception; all that a turn has begun, handle by handle, and then all that it
+has ended, make the claims as they are after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+
+from dataspace.errors import Refused
+from dataspace.kernel.handles import ALL, NO_HANDLE, SECRET
+from dataspace.wire.packets import ASSERT, REPLACE, RETRACT, SEND, Action, no_action, no_handle
+from index.patterns.text import unparse
+from index.trie.nodes import At, all_at, at_of
+from index.values.values import Record, Value, is_flat, key
+
+InForm: TypeAlias = tuple[Any, ...]
+"""An action of which it is known that it is one: with its handles and value in their places."""
+
+
+class Draft:
+    """A turn while it is being checked: what it would change of the facts and of one owner's claims.
+
+    It is also the journal by which the turn is undone: ``is_followed`` once rules have seen it, and
+    ``is_patching`` once the index may have changed.
+    """
+
+    __slots__ = (
+        "added",
+        "asserted",
+        "at",
+        "is_followed",
+        "is_patching",
+        "messages",
+        "removed",
+        "retracted",
+    )
+
+    def __init__(self, added: list[Value], messages: list[Value], removed: list[Value]) -> None:
+        self.added = added
+        self.messages = messages
+        self.removed = removed
+        self.asserted: list[tuple[int, Value]] = []
+        self.retracted: dict[int, None] = {}  # in order, each once
+        self.at: tuple[list[At], list[At]] | None = None  # of what is added and removed, once it is known
+        self.is_followed = False
+        self.is_patching = False
+
+    @property
+    def places(self) -> tuple[list[At], list[At]]:
+        """Under what the index has, or will have, what is added and what is removed."""
+        if self.at is None:
+            self.at = all_at(self.added), all_at(self.removed)
+        return self.at
+
+
+def take(places: dict[int, Value], actions: Sequence[Action], draft: Draft) -> None:
+    """Takes a turn's actions into the claims of its owner and into an empty draft.
+
+    Raises ``Refused`` or ``ProtocolError`` at the first action that is wrong, and ``UsageError`` for values
+    that are too deep; then, as after any exception, ``take_back`` undoes what was taken.
+    One function for all verbs: most turns are one or two actions, and a call for each would be most of it.
+    """
+    added, messages, removed = draft.added, draft.messages, draft.removed
+    asserted, retracted = draft.asserted, draft.retracted
+    coming: list[At] = []
+    going: list[At] = []
+    again: list[int] = []  # what was begun under handles that this turn had ended
+    for action in actions:
+        if action.__class__ is not tuple:
+            raise no_action(action)
+        size = len(action)
+        verb = action[0] if size else None
+        if verb.__class__ is not int:
+            raise no_action(action)
+        if (verb == ASSERT and size == 3) or (verb == REPLACE and size == 4):
+            handle, value = action[-2], action[-1]
+            if handle.__class__ is not int or not 0 <= handle < NO_HANDLE:
+                raise no_handle(handle)
+            place = handle * SECRET & ALL
+            if place in places:
+                raise _in_use(handle, places[place])
+            if handle in retracted:
+                again.append(handle)
+            # fails for what no index can hold
+            at = value._text or value.text if value.__class__ is Record else at_of(value)
+            if verb == REPLACE:
+                going.append(_release(places, action[1], removed, retracted))
+            coming.append(at)
+            asserted.append((handle, value))
+            places[place] = value
+            added.append(value)
+        elif verb == RETRACT and size == 2:
+            going.append(_release(places, action[1], removed, retracted))
+        elif verb == SEND and size == 2:
+            message = action[1]
+            if not is_flat(message):
+                key(message)  # fails as above
+            messages.append(message)
+        else:
+            raise no_action(action)
+    for handle in again:
+        if handle * SECRET & ALL in places:  # it stands for another value, and was not ended
+            retracted.pop(handle, None)
+    draft.at = coming, going
+
+
+def _release(places: dict[int, Value], handle: Value, removed: list[Value], retracted: dict[int, None]) -> At:
+    """Ends one claim: under what the index has its value."""
+    if handle.__class__ is not int or not 0 <= handle < NO_HANDLE:
+        raise no_handle(handle)
+    place = handle * SECRET & ALL
+    if place not in places:
+        raise Refused("unknown-handle", f"handle {handle} stands for nothing")
+    value = places[place]
+    removed.append(value)
+    retracted[handle] = None
+    del places[place]
+    return value._text or value.text if value.__class__ is Record else at_of(value)
+
+
+def take_back(
+    places: dict[int, Value], actions: Sequence[InForm], begun: int, removed: Sequence[Value]
+) -> None:
+    """Undoes what actions did to the claims; O(those).
+
+    ``begun`` is how many claims they are known to begin, and ``removed`` the values of those that they are
+    known to end, in order: what was noted and not done yet is as it was already, and stays so.
+    """
+    before: dict[int, Value | _Absent] = {}
+    ended = 0
+    for action in actions:
+        if not begun and ended == len(removed):
+            break  # what comes is not known to be an action
+        verb = action[0]
+        if verb in (RETRACT, REPLACE) and ended < len(removed):
+            before.setdefault(action[1] * SECRET & ALL, removed[ended])
+            ended += 1
+        if verb in (ASSERT, REPLACE) and begun:
+            before.setdefault(action[-2] * SECRET & ALL, _ABSENT)
+            begun -= 1
+    for place, value in before.items():
+        if isinstance(value, _Absent):
+            places.pop(place, None)
+        else:
+            places[place] = value
+
+
+class _Absent:
+    """Stands for the value of a handle that stood for nothing."""
+
+
+_ABSENT: Final = _Absent()
+
+
+def _in_use(handle: int, value: Value) -> Refused:
+    return Refused("handle-in-use", f"handle {handle} stands for {unparse(value):.80} already")

@@ -1,0 +1,426 @@
+"""Compiling: the rules of an engine, written out as straight-line Python.
+
+For each rule and each atom of its body there are two pieces of text: what to do when a row of that atom
+comes, and when one goes.  Both are the nested loops that a person would write, and stand in the functions of
+the relation whose row it is (``tables``), which know the row, its state and its fields.  For
+``reach($x, $z) <- reach($x, $y), edge($y, $z)``, when a row of ``reach`` comes:
+
+    while True:
+        found = edge_by_0.get(f1)
+        if found is None: break
+        left -= len(found)
+        if left < 0: left = steps.refill(left)
+        for _, z in found:
+            h = (f0, z)
+            k = reach.get(h)
+            if k is None:
+                reach[h] = k = [1, 0, 0, False, h, None]; pending.append(k)
+                bytes -= 69 + f0.size + z.size
+                if bytes < 0: (another part is handed out, unless the fact is too large)
+            else:
+                if not k[0]: pending.append(k)
+                k[0] += 1
+        break
+
+and when one goes, behind the same look-up,
+
+            k = reach[(f0, z)]
+            k[0] -= 1
+            if k[2] > born:
+                k[1] -= 1
+                if not k[1]: pending.append(k)
+
+The text is made of our own words, of numbered names and of operators from a fixed list; values, tables and
+functions are bound by name and never spelt out.
+
+Always: a derivation is counted when the last of its premises comes and discounted when the first goes.
+Where one relation stands at several atoms, those before the trigger do not see the row that triggers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from dataspace.rules.engine.arithmetic import calculate, compare, maker
+from dataspace.rules.engine.costs import SAMPLED, Meter
+from dataspace.rules.engine.deferred_errors import Doubts
+from dataspace.rules.engine.join_orders import Bind, BoundAtom, Look, Step, plan
+from dataspace.rules.language.syntax import (
+    Aggregate,
+    Arithmetic,
+    Comparison,
+    Expression,
+    Rule,
+    Structure,
+    Variable,
+)
+from dataspace.rules.relations.budgets import FACT_BYTES, Budget
+from dataspace.rules.relations.failures import RuleFailed
+from dataspace.rules.relations.relations import Relation
+from dataspace.rules.relations.terms import MAX_DEPTH, MAX_FACT, TOO_DEEP, Terms, size_in_facts
+from index.errors import UsageError
+from index.generated import Script, tuple_of
+
+
+@dataclass(frozen=True, slots=True)
+class RuleLimits:
+    """What one rule may use up in a tick."""
+
+    steps: Budget
+    text: Budget
+    facts: Budget
+
+
+MAX_TAKEN_APART = 4
+"""Up to how many columns a row is taken apart as a whole, rather than by the columns that are asked for."""
+
+
+class Compiler:
+    """Writes what one rule has to do.
+
+    ``cycle`` are the relations of the head's own cycle, if it has one; ``group`` takes solutions of a rule
+    with aggregates, instead of a relation that takes its head; ``doubts`` takes what it could not calculate,
+    ``meter`` says what it costs.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        rule: Rule,
+        atoms: list[BoundAtom],
+        head: Relation | None,
+        cycle: Iterable[Relation],
+        terms: Terms,
+        group: Callable[[Any, Any, int], None] | None,
+        limits: RuleLimits,
+        doubts: Doubts,
+        meter: Meter | None = None,
+    ) -> None:
+        self.number = number
+        self.rule = rule
+        self.atoms = atoms
+        self.head = head
+        self.cycle = list(cycle)
+        self.terms = terms
+        self.group = group
+        self.limits = limits
+        self.doubts = doubts
+        self.meter = meter
+
+    def install(self) -> None:
+        """Adds this rule's triggers to the relations of its body, and makes the indexes they need."""
+        for atom in self.atoms:
+            more, less = RuleTrigger(self, atom, +1), RuleTrigger(self, atom, -1)
+            if atom.atom.negated:
+                more, less = less, more
+            atom.relation.on_insert.append(more)
+            atom.relation.on_delete.append(less)
+
+    def hold(self) -> None:
+        """Counts what follows from nothing, or from what is not there."""
+        script = Script()
+        script.begin("def hold():", loops=False)
+        _Text(self, script, None, [], +1).write(plan(self.rule, self.atoms, None))
+        script.functions("hold")["hold"]()
+
+
+class RuleTrigger:
+    """Counts or discounts every derivation in which a row of one atom takes part."""
+
+    __slots__ = ("_atom", "_by", "_compiler", "_steps")
+
+    def __init__(self, compiler: Compiler, atom: BoundAtom, by: int) -> None:
+        self._compiler = compiler
+        self._atom = atom
+        self._by = by
+        self._steps = plan(compiler.rule, compiler.atoms, atom)
+        for step in self._steps:
+            if isinstance(step, Look) and step.opens:
+                step.atom.relation.index(step.bound)
+
+    def write(self, script: Script, fields: Sequence[str]) -> None:
+        """Writes the loops of the rule, from a row of this atom."""
+        _Text(self._compiler, script, self._atom, fields, self._by).write(self._steps)
+
+
+class _Text:
+    """The text of one trigger, written into a function of the relation whose rows set it off."""
+
+    def __init__(
+        self, compiler: Compiler, script: Script, trigger: BoundAtom | None, fields: Sequence[str], by: int
+    ) -> None:
+        self._of = compiler
+        self._script = script
+        self._trigger = trigger
+        self._by = by
+        self._base = script.depth
+        self._is_left = False
+        self._names: dict[str, str] = {}
+        self._stamps: list[str] = []
+        if trigger is not None:
+            self._names.update(zip(trigger.names, fields, strict=True))
+            if trigger.relation in compiler.cycle and not trigger.atom.negated:
+                self._stamps.append("born")
+
+    def write(self, steps: list[Step]) -> None:
+        """Writes it as a block that may be left anywhere."""
+        since, meter = self._script.mark(), self._of.meter
+        if meter is not None:
+            self._begin_meter(meter)
+        for step in steps:
+            if isinstance(step, Look):
+                self._look(step)
+            elif isinstance(step, Bind):
+                term = self._term(step.to)  # first: where that raises, the variable is not known yet
+                self._line(f"{self._variable(step.name)} = {term}")
+            else:
+                self._compare(step)
+        self._conclude()
+        self._script.depth = self._base
+        if self._is_left:
+            self._script.wrap(since, "while True:", "break")
+        if meter is not None:
+            self._end_meter(meter)
+
+    def _begin_meter(self, meter: Meter) -> None:
+        """Rows are counted, and of so many one is timed."""
+        spent, clock = self._bind(meter.spent), self._bind(meter.clock)
+        self._line(f"{spent}.calls += 1")
+        self._line(f"begun = {clock}() if {spent}.calls % {SAMPLED} == 1 else 0")
+
+    def _end_meter(self, meter: Meter) -> None:
+        spent, clock = self._bind(meter.spent), self._bind(meter.clock)
+        self._line(f"if begun: {spent}.nanoseconds += {SAMPLED} * ({clock}() - begun)")
+
+    # -- the body -------------------------------------------------------------------------------------
+
+    def _look(self, step: Look) -> None:
+        atom = step.atom
+        names = [self._variable(name) for name in atom.names]
+        states = self._bind(atom.relation.states)
+        skipped = self._is_skipped(atom)
+        if atom.atom.negated:
+            found = self._new("n")
+            self._line(f"{found} = {states}.get({tuple_of(names)})")
+            itself = f" and {tuple_of(names)} != row" if skipped else ""
+            self._refuse_if(f"{found} is not None and {found}[2]{itself}")
+        elif not step.opens:
+            found = self._new("s")
+            self._line(f"{found} = {states}.get({tuple_of(names)})")
+            self._refuse_if(f"{found} is None or not {found}[2]")
+            if skipped:
+                self._refuse_if(f"{tuple_of(names)} == row")
+            self._note_stamp(atom, found)
+        else:
+            self._search(step, names, skipped=skipped)
+
+    def _search(self, step: Look, names: list[str], *, skipped: bool) -> None:
+        """A loop over the rows with the columns that are bound."""
+        atom = step.atom
+        index = self._bind(atom.relation.index(step.bound))
+        known = [names[at] for at in step.bound]
+        at = known[0] if len(known) == 1 else tuple_of(known)
+        row, state, found = self._new("r"), self._new("s"), self._new("b")
+        self._line(f"{found} = {index}.get({at})")
+        self._refuse_if(f"{found} is None")
+        steps = self._bind(self._of.limits.steps)
+        left = self._script.counter(f"{steps}.left")
+        self._line(f"{left} -= len({found})")
+        self._line(f"if {left} < 0: {left} = {steps}.refill({left})")
+        if skipped or len(names) > MAX_TAKEN_APART:
+            taken = row
+        else:
+            taken = tuple_of([each if at in step.opens else "_" for at, each in enumerate(names)])
+        if self._in_cycle(atom):
+            self._line(f"for {taken}, {state} in {found}.items():")
+        else:
+            self._line(f"for {taken} in {found}:")
+        self._script.depth += 1
+        if skipped:
+            self._line(f"if {row} == row: continue")
+        if taken == row:
+            for opened in step.opens:
+                self._line(f"{names[opened]} = {row}[{opened}]")
+        self._note_stamp(atom, state)
+
+    def _is_skipped(self, atom: BoundAtom) -> bool:
+        """Whether an atom stands for the trigger's relation before it: there its row is not to be seen."""
+        trigger = self._trigger
+        return trigger is not None and atom.relation is trigger.relation and atom.at < trigger.at
+
+    def _in_cycle(self, atom: BoundAtom) -> bool:
+        return atom.relation in self._of.cycle
+
+    def _note_stamp(self, atom: BoundAtom, state: str) -> None:
+        if self._in_cycle(atom):
+            self._stamps.append(f"{state}[2]")
+
+    def _compare(self, step: Comparison) -> None:
+        left, right = step.left, step.right
+        if step.operator in ("=", "!="):
+            wrong = "is not" if step.operator == "=" else "is"
+            self._refuse_if(f"{self._term(left)} {wrong} {self._term(right)}")
+        else:
+            holds = self._bind(compare)
+            self._refuse_if(f"not {holds}({step.operator!r}, {self._value(left)}, {self._value(right)})")
+
+    # -- expressions ----------------------------------------------------------------------------------
+
+    def _term(self, expression: Expression) -> str:
+        """The expression for the term of one."""
+        match expression:
+            case Variable(name):
+                return self._variable(name)
+            case Structure() if not maker(expression)[0]:
+                return self._bind(self._of.terms.of(maker(expression)[1]()))
+            case _:
+                value = self._value(expression)
+                made = self._new("t")
+                pay, terms = self._bind(self._of.limits.text.pay_for), self._bind(self._of.terms.of)
+                self._guarded(f"{pay}({value}); {made} = {terms}({value})")
+                return made
+
+    def _value(self, expression: Expression) -> str:
+        """The expression for the value of one; what may raise is written before, within a fence."""
+        match expression:
+            case Variable(name):
+                return f"{self._variable(name)}.value"
+            case Structure():
+                names, make = maker(expression)
+                if not names:
+                    return self._bind(make())
+                return f"{self._bind(make)}({', '.join([f'{self._variable(each)}.value' for each in names])})"
+            case Arithmetic(operator, left, right):
+                one, other = self._value(left), self._value(right)
+                made = self._new("v")
+                self._guarded(f"{made} = {self._bind(calculate)}({operator!r}, {one}, {other})")
+                return made
+
+    def _guarded(self, line: str) -> None:
+        """A line that may raise: then there is no derivation, and perhaps the rule has failed."""
+        of = self._of
+        self._fenced(line, of.doubts.about(of.number, of.atoms, comes=self._by > 0))
+        self._line(f"    {self._leave()}")
+
+    def _fenced(self, line: str, fail: Callable[[Exception, dict[str, Any]], None]) -> None:
+        """A line whose exception is told, with what is known of the row."""
+        row = ", ".join([f"{name!r}: {local}" for name, local in self._names.items()])
+        self._line("try:")
+        self._line(f"    {line}")
+        self._line("except Exception as error:")
+        self._line(f"    {self._bind(fail)}(error, {{{row}}})")
+
+    # -- the head -------------------------------------------------------------------------------------
+
+    def _conclude(self) -> None:
+        arguments = self._of.rule.head.arguments
+        if self._of.group is not None:
+            fields = [self._term(each) for each in arguments if not isinstance(each, Aggregate)]
+            taken = [self._term(each.of) for each in arguments if isinstance(each, Aggregate)]
+            change = f"{self._bind(self._of.group)}({tuple_of(fields)}, {tuple_of(taken)}, {self._by})"
+            self._fenced(change, _failure(self._of.number))
+            return
+        head = self._of.head
+        assert head is not None  # one of the two takes the solution
+        fields = [self._term(each) for each in arguments if not isinstance(each, Aggregate)]
+        states, touch = self._bind(head.states), f"{self._bind(head.pending)}.append"
+        if self._by > 0:
+            self._count(states, touch, fields)
+        else:
+            self._discount(states, touch, tuple_of(fields))
+
+    def _count(self, states: str, touch: str, fields: list[str]) -> None:
+        paid = self._bind(self._of.limits.facts)
+        left = self._script.counter(f"{paid}.left")
+        base = FACT_BYTES + size_in_facts(self._of.rule.head.label)
+        size = " + ".join([str(base), *[f"{each}.size" for each in fields]])
+        self._line(f"h = {tuple_of(fields)}")
+        self._line(f"k = {states}.get(h)")
+        self._line("if k is None:")
+        self._line(f"    {states}[h] = k = [1, 0, 0, False, h, None]; {touch}(k)")
+        self._line(f"    {left} -= {size}")
+        self._line(f"    if {left} < 0:")
+        self._script.depth += 2
+        self._pay(paid, left, size)
+        self._script.depth -= 2
+        self._line("else:")
+        self._line(f"    if not k[0]: {touch}(k)")
+        self._line("    k[0] += 1")
+        if not self._stamps:
+            self._line("    k[1] += 1")
+        elif not self._triggered_from_within():
+            self._line(f"    if {self._older()}: k[1] += 1")
+
+    def _pay(self, paid: str, left: str, size: str) -> None:
+        """Pays for a fact where the part that was handed out is used up, as it is by one that is too large.
+
+        Such a row is counted like any other until the tick is settled: if its premises are all there then,
+        the rule has failed.
+        """
+        of = self._of
+        doubt = of.doubts.about(of.number, of.atoms, comes=True)
+        row = ", ".join([f"{name!r}: {local}" for name, local in self._names.items()])
+        self._line(f"w = {size}")
+        self._line(f"if w > {MAX_FACT}:")
+        self._line(f"    {left} += w")
+        self._line(f"    {self._bind(doubt)}({self._bind(too_large)}(w), {{{row}}})")
+        self._line(f"else: {left} = {paid}.refill({left})")
+
+    def _discount(self, states: str, touch: str, row: str) -> None:
+        self._line(f"k = {states}[{row}]")
+        self._line("k[0] -= 1")
+        self._line(f"if {self._older() if self._stamps else 'k[2]'}:")
+        self._line("    k[1] -= 1")
+        self._line(f"    if not k[1]: {touch}(k)")
+
+    def _older(self) -> str:
+        """Whether all premises of the cycle are older than the head, which is then there."""
+        return " and ".join([f"k[2] > {stamp}" for stamp in self._stamps])
+
+    def _triggered_from_within(self) -> bool:
+        """A premise that has just come is younger than any head that is there."""
+        trigger = self._trigger
+        return trigger is not None and trigger.relation in self._of.cycle and not trigger.atom.negated
+
+    # -- writing --------------------------------------------------------------------------------------
+
+    def _variable(self, name: str) -> str:
+        return self._names.setdefault(name, f"x{len(self._names)}")
+
+    def _new(self, kind: str) -> str:
+        return self._script.new(kind)
+
+    def _bind(self, thing: object) -> str:
+        return self._script.bind(thing)
+
+    def _refuse_if(self, condition: str) -> None:
+        """Goes on with the next row, or leaves the block where there is none."""
+        self._line(f"if {condition}: {self._leave()}")
+
+    def _leave(self) -> str:
+        """What goes on with the next row, from here."""
+        is_outermost = self._script.depth == self._base
+        self._is_left |= is_outermost
+        return "break" if is_outermost else "continue"
+
+    def _line(self, text: str) -> None:
+        self._script.line(text)
+
+
+def too_large(size: int) -> UsageError:
+    """What is wrong with a fact of this size."""
+    if size >= TOO_DEEP:
+        return UsageError(f"a derived fact is nested deeper than {MAX_DEPTH} levels")
+    return UsageError(f"a derived fact of about {size} bytes, limit {MAX_FACT}")
+
+
+def _failure(number: int) -> Callable[[Exception, dict[str, Any]], NoReturn]:
+    def fail(error: Exception, row: dict[str, Any]) -> NoReturn:
+        if isinstance(error, RuleFailed):
+            raise error
+        values = {name: term.value for name, term in row.items()}
+        raise RuleFailed(number, values, f"{type(error).__name__}: {error}") from error
+
+    return fail

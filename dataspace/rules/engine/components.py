@@ -1,0 +1,204 @@
+"""Islands: which rules have to be carried out together?
+
+A rule whose body may match what another one derives leans on it; so do two rules that derive the same.
+Rules that are connected in this way, over however many others, are an *island*.  What one island derives no
+other ever sees, so each has an engine of its own, and whatever happens to its rules is no matter of others:
+rules that are added may join islands, and those that go may part one.
+
+Only what patterns say counts here, as for strata: an atom that may match any record leans on all heads.
+
+Always: rules of different islands neither derive the same fact or message, nor see what the other derives;
+each rule is in exactly one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
+
+from dataspace.rules.language.syntax import Rule, Verb
+from dataspace.rules.relations.views import form_of, may_match, root_of
+from index.patterns.skeletons import Skeleton, skeleton
+from index.values.positions import Class, label_class
+from index.values.values import Value, key
+
+if TYPE_CHECKING:
+    from dataspace.rules.engine.engine import Engine
+
+_K = TypeVar("_K")
+_A = TypeVar("_A")
+_V = TypeVar("_V")
+
+HeadAt: TypeAlias = tuple[Hashable, int, bool]
+"""What stands for what a rule derives: its label, how many fields it has, whether it is a message."""
+
+
+class Asked(NamedTuple):
+    """What an atom asks for: of which class, or of any; what stands for its pattern, and that itself."""
+
+    root: Class | None
+    place: Hashable
+    form: Skeleton
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ports:
+    """What a rule derives, and what its atoms ask for."""
+
+    head: HeadAt
+    label: Value
+    asks: tuple[Asked, ...]
+
+    @property
+    def arity(self) -> int:
+        """How many fields the head has."""
+        return self.head[1]
+
+    @property
+    def is_fact(self) -> bool:
+        """Whether other rules could see what it derives: not if it is a message."""
+        return not self.head[2]
+
+
+class Placed(NamedTuple):
+    """A rule of a program, by its number: rules that came later have higher ones."""
+
+    number: int
+    rule: Rule
+    ports: Ports
+
+
+def placed(number: int, rule: Rule) -> Placed:
+    """A rule with its ports; O(rule)."""
+    head = rule.head
+    at = (key(head.label), len(head.arguments), head.verb is Verb.SEND)
+    asks = [_asked(form_of(atom, everything=False).pattern) for atom in rule.atoms]
+    return Placed(number, rule, Ports(at, head.label, tuple(asks)))
+
+
+def _asked(pattern: Value) -> Asked:
+    form = skeleton(pattern)
+    return Asked(root_of(form), key(pattern), form)
+
+
+def parted(rules: Iterable[Placed]) -> list[list[Placed]]:
+    """The islands of some rules, each in the order of its rules.  O(rules × heads of one label)."""
+    ordered = sorted(rules)
+    joined = list(range(len(ordered)))
+
+    def find(at: int) -> int:
+        while joined[at] != at:
+            joined[at] = at = joined[joined[at]]
+        return at
+
+    heads = _Heads()
+    for at, each in enumerate(ordered):
+        joined[find(at)] = find(heads.add(each.ports, at))
+    for at, each in enumerate(ordered):
+        for other in heads.asked_by(each.ports):
+            joined[find(at)] = find(other)
+    found: dict[int, list[Placed]] = {}
+    for at, each in enumerate(ordered):
+        found.setdefault(find(at), []).append(each)
+    return list(found.values())
+
+
+class _Heads:
+    """The heads of some rules, and for each the number of the first that has it."""
+
+    def __init__(self) -> None:
+        self._by_class: dict[Class, dict[HeadAt, tuple[Value, int]]] = {}
+
+    def add(self, ports: Ports, at: int) -> int:
+        """The first that has this head: ``at`` if none had it yet."""
+        alike = self._by_class.setdefault(label_class(ports.label), {})
+        return alike.setdefault(ports.head, (ports.label, at))[1]
+
+    def asked_by(self, ports: Ports) -> Iterator[int]:
+        """Who derives what a rule may ask for."""
+        for root, _, form in ports.asks:
+            alike = self._by_class.values() if root is None else [self._by_class.get(root, {})]
+            for heads in alike:
+                for (_, arity, is_sent), (label, at) in heads.items():
+                    if not is_sent and may_match(form, label, arity):
+                        yield at
+
+
+class Islands:
+    """The engines of a program, one for each island, and which rules could join them."""
+
+    def __init__(self) -> None:
+        self._engines: dict[Engine, None] = {}
+        self._by_rule: dict[int, Engine] = {}
+        self._heads: dict[Class, dict[HeadAt, tuple[Value, Engine]]] = {}
+        self._asking: dict[Class | None, dict[Hashable, tuple[Skeleton, dict[Engine, None]]]] = {}
+
+    def __iter__(self) -> Iterator[Engine]:
+        return iter(self._engines)
+
+    def __len__(self) -> int:
+        return len(self._engines)
+
+    def add(self, engine: Engine) -> None:
+        """Takes an engine in.  O(its rules)."""
+        self._engines[engine] = None
+        for each in engine.rules:
+            self._by_rule[each.number] = engine
+            ports = each.ports
+            self._heads.setdefault(label_class(ports.label), {})[ports.head] = (ports.label, engine)
+            for root, place, form in ports.asks:
+                self._asking.setdefault(root, {}).setdefault(place, (form, {}))[1][engine] = None
+
+    def remove(self, engine: Engine) -> None:
+        """Forgets an engine.  O(its rules)."""
+        del self._engines[engine]
+        for each in engine.rules:
+            del self._by_rule[each.number]
+            ports = each.ports
+            _drop(self._heads, label_class(ports.label), ports.head)
+            for root, place, form in ports.asks:
+                _, engines = self._asking.get(root, {}).get(place, (form, {}))
+                engines.pop(engine, None)
+                if not engines:
+                    _drop(self._asking, root, place)
+
+    def __contains__(self, engine: Engine) -> bool:
+        return engine in self._engines
+
+    def of(self, rules: Iterable[Placed]) -> dict[Engine, None]:
+        """The engines that carry out some rules, as far as any does.  O(rules)."""
+        by = self._by_rule
+        return {by[each.number]: None for each in rules if each.number in by}
+
+    def near(self, rules: Sequence[Placed]) -> dict[Engine, None]:
+        """The engines that rules, if they came, would be of one island with.  O(rules × atoms alike)."""
+        found: dict[Engine, None] = {}
+        for each in rules:
+            found.update(self._near(each.ports))
+        return found
+
+    def _near(self, ports: Ports) -> dict[Engine, None]:
+        found: dict[Engine, None] = {}
+        of_class = label_class(ports.label)
+        if (same := self._heads.get(of_class, {}).get(ports.head)) is not None:
+            found[same[1]] = None
+        for root, _, form in ports.asks:
+            for heads in self._heads.values() if root is None else [self._heads.get(root, {})]:
+                for (_, arity, is_sent), (label, engine) in heads.items():
+                    if not is_sent and may_match(form, label, arity):
+                        found[engine] = None
+        if ports.is_fact:
+            for root in (of_class, None):
+                for form, engines in self._asking.get(root, {}).values():
+                    if may_match(form, ports.label, ports.arity):
+                        found.update(engines)
+        return found
+
+
+def _drop(table: dict[_K, dict[_A, _V]], at: _K, entry: _A) -> None:
+    """Takes an entry out of a table of tables, and what is empty then."""
+    entries = table.get(at, {})
+    entries.pop(entry, None)
+    if not entries:
+        table.pop(at, None)

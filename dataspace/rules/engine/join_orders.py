@@ -1,0 +1,116 @@
+"""Plans: in which order is the body of a rule looked up, once one of its atoms has changed?
+
+A rule is carried out from each of its atoms: the row that came or went binds that atom's variables, and
+the others are looked up one after the other.  Next is always the atom with the most columns bound already,
+and among those the one with the fewest left open; filters and negations stand as early as they can.
+
+Always: every literal is in a plan exactly once; nothing is asked of a variable before it is bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dataspace.rules.language.syntax import Atom, Comparison, Expression, Rule, Variable, variables_of
+from dataspace.rules.relations.relations import Relation
+
+
+@dataclass(frozen=True, slots=True)
+class BoundAtom:
+    """An atom of a rule with the relation that holds its rows; ``names`` are its variables by column."""
+
+    at: int
+    atom: Atom
+    relation: Relation
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One step: look up an atom, by the columns that are bound."""
+
+    atom: BoundAtom
+    bound: tuple[int, ...]
+
+    @property
+    def opens(self) -> tuple[int, ...]:
+        """The columns whose variables it binds."""
+        return tuple([at for at in range(len(self.atom.names)) if at not in self.bound])
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """One step: give a variable the value of an expression."""
+
+    name: str
+    to: Expression
+
+
+Step = Look | Bind | Comparison
+
+
+def plan(
+    rule: Rule,
+    atoms: Sequence[BoundAtom],
+    trigger: BoundAtom | None,
+    known: frozenset[str] = frozenset(),
+) -> list[Step]:
+    """The steps that find all solutions in which ``trigger`` takes part, or all that there are.
+
+    ``known`` are variables that have their values already.
+    """
+    bound = set(trigger.names) | known if trigger else set(known)
+    positive = [each for each in atoms if each is not trigger and not each.atom.negated]
+    asking: list[BoundAtom | Comparison] = [
+        each for each in atoms if each is not trigger and each.atom.negated
+    ]
+    asking += [each for each in rule.body if isinstance(each, Comparison)]
+    steps: list[Step] = []
+    while True:
+        _ask(asking, bound, steps)
+        if not positive:
+            return steps
+        best = min(positive, key=lambda each: _rank(each, bound))
+        positive.remove(best)
+        steps.append(_look(best, bound))
+        bound.update(best.names)
+
+
+def _rank(atom: BoundAtom, bound: set[str]) -> tuple[bool, int, int, int]:
+    known = sum(name in bound for name in atom.names)
+    left = len(atom.names) - known
+    return left > 0, -known, left, atom.at
+
+
+def _look(atom: BoundAtom, bound: set[str]) -> Look:
+    return Look(atom, tuple([at for at, name in enumerate(atom.names) if name in bound]))
+
+
+def _ask(asking: list[BoundAtom | Comparison], bound: set[str], steps: list[Step]) -> None:
+    """Takes every literal that only asks, and can, into the steps."""
+    moved = True
+    while moved:
+        moved = False
+        for literal in asking[:]:
+            step = _asked(literal, bound)
+            if step is None:
+                continue
+            steps.append(step)
+            asking.remove(literal)
+            moved = True
+            if isinstance(step, Bind):
+                bound.add(step.name)
+
+
+def _asked(literal: BoundAtom | Comparison, bound: set[str]) -> Step | None:
+    if isinstance(literal, BoundAtom):
+        return _look(literal, bound) if bound.issuperset(literal.names) else None
+    left, right = set(variables_of(literal.left)) - bound, set(variables_of(literal.right)) - bound
+    if not left and not right:
+        return literal
+    if literal.operator == "=":
+        for one, other, open_ in (literal.left, literal.right, right), (literal.right, literal.left, left):
+            if isinstance(one, Variable) and one.name not in bound and not open_:
+                return Bind(one.name, other)
+    return None

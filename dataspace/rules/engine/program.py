@@ -1,0 +1,365 @@
+"""The program: rules that come and go, over facts that come and go.
+
+Rules that are connected are an island, which has an engine of its own.  When rules are added, removed or
+fail, only the islands that they belong to are made anew, and what observers are told is the difference: so
+a rule added late says what it would have said from the start, and one that fails takes along what it
+derived and nothing else.
+
+Always: a tick succeeds, whatever rules do in it: one that raises, or runs away, is suspended and named, and
+the tick is what it would have been without it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dataspace.flows.results import Derived
+from dataspace.rules.engine.components import Islands, Placed
+from dataspace.rules.engine.costs import Costs
+from dataspace.rules.engine.dependencies import Outline
+from dataspace.rules.engine.engine import Engine
+from dataspace.rules.engine.explaining import Explainer
+from dataspace.rules.engine.rebuild import Remaking
+from dataspace.rules.engine.texts import MAX_RULES, Texts
+from dataspace.rules.language.syntax import Verb
+from dataspace.rules.relations.base_facts import Ground
+from dataspace.rules.relations.budgets import Bounds, TickBudget
+from dataspace.rules.relations.failures import Defect
+from index.values.positions import Class, class_of
+from index.values.values import Value
+
+logger = logging.getLogger("dataspace")
+
+MAX_SELF_TICKS: Final = 10_000
+"""Ticks in a row that ``next`` causes by itself, unless the program is told otherwise."""
+
+RECOMPUTE_FROM: Final = 5000
+RECOMPUTE_SHARE: Final = 0.25
+"""From how many rows on, and for which share of its facts taken away in one tick, an island is made anew."""
+
+FORBIDDING: Final = 3
+"""For how many retractions an addition stands that something is negated by: it takes along what it meets."""
+
+RECOMPUTE_LEAST: Final = 30
+"""A tick that takes away fewer facts than this is not looked at so closely."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramStatistics:
+    """Counts: texts, rules in them that are carried out, texts in trouble, islands that these rules are.
+
+    And since the start: engines made for islands, facts that these have read, and ticks.
+    """
+
+    texts: int
+    rules: int
+    troubled: int
+    islands: int
+    engines: int
+    read: int
+    ticks: int
+
+
+class Program:
+    """Named texts of rules and what follows from them.
+
+    ``facts`` gives the facts that are claimed when the first rule comes; without it there are none then.
+    ``bounds`` are what all rules may use; ``clock`` gives nanoseconds, and ``explain`` says what each costs.
+    """
+
+    def __init__(
+        self,
+        facts: Callable[[], Iterable[Value]] | None = None,
+        *,
+        bounds: Bounds | None = None,
+        max_self_ticks: int = MAX_SELF_TICKS,
+        max_rules: int = MAX_RULES,
+        clock: Callable[[], int] | None = None,
+    ) -> None:
+        self.troubles = 0  # goes up whenever what is wrong with texts may have changed
+        self.texts: Final = Texts(max_rules, self._near)
+        self.entries = self.texts.entries
+        self._facts = facts  # until they have been asked for
+        self.ground: Final = Ground()
+        self.islands: Final = Islands()
+        self._delaying: dict[Engine, None] = {}  # those that may ask for a tick
+        self.budget: Final = TickBudget(bounds or Bounds())
+        self._costs = Costs(clock)
+        self._max_self_ticks = max_self_ticks
+        self._self_ticks = 0
+        self.apart: frozenset[Hashable] = frozenset()
+        self._engines = 0
+        self._ticks = 0
+        self._forbidding = 0  # how many engines negate something
+        self._whole: Outline | None = None
+
+    # -- rules ----------------------------------------------------------------------------------------
+
+    def add(self, name: str, text: str) -> Derived:
+        """Adds a text of rules, and says what follows; what is wrong with it is in its entry."""
+        return self.change([(name, text)], [])
+
+    def remove(self, name: str, text: str) -> Derived:
+        """Removes a text of rules, and says what no longer follows."""
+        return self.change([], [(name, text)])
+
+    def change(self, added: Iterable[tuple[str, str]], removed: Iterable[tuple[str, str]]) -> Derived:
+        """Adds and removes texts in one tick; O(facts + derivations of the islands they belong to)."""
+        return self.declare_and_tick((added, removed), (), (), ())
+
+    def declare_and_tick(
+        self,
+        rules: tuple[Iterable[tuple[str, str]], Iterable[tuple[str, str]]],
+        added: Sequence[Value],
+        removed: Sequence[Value],
+        messages: Sequence[Value],
+    ) -> Derived:
+        """A tick in which rules change as well: all of it counts from now on."""
+        come, lost = self.texts.change(*rules)
+        self.troubles += 1
+        if not (come or lost):
+            return self.tick(added, removed, messages)
+        if self._facts is not None:
+            self.ground.keep(self._facts())  # as they are after this tick
+            self._facts, added, removed = None, (), ()
+        gone = {**self.islands.of(lost), **self.islands.near(come)}
+        self._self_ticks = 0
+        return self._tick_anew(gone, come, added, removed, messages)
+
+    def _near(self, rules: Sequence[Placed]) -> list[Placed]:
+        return [each for engine in self.islands.near(rules) for each in engine.rules]
+
+    @property
+    def has_trouble(self) -> bool:
+        """Whether any text is not carried out; O(texts)."""
+        return any(entry.trouble for entry in self.entries.values())
+
+    # -- ticks ----------------------------------------------------------------------------------------
+
+    def tick(
+        self, added: Sequence[Value] = (), removed: Sequence[Value] = (), messages: Sequence[Value] = ()
+    ) -> Derived:
+        """What follows from claimed facts that appeared and vanished, and from messages.
+
+        O(derivations touched); never raises because of a rule.
+        """
+        if self._self_ticks and not self.pending:  # else a turn of somebody would let a rule go on for ever
+            self._self_ticks = 0
+        if self._facts is not None:
+            return Derived([], [], [])  # nothing is carried out yet, and when it is, facts are asked for
+        if len(removed) + FORBIDDING * len(added) > RECOMPUTE_LEAST:
+            much = self._much_taken_from(added, removed)
+            if much:
+                return self._tick_anew(much, (), added, removed, messages)
+        return self._run(added, removed, messages)
+
+    def tick_again(self) -> Derived:
+        """The tick that ``next`` has asked for; too many in a row suspend the rules that ask for it."""
+        self._self_ticks += 1
+        if self._self_ticks > self._max_self_ticks:
+            self._self_ticks = 0
+            return self._tick_anew(self.islands.of(self._stop_asking()), (), (), (), ())
+        return self._run((), (), ())
+
+    @property
+    def pending(self) -> bool:
+        """Whether ``next`` asks for a tick."""
+        for engine in self._delaying:  # noqa: SIM110  any() would make a generator for each turn
+            if engine.pending:
+                return True
+        return False
+
+    def _run(self, added: Sequence[Value], removed: Sequence[Value], messages: Sequence[Value]) -> Derived:
+        """A tick as most are: facts come or go, and no rule fails."""
+        self._ticks += 1
+        self.budget.begin()
+        engines = self._told(added, removed, messages)
+        is_sound = not messages
+        for engine in engines:
+            if not engine.settle():
+                is_sound = False
+        if not is_sound:
+            return self._conclude(engines, messages, Remaking(self, ()))
+        derived = Derived([], [], [])
+        for engine in engines:
+            if engine.speaks:
+                engine.say(derived)
+            engine.publish(derived)
+        if derived.added or derived.removed:
+            self.budget.hold(derived.added, derived.removed)
+        return derived
+
+    def _tick_anew(
+        self,
+        gone: Mapping[Engine, None],
+        come: Sequence[Placed],
+        added: Sequence[Value],
+        removed: Sequence[Value],
+        messages: Sequence[Value],
+    ) -> Derived:
+        """A tick in which some engines go, and others come for the rules that are carried out."""
+        self._ticks += 1
+        self.budget.begin()
+        remaking = Remaking(self, come)
+        remaking.part_with(gone)
+        engines = self._told(added, removed, messages)
+        for engine in engines:
+            engine.settle()
+        return self._conclude(engines, messages, remaking)
+
+    def _told(
+        self, added: Sequence[Value], removed: Sequence[Value], messages: Sequence[Value]
+    ) -> Mapping[Engine, None]:
+        """Tells engines what a tick begins with: which have something to settle."""
+        try:
+            engines = self.ground.change(added, removed)
+            if messages:
+                engines = {**engines, **self.ground.hear(messages, +1)}
+            elif len(engines) > 1:
+                engines = _busy(engines)
+        except Exception as error:  # a fence around a tick: a defect must not end the turn of somebody else
+            logger.exception("the rules failed and are computed anew: this is a defect, please report it")
+            engines = dict.fromkeys(self.islands)
+            for engine in engines:
+                engine.fail(Defect(error))
+            self.ground.keep(added, removed)
+            self.ground.forget()
+        if self._delaying:
+            due = [engine for engine in self._delaying if engine.pending]
+            for engine in due:
+                engine.begin()
+            engines = {**engines, **dict.fromkeys(due)}
+        return engines
+
+    def _conclude(
+        self,
+        engines: Mapping[Engine, None],
+        messages: Sequence[Value],
+        remaking: Remaking,
+    ) -> Derived:
+        """The rest of a tick, where engines go: each says what it derives once no rule fails any more.
+
+        So whatever failed, no fact has been told of that would have to be taken back.
+        """
+        remaking.part_with_failed(engines)
+        said = {each: Derived([], [], []) for each in engines if each in self.islands}
+        if messages:
+            for engine, derived in said.items():
+                engine.say(derived)
+            remaking.said = said
+            heard = {**said, **self.ground.hear(messages, -1)}
+            for engine in heard:
+                engine.settle()
+            remaking.part_with_failed(heard)
+        anew = remaking.make(messages)
+        whole = Derived([], [], [])
+        for engine, derived in said.items():
+            if engine in self.islands:
+                if messages:
+                    engine.hush()
+                else:
+                    engine.say(derived)
+                engine.publish(derived)
+                whole.extend(derived)
+        whole.extend(anew)
+        self.budget.hold(whole.added, whole.removed)
+        return whole
+
+    def _much_taken_from(self, added: Sequence[Value], removed: Sequence[Value]) -> dict[Engine, None]:
+        """The islands of which so much is taken away that what is left is computed sooner anew.
+
+        What comes never is: it brings no more derivations than beginning anew would make.
+        """
+        gone = Counter(map(class_of, removed))
+        come = Counter(map(class_of, added)) if self._forbidding else Counter()
+        found: dict[Engine, None] = {}
+        for engine in self.ground.listening({*gone, *come}):
+            enough = RECOMPUTE_SHARE * self.ground.count(engine.roots)
+            taken = _count(gone, engine.roots) + FORBIDDING * _count(come, engine.negated)
+            if taken > enough and engine.rows() >= RECOMPUTE_FROM:
+                found[engine] = None
+        return found
+
+    def _stop_asking(self) -> list[Placed]:
+        """Suspends the rules that ask for ticks without end: all rules that this takes away."""
+        asking = {head.of for engine in self._delaying for head in engine.asking()}
+        reason = f"{self._max_self_ticks} ticks in a row were caused by next alone"
+        self.troubles += 1
+        return [
+            lost
+            for engine in self._delaying
+            for each in engine.rules
+            if each.rule.head.verb is Verb.NEXT and each.rule.head.label in asking
+            for lost in self.texts.suspend(each.number, reason)
+        ]
+
+    # -- engines --------------------------------------------------------------------------------------
+
+    def make(self, rules: Sequence[Placed]) -> Engine:
+        """An engine for the rules of one island."""
+        costs, budget = self._costs, self.budget
+        engine = Engine(rules, self.ground, budget=budget, costs=costs, apart=self.apart)
+        self._engines += 1
+        self.islands.add(engine)
+        if engine.has_next:
+            self._delaying[engine] = None
+        self._forbidding += bool(engine.negated)
+        self._whole = None
+        return engine
+
+    def detach(self, engine: Engine) -> None:
+        """Has an engine told of nothing any more."""
+        for rule in engine.rules:
+            if not self.texts.is_sound(rule):
+                self._costs.forget(rule.number)
+        self.ground.detach(engine)
+        self.islands.remove(engine)
+        self._delaying.pop(engine, None)
+        self._forbidding -= bool(engine.negated)
+        self._whole = None
+
+    # -- looking --------------------------------------------------------------------------------------
+
+    def derived(self) -> list[Value]:
+        """All that follows and that nobody claims; O(those)."""
+        return [value for engine in self.islands for value in engine.derived()]
+
+    def explainer(self) -> Explainer:
+        """Who answers why, why not and how, for all islands as one; O(rules) after these have changed."""
+        order = sorted(
+            (rule.number, engine, at) for engine in self.islands for at, rule in enumerate(engine.rules)
+        )
+        if self._whole is None:
+            self._whole = Outline.joined([(engine.outline, at) for _, engine, at in order])
+        numbers = [number for number, _, _ in order]
+        return Explainer(self._whole, self.ground.terms, lambda at: self._costs.of(numbers[at]))
+
+    def statistics(self) -> ProgramStatistics:
+        """Counts, in O(texts)."""
+        return ProgramStatistics(
+            texts=len(self.entries),
+            rules=self.texts.rules,
+            troubled=sum(bool(entry.trouble) for entry in self.entries.values()),
+            islands=len(self.islands),
+            engines=self._engines,
+            read=self.ground.read,
+            ticks=self._ticks,
+        )
+
+    def size(self) -> int:
+        """Entries in all tables; nought when there are no facts, and rules need none.  O(those)."""
+        return self.ground.size() + sum(engine.size() for engine in self.islands)
+
+
+def _busy(engines: Iterable[Engine]) -> dict[Engine, None]:
+    """Those that have something to do: of many rules that are told of a fact, mostly few care."""
+    return dict.fromkeys([engine for engine in engines if any(engine.waiting)])
+
+
+def _count(facts: Counter[Class | None], roots: Collection[Class | None]) -> int:
+    """How many facts are of some classes; None stands for all."""
+    return sum(facts.values()) if None in roots else sum(facts[root] for root in roots)

@@ -1,0 +1,196 @@
+"""Solving: which ways are there to make a body hold, looked up now?
+
+Ticks never search; explanations do.  This walks the plan of a rule over the relations of an engine as they
+are, for one fact at a time, using whichever index is there.
+
+Always: nothing is changed; a solution's rows are all there; a search looks at so many rows as it is given,
+and then raises ``SearchedEnough``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from dataspace.rules.engine.arithmetic import calculate, compare, maker
+from dataspace.rules.engine.join_orders import Bind, BoundAtom, Look, Step, plan
+from dataspace.rules.language.syntax import (
+    Aggregate,
+    Arithmetic,
+    Comparison,
+    Expression,
+    Rule,
+    Structure,
+    Variable,
+)
+from dataspace.rules.relations.relations import Relation, State
+from dataspace.rules.relations.terms import Row, Term, Terms
+from index.errors import UsageError
+from index.values.values import Record, Value, same
+
+Known = dict[str, Value]
+Admits = Callable[[Relation, State], bool]
+"""Whether a premise may be used: proofs ask for older ones within a cycle."""
+
+
+class SearchedEnough(Exception):
+    """A search has looked at all the rows that it may."""
+
+
+class Allowance:
+    """The rows that searches may still look at, all together."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, rows: int) -> None:
+        self.left = rows
+
+    def spend(self) -> None:
+        """Is told of each row before it is looked at."""
+        self.left -= 1
+        if self.left < 0:
+            raise SearchedEnough
+
+
+@dataclass(slots=True)
+class Solution:
+    """The values of a rule's variables, and the rows that they were found in."""
+
+    known: Known
+    rows: dict[int, Row]
+
+
+@dataclass(slots=True)
+class Furthest:
+    """How far a search came at best, for when it finds nothing: the step that failed, and what was known."""
+
+    steps: list[Step] = field(default_factory=list)
+    depth: int = -1
+    known: Known = field(default_factory=dict)
+
+
+class Solver:
+    """The search over one rule's body."""
+
+    def __init__(
+        self, rule: Rule, atoms: list[BoundAtom], terms: Terms, admits: Admits, allowance: Allowance
+    ) -> None:
+        self.rule = rule
+        self._allowance = allowance
+        self.furthest = Furthest()
+        self._atoms = atoms
+        self._terms = terms
+        self._admits = admits
+
+    def solutions(self, known: Known) -> Iterator[Solution]:
+        """All solutions in which the variables have these values."""
+        self.furthest.steps = plan(self.rule, self._atoms, None, frozenset(known))
+        yield from self._from(0, Solution(known, {}))
+
+    def _from(self, depth: int, so_far: Solution) -> Iterator[Solution]:
+        if depth > self.furthest.depth:
+            self.furthest.depth, self.furthest.known = depth, so_far.known
+        if depth == len(self.furthest.steps):
+            yield so_far
+            return
+        for found in self._step(self.furthest.steps[depth], so_far):
+            yield from self._from(depth + 1, found)
+
+    def _step(self, step: Step, so_far: Solution) -> Iterator[Solution]:
+        try:
+            if isinstance(step, Look):
+                yield from self._look(step, so_far)
+            elif isinstance(step, Bind):
+                yield Solution(so_far.known | {step.name: evaluate(step.to, so_far.known)}, so_far.rows)
+            elif _holds(step, so_far.known):
+                yield so_far
+        except (UsageError, ZeroDivisionError):
+            return
+
+    def _look(self, step: Look, so_far: Solution) -> Iterator[Solution]:
+        atom = step.atom
+        given = {at: self._terms.of(so_far.known[atom.names[at]]) for at in step.bound}
+        found = self._found(atom.relation, given)
+        if atom.atom.negated:
+            if next(found, None) is None:
+                yield so_far
+            return
+        for row in found:
+            if self._admits(atom.relation, atom.relation.states[row]):
+                known = dict(so_far.known)
+                known.update((name, term.value) for name, term in zip(atom.names, row, strict=True))
+                yield Solution(known, so_far.rows | {atom.at: row})
+
+    def _found(self, relation: Relation, given: dict[int, Term]) -> Iterator[Row]:
+        for row, state in _candidates(relation, given):
+            self._allowance.spend()
+            if state[2] and all(row[at] is term for at, term in given.items()):
+                yield row
+
+
+def _candidates(relation: Relation, given: dict[int, Term]) -> Iterable[tuple[Row, State]]:
+    """The rows among which are all that have these terms."""
+    if len(given) == relation.width:
+        row: Row = tuple([given[at] for at in range(relation.width)])
+        state = relation.states.get(row)
+        return [] if state is None else [(row, state)]
+    usable = [columns for columns in relation.indexes if set(columns) <= set(given)]
+    if not usable:
+        return relation.states.items()
+    columns = max(usable, key=len)
+    at = given[columns[0]] if len(columns) == 1 else tuple([given[each] for each in columns])
+    return relation.indexes[columns].get(at, {}).items()
+
+
+def evaluate(expression: Expression, known: Known) -> Value:
+    """What an expression comes to; ``UsageError`` or ``ZeroDivisionError`` where it comes to nothing."""
+    match expression:
+        case Variable(name):
+            return known[name]
+        case Structure():
+            names, make = maker(expression)
+            return make(*[known[name] for name in names])
+        case Arithmetic(operator, left, right):
+            return calculate(operator, evaluate(left, known), evaluate(right, known))
+
+
+def _holds(step: Comparison, known: Known) -> bool:
+    left, right = evaluate(step.left, known), evaluate(step.right, known)
+    if step.operator in ("=", "!="):
+        return same(left, right) == (step.operator == "=")
+    return compare(step.operator, left, right)
+
+
+def unify(rule: Rule, fact: Value) -> Known | None:
+    """What a fact says of the variables of a rule that would derive it; None if it could not.
+
+    Parts of the fact that are patterns (``_``, ``$x``) say nothing.
+    """
+    if not isinstance(fact, Record) or not same(fact.label, rule.head.label):
+        return None
+    if len(fact.fields) != len(rule.head.arguments):
+        return None
+    known: Known = {}
+    for argument, value in zip(rule.head.arguments, fact.fields, strict=True):
+        if isinstance(argument, Aggregate) or is_open(value):
+            continue
+        if isinstance(argument, Variable):
+            if not same(known.setdefault(argument.name, value), value):
+                return None
+        elif isinstance(argument, Structure) and not maker(argument)[0] and argument.template != value:
+            return None
+    return known
+
+
+def gives(rule: Rule, solution: Known, fact: Value) -> bool:
+    """Whether a solution makes exactly this fact, aggregates aside."""
+    assert isinstance(fact, Record)  # by unify
+    return all(
+        isinstance(argument, Aggregate) or is_open(value) or same(evaluate(argument, solution), value)
+        for argument, value in zip(rule.head.arguments, fact.fields, strict=True)
+    )
+
+
+def is_open(value: Value) -> bool:
+    """Whether a value stands for others, as a pattern."""
+    return isinstance(value, Record) and value.label in ("_", "$", "lit", "exact")

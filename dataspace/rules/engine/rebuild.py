@@ -1,0 +1,177 @@
+"""Remaking: what becomes of the islands whose rules have changed, or failed, in a tick.
+
+Their engines go, and others come for the rules that are still carried out: fewer or more than there were,
+if rules have joined islands or parted one.  A new engine counts from the facts there are, and takes over
+what the old ones held for this tick and what they have sent already.  If a rule fails in that, its text is
+suspended, and all that it is in goes and comes once more.  In the end the difference is said.
+
+Always: it ends, since each attempt that fails takes a text away or parts a view from a head for good; what
+engines that have gone said in this tick does not count, and no fact of it had been told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from dataspace.flows.results import Derived
+from dataspace.rules.engine.components import Placed, parted
+from dataspace.rules.engine.engine import Engine
+from dataspace.rules.relations.budgets import size_of
+from dataspace.rules.relations.derived_relations import HeadRelation
+from dataspace.rules.relations.failures import RanAway, RuleFailed, Unalias
+from dataspace.rules.relations.terms import Row
+from index.patterns.text import unparse
+from index.values.values import Map, Value, key
+
+if TYPE_CHECKING:
+    from dataspace.rules.engine.program import Program
+
+
+SUSPECT: Final = (0, 0, 1 / 4, 1 / 2, 3 / 4)
+"""Which share of the rules, the newest, is suspended with those that are heavy when a tick overruns again."""
+
+
+class Remaking:
+    """The engines of one tick that go, and those that come."""
+
+    def __init__(self, program: Program, come: Iterable[Placed]) -> None:
+        self._program = program
+        self._waiting = {each.number: each for each in come}
+        self._made: dict[Engine, Derived] = {}
+        self._before: dict[Hashable, Value] = {}
+        self._held: list[tuple[HeadRelation, Row]] = []
+        self._sent: set[Hashable] = set()
+        self._overran = 0
+        self.said: Mapping[Engine, Derived] = {}
+        """What engines that stood before have said in this tick, if they have."""
+
+    def part_with(self, engines: Iterable[Engine]) -> None:
+        """Lets engines go; their rules wait for others."""
+        for engine in engines:
+            if engine in self._made:
+                del self._made[engine]
+            else:
+                self._inherit(engine, self.said.get(engine))
+            self._program.detach(engine)
+            self._waiting.update({rule.number: rule for rule in engine.rules})
+
+    def _inherit(self, engine: Engine, said: Derived | None) -> None:
+        """Remembers where an engine was that observers know of."""
+        self._before.update({key(value): value for value in engine.derived()})
+        self._held += engine.held(undone=said is not None)
+        new = set(map(key, said.messages)) if said is not None else set()
+        self._sent.update([at for at in map(key, engine.sent()) if at not in new])
+
+    def part_with_failed(self, engines: Iterable[Engine], suspected: Sequence[Placed] = ()) -> None:
+        """Lets those go in which a rule has failed, and all others that the texts of such rules are in.
+
+        Of those that overran only the first is to blame: by then, what was left for others was not enough.
+        """
+        failed = [each for each in engines if each.failure is not None and each in self._program.islands]
+        lost, overran = list(suspected), False
+        for engine in failed:
+            if isinstance(engine.failure, RanAway):
+                engine.failure = self._blame(engine, engine.failure)
+            late = isinstance(engine.failure, RuleFailed) and engine.failure.overran
+            if not (late and overran):
+                lost += self._suspend(engine)
+            overran |= late
+        self.part_with({**dict.fromkeys(failed), **self._program.islands.of(lost)})
+
+    def make(self, messages: Sequence[Value]) -> Derived:
+        """Makes engines for the rules that wait: what they say beside what those said that have gone."""
+        heard: dict[Engine, None] = {}
+        while rules := [each for each in self._waiting.values() if self._program.texts.is_sound(each)]:
+            self._waiting.clear()
+            heard.update(self._attempt(rules, messages))
+        self._program.ground.prune()
+        for engine in heard:
+            if engine in self._program.islands:
+                engine.settle()  # what came with messages that were heard again went with them
+        return self._difference()
+
+    def _attempt(self, rules: Sequence[Placed], messages: Sequence[Value]) -> Mapping[Engine, None]:
+        """One tick of new engines: who else has heard its messages."""
+        self._program.budget.begin(freed=size_of(self._before.values()))
+        new = [self._program.make(island) for island in parted(rules)]
+        for engine in new:
+            engine.load(self._held)
+        ground = self._program.ground
+        heard = dict(ground.hear(messages, +1))
+        for engine in new:
+            self._made[engine] = Derived([], [], [])
+            if engine.settle():
+                engine.say(self._made[engine])
+        if messages:
+            heard.update(ground.hear(messages, -1))
+            for engine in new:
+                engine.settle()
+                engine.hush()
+        self.part_with_failed(new, self._suspected(new))
+        return heard
+
+    def _difference(self) -> Derived:
+        whole = Derived([], [], [])
+        for engine, said in self._made.items():
+            engine.publish(said)
+            whole.extend(said)
+        after = {key(value) for value in whole.added}
+        return Derived(
+            [value for value in whole.added if key(value) not in self._before],
+            [value for value in whole.messages if key(value) not in self._sent],
+            [value for at, value in self._before.items() if at not in after],
+        )
+
+    # -- failures -------------------------------------------------------------------------------------
+
+    def _suspend(self, engine: Engine) -> Sequence[Placed]:
+        """Sees to it that what went wrong in an engine does not again: the rules that this takes away."""
+        program, failure = self._program, engine.failure
+        if isinstance(failure, Unalias):
+            program.apart |= {failure.label}
+            return ()
+        program.troubles += 1
+        if isinstance(failure, RuleFailed):
+            return program.texts.suspend(failure.rule, failure.reason, Map.of(list(failure.row.items())))
+        if engine not in self._made:  # a defect, which may not come again
+            return ()
+        reason = f"{type(failure).__name__}: {failure}"
+        return [lost for rule in engine.rules for lost in program.texts.suspend(rule.number, reason)]
+
+    def _blame(self, engine: Engine, failure: RanAway) -> RuleFailed:
+        """Blames the rule that used most of what was used up in this tick, whichever island it is in."""
+        unit = failure.unit
+        rules = [(each, at) for each in self._program.islands for at in range(len(each.rules))]
+        grown = [pair for pair in rules if pair[0].used_of(pair[1], unit)] or [(engine, 0)]
+        most, at = max(grown, key=lambda of: (of[0].used_of(of[1], unit), of[0].outline.recursion(of[1])))
+        head = _head(most, at)
+        last = ", ".join([unparse(head.fact(row))[:60] for row in list(head.states)[-3:]])
+        what = f"{failure.what}, the last ones {last}" if last else failure.what
+        return RuleFailed(most.rules[at].number, {}, what, overran=True)
+
+    def _suspected(self, new: Sequence[Engine]) -> list[Placed]:
+        """Suspends all that had more than a small part in a tick that overran again, then the newest as well.
+
+        One at a time, a thousand rules that take a second each would hold everybody up for hours.
+        """
+        failures = [each.failure for each in new if isinstance(each.failure, (RuleFailed, RanAway))]
+        reasons = [each.args[-1] for each in failures if isinstance(each, RanAway) or each.overran]
+        self._overran += bool(reasons)
+        if not reasons or self._overran < 2:
+            return []
+        used = {rule.number: each.used(at) for each in new for at, rule in enumerate(each.rules)}
+        share = SUSPECT[min(self._overran, len(SUSPECT)) - 1]
+        newest = sorted(used)[len(used) - int(len(used) * share) :]
+        heavy = [number for number, its in used.items() if its and 2 * its * len(used) >= sum(used.values())]
+        reason = f"had a part in this: {reasons[0]}"
+        self._program.troubles += 1
+        return [
+            lost
+            for number in dict.fromkeys([*heavy, *newest])
+            for lost in self._program.texts.suspend(number, reason)
+        ]
+
+
+def _head(engine: Engine, at: int) -> HeadRelation:
+    return engine.outline.head(engine.rules[at].rule)

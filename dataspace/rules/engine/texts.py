@@ -1,0 +1,173 @@
+"""Texts: named texts of rules, and what is wrong with each.
+
+A text is carried out as a whole, or not at all: it may not be understood, be one too many, make a cycle
+that cannot be put in order, or have failed.  It then stands with its trouble until it is removed.
+
+Always: the rules of the texts that are sound can be put in order; a rule has a number of its own, and those
+of texts that came later are higher.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
+
+from dataspace.rules.engine.components import Placed, placed
+from dataspace.rules.engine.dependencies import Outline
+from dataspace.rules.language.parser import read_rules
+from dataspace.rules.language.syntax import Rule
+from index.errors import UsageError
+from index.values.values import Map
+
+logger = logging.getLogger("dataspace")
+
+MAX_RULES: Final = 1000
+"""Rules that are carried out together, unless the program is told otherwise."""
+
+TEXTS_FOR_EACH_RULE: Final = 2
+"""For each of those so many texts are looked at: those that are refused are looked through now and then."""
+
+LOOPS_FOR_EACH_RULE: Final = 10
+"""For each of those there may be so many loops: a body of n atoms has n functions with n loops each."""
+
+MAX_REFUSED: Final = 10
+"""Texts of one turn that are refused one by one for the cycles that they make."""
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One text of rules: ``trouble`` says why it is not carried out, and ``row`` where it went wrong."""
+
+    name: str
+    text: str
+    rules: tuple[Rule, ...] = ()
+    trouble: str = ""
+    row: Map = field(default_factory=Map)
+    placed: tuple[Placed, ...] = ()
+
+    @property
+    def loops(self) -> int:
+        """What its functions are made of: making them takes up to a millisecond for each."""
+        return sum(len(rule.atoms) ** 2 for rule in self.rules)
+
+
+class Texts:
+    """The texts of a program; ``held`` gives the rules that are carried out, and that new ones would join."""
+
+    def __init__(self, max_rules: int, held: Callable[[Sequence[Placed]], Iterable[Placed]]) -> None:
+        self.entries: dict[Hashable, Entry] = {}
+        self.most: Final = TEXTS_FOR_EACH_RULE * max_rules
+        """How many entries there may be."""
+        self._max_rules = max_rules
+        self._held = held
+        self._count = self._loops = 0
+        self._numbered = 0
+        self._owners: dict[int, Entry] = {}  # by the number of a rule, where that is carried out
+
+    def change(
+        self, added: Iterable[tuple[str, str]], removed: Iterable[tuple[str, str]]
+    ) -> tuple[list[Placed], list[Placed]]:
+        """Adds and removes texts: the rules that are to be carried out from now on, and those that were.
+
+        A text for which there is no room is no entry, until it is removed and added anew.
+        O(rules that the new ones could be connected with).
+        """
+        gone = [self.entries.pop((name, text), None) for name, text in removed]
+        lost = [rule for entry in gone if entry is not None for rule in self._retire(entry)]
+        self._count -= sum(len(entry.rules) for entry in gone if entry is not None)
+        self._loops -= sum(entry.loops for entry in gone if entry is not None)
+        new = dict.fromkeys(pair for pair in added if pair not in self.entries)
+        room = max(0, self.most - len(self.entries))
+        fresh = [Entry(name, text) for name, text in islice(new, room)]
+        self.entries.update({(entry.name, entry.text): entry for entry in fresh})
+        for entry in fresh:
+            self._read(entry)
+        self._refuse_cycles([entry for entry in fresh if entry.placed], {each.number for each in lost})
+        come = [rule for entry in fresh if not entry.trouble for rule in entry.placed]
+        self._owners.update({rule.number: entry for entry in fresh for rule in entry.placed})
+        return come, lost
+
+    def _read(self, entry: Entry) -> None:
+        try:
+            entry.rules = read_rules(entry.text)
+        except UsageError as error:
+            entry.trouble = str(error)
+        count, loops = self._count + len(entry.rules), self._loops + entry.loops
+        most = LOOPS_FOR_EACH_RULE * self._max_rules
+        if count > self._max_rules:
+            entry.trouble = f"more than {self._max_rules} rules"
+        elif loops > most:
+            entry.trouble = f"{loops} loops in all rules, limit {most}: a body of n atoms has n × n"
+        if entry.trouble:
+            entry.rules = ()
+        else:
+            self._count, self._loops = count, loops
+        entry.placed = tuple([placed(self._numbered + at, rule) for at, rule in enumerate(entry.rules)])
+        self._numbered += len(entry.rules)
+
+    def _refuse_cycles(self, fresh: list[Entry], lost: set[int]) -> None:
+        """Refuses, of texts that are new, each that makes a cycle that cannot be put in order.
+
+        All together mostly can.  If not, it is searched for the first that cannot be with those before it.
+        """
+        near = self._held([rule for entry in fresh for rule in entry.placed])
+        held = [each.rule for each in sorted(near) if each.number not in lost]
+        refused = 0
+        while (error := _cycle(held, fresh)) is not None:
+            good, bad = 0, len(fresh)
+            while bad - good > 1:
+                middle = (good + bad) // 2
+                found = _cycle(held, fresh[:middle])
+                good, bad, error = (middle, bad, error) if found is None else (good, middle, found)
+            self._refuse(fresh[good], str(error))
+            held += [rule for entry in fresh[:good] for rule in entry.rules]
+            fresh = fresh[bad:]
+            refused += 1
+            if refused == MAX_REFUSED:
+                for entry in fresh:
+                    self._refuse(entry, f"not looked at: {refused} texts of the same turn were refused")
+                return
+
+    def _refuse(self, entry: Entry, trouble: str) -> None:
+        entry.trouble = trouble
+        entry.placed = ()
+
+    def _retire(self, entry: Entry) -> tuple[Placed, ...]:
+        """The rules of a text that were carried out, and are not any more."""
+        gone, entry.placed = entry.placed, ()
+        for rule in gone:
+            del self._owners[rule.number]
+        return gone
+
+    def suspend(self, number: int, reason: str, row: Map | None = None) -> tuple[Placed, ...]:
+        """Has the text of a rule not carried out, for a reason: its rules, none if it is not already."""
+        entry = self._owners.get(number)
+        if entry is None:
+            return ()
+        rule = next(each.rule for each in entry.placed if each.number == number)
+        entry.trouble = f"{reason} (in {rule})"
+        entry.row = row or Map()
+        logger.warning("rule %.80r is suspended: %.400s", entry.name, entry.trouble)
+        return self._retire(entry)
+
+    def is_sound(self, rule: Placed) -> bool:
+        """Whether a rule is carried out; O(1)."""
+        return rule.number in self._owners
+
+    @property
+    def rules(self) -> int:
+        """How many rules are carried out."""
+        return len(self._owners)
+
+
+def _cycle(held: Sequence[Rule], entries: Sequence[Entry]) -> UsageError | None:
+    if not entries:
+        return None
+    try:
+        Outline([*held, *[rule for entry in entries for rule in entry.rules]])
+    except UsageError as error:
+        return error
+    return None

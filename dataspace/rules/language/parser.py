@@ -1,0 +1,267 @@
+"""Reading: what does a text of rules say?
+
+    reach($x, $y) <- edge($x, $y).
+    reach($x, $z) <- reach($x, $y), edge($y, $z), not gone($z).
+    let crowded = 3.
+    hub($x, count($y)) <- edge($x, $y), $x != "nowhere".
+
+Atoms are the patterns of ``index/TEXT.md``, read by the same reader; what rules have on top of it is here:
+arrows, ``not``, comparisons, arithmetic, aggregates, ``next`` and ``send``, and constants that ``let``
+names.  ``RULES.md`` has the grammar.
+
+Always: a text gives rules or a ``ParseError`` that points to the place, in time in proportion to the text.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from dataspace.rules.language.safety import UnsafeVariable, check
+from dataspace.rules.language.syntax import (
+    AGGREGATES,
+    Aggregate,
+    Arithmetic,
+    Atom,
+    Comparison,
+    Expression,
+    Head,
+    Literal,
+    Rule,
+    Structure,
+    Variable,
+    Verb,
+)
+from index.errors import UsageError
+from index.patterns.patterns import DISCARD, skeleton
+from index.patterns.text import Reader
+from index.values.atoms import KEYWORDS
+from index.values.scanner import WORD
+from index.values.values import Record, Value
+
+MAX_NESTING: Final = 32
+"""Levels of parentheses in an expression."""
+
+MAX_LITERALS: Final = 64
+"""Literals in one body; more would make a reader of a rule, and its compiler, work for long."""
+
+_COMPARISON: Final = re.compile(r"<=|>=|==|!=|<(?!-\s)|>|=")
+_SUM: Final = re.compile(r"[-+](?=[\s($0-9A-Za-z_\"\[{@])")
+_PRODUCT: Final = re.compile(r"//|[*/%]")
+_AGGREGATE: Final = re.compile(rf"({'|'.join(AGGREGATES)})\(")
+_VERB: Final = re.compile(r"(next|send)\(")
+
+
+MAX_TEXT: Final = 128 * 1024
+"""Characters of one text of rules."""
+
+
+def read_rules(text: str) -> tuple[Rule, ...]:
+    """The rules of a text, each of them safe; ``ParseError`` points to what is wrong.
+
+    >>> [str(rule) for rule in read_rules("hub($x, count($y)) <- edge($x, $y), $x != $y.")]
+    ['hub($x, count($y)) <- edge($x, $y), $x != $y.']
+    """
+    if len(text) > MAX_TEXT:
+        raise UsageError(f"a text of {len(text)} characters, limit {MAX_TEXT}")
+    reader = _RuleReader(text)
+    try:
+        return reader.rules()
+    except RecursionError:
+        raise reader.error("nested too deeply for this interpreter") from None
+
+
+def read_rule(text: str) -> Rule:
+    """The one rule of a text."""
+    rules = read_rules(text)
+    if len(rules) != 1:
+        raise UsageError(f"{len(rules)} rules where one is expected")
+    return rules[0]
+
+
+class _RuleReader(Reader):
+    __slots__ = ("_constants",)
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._constants: dict[str, Value] = {}
+
+    def rules(self) -> tuple[Rule, ...]:
+        found: list[Rule] = []
+        self.blanks()
+        while self.ahead():
+            at = self.position
+            if self._keyword("let"):
+                self._let()
+            else:
+                found.append(self._rule(at))
+            self.blanks()
+        return tuple(found)
+
+    def value(self, level: int = 0) -> Value:
+        """As the reader of values does, with the constants that have been named."""
+        self.blanks()
+        word = WORD.match(self.text, self.position)
+        if word and word[0] in self._constants and self.text[word.end() : word.end() + 1] != "(":
+            self.position = word.end()
+            return self._constants[word[0]]
+        return super().value(level)
+
+    def _let(self) -> None:
+        self.blanks()
+        at = self.position
+        name = self.take_match(WORD)
+        if not name or name in KEYWORDS or name in ("_", "not", "let"):
+            raise self.error("expected the name of a constant", at)
+        self.expect("=")
+        self._constants[name] = self.value()
+        self.expect(".")
+
+    def _rule(self, at: int) -> Rule:
+        head = self._head()
+        body: list[Literal] = []
+        if self.expect("<-", ".") == "<-":
+            body.append(self._literal())
+            while self.expect(",", ".") == ",":
+                body.append(self._literal())
+        if len(body) > MAX_LITERALS:
+            raise self.error(f"{len(body)} literals in one rule, limit {MAX_LITERALS}", at)
+        rule = Rule(head, tuple(body))
+        try:
+            check(rule)
+        except UnsafeVariable as error:
+            found = re.compile(rf"\${re.escape(error.name)}(?![\w-])").search(self.text, at, self.position)
+            raise self.error(str(error), found.start() if found else at) from None
+        except UsageError as error:
+            raise self.error(str(error), at) from None
+        return rule
+
+    # -- heads ----------------------------------------------------------------------------------------
+
+    def _head(self) -> Head:
+        self.blanks()
+        found = _VERB.match(self.text, self.position)
+        if found is None:
+            return self._plain_head(Verb.ASSERT)
+        self.position = found.end()
+        head = self._plain_head(Verb(found[1]))
+        self.expect(")")
+        return head
+
+    def _plain_head(self, verb: Verb) -> Head:
+        label = self._label()
+        arguments: list[Expression | Aggregate] = []
+        while not self.take(")"):
+            arguments.append(self._argument())
+            if self.expect(",", ")") == ")":
+                break
+        return Head(label, tuple(arguments), verb)
+
+    def _label(self) -> Value:
+        """The label of a head and the parenthesis behind it: a word, a string, or any value in ``<…>``."""
+        self.blanks()
+        at = self.position
+        label: Value
+        if self.take_here("<"):
+            label = super().value(1)
+            self.expect(">")
+        elif self.ahead() == '"':
+            close = re.compile(r'"(?:[^"\\]|\\.)*"').match(self.text, at)
+            inner = Reader(close[0] if close else '"')
+            label = inner.value()
+            self.position += inner.position
+        else:
+            label = self.take_match(WORD)
+            if not label or label in KEYWORDS or label == "_":
+                raise self.error("expected the head of a rule, such as reach($x, $y)", at)
+        if not self.take_here("("):
+            raise self.error(f"expected '(' right behind the label of a head, found {self.found()}")
+        return label
+
+    def _argument(self) -> Expression | Aggregate:
+        self.blanks()
+        found = _AGGREGATE.match(self.text, self.position)
+        if found is None:
+            return self._expression(0)
+        self.position = found.end()
+        n = 0
+        if found[1] == "top":
+            at = self.position
+            given = self.value()
+            if given.__class__ is not int or not 1 <= given <= 10_000:
+                raise self.error("top takes a number from 1 to 10000, then what to take the largest of", at)
+            n = given
+            self.expect(",")
+        of = self._expression(0)
+        self.expect(")")
+        return Aggregate(found[1], of, n)
+
+    # -- bodies ---------------------------------------------------------------------------------------
+
+    def _literal(self) -> Literal:
+        if self._keyword("not"):
+            return Atom(self._pattern(self.position, self.value()), negated=True)
+        self.blanks()
+        at = self.position
+        left = self._expression(0)
+        self.blanks()
+        operator = self.take_match(_COMPARISON)
+        if operator:
+            return Comparison("=" if operator == "==" else operator, left, self._expression(0))
+        if isinstance(left, Structure):
+            return Atom(self._pattern(at, left.template))
+        if isinstance(left, Variable):
+            return Atom(Record("$", left.name, None, DISCARD))
+        raise self.error("an expression alone says nothing: compare it with something", at)
+
+    def _pattern(self, at: int, pattern: Value) -> Value:
+        try:
+            skeleton(pattern)
+        except UsageError as error:
+            raise self.error(str(error), at) from None
+        return pattern
+
+    def _expression(self, level: int) -> Expression:
+        left = self._product(level)
+        while True:
+            self.blanks()
+            operator = self.take_match(_SUM)
+            if not operator:
+                return left
+            left = Arithmetic(operator, left, self._product(level))
+
+    def _product(self, level: int) -> Expression:
+        left = self._primary(level)
+        while True:
+            self.blanks()
+            operator = self.take_match(_PRODUCT)
+            if not operator:
+                return left
+            left = Arithmetic(operator, left, self._primary(level))
+
+    def _primary(self, level: int) -> Expression:
+        if level > MAX_NESTING:
+            raise self.error(f"an expression nested deeper than {MAX_NESTING} levels")
+        if self.take("("):
+            inner = self._expression(level + 1)
+            self.expect(")")
+            return inner
+        return expression_of(self.value())
+
+    def _keyword(self, word: str) -> bool:
+        """Whether a word is next that stands alone; if so, goes past it."""
+        self.blanks()
+        found = WORD.match(self.text, self.position)
+        if found is None or found[0] != word or self.text[found.end() : found.end() + 1] == "(":
+            return False
+        self.position = found.end()
+        return True
+
+
+def expression_of(value: Value) -> Expression:
+    """The expression that a value with captures in it stands for."""
+    match value:
+        case Record(label="$", fields=(str(name), None, sub)) if sub == DISCARD:
+            return Variable(name)
+        case _:
+            return Structure(value)

@@ -1,0 +1,139 @@
+"""Safety: does a rule say, for every variable in it, where its values come from?
+
+A variable gets its values from an atom that is not negated, or from ``$z = …`` of variables that have
+theirs.  Whatever else mentions it only asks.  A rule with a variable that nothing binds would speak of
+infinitely many values, and is refused, whoever wrote it and in whichever way.
+
+Always: a rule that passed can be carried out in some order of its body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
+
+from dataspace.rules.language.syntax import (
+    Aggregate,
+    Atom,
+    Comparison,
+    Expression,
+    Rule,
+    Structure,
+    Variable,
+    Verb,
+    variables_of,
+)
+from index.errors import UsageError
+from index.patterns.patterns import DISCARD, skeleton
+from index.patterns.text import unparse
+from index.values.values import Map, Record, Value
+
+RESERVED = ("rule", "rule-error", "flow-error", "Observe", "$", "_", "lit", "exact")
+"""Labels that no rule may derive."""
+
+MAX_FIELDS = 64
+
+MAX_ATOMS = 17
+"""Atoms of a body that are not negated: each but one is a loop, beside four blocks, and Python nests 20."""
+
+
+class UnsafeVariable(UsageError):
+    """A variable that nothing binds; ``name`` is it, without the ``$``."""
+
+    def __init__(self, name: str, where: str, bound: Iterable[str]) -> None:
+        near = get_close_matches(name, bound, n=1)
+        hint = f": did you mean ${near[0]}?" if near and len(name) > 1 else ""
+        super().__init__(f"unsafe rule: ${name} in {where} is bound by no positive part of the body{hint}")
+        self.name = name
+
+
+def check(rule: Rule) -> None:
+    """``UsageError`` says what is unsafe in a rule, or not allowed."""
+    label = rule.head.label
+    if label in RESERVED:
+        raise UsageError(f"no rule may derive {unparse(label)} facts")
+    if len(rule.head.arguments) > MAX_FIELDS:
+        raise UsageError(f"a head of {len(rule.head.arguments)} fields, limit {MAX_FIELDS}")
+    atoms = sum(not atom.negated for atom in rule.atoms)
+    if atoms > MAX_ATOMS:
+        raise UsageError(f"a body of {atoms} atoms, limit {MAX_ATOMS}: derive a part of it by another rule")
+    if rule.head.aggregates and rule.head.verb is Verb.SEND:
+        raise UsageError("an aggregate is a fact that changes: derive it, and send from another rule")
+    bound = bound_by(rule)
+    for name, where in _asked(rule):
+        if name not in bound:
+            raise UnsafeVariable(name, where, bound)
+    for argument in rule.head.arguments:
+        _check_made(argument.of if isinstance(argument, Aggregate) else argument)
+    for literal in rule.body:
+        if isinstance(literal, Comparison):
+            _check_made(literal.left)
+            _check_made(literal.right)
+
+
+def bound_by(rule: Rule) -> set[str]:
+    """The variables that have values."""
+    bound = {name for atom in rule.atoms if not atom.negated for name in names_in(atom)}
+    equations = [each for each in rule.body if isinstance(each, Comparison) and each.operator == "="]
+    grown = True
+    while grown:
+        grown = False
+        for name, needs in [pair for each in equations for pair in _bindings(each)]:
+            if name not in bound and needs <= bound:
+                bound.add(name)
+                grown = True
+    return bound
+
+
+def names_in(atom: Atom) -> tuple[str, ...]:
+    """The variables of an atom, in order."""
+    return tuple([name for name in skeleton(atom.pattern).names if name is not None])
+
+
+def _bindings(equation: Comparison) -> Iterator[tuple[str, set[str]]]:
+    for one, other in (equation.left, equation.right), (equation.right, equation.left):
+        if isinstance(one, Variable):
+            yield one.name, set(variables_of(other))
+
+
+def _asked(rule: Rule) -> Iterator[tuple[str, str]]:
+    for argument in rule.head.arguments:
+        yield from _each(variables_of(argument), "the head")
+    for literal in rule.body:
+        if isinstance(literal, Comparison):
+            yield from _each(variables_of(literal.left), str(literal))
+            yield from _each(variables_of(literal.right), str(literal))
+        elif literal.negated:
+            yield from _each(names_in(literal), str(literal))
+
+
+def _each(names: Iterable[str], where: str) -> Iterator[tuple[str, str]]:
+    return ((name, where) for name in names)
+
+
+def _check_made(expression: Expression) -> None:
+    """What is made must be a value: nothing in it may be left open."""
+    if isinstance(expression, Structure):
+        _check_template(expression.template)
+
+
+def _check_template(template: Value) -> None:
+    match template:
+        case Record(label="_"):
+            raise UsageError("_ stands for anything: it can be asked for, not made")
+        case Record(label="$", fields=(None, _, _)):
+            raise UsageError("a $ without a name can be asked for, not made")
+        case Record(label="$", fields=(_, of_class, sub)) if of_class is not None or sub != DISCARD:
+            raise UsageError(f"{unparse(template)} has a condition: it can be asked for, not made")
+        case Record(label="$" | "lit"):
+            return
+        case Record(fields=parts):
+            for part in parts:
+                _check_template(part)
+        case tuple():
+            for part in template:
+                _check_template(part)
+        case Map():
+            for at, part in template.pairs():
+                _check_template(at)
+                _check_template(part)

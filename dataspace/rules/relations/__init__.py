@@ -1,0 +1,1 @@
+"""Relations: rows that hold, with the derivations that support them."""

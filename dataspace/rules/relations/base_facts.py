@@ -1,0 +1,272 @@
+"""Ground: the facts that are claimed, and the views of them that no rule derives.
+
+All islands of a program stand on the same ground: two rules that ask for the same share the view and its
+indexes, however little they have to do with each other otherwise.  Facts are kept by class, so that a rule
+which comes late reads those that it can ask for and no others; a fact that comes or goes finds the views and
+engines of its class by one look-up.
+
+Always: a view of the ground holds exactly the rows of the facts that are claimed, and, while a tick listens
+to them, of its messages; views and indexes that serve nobody are given up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from dataspace.rules.relations.relations import Columns
+from dataspace.rules.relations.tables import write_plain
+from dataspace.rules.relations.terms import Terms
+from dataspace.rules.relations.views import View
+from index.values.positions import Class, class_of
+from index.values.values import Record, Value, key
+
+if TYPE_CHECKING:
+    from dataspace.rules.engine.engine import Engine
+
+
+Claim: TypeAlias = Callable[[Value, int], None]
+
+
+class _Route:
+    """The facts of one class, and who is told of them; or who is told of all facts.
+
+    ``own`` are for the facts that are rows of an engine's own relations.
+    """
+
+    __slots__ = ("engines", "facts", "own", "plain")
+
+    def __init__(self) -> None:
+        self.facts: dict[Hashable, Value] = {}
+        self.plain: list[View] = []
+        self.engines: dict[Engine, None] = {}
+        self.own: list[Claim] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.facts or self.plain or self.engines)
+
+
+class Ground:
+    """Facts by class, and views of them."""
+
+    def __init__(self) -> None:
+        self.terms = Terms()
+        self.views: dict[Hashable, View] = {}
+        self.read = 0
+        """How many facts have been looked at for the sake of rules that came late."""
+        self._users: dict[View, dict[Engine, None]] = {}
+        self._routes: dict[Class | None, _Route] = {}
+        self._any = _Route()
+        self._left: set[View] = set()
+
+    # -- facts ----------------------------------------------------------------------------------------
+
+    def keep(self, added: Iterable[Value], removed: Iterable[Value] = ()) -> None:
+        """Takes facts as claimed, and not, and tells nobody; who knows of some already may say so again."""
+        for value in added:
+            self._route(class_of(value)).facts[_place(value)] = value
+        for value in removed:
+            self._route(class_of(value)).facts.pop(_place(value), None)
+
+    def change(self, added: Sequence[Value], removed: Sequence[Value]) -> Mapping[Engine, None]:
+        """Takes facts as claimed, and not: which engines have been told.
+
+        O(views of its class) for each, and what the rules make of it.  What comes and what goes, and the
+        class and the place of a fact, are written out: every turn of a fact passes here.
+        """
+        routes = self._routes
+        told: dict[_Route, None] = {}
+        for value in added:
+            root = (
+                value.label if value.__class__ is Record and value.label.__class__ is str else class_of(value)
+            )
+            route = routes.get(root)
+            if route is None:
+                route = routes[root] = _Route()
+            route.facts[_place(value) if value.__class__ is not Record else value._text or value.text] = value
+            for view in route.plain:
+                view.table.take(value, +1)
+            for claim in route.own:
+                claim(value, +1)
+            told[route] = None
+        for value in removed:
+            root = (
+                value.label if value.__class__ is Record and value.label.__class__ is str else class_of(value)
+            )
+            route = routes[root]
+            del route.facts[_place(value) if value.__class__ is not Record else value._text or value.text]
+            for view in route.plain:
+                view.table.take(value, -1)
+            for claim in route.own:
+                claim(value, -1)
+            told[route] = None
+            if not (route.facts or route.plain or route.engines):
+                del routes[root]
+        of_any = self._any
+        if of_any.plain or of_any.own:
+            for values, by in (added, +1), (removed, -1):
+                for value in values:
+                    _tell(of_any, value, by)
+        if len(told) == 1 and not of_any.engines:
+            (route,) = told
+            return route.engines  # as mostly: no copy
+        return {engine: None for route in (*told, of_any) for engine in route.engines}
+
+    def hear(self, messages: Iterable[Value], by: int) -> Mapping[Engine, None]:
+        """Takes messages as facts, or ends that: which engines have been told."""
+        told = dict(self._any.engines)
+        for value in messages:
+            route = self._routes.get(class_of(value))
+            if route is not None:
+                _tell(route, value, by)
+                told |= route.engines
+            if self._any.plain or self._any.own:
+                _tell(self._any, value, by)
+        return told
+
+    def facts(self, root: Class | None) -> Iterator[Value]:
+        """The facts of a class, or all where it is None; they count as read."""
+        routes = list(self._routes.values()) if root is None else [self._route(root)]
+        for route in routes:
+            self.read += len(route.facts)
+            yield from route.facts.values()
+
+    def count(self, roots: Iterable[Class | None]) -> int:
+        """How many facts there are of some classes; None stands for all.  O(classes)."""
+        routes, chosen = self._routes, set(roots)
+        asked = routes.values() if None in chosen else [routes[each] for each in chosen if each in routes]
+        return sum(len(route.facts) for route in asked)
+
+    def listening(self, classes: Iterable[Class | None]) -> dict[Engine, None]:
+        """The engines that are told of facts of some classes; O(those)."""
+        found = dict(self._any.engines)
+        for each in classes:
+            if each in self._routes:
+                found.update(self._routes[each].engines)
+        return found
+
+    def _route(self, of_class: Class | None) -> _Route:
+        route = self._routes.get(of_class)
+        if route is None:
+            route = self._routes[of_class] = _Route()
+        return route
+
+    def _told(self, root: Class | None) -> _Route:
+        """Who is told of the facts of a class, or of all facts."""
+        return self._any if root is None else self._route(root)
+
+    # -- views ----------------------------------------------------------------------------------------
+
+    def share(self, view: View) -> None:
+        """Has a view that no rule derives held here, with the facts there are.  O(facts of its class)."""
+        place = key(view.form.pattern)
+        if place in self.views:
+            return
+        self.views[place] = view
+        view.is_plain = True
+        write_plain(view, self.terms)
+        take = view.table.take
+        for value in self.facts(view.root):
+            take(value, +1)
+        self._told(view.root).plain.append(view)
+
+    def attach(self, engine: Engine) -> None:
+        """Tells an engine from now on of what it asks for; its views are shared, its functions are in them.
+
+        O(rows) for an index that is new.
+        """
+        for view in engine.plain:
+            use = engine.plain[view]
+            view.on_insert += use.on_insert
+            view.on_delete += use.on_delete
+            self._users.setdefault(view, {})[engine] = None
+            self._told(view.root).engines[engine] = None
+            for columns, index in view.indexes.items():
+                if not index:
+                    _fill(view, columns)
+            write_plain(view, self.terms)
+        for root, claim in engine.claims():
+            route = self._told(root)
+            route.own.append(claim)
+            route.engines[engine] = None
+
+    def detach(self, engine: Engine) -> None:
+        """Tells an engine no longer.  Its views stay until ``prune``: others may come and ask for them."""
+        for view in engine.plain:
+            del self._users[view][engine]
+            self._told(view.root).engines.pop(engine, None)
+            use = engine.plain[view]
+            view.on_insert[:] = [each for each in view.on_insert if each not in use.on_insert]
+            view.on_delete[:] = [each for each in view.on_delete if each not in use.on_delete]
+            write_plain(view, self.terms)
+            self._left.add(view)
+        for root, claim in engine.claims():
+            route = self._told(root)
+            route.own.remove(claim)
+            route.engines.pop(engine, None)
+            if root is not None and not route:
+                del self._routes[root]
+
+    def prune(self) -> None:
+        """Gives up views and indexes that engines have left and that nobody asks for any more."""
+        for view in self._left:
+            users = self._users[view]
+            if not users:
+                self._give_up(view)
+                continue
+            wanted = set().union(*[engine.plain[view].columns for engine in users])
+            if gone := view.indexes.keys() - wanted:
+                for columns in gone:
+                    del view.indexes[columns]
+                write_plain(view, self.terms)
+        self._left.clear()
+
+    def _give_up(self, view: View) -> None:
+        del self._users[view]
+        place, route = key(view.form.pattern), self._told(view.root)
+        if self.views.get(place) is view:
+            del self.views[place]
+            route.plain.remove(view)
+        if view.root is not None and not route:
+            del self._routes[view.root]
+
+    def forget(self) -> None:
+        """Gives up all views at once: what engines that are still attached have of them is worthless."""
+        self.views.clear()
+        for route in (*self._routes.values(), self._any):
+            route.plain.clear()
+
+    def size(self) -> int:
+        """Entries in all tables, facts included and the terms left out."""
+        facts = sum(len(route.facts) for route in self._routes.values())
+        rows = sum(len(view.states) for view in self.views.values())
+        return (
+            facts
+            + rows
+            + sum(
+                len(bucket)
+                for view in self.views.values()
+                for index in view.indexes.values()
+                for bucket in index.values()
+            )
+        )
+
+
+def _fill(view: View, columns: Columns) -> None:
+    """Files the rows of a view in an index that is new."""
+    index = view.indexes[columns]
+    for row, state in view.states.items():
+        at = row[columns[0]] if len(columns) == 1 else tuple([row[each] for each in columns])
+        index[at][row] = state
+
+
+def _tell(route: _Route, value: Value, by: int) -> None:
+    for view in route.plain:
+        view.table.take(value, by)
+    for claim in route.own:
+        claim(value, by)
+
+
+def _place(value: Value) -> Hashable:
+    """By its text, as the index does, if it is a record."""
+    return value.text if value.__class__ is Record else (key(value),)

@@ -1,0 +1,215 @@
+"""Budgets: how much may one rule, and how much may all of them use up in one tick?
+
+Anyone who may assert a rule can write one that multiplies what it finds: a product of three sets, a value
+that doubles, a fact about every fact.  Counting the rows that come of it would be too late, since they are
+counted while they are made.  So the generated functions pay in advance: for each row that they are about to
+look at (*steps*), for each value that they make and each row that they derive (*bytes*), and for rows that
+are inserted (*rows*).  All of it is work that can be counted, and nothing is a time: the same facts and rules
+come to the same end on a slow machine and on a quick one, in a turn and at a start.
+
+Always: a rule that pays more than its limit in a tick raises ``RuleFailed``; all rules together use no more
+of any unit than ``Bounds`` allow, or ``RanAway`` is raised.  Units are handed out in parts, and only then is
+anything compared: what is left of a part is carried on into the next tick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dataspace.rules.relations.failures import RanAway, RuleFailed, Unit
+from dataspace.rules.relations.relations import Relation, State
+from dataspace.rules.relations.terms import MAX_DEPTH, TEXT_FACTOR
+from index.patterns.text import unparse
+from index.values.values import Record, Value, bounded, text_of
+
+STEPS_FOR_EACH_ROW: Final = 5
+"""Rows that one rule may look at in a tick, for each that may be inserted in it."""
+
+SHARED_STEPS_FOR_EACH_ROW: Final = 10
+"""Rows that all rules together may look at in a tick, for each that may be inserted in it."""
+
+MAX_TEXT: Final = 128 * 1024 * 1024
+"""Characters, as text, of the values that one rule may make in a tick."""
+
+TEXT_OF_A_ROW: Final = 32
+"""Characters of made values that take about as long as a row that is looked at."""
+
+MAX_VALUE: Final = 1024 * 1024
+"""Characters, as text, of one value that a rule makes."""
+
+FACT_BYTES: Final = 64
+"""What a derived fact counts for beside its text."""
+
+PART: Final = 4096
+"""What is handed out at once, at most; and an eighth of the limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What all rules of a space may use in one tick, and what they may hold.
+
+    ``rows`` are inserted in one tick; ``made`` are the bytes of what is derived and calculated in it,
+    ``held`` those of all derived facts there are, both estimated by texts.
+    """
+
+    rows: int = 2_000_000
+    made: int = 128 * 1024 * 1024
+    held: int = 128 * 1024 * 1024
+
+    @property
+    def steps(self) -> int:
+        """Rows that may be looked at in one tick."""
+        return SHARED_STEPS_FOR_EACH_ROW * self.rows
+
+
+class TickBudget:
+    """What all rules together may use in a tick; ``inserted`` has the rows of each relation so far."""
+
+    __slots__ = ("_left", "_looked", "_made", "_part", "_room", "bounds", "few", "held", "inserted", "tick")
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.bounds = bounds
+        self.few = bounds.rows >> 16
+        """So many rows of one relation, outside of any cycle, are not worth being counted."""
+        self.tick = [0]  # its number, for budgets
+        self.inserted: dict[Relation, int] = {}
+        self.held = 0
+        """Bytes of the facts that are derived, as of the last tick."""
+        self._part = min(PART, bounds.rows)
+        self._left = self._looked = self._made = 0
+        self._room = bounds.made
+
+    def begin(self, freed: int = 0) -> None:
+        """Begins a tick, or another attempt at it; ``freed`` bytes of what is held are derived anew in it."""
+        self.tick[0] += 1
+        self._left = self._part
+        self._looked = self._made = 0
+        self._room = min(self.bounds.made, self.bounds.held - self.held + freed)
+        if self.inserted:
+            self.inserted.clear()
+
+    def spend(self, relation: Relation, count: int) -> None:
+        """Counts insertions before they happen; ``RanAway`` if there are too many."""
+        if count:
+            self.inserted[relation] = self.inserted.get(relation, 0) + count
+            self._left -= count
+            if self._left < 0:
+                left = self.bounds.rows - sum(self.inserted.values())
+                if left < 0:
+                    raise RanAway(f"more than {self.bounds.rows} new facts in one tick", Unit.ROWS)
+                self._left = min(PART, left)
+
+    def look(self, steps: int) -> None:
+        """Counts rows that rules are about to look at; ``RanAway`` if all together are too many."""
+        self._looked += steps
+        if self._looked > self.bounds.steps:
+            raise RanAway(f"more than {self.bounds.steps} rows were looked at in one tick", Unit.STEPS)
+
+    def make(self, size: int) -> None:
+        """Counts bytes that rules are about to derive or make; ``RanAway`` if all together are too many."""
+        self._made += size
+        if self._made > self._room:
+            if self._room < self.bounds.made:
+                most = self.bounds.held
+                raise RanAway(f"more than {most} bytes of derived facts in the space", Unit.BYTES)
+            raise RanAway(f"more than {self.bounds.made} bytes were derived in one tick", Unit.BYTES)
+
+    def hold(self, added: Iterable[Value], removed: Iterable[Value]) -> None:
+        """Notes what has become of the derived facts.  O(those)."""
+        self.held += size_of(added) - size_of(removed)
+
+
+def size_of(facts: Iterable[Value]) -> int:
+    """What derived facts count for, in bytes; O(facts)."""
+    total = 0
+    for fact in facts:
+        if fact.__class__ is Record:  # as all are
+            text = fact.text
+            total += FACT_BYTES + (len(text) if text.isascii() else TEXT_FACTOR * len(text))
+    return total
+
+
+class Budget:
+    """What one rule may still use of one unit; ``ticks`` holds the number of the tick.
+
+    ``share`` counts each part for all rules together.  ``waiting`` are the rows of the rule's head that are
+    to be inserted: of those there may be ``most``.  Since no row can be made without looking at one, it is
+    enough to count them whenever a part is used up.
+    """
+
+    __slots__ = (
+        "_limit",
+        "_most",
+        "_part",
+        "_rule",
+        "_share",
+        "_tick",
+        "_ticks",
+        "_used",
+        "_waiting",
+        "_what",
+        "left",
+    )
+
+    def __init__(
+        self,
+        rule: int,
+        limit: int,
+        what: str,
+        ticks: list[int],
+        waiting: Sequence[State] = (),
+        most: int = 0,
+        *,
+        share: Callable[[int], None],
+    ) -> None:
+        self.left = 0
+        self._rule = rule
+        self._limit = limit
+        self._part = max(1, min(PART, limit // 8))
+        self._what = what
+        self._ticks = ticks
+        self._tick = -1
+        self._used = 0
+        self._waiting = waiting
+        self._most = most
+        self._share = share
+
+    def refill(self, left: int) -> int:
+        """Hands out another part where ``left`` is less than nothing; returns what is left then."""
+        tick = self._ticks[0]
+        if tick != self._tick:
+            self._tick, self._used = tick, 0
+        part = max(self._part, -left)
+        self._used += part
+        if self._used > self._limit:
+            reason = f"more than {self._limit} {self._what} in one tick"
+        elif len(self._waiting) > self._most:
+            last = unparse(tuple([term.value for term in self._waiting[-1][4]]))[:60]
+            reason = f"more than {self._most} new facts in one tick, the last one of {last}"
+        else:
+            self._share(part)
+            return left + part
+        raise RuleFailed(self._rule, {}, reason, overran=True)
+
+    @property
+    def used(self) -> int:
+        """What was used up in this tick, to within a part."""
+        return self._used if self._tick == self._ticks[0] else 0
+
+    def pay_for(self, value: Value) -> None:
+        """Pays for a value that was made; ``RuleFailed`` if it is too large, ``UsageError`` if too deep.
+
+        O(size) unless it is a number.
+        """
+        kind = value.__class__
+        if kind is int or kind is float:
+            return
+        size = len(value.text if isinstance(value, Record) else text_of(value))
+        if size > MAX_VALUE:
+            raise RuleFailed(self._rule, {}, f"a value of {size} characters, limit {MAX_VALUE}")
+        bounded(value, depth=MAX_DEPTH - 1)  # since a fact is around it
+        self.left -= size
+        if self.left < 0:
+            self.left = self.refill(self.left)

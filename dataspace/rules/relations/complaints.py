@@ -1,0 +1,65 @@
+"""Complaints: the facts that say what is wrong with rules, of a size that anything can hold.
+
+A rule fails by values that may be as large and as deep as any fact, and a text that is no rule may be as long
+as a frame.  What is said of them is claimed, logged and sent like any fact, with levels of its own around it:
+so names, texts and values beyond a bound are shown by their beginnings.
+
+Always: a complaint is a fact that the wire and the log can carry, whatever it is about.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Final
+
+from dataspace.rules.language.parser import MAX_TEXT
+from dataspace.rules.relations.terms import TOO_DEEP, size_in_facts
+from index.patterns.text import unparse
+from index.values.values import Map, Record, Value
+
+MAX_NAME: Final = 1024
+MAX_REASON: Final = 2048
+"""Characters of a name, and of a reason, that are shown."""
+
+MAX_SHOWN: Final = 256
+"""Bytes of a value of a row that is shown as it is; and characters of another that are shown."""
+
+MAX_VARIABLES: Final = 64
+"""Variables of a row that are shown."""
+
+LEGIBLE: Final = 16 * 1024
+"""Bytes of a value that is worth being written out, to show where it begins."""
+
+
+def complaint(name: Value, text: Value, row: Map, reason: str) -> Record:
+    """The fact that says what is wrong with a rule.
+
+    >>> complaint("r", "p($x) <- q($x), $x > 1 / 0.", Map({"x": 1}), "ZeroDivisionError").fields[2]
+    Map((('x', 1),))
+    """
+    values = Map.of([(at, _shown(value)) for at, value in islice(row.pairs(), MAX_VARIABLES)])
+    return Record(
+        "rule-error", _begun(name, MAX_NAME), _begun(text, MAX_TEXT), values, _begun(reason, MAX_REASON)
+    )
+
+
+def _begun(value: Value, most: int) -> Value:
+    """A text as it is or by its beginning; what is no text as ``_shown``."""
+    if value.__class__ is not str:
+        return _shown(value)
+    return value if len(value) <= most else f"{value[:most]}… ({len(value)} characters)"
+
+
+def _shown(value: Value) -> Value:
+    """A value as it is, or what there is to say of one that is large or deep."""
+    size = size_in_facts(value)
+    if size <= MAX_SHOWN:
+        return value
+    if value.__class__ is str:
+        return _begun(value, MAX_SHOWN)
+    if size <= LEGIBLE:
+        return _begun(unparse(value), MAX_SHOWN)
+    what = type(value).__name__.lower()
+    if isinstance(value, Record) and isinstance(value.label, str):
+        what = f"{value.label[:MAX_SHOWN]}(…)"
+    return f"{what} of about {size} bytes" if size < TOO_DEEP else f"{what}, nested too deeply to be shown"

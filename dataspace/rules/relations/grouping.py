@@ -1,0 +1,146 @@
+"""Grouping: the rules whose heads have aggregates.
+
+The solutions of the body are sorted into groups by the other fields of the head; each group keeps an
+accumulator for each aggregate.  What a group says is told when its stratum runs, once, whatever has
+happened to it in between.
+
+Always: a group that has solutions supports exactly one row of the head; one that has none is not kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dataspace.rules.engine.compiling import too_large
+from dataspace.rules.language.syntax import Aggregate, Rule
+from dataspace.rules.relations.aggregates import COUNT, Accumulator, accumulator
+from dataspace.rules.relations.budgets import FACT_BYTES, Budget
+from dataspace.rules.relations.failures import RuleFailed
+from dataspace.rules.relations.relations import Relation, State
+from dataspace.rules.relations.terms import MAX_FACT, Row, Terms, size_in_facts
+from index.generated import Script, tuple_of
+
+
+class _Group:
+    """How many solutions there are, what aggregates make of them, and the state of the row that was said."""
+
+    __slots__ = ("accumulators", "count", "state")
+
+    def __init__(self, accumulators: tuple[Accumulator, ...]) -> None:
+        self.accumulators = accumulators
+        self.count = 0
+        self.state: State | None = None
+
+
+class Grouping:
+    """The groups of one rule.  ``change(at, taken, by)`` says that there is a solution more, or less.
+
+    ``at`` are its fields to group by, ``taken`` those that aggregates take.  O(log group).
+    ``settle()`` tells the head what has changed.
+    """
+
+    __slots__ = (
+        "_groups",
+        "_is_aggregate",
+        "_kinds",
+        "_number",
+        "_paid",
+        "_width",
+        "change",
+        "name",
+        "pending",
+        "settle",
+    )
+
+    def __init__(
+        self, name: str, number: int, rule: Rule, head: Relation, terms: Terms, paid: Budget
+    ) -> None:
+        self._number = number
+        self._paid = paid
+        self._width = FACT_BYTES + size_in_facts(rule.head.label)
+        self.name = name
+        self.pending: dict[Row, None] = {}
+        self._kinds = [
+            None if each.name == COUNT else accumulator(each.name, each.n) for each in rule.head.aggregates
+        ]
+        self._is_aggregate = [isinstance(each, Aggregate) for each in rule.head.arguments]
+        self._groups: dict[Row, _Group] = {}
+        self.change: Callable[[Row, Row, int], None] = self._changer()
+        self.settle: Callable[[], None] = self._settler(head, terms)
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def _group(self, at: Row) -> _Group:
+        group = self._groups[at] = _Group(tuple([make() for make in self._kinds if make is not None]))
+        return group
+
+    def _changer(self) -> Callable[[Row, Row, int], None]:
+        """What is done with a solution, written out: how many there are needs no accumulator."""
+        script = Script()
+        script.line("def change(at, taken, by):")
+        script.depth = 1
+        script.line(f"group = {script.bind(self._groups)}.get(at) or {script.bind(self._group)}(at)")
+        script.line("group.count += by")
+        kept = [n for n, make in enumerate(self._kinds) if make is not None]
+        for at, n in enumerate(kept):
+            script.line(f"group.accumulators[{at}].change(taken[{n}], by)")
+        script.line(f"{script.bind(self.pending)}[at] = None")
+        return script.functions("change")["change"]  # type: ignore[no-any-return]  # defined by the text
+
+    def _settler(self, head: Relation, terms: Terms) -> Callable[[], None]:
+        """What tells the head of groups that have changed, written out.
+
+        For ``hub($x, count($y))``, where ``k`` is the state of the row that is said now, if any:
+
+            for at in pending:
+                group = groups[at]
+                k = None
+                if group.count:
+                    v = group.count
+                    t0 = (the term of v)
+                    h = (at[0], t0,)
+                    (a derivation more of h, as in ``compiling``)
+                (one less of the row that was said before, which may be the same)
+        """
+        script, parts = Script(), []
+        write = script.lines
+        groups, touch = script.bind(self._groups), f"{script.bind(head.pending)}.append"
+        states = script.bind(head.states)
+        write("def settle():")
+        write(f"    for at in {script.bind(self.pending)}:", f"        group = {groups}[at]")
+        write("        was = group.state", "        if group.count:")
+        script.depth = 3
+        for at, is_one in enumerate(self._is_aggregate):
+            n = self._is_aggregate[:at].count(True)
+            if not is_one:
+                parts.append(f"at[{at - n}]")
+                continue
+            kept = sum(make is not None for make in self._kinds[:n])
+            write(f"v = group.{'count' if self._kinds[n] is None else f'accumulators[{kept}].value()'}")
+            terms.write(script, f"t{n}", "v")
+            parts.append(f"t{n}")
+        write(f"h = {tuple_of(parts)}", "if was and h == was[4]: continue", f"k = {states}.get(h)")
+        paid = script.bind(self._paid)
+        size = " + ".join([str(self._width), *[f"{each}.size" for each in parts]])
+        write("if k is None:", f"    {paid}.left -= {size}")
+        write(f"    if {paid}.left < 0: {script.bind(self._pay)}({size}, at)")
+        write(f"    {states}[h] = k = [1, 0, 0, False, h, None]; {touch}(k)", "else:")
+        write(f"    if not k[0]: {touch}(k)", "    k[0] += 1", "    k[1] += 1", "group.state = k")
+        script.depth = 2
+        write(f"else: del {groups}[at]", "if was:", "    was[0] -= 1", "    if was[2]:")
+        write("        was[1] -= 1", f"        if not was[1]: {touch}(was)")
+        script.depth = 1
+        write(f"{script.bind(self.pending)}.clear()")  # in place: whoever asks what is to be done holds it
+        return script.functions("settle")["settle"]  # type: ignore[no-any-return]  # defined by the text
+
+    def _pay(self, size: int, at: Row) -> None:
+        """Has another part handed out, unless a fact is too large."""
+        if size > MAX_FACT:
+            values = {f"{n + 1}": term.value for n, term in enumerate(at)}
+            raise RuleFailed(self._number, values, f"UsageError: {too_large(size)}")
+        self._paid.left = self._paid.refill(self._paid.left)
+
+    def group(self, row: Row) -> Row:
+        """The fields by which a row of the head was grouped."""
+        return tuple([term for term, is_one in zip(row, self._is_aggregate, strict=True) if not is_one])

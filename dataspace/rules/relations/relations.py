@@ -1,0 +1,218 @@
+"""Relations: rows that hold, with the support that each of them has.
+
+A row is there because of *derivations*: ways in which rules, or somebody's claim, make it hold.  In a cycle
+of rules facts can support each other, so counting derivations is not enough to retract.  Each row keeps
+
+    tot     its derivations among the rows that are there now
+    wf      those of them whose premises within its own cycle are all older than itself
+    born    when it was inserted: a stamp that only grows; 0 while it is absent, -1 once this is not its state
+    said    whether it was said to hold when a tick was last over
+    row     itself, so that who holds a state need not look anything up
+    fact    what it was when it was last said, once it has been
+
+Proofs made of ``wf`` derivations go strictly down in stamps, so they support nothing by itself.  When
+``wf`` comes to nought the row goes, and what it supported is told; if ``tot`` is left then, it comes back
+with a fresh stamp.  Nothing is searched for, and hardly more is deleted than has to go.
+
+Always: between ticks a row is here exactly if ``tot > 0``, then ``wf > 0`` and ``born > 0``; every index
+holds exactly the rows that are there.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias
+
+from dataspace.rules.relations.terms import Row
+from index.generated import Script
+from index.values.values import Value
+
+State: TypeAlias = list[Any]
+"""tot, wf, born, said, row, fact: a list, since Python makes, reads and changes nothing else as quickly."""
+
+Bucket: TypeAlias = dict[Row, State]
+Columns: TypeAlias = tuple[int, ...]
+Index: TypeAlias = defaultdict[Any, Bucket]
+"""By the term of the one column, or the tuple of terms of several."""
+
+
+class Trigger(Protocol):
+    """What is to be done when a row comes, or when one goes: written into the functions of its relation."""
+
+    def write(self, script: Script, fields: Sequence[str]) -> None:
+        """Writes it, where ``row``, its state ``st`` and its fields are known, and in a cycle ``born``."""
+
+
+class Called:
+    """A trigger that is a function of row and state."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function: Callable[[Row, State], None]) -> None:
+        self._function = function
+
+    def write(self, script: Script, fields: Sequence[str]) -> None:
+        """Writes the call."""
+        script.line(f"{script.bind(self._function)}(row, st)")
+
+
+class Table(Protocol):
+    """What a relation does to many rows at once, written out for it (``tables``)."""
+
+    def delete(self, states: list[State]) -> list[State]:
+        """Deletes the rows that have lost what supported them; those that are to be looked at again."""
+
+    def insert(self, states: list[State], stamp: int) -> int:
+        """Inserts the rows that are absent and supported; the highest stamp given."""
+
+    def settle(self) -> None:
+        """Both for what is pending, where the relation is in no cycle."""
+
+    def take(self, value: Value, by: int) -> None:
+        """A claim more or less on a value, where nothing else supports rows: they come and go at once."""
+
+
+class News:
+    """What has happened to rows since they were last spoken of.
+
+    ``came`` are rows that have come without being said, ``went`` those that have lost all support, of either
+    some more than once, and some that have changed their mind since; ``noted`` are rows to be looked at for
+    another reason.  What went keeps its state, so that it is one and the same until all has been told.
+    """
+
+    __slots__ = ("came", "noted", "went")
+
+    def __init__(self) -> None:
+        self.came: list[State] = []
+        self.went: list[State] = []
+        self.noted: list[Row] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.came or self.went or self.noted)
+
+    def rows(self) -> dict[Row, None]:
+        """All rows that may hold and did not, or the other way round."""
+        return dict.fromkeys([*[state[4] for state in (*self.went, *self.came)], *self.noted])
+
+    def clear(self) -> None:
+        """Forgets all, in place: the table of the relation has it as well."""
+        self.came.clear()
+        self.went.clear()
+        self.noted.clear()
+
+
+class Relation:
+    """Rows, their indexes, and what is to be run when one comes or goes."""
+
+    __slots__ = (
+        "base",
+        "in_cycle",
+        "indexes",
+        "is_plain",
+        "name",
+        "news",
+        "on_delete",
+        "on_insert",
+        "pending",
+        "states",
+        "table",
+        "tells",
+        "width",
+    )
+
+    def __init__(self, name: str, width: int, *, tells: bool = False) -> None:
+        self.name = name
+        self.tells = tells  # whether its rows become facts, so that somebody asks for its news
+        self.width = width
+        self.in_cycle = False
+        self.is_plain = False  # True where no rule derives its rows: then claims are all that counts
+        self.states: dict[Row, State] = {}
+        self.indexes: dict[Columns, Index] = {}
+        self.on_insert: list[Trigger] = []
+        self.on_delete: list[Trigger] = []
+        self.pending: list[State] = []
+        self.base: dict[Row, int] = {}
+        self.news = News()
+        self.table: Table
+
+    def index(self, columns: Columns) -> Index:
+        """The index by some columns, made if it is not there; before any rows are."""
+        known = self.indexes.get(columns)
+        if known is None:
+            known = self.indexes[columns] = defaultdict(dict)
+        return known
+
+    def has(self, row: Row) -> bool:
+        """Whether a row is there; O(1)."""
+        state = self.states.get(row)
+        return state is not None and state[2] > 0
+
+    def count(self) -> int:
+        """How many rows are there; O(rows)."""
+        return sum(state[2] > 0 for state in self.states.values())
+
+    def size(self) -> int:
+        """Entries in all tables; O(index entries)."""
+        indexed = sum(len(bucket) for index in self.indexes.values() for bucket in index.values())
+        return len(self.states) + len(self.base) + len(self.pending) + indexed
+
+    def support(self, row: Row, by: int) -> None:
+        """A derivation from outside of any cycle more, or less."""
+        state = self.states.get(row)
+        if state is None:
+            self.states[row] = state = [1, 0, 0, False, row, None]
+            self.pending.append(state)
+            return
+        state[0] += by
+        if state[2]:
+            state[1] += by
+        if not state[1] or not state[2]:
+            self.pending.append(state)
+
+    def claim(self, row: Row, by: int) -> None:
+        """Somebody's claim on the row more, or less: support, and no longer for rules to derive."""
+        self.note(row, by)
+        self.support(row, by)
+
+    def note(self, row: Row, by: int) -> None:
+        """Somebody's claim on the fact of the row, which does not support it here."""
+        before = self.base.get(row, 0)
+        if before + by:
+            self.base[row] = before + by
+        else:
+            del self.base[row]
+        if self.tells and (before == 0 or before + by == 0):
+            self.news.noted.append(row)
+
+    def derived(self, row: Row) -> bool:
+        """Whether rules make this row hold, and nobody claims it."""
+        return row not in self.base and self.has(row)
+
+
+def settle(cycle: list[Relation], stamp: int, spend: Callable[[Relation, int], None]) -> int:
+    """Runs one cycle of relations until nothing moves; the highest stamp given.
+
+    First what lost its support goes, one row at a time, then what is supported comes.  ``spend`` is told
+    of insertions before they happen, and may raise.  O(derivations touched).
+    """
+    waiting: list[tuple[Relation, list[State]]] = []
+    moved = True
+    while moved:
+        moved = False
+        for relation in cycle:
+            if relation.pending:
+                moved = True
+                touched = relation.pending[:]
+                relation.pending.clear()
+                waiting.append((relation, relation.table.delete(touched)))
+    while waiting:
+        for relation, states in waiting:
+            spend(relation, len(states))
+            stamp = relation.table.insert(states, stamp)
+        waiting = []
+        for relation in cycle:
+            if relation.pending:
+                waiting.append((relation, relation.pending[:]))
+                relation.pending.clear()
+    return stamp

@@ -1,0 +1,187 @@
+"""The shell: runs actors on trio, with linked tasks, timers, and entry from other tasks and threads.
+
+    trio.run(run, boot)            # until only daemon actors are left
+
+It is apart from the engine because it alone waits.
+
+Always: the engine is stepped from one task; other tasks run after ``SLICE`` turns at the latest; a linked
+task ends with its facet.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import trio
+
+from dataspace.actors.engine.actors import Actor
+from dataspace.actors.engine.contexts import bound
+from dataspace.actors.engine.crashes import crash_of, is_within
+from dataspace.actors.engine.engine import Engine
+from dataspace.actors.engine.events import Call
+from dataspace.actors.engine.facets import AsyncFunction, Facet, Handler, Keeper
+from dataspace.actors.engine.turns import Turn
+from dataspace.errors import ActorCrashed
+from dataspace.running.stepping import stepped
+
+logger = logging.getLogger("dataspace.actors")
+
+SLICE: Final = 64
+"""Turns before other tasks run."""
+
+
+def wall() -> int:
+    """The time in microseconds since 1970 UTC."""
+    return time.time_ns() // 1000
+
+
+class Outside:
+    """A facet as seen from outside of its turns: from tasks, and from threads."""
+
+    def __init__(self, shell: Shell, facet: Facet) -> None:
+        self._shell = shell
+        self._facet = facet
+
+    @property
+    def ended(self) -> bool:
+        """Whether the facet is no more, and entering it does nothing."""
+        return self._facet.ended
+
+    def external(self, function: Handler, *args: object) -> None:
+        """Has a function called in a turn of the facet, if it still lives then; from the loop's thread."""
+        self._facet.actor.engine.enqueue(Call(self._facet, "external", function, *args))
+
+    def external_from_thread(self, function: Handler, *args: object) -> None:
+        """The same from any other thread; does not wait."""
+        self._shell.token.run_sync_soon(self.external, function, *args)
+
+
+class LinkedTask(Keeper):
+    """An async function that runs for a facet."""
+
+    __slots__ = ("facet", "scope")
+
+    def __init__(self, facet: Facet) -> None:
+        self.facet = facet
+        self.scope = trio.CancelScope()
+        facet.keep(self)
+
+    def close(self) -> None:
+        """Cancels it."""
+        self.scope.cancel()
+
+
+class Shell:
+    """Runs one engine in the current trio run; ``run`` does it."""
+
+    def __init__(
+        self, engine: Engine | None = None, *, after: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        self.engine = engine or Engine(clock=trio.current_time, wall=wall)
+        self.engine.tasks = self
+        self.engine.on_ready = self._wake
+        self.token = trio.lowlevel.current_trio_token()
+        self.after = after
+        """Awaited after each slice of turns: a daemon flushes its connections then, and waits for its log."""
+        self.running: set[LinkedTask] = set()
+        """The linked tasks that have begun and not ended."""
+        self.ended = trio.Event()
+        """Set when ``run`` has ended, and all of them."""
+        self._ready = trio.Event()
+        self._nursery: trio.Nursery | None = None
+
+    def outside(self, actor: Actor) -> Outside:
+        """An actor's root facet, to be entered from outside."""
+        return Outside(self, actor.root)
+
+    def start(self, turn: Turn, function: AsyncFunction, args: tuple[object, ...], *, keep: bool) -> Keeper:
+        """Starts a linked task when the running turn has committed."""
+        task = LinkedTask(turn.facet)
+
+        def begin() -> None:
+            assert self._nursery is not None
+            self._nursery.start_soon(self._run_task, task, function, args, keep)
+
+        self.engine.draft.starts.append(bound(self.engine.context, begin))
+        return task
+
+    async def run(self, *, forever: bool = False) -> None:
+        """Runs until only daemon actors are left, or until cancelled.
+
+        ``trio`` schedules others at least every ``SLICE`` turns.
+        """
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                while forever or self.engine.inhabitants or not self.engine.is_idle:
+                    self.engine.fire()
+                    self.engine.run(SLICE)
+                    if self.after is not None:
+                        await self.after()
+                    if self.engine.is_idle and (forever or self.engine.inhabitants):
+                        await self._wait()
+                    else:
+                        await trio.lowlevel.checkpoint()
+                nursery.cancel_scope.cancel()
+        finally:
+            self.ended.set()
+
+    async def _wait(self) -> None:
+        """Until an event waits or a timer is due."""
+        due = self.engine.timers.next
+        self._ready = trio.Event()
+        seconds = math.inf if due is None else max(0.0, due - self.engine.clock())
+        with trio.move_on_after(seconds):
+            await self._ready.wait()
+
+    def _wake(self) -> None:
+        self._ready.set()
+
+    async def _run_task(
+        self, task: LinkedTask, function: AsyncFunction, args: tuple[object, ...], keep: bool
+    ) -> None:
+        facet = task.facet
+        actor, outside = facet.actor, Outside(self, facet)
+        if actor.ended or facet.ended:
+            return
+        self.running.add(task)
+        try:
+            with task.scope:
+                await stepped(self.engine, actor, function, outside, *args)
+        except BaseException as error:  # a task's fence: its error ends its actor and no other
+            if not is_within(error, self.engine.fence):
+                raise
+            crash = crash_of(f"actor {actor.name}, facet {facet}, linked task", error)
+            self.engine.fell(actor, "linked task", crash)
+            self._wake()
+            return
+        finally:
+            self.running.remove(task)
+        if not facet.ended:
+            outside.external(_finish, task, keep)
+
+
+def _finish(turn: Turn, task: LinkedTask, keep: bool) -> None:
+    task.facet.let_go(task)
+    if not keep:
+        turn.stop(task.facet)
+
+
+async def run(boot: Handler, *args: object, space: str = "main") -> None:
+    """Runs a program: one first actor, until only daemon actors are left.
+
+    The first crash of an actor is logged and the others go on.
+    """
+    shell = Shell()
+    shell.engine.on_crash = log_crash
+    shell.engine.spawn(boot, *args, home=shell.engine.home(space))
+    await shell.run()
+
+
+def log_crash(crash: ActorCrashed) -> None:
+    """Writes a crash to the log, with its cause."""
+    logger.error("%s", crash, exc_info=crash.__cause__)

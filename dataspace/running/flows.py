@@ -1,0 +1,83 @@
+"""Pumping: feeds a flow from its streams and intervals.
+
+A flow computes and does not wait.  This is the task beside it that does: it reads what its streams have, a
+batch at a time, lets a tick take it, and only then reads on, so that nothing piles up in between.
+
+Always: what is read together is in one tick; no stream is left open, however this ends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+import trio
+
+from dataspace.errors import Closed
+from dataspace.flows.flows import Flow
+from dataspace.flows.inputs import MICROSECONDS, Interval, Streamed
+from dataspace.flows.outputs import Writing
+
+BATCH: Final = 1024
+"""Values of a stream that one tick takes at most."""
+
+
+async def pump(
+    flow: Flow, *, turn: Callable[[], object] | None = None, wall: Callable[[], int] | None = None
+) -> None:
+    """Runs a flow until all its streams have ended; one that has none, until it is cancelled.
+
+    ``turn`` runs the tick, where something else than ``run_available`` is to do so, such as a space that
+    drives the flow: ``lambda: space.advance(now())``.  ``wall`` is the time in microseconds since 1970.
+    What a stream or the flow raises comes out of here, after the other streams were aborted.
+    """
+    tick = turn or flow.run_available
+    streams = [each for each in flow.operators.values() if isinstance(each, Streamed)]
+    intervals = [each for each in flow.operators.values() if isinstance(each, Interval)]
+    try:
+        async with trio.open_nursery() as beating:
+            for interval in intervals:
+                beating.start_soon(_beat, interval, tick, wall or _wall)
+            async with trio.open_nursery() as reading:
+                for source in streams:
+                    reading.start_soon(_read, source, tick)
+            if streams:
+                beating.cancel_scope.cancel()
+    finally:
+        for each in flow.operators.values():
+            if isinstance(each, Writing):
+                with suppress(Closed):  # by its reader
+                    each.stream.end()
+
+
+async def _read(source: Streamed, tick: Callable[[], object]) -> None:
+    stream, ended = source.stream, False
+    try:
+        while True:
+            try:
+                values = await stream.read_some(BATCH)
+            except trio.EndOfChannel:
+                ended = True
+                return
+            source.waiting.extend([(value, 1) for value in values])
+            tick()
+            await trio.lowlevel.checkpoint()  # reads need not be checkpoints: see STREAMS.md
+    finally:
+        if not ended:
+            with trio.move_on_after(1, shield=True):  # others may be waiting for it to be closed
+                await stream.abort(True)
+
+
+async def _beat(interval: Interval, tick: Callable[[], object], wall: Callable[[], int]) -> None:
+    interval.beat(wall())
+    while True:
+        assert interval.due is not None  # it has been told the time
+        await trio.sleep(max(0, interval.due - wall()) / MICROSECONDS)
+        if interval.beat(wall()):
+            tick()
+
+
+def _wall() -> int:
+    return time.time_ns() // 1000

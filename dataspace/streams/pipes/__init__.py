@@ -1,0 +1,1 @@
+"""Pipes: how stages are joined, split, lent and checked."""

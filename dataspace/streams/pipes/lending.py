@@ -1,0 +1,160 @@
+"""Lending: the values of a stream are worked on by borrowers, the results come in the order of the values.
+
+``lend(stream)`` is a source of results.  A borrower reads values and answers each, in order; one that goes
+away, however, leaves values that it has not answered to the others.
+
+Always: each value has one result; nothing is read from the stream but for a borrower that asks; at most
+``ahead`` values are out or unanswered.  (pull-lend-stream.)
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from types import TracebackType
+from typing import Any, Final, Generic, Self, TypeVar
+
+import trio
+
+from dataspace.errors import UsageError
+from dataspace.streams.sources.base import Source
+from dataspace.streams.stages.iteration import Iteration
+from dataspace.streams.stages.marks import End, EndOfStream, Reason
+from dataspace.streams.stages.protocol import Upstream
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Loan(Generic[T, R]):
+    """A value that is out, and its result."""
+
+    __slots__ = ("done", "result", "value")
+
+    def __init__(self, value: T) -> None:
+        self.value = value
+        self.done = False
+        self.result: R
+
+
+class Borrower(Source[T], Iteration[T], Generic[T, R]):
+    """A stream of values that are to be answered; in a block, it gives back what it did not answer."""
+
+    def __init__(self, lender: Lender[T, R]) -> None:
+        super().__init__("borrower")
+        self._lender = lender
+        self._loans: Final[deque[Loan[T, R]]] = deque()
+
+    def answer(self, result: R) -> None:
+        """The result for the oldest value that was read and not answered."""
+        if not self._loans:
+            raise UsageError("no value is lent to this borrower")
+        self._lender.settle(self._loans.popleft(), result)
+
+    async def _fetch(self) -> None:
+        loan = await self._lender.next_loan()
+        self._loans.append(loan)
+        self._held.append(loan.value)
+
+    def _close(self, reason: Reason | None) -> None:
+        if reason is not None:
+            self._lender.take_back(self._loans)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _tb: TracebackType | None
+    ) -> None:
+        self.abort_nowait(True)
+        self._lender.take_back(self._loans)
+
+
+class Lender(Source[R], Generic[T, R]):
+    """The results.  ``borrow()`` gives out a borrower."""
+
+    def __init__(self, stream: Upstream[T], ahead: int) -> None:
+        super().__init__("lend")
+        self._stream = stream
+        self._ahead = ahead
+        self._out: Final[deque[Loan[T, R]]] = deque()
+        """All loans without a result that was read, in the order of the values."""
+        self._returned: Final[deque[Loan[T, R]]] = deque()
+        self._upstream_end: End | None = None
+        self._reading = False
+        self._change: Final = trio.lowlevel.ParkingLot()
+
+    def borrow(self) -> Borrower[T, R]:
+        """A stream of values for one worker; any number can be out at once."""
+        return Borrower(self)
+
+    # -- for borrowers --------------------------------------------------------------------------------
+
+    async def next_loan(self) -> Loan[T, R]:
+        """A value that came back, or the next of the stream; waits while too many are out."""
+        while True:
+            if self._returned:
+                return self._returned.popleft()
+            if self._is_over():
+                raise EndOfStream
+            if self._reading or self._upstream_end is not None or len(self._out) >= self._ahead:
+                await self._change.park()  # until one comes, or comes back, or all have been answered
+            else:
+                await self._read()
+
+    def _is_over(self) -> bool:
+        """Whether nothing can be lent any more."""
+        return self._end is not None or (self._upstream_end is not None and not self._out)
+
+    async def _read(self) -> None:
+        self._reading = True
+        try:
+            loan: Loan[T, R] = Loan(await self._stream.read())
+        except Exception as error:  # noqa: BLE001  # the reader of the results is told, after the results
+            self._upstream_end = End.met(error)
+        else:
+            self._out.append(loan)
+            self._returned.append(loan)
+        finally:
+            self._reading = False
+            self._change.unpark_all()
+
+    def settle(self, loan: Loan[T, R], result: R) -> None:
+        """A borrower has answered."""
+        loan.result, loan.done = result, True
+        self._change.unpark_all()
+
+    def take_back(self, loans: deque[Loan[T, R]]) -> None:
+        """A borrower has gone: what it had is lent again, before anything new."""
+        self._returned.extendleft(reversed(loans))
+        loans.clear()
+        self._change.unpark_all()
+
+    # -- as a source ----------------------------------------------------------------------------------
+
+    async def _fetch(self) -> None:
+        while not (self._out and self._out[0].done):
+            if self._upstream_end is not None and not self._out:
+                reason = self._upstream_end.reason
+                raise EndOfStream if reason is None else self._upstream_end.next()
+            await self._change.park()
+        self._held.append(self._out.popleft().result)
+        self._change.unpark_all()
+
+    def _drop(self) -> None:
+        super()._drop()
+        self._change.unpark_all()
+
+    async def _teardown(self, reason: Reason) -> None:
+        if self._upstream_end is None:
+            await self._stream.abort(reason)
+
+    def _indicate(self, reason: Reason) -> None:
+        if self._upstream_end is None:
+            self._stream.abort_nowait(reason)
+
+
+def lend(stream: Upstream[Any], *, ahead: int = 64) -> Lender[Any, Any]:
+    """Lends the values of a stream to workers; the stream of their results, in the order of the values."""
+    if ahead < 1:
+        raise UsageError(f"at least one value must be out, ahead {ahead}")
+    return Lender(stream, ahead)

@@ -1,0 +1,318 @@
+"""A pipe: stages put together, checked, bound, and of the same shape as a stage.
+
+``pipe(source, through, …)`` is a stream to read: by ``read``, by ``async for``, or wherever trio takes a
+receive channel.  With a sink at its end, one ``read`` runs it all.  Without a source it is a through or a
+sink made of several, to be used in other pipes.
+
+A block (``async with``) is the life of a pipe: stages that work in tasks of their own have them there, and
+leaving it ends the pipe: after a ``break`` the abort is waited for, by an exception the pipe fails with it,
+by cancellation it is only indicated.
+
+Always: whatever is wrong with the stages is found here, before the first read, and the message says which
+stage and where; an exception leaves the block as it is, not in a group.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from types import TracebackType
+from typing import Any, Final, Self, TypedDict, TypeVar, Unpack, cast, overload
+
+import trio
+
+from dataspace.errors import UsageError
+from dataspace.streams.pipes.bound import NOTHING, Link
+from dataspace.streams.pipes.checker import Checker
+from dataspace.streams.stages.base import Kind
+from dataspace.streams.stages.iteration import Iteration
+from dataspace.streams.stages.marks import Reason
+from dataspace.streams.stages.protocol import VERSION, AnyStage, Stage, Upstream
+from dataspace.streams.throughs.maps import fused
+
+T = TypeVar("T")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+E = TypeVar("E")
+
+MEMBERS: Final = ("promistream_version", "description", "read", "peek", "abort", "abort_nowait")
+FRAMES: Final = 4
+"""Of Python's recursion limit, there may be one stage for each so many."""
+
+ABORT_TIMEOUT: Final = 1.0
+"""Seconds that leaving a block waits for an abort to be confirmed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PipeStatistics:
+    """What a pipe is made of, after fusion, and whether its tasks can run."""
+
+    stages: tuple[str, ...]
+    kind: Kind
+    running: bool
+
+
+class Pipe(Iteration[T], trio.abc.ReceiveChannel[T]):
+    """Stages bound to one another.  Made by ``pipe``."""
+
+    promistream_version: Final = VERSION
+
+    def __init__(self, stages: Sequence[AnyStage], *, abort_timeout: float) -> None:
+        self._stages = tuple(stages)
+        self._abort_timeout = abort_timeout
+        self._manager: Any = None
+        self.kind: Final = _kind_of(stages)
+        self.description: Final = " → ".join(stage.description for stage in stages)
+        self.needs_tasks: Final = any(getattr(stage, "needs_tasks", False) for stage in stages)
+        self.whole: Final = (
+            self.kind is Kind.SINK and getattr(stages[0], "kind", Kind.SOURCE) is Kind.SOURCE
+        ) or getattr(stages[0], "whole", False)
+        """Whether it begins with a source and ends in a sink: one read runs it."""
+        self.bound_stages: Sequence[Any] = ()
+        self._bound: object = None
+        self._nursery: trio.Nursery | None = None
+        self._source: Upstream[Any] = NOTHING
+        self._links: tuple[Link[Any], ...] = ()
+        self._link_to(NOTHING)
+
+    def __repr__(self) -> str:
+        return f"<pipe {self.description}>"
+
+    def statistics(self) -> PipeStatistics:
+        """What the pipe is made of; O(stages)."""
+        names = tuple(stage.description for stage in self._stages)
+        return PipeStatistics(names, self.kind, self._manager is not None)
+
+    # -- the protocol ---------------------------------------------------------------------------------
+
+    def read(self, source: Upstream[Any] = NOTHING) -> Coroutine[Any, Any, T]:
+        """One value, or the result of the sink; raises ``EndOfStream``, ``Aborted`` or an error."""
+        if source is not self._source:
+            self._link_to(source)
+        if self.needs_tasks and self.whole and self._manager is None:
+            return self._run()
+        return cast("Coroutine[Any, Any, T]", self._links[-1].read())
+
+    def read_some(self, limit: int, source: Upstream[Any] = NOTHING) -> Coroutine[Any, Any, list[T]]:
+        """At least one value and at most ``limit``: those at hand."""
+        if limit < 1:
+            raise UsageError(f"at least one value can be read, limit {limit}")
+        if source is not self._source:
+            self._link_to(source)
+        return self._links[-1].read_some(limit)
+
+    async def peek(self, source: Upstream[Any] = NOTHING) -> bool:
+        """Waits for a value and reserves it for a later read; False at the end."""
+        if source is not self._source:
+            self._link_to(source)
+        return await self._links[-1].peek()
+
+    async def abort(self, reason: Reason = True, source: Upstream[Any] = NOTHING) -> None:
+        """Ends the stream, with an error if there is one, and returns when all stages have ended."""
+        if source is not self._source:
+            self._link_to(source)
+        await self._links[-1].abort(reason)
+
+    def abort_nowait(self, reason: Reason = True, source: Upstream[Any] = NOTHING) -> None:
+        """The same without waiting for anything."""
+        if source is not self._source:
+            self._link_to(source)
+        self._links[-1].abort_nowait(reason)
+
+    # -- as a channel, an iterator and a block --------------------------------------------------------
+
+    async def receive(self) -> T:
+        """One value, as trio's channels call it."""
+        return await self.read()
+
+    async def aclose(self) -> None:
+        """Ends the stream on purpose."""
+        await self.abort(True)
+
+    async def __aenter__(self) -> Self:
+        if self.needs_tasks:
+            self._manager = trio.open_nursery()
+            self.enter(await self._manager.__aenter__())
+        return self
+
+    async def __aexit__(
+        self,
+        _type: type[BaseException] | None,
+        error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if error is None:
+                await self._abort_in_time(True)
+            elif isinstance(error, Exception):
+                await self._abort_in_time(error)
+            else:
+                self.abort_nowait(True)
+        finally:
+            await self._end_tasks()
+
+    async def _abort_in_time(self, reason: Reason) -> None:
+        """Aborts and waits a while; a stage that takes longer is passed over, and the others told."""
+        with trio.move_on_after(self._abort_timeout, shield=True) as scope:
+            await self.abort(reason)
+        if scope.cancelled_caught:
+            for link in self._links:
+                link.abort_nowait(reason)
+
+    async def _end_tasks(self) -> None:
+        """Cancels the tasks of the stages; by hand, so that no error is put into a group."""
+        manager, self._manager = self._manager, None
+        if manager is not None:
+            if self._nursery is not None:
+                self._nursery.cancel_scope.cancel()
+            self.enter(None)
+            await manager.__aexit__(None, None, None)
+
+    async def _run(self) -> T:
+        """One read of a pipe that ends in a sink, in a block of its own."""
+        async with self:
+            return await self.read()
+
+    # -- as a stage -----------------------------------------------------------------------------------
+
+    def bind(self, pipe: object) -> None:
+        """Takes this pipe as a part of another one."""
+        if self._bound is not None and self._bound is not pipe:
+            raise UsageError(f"{self.description} is in a pipe already")
+        self._bound = pipe
+
+    def release(self, pipe: object = None) -> None:
+        """Without a pipe: lets the stages go, to be bound again.  Else: this is no part of that any more."""
+        if pipe is None:
+            for stage in self.bound_stages:
+                if hasattr(stage, "release"):
+                    stage.release(self)
+        elif self._bound is pipe:
+            self._bound = None
+
+    def enter(self, nursery: trio.Nursery | None) -> None:
+        """Lends the stages a nursery for their tasks, or takes it back."""
+        self._nursery = nursery
+        for stage in self._stages:
+            if getattr(stage, "needs_tasks", False):
+                stage.enter(nursery)  # type: ignore[attr-defined]  # a member of those that need tasks
+
+    def _link_to(self, source: Upstream[Any]) -> None:
+        links: list[Link[Any]] = []
+        self._source = source
+        for stage in self._stages:
+            links.append(Link(stage, source))
+            source = cast("Upstream[Any]", links[-1])
+        self._links = tuple(links)
+
+
+# -- making one ---------------------------------------------------------------------------------------
+
+
+class Options(TypedDict, total=False):
+    """``fuse=False`` keeps pure neighbours apart (to find out which is slow); ``checked=True`` puts a
+    checker behind each stage; ``abort_timeout`` is what leaving a block waits, in seconds."""
+
+    fuse: bool
+    checked: bool
+    abort_timeout: float
+
+
+@overload
+def pipe(a: Stage[Any, A], /, **options: Unpack[Options]) -> Pipe[A]: ...
+@overload
+def pipe(a: Stage[Any, A], b: Stage[A, B], /, **options: Unpack[Options]) -> Pipe[B]: ...
+@overload
+def pipe(a: Stage[Any, A], b: Stage[A, B], c: Stage[B, C], /, **options: Unpack[Options]) -> Pipe[C]: ...
+@overload
+def pipe(
+    a: Stage[Any, A], b: Stage[A, B], c: Stage[B, C], d: Stage[C, D], /, **options: Unpack[Options]
+) -> Pipe[D]: ...
+@overload
+def pipe(
+    a: Stage[Any, A],
+    b: Stage[A, B],
+    c: Stage[B, C],
+    d: Stage[C, D],
+    e: Stage[D, E],
+    /,
+    **options: Unpack[Options],
+) -> Pipe[E]: ...
+@overload
+def pipe(*stages: AnyStage, **options: Unpack[Options]) -> Pipe[Any]: ...
+def pipe(*stages: Any, **options: Unpack[Options]) -> Pipe[Any]:
+    """Puts stages together, from the source to the last; O(stages).
+
+    Raises ``UsageError`` for what is no stage, stands where it cannot, or is in another pipe already.
+
+    >>> from dataspace import streams as s
+    >>> trio.run(pipe(s.values([1, 2, 3]), s.map(lambda n: n * 2), s.collect()).read)
+    [2, 4, 6]
+    """
+    _check(stages)
+    pipe_stages: list[AnyStage] = list(stages)
+    if options.get("fuse", True) and not options.get("checked", False):
+        pipe_stages = _fuse(pipe_stages)
+    if options.get("checked", False):
+        pipe_stages = [Checker(stage) for stage in pipe_stages]
+    deepest = sys.getrecursionlimit() // FRAMES
+    if len(pipe_stages) > deepest:
+        raise UsageError(f"{len(pipe_stages)} stages, limit {deepest}: fuse some into functions of their own")
+    made: Pipe[Any] = Pipe(pipe_stages, abort_timeout=options.get("abort_timeout", ABORT_TIMEOUT))
+    for stage in stages:
+        if hasattr(stage, "bind"):
+            stage.bind(made)
+    made.bound_stages = stages
+    return made
+
+
+def _check(stages: Sequence[Any]) -> None:
+    if not stages:
+        raise UsageError("a pipe needs at least one stage")
+    for at, stage in enumerate(stages):
+        _check_shape(at, stage)
+    for at, stage in enumerate(stages):
+        _check_place(at, stage, len(stages))
+
+
+def _check_shape(at: int, stage: Any) -> None:
+    missing = [name for name in MEMBERS if not hasattr(stage, name)]
+    if missing:
+        hint = "; call it to make one" if callable(stage) else ""
+        raise UsageError(f"stage {at} is no stream, it has no {missing[0]}: {stage!r:.80}{hint}")
+    if stage.promistream_version != VERSION:
+        found = stage.promistream_version
+        raise UsageError(f"stage {at} ({stage.description}) is of version {found!r}, there is {VERSION}")
+
+
+def _check_place(at: int, stage: Any, length: int) -> None:
+    kind = getattr(stage, "kind", None)
+    where = f"stage {at} ({stage.description})"
+    if kind is Kind.SOURCE and at > 0:
+        raise UsageError(f"{where} is a source, which can only be first")
+    if kind is Kind.SINK and at < length - 1:
+        raise UsageError(f"{where} is a sink, which can only be last")
+    if kind is Kind.SINK and getattr(stage, "whole", False) and length > 1:
+        raise UsageError(f"{where} has a source and a sink: nothing can come before or after it")
+
+
+def _fuse(stages: Sequence[AnyStage]) -> list[AnyStage]:
+    """The same stages with each run of pure ones as one."""
+    done: list[AnyStage] = []
+    for pure, run in groupby(stages, lambda stage: bool(getattr(stage, "steps", ()))):
+        some = list(run)
+        done.extend([fused(some)] if pure and len(some) > 1 else some)
+    return done
+
+
+def _kind_of(stages: Sequence[AnyStage]) -> Kind:
+    """What stages are together; a first one that does not say is taken for a source."""
+    last = getattr(stages[-1], "kind", None)
+    first = getattr(stages[0], "kind", Kind.SOURCE)
+    if last is Kind.SINK:
+        return Kind.SINK
+    return Kind.SOURCE if first is Kind.SOURCE else Kind.THROUGH

@@ -1,0 +1,187 @@
+"""Files and channels at the ends of a pipe: lines from a file, values to a file, values to a channel.
+
+Files are read and written in threads, a portion at a time, so that a slow disk holds up nobody else.
+
+Always: what a sink has taken is written before it takes more; the file is closed at the end of the stream,
+whichever it is; a sink that is cancelled goes on with what it had taken.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Generic, TextIO, TypeVar
+
+import trio
+
+from dataspace.kernel.epoch_changes import Change, EpochChanges
+from dataspace.streams.sinks.base import Sink
+from dataspace.streams.sources.base import Source
+from dataspace.streams.stages.marks import EndOfStream, Reason
+from index.values.jsons import captures_json
+
+T = TypeVar("T")
+
+CHUNK: Final = 64 << 10
+"""Characters of lines that are read at once."""
+
+
+class FileLines(Source[str]):
+    """The lines of a file."""
+
+    def __init__(self, path: Path, encoding: str) -> None:
+        super().__init__(f"file_lines({path.name})")
+        self._path = path
+        self._encoding = encoding
+        self._file: TextIO | None = None
+
+    async def _fetch(self) -> None:
+        lines = await trio.to_thread.run_sync(self._read)
+        if not lines:
+            raise EndOfStream
+        self._held.extend(line.rstrip("\r\n") for line in lines)
+
+    def _read(self) -> list[str]:
+        if self._file is None:
+            self._file = self._path.open(encoding=self._encoding, newline="\n")
+        return self._file.readlines(CHUNK)
+
+    def _close(self, reason: Reason | None) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def file_lines(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> FileLines:
+    """The lines of a text file, without their ends; opened at the first read."""
+    return FileLines(Path(path), encoding)
+
+
+def line_of(value: object) -> str:
+    """What ``to_file`` writes of a value: a text as it is, changes and other things as JSON.
+
+    >>> line_of("as it is"), line_of({"a": [1, None]})
+    ('as it is', '{"a": [1, null]}')
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, EpochChanges):
+        return "\n".join(map(line_of, value))
+    if isinstance(value, Change):
+        captures = captures_json(tuple(value.named), value.captures)
+        time = value.time.isoformat().replace("+00:00", "Z")
+        return json.dumps(
+            {"epoch": value.epoch, "time": time, "change": value.kind, "captures": captures},
+            ensure_ascii=False,
+        )
+    return json.dumps(value, ensure_ascii=False)
+
+
+class ToFile(Sink[Any, int]):
+    """One line for each value; the result is how many values."""
+
+    def __init__(self, path: Path, encode: Callable[[Any], str], append: bool, sync: bool) -> None:
+        super().__init__(f"to_file({path.name})")
+        self._path = path
+        self._encode = encode
+        self._mode: Final = "ab" if append else "wb"
+        self._sync = sync
+        self._file: BinaryIO | None = None
+        self._count = 0
+
+    async def _deliver(self, values: Sequence[Any]) -> None:
+        lines = [self._encode(value) for value in values]
+        data = "".join([line + "\n" for line in lines if line]).encode()
+        await _in_thread(self._write, data)
+        self._count += len(values)
+
+    def _write(self, data: bytes) -> None:
+        if self._file is None:
+            self._file = self._path.open(self._mode)
+        assert self._file is not None  # just opened
+        self._file.write(data)
+        self._file.flush()
+
+    async def _conclude(self) -> None:
+        await _in_thread(self._write, b"")
+        if self._sync and self._file is not None:
+            await _in_thread(os.fsync, self._file.fileno())
+
+    def _take(self, values: Sequence[Any]) -> None:
+        raise AssertionError("values are delivered")
+
+    def _result(self) -> int:
+        return self._count
+
+    def _close(self, reason: Reason | None) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+async def _in_thread(fn: Callable[..., Any], *args: Any) -> None:
+    """Runs a blocking call to its end: what has been taken from upstream must not be lost half way."""
+    with trio.CancelScope(shield=True):
+        await trio.to_thread.run_sync(fn, *args)
+
+
+def to_file(
+    path: str | os.PathLike[str],
+    *,
+    encode: Callable[[Any], str] = line_of,
+    append: bool = False,
+    sync: bool = False,
+) -> ToFile:
+    """Writes ``encode(value)`` and a newline for each value; gives the number of values.
+
+    Lines are in the file as soon as they are written, in UTF-8; ``sync`` waits for the disk at the end.
+    An ``OSError`` (a full disk) fails the stream.
+    """
+    return ToFile(Path(path), encode, append, sync)
+
+
+class ToChannel(Sink[T, int], Generic[T]):
+    """Sends values over a trio channel and closes it at the end; the result is how many."""
+
+    portion = 1
+
+    def __init__(self, channel: trio.abc.SendChannel[T]) -> None:
+        super().__init__("to_channel")
+        self._channel = channel
+        self._unsent: list[T] = []
+        self._count = 0
+
+    async def _deliver(self, values: Sequence[T]) -> None:
+        self._unsent.extend(values)
+        await self._send_all()
+
+    async def _drive(self, source: Any) -> None:
+        await self._send_all()  # what a cancelled read had taken
+        await super()._drive(source)
+
+    async def _send_all(self) -> None:
+        while self._unsent:
+            await self._channel.send(self._unsent[0])
+            del self._unsent[0]
+            self._count += 1
+
+    async def _conclude(self) -> None:
+        await self._channel.aclose()
+
+    async def _teardown(self, reason: Reason) -> None:
+        await self._channel.aclose()
+
+    def _indicate(self, reason: Reason) -> None:
+        if isinstance(self._channel, trio.MemorySendChannel):
+            self._channel.close()
+
+    def _take(self, values: Sequence[T]) -> None:
+        raise AssertionError("values are delivered")
+
+    def _result(self) -> int:
+        return self._count
+
+
+def to_channel(channel: trio.abc.SendChannel[T]) -> ToChannel[T]:
+    """Sends each value over a channel; gives their number.  A closed receiver fails the stream."""
+    return ToChannel(channel)

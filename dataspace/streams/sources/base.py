@@ -1,0 +1,200 @@
+"""The beginning of a pipe: how a source gives values to those who ask.
+
+A source of its own says how values come: ``_next`` for values at hand, or ``_fetch`` for values that must
+be waited for.  The rest, concurrent reads, peeking, ends and fairness, is here.
+
+Always: values are given in order, each once; a value that came while its reader went away stays for the
+next one; after the end there is none.  (Promistream, "Source streams"; pull-stream, layer 1.)
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice
+from typing import ClassVar, Final, Generic, TypeVar
+
+import trio
+
+from dataspace.streams.stages.base import Base, Kind
+from dataspace.streams.stages.marks import End, EndOfStream, Mark, Reason
+from dataspace.streams.stages.paces import Pace
+
+T = TypeVar("T")
+
+
+class Source(Base, Generic[T]):
+    """A source whose values are waited for, one reader at a time.  Subclasses write ``_fetch``."""
+
+    kind: ClassVar[Kind] = Kind.SOURCE
+
+    def __init__(self, description: str, *, pace: Pace | None = None) -> None:
+        super().__init__(description)
+        self._held: Final[deque[T]] = deque()
+        self._given = 0
+        self._reserved = 0
+        self._waiting: trio.CancelScope | None = None
+        self._fetching = False
+        self._fetched: Final = trio.lowlevel.ParkingLot()
+        self.pace: Final = pace or Pace()
+        """Given by who reads for nobody but another source, which has it too."""
+
+    @abstractmethod
+    async def _fetch(self) -> None:
+        """Puts one or more values into ``_held``, or raises ``EndOfStream`` or an error.
+
+        It must be cancel-safe: left by cancellation, it has taken nothing that is not in ``_held``.
+        """
+
+    def _wanted(self, readers: int) -> None:
+        """Somebody is about to wait, and so many do with them; before any value is fetched."""
+
+    def _took(self, count: int) -> None:
+        """So many values have left, of which the first was waited for if need be."""
+
+    def _give(self, value: T) -> None:
+        """Puts a value into ``_held`` and counts it, for those who wait for one more than there are."""
+        self._held.append(value)
+        self._given += 1
+
+    # -- the protocol ---------------------------------------------------------------------------------
+
+    async def read(self, source: object = None) -> T:
+        line, pace = self._line, self.pace
+        if self._held and line.entered == line.left and pace.passed + 1 < pace.run:
+            pace.passed += 1
+            if self._reserved:
+                self._reserved -= 1
+            value = self._held.popleft()
+            self._took(1)
+            return value
+        return (await self._read_in_turn(1))[0]
+
+    async def read_some(self, limit: int, source: object = None) -> list[T]:
+        return await self._read_in_turn(limit)
+
+    async def peek(self, source: object = None) -> bool:
+        while len(self._held) <= self._reserved + len(self._line):
+            if self._end is not None:
+                return False
+            await self._fetch_once()
+        if self._end is not None and self._end.dropped:
+            return False
+        self._reserved += 1
+        return True
+
+    async def abort(self, reason: Reason = True, source: object = None) -> None:
+        await self._end_by_abort(reason, None)
+
+    def abort_nowait(self, reason: Reason = True, source: object = None) -> None:
+        self._end_by_indication(reason, None)
+
+    # -- how values come ------------------------------------------------------------------------------
+
+    async def _read_in_turn(self, limit: int) -> list[T]:
+        self._reserved = max(0, self._reserved - 1)
+        self._wanted(len(self._line) + 1)
+        ticket = self._line.join()
+        if self._line.left != ticket:
+            await self._line.wait_turn(ticket)
+        try:
+            await self._fill()
+            held = self._held
+            taken = [held.popleft() for _ in range(min(limit, len(held)))]
+            self._count(len(taken) - 1)
+        finally:
+            self._line.leave(ticket)
+        self._took(len(taken))
+        return taken
+
+    async def _fill(self) -> None:
+        """Returns when a value is held; raises the end."""
+        pace = self.pace
+        pace.passed += 1
+        if pace.passed >= pace.run:
+            await pace.rest()
+        while not self._held:
+            if self._end is not None:
+                raise self._end.next()
+            await self._fetch_once()
+
+    def _count(self, further: int) -> None:
+        """Notes that one request took more than one value."""
+        self._reserved = max(0, self._reserved - further)
+        self.pace.passed += further
+
+    async def _fetch_once(self) -> None:
+        """Fetches unless somebody does already: a reader and a peeker may both be waiting."""
+        if self._fetching:
+            await self._fetched.park()
+            self.pace.begin()
+            return
+        self._fetching = True
+        try:
+            with trio.CancelScope() as self._waiting:
+                await self._fetch()
+        except Mark as mark:
+            self._finish(End.met(mark))
+        except Exception as error:  # noqa: BLE001  # what the source has to say; a read will raise it
+            self._finish(End(error, owed=True))
+        finally:
+            self._waiting = None
+            self._fetching = False
+            self._fetched.unpark_all()
+            self._settle()
+
+    def _settle(self) -> None:
+        """After an end: what came too late is dropped, what the source holds is given back."""
+        if self._end is not None:
+            if self._end.dropped:
+                self._held.clear()
+            self._close_once()
+
+    def _drop(self) -> None:
+        self._held.clear()
+        if self._waiting is not None:
+            self._waiting.cancel()
+
+
+class Iterated(Source[T]):
+    """A source of values that are at hand: reading it waits for nothing but its turn among tasks."""
+
+    def __init__(self, description: str, values: Iterator[T]) -> None:
+        super().__init__(description)
+        self._values = values
+
+    async def read(self, source: object = None) -> T:
+        pace, line = self.pace, self._line
+        if pace.passed + 1 >= pace.run or line.entered != line.left or self._end is not None or self._held:
+            return await super().read()
+        pace.passed += 1
+        if self._reserved:
+            self._reserved -= 1
+        try:
+            for value in self._values:
+                return value
+        except Exception as error:
+            self._finish(End(error))
+            self._close_once()
+            raise
+        self._finish(End(None))
+        self._close_once()
+        raise EndOfStream
+
+    async def read_some(self, limit: int, source: object = None) -> list[T]:
+        taken = await super().read_some(limit)
+        before = len(taken)
+        try:
+            taken.extend(islice(self._values, max(0, min(limit, self.pace.run) - before)))
+        except Exception as error:  # noqa: BLE001  # the next read raises it; what came before is kept
+            self._finish(End(error, owed=True))
+            self._close_once()
+        self._count(len(taken) - before)
+        return taken
+
+    async def _fetch(self) -> None:
+        for value in self._values:
+            self._held.append(value)
+            return
+        raise EndOfStream

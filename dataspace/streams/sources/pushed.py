@@ -1,0 +1,262 @@
+"""Sources whose values come from elsewhere: pushable, defer, pair, channels, asynchronous iterables.
+
+Always: a reader that goes away while it waits has taken nothing; an abort wakes it.  (pull-pushable,
+pull-defer and pull-pair; where the first loses a concurrent ask, this one does not.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, Callable
+from typing import Any, ClassVar, Final, TypeVar
+
+import trio
+
+from dataspace.errors import Closed, UsageError
+from dataspace.streams.sinks.base import Sink
+from dataspace.streams.sources.base import Source
+from dataspace.streams.stages.marks import EndOfStream, Reason
+from dataspace.streams.stages.protocol import Upstream
+
+T = TypeVar("T")
+
+
+class Pushable(Source[T]):
+    """A source that is filled by calls.  Holds up to ``limit`` values that nobody has read."""
+
+    def __init__(self, limit: int | None, on_end: Callable[[Reason | None], object] | None) -> None:
+        super().__init__("pushable")
+        self._limit = limit
+        self._on_end = on_end
+        self._finished = False
+        self._failure: Exception | None = None
+        self._change: Final = trio.lowlevel.ParkingLot()
+
+    def push(self, value: T) -> None:
+        """Adds a value; ``trio.WouldBlock`` if too many wait, ``Closed`` after the end."""
+        self._check_open()
+        if self._limit is not None and len(self._held) >= self._limit:
+            raise trio.WouldBlock
+        self._give(value)
+        self._change.unpark_all()
+
+    async def send(self, value: T) -> None:
+        """The same, waiting for room."""
+        await trio.lowlevel.checkpoint()
+        while True:
+            try:
+                return self.push(value)
+            except trio.WouldBlock:
+                await self._change.park()
+
+    def end(self, reason: Exception | None = None) -> None:
+        """No more values: readers get those that wait, then the end, or the error."""
+        self._check_open()
+        self._finished, self._failure = True, reason
+        self._change.unpark_all()
+
+    def _check_open(self) -> None:
+        if self._finished or self._end is not None:
+            raise Closed("this pushable has ended")
+
+    async def read(self, source: object = None) -> T:
+        try:
+            return await super().read()
+        finally:
+            self._change.unpark_all()
+
+    async def read_some(self, limit: int, source: object = None) -> list[T]:
+        try:
+            return await super().read_some(limit)
+        finally:
+            self._change.unpark_all()
+
+    async def _fetch(self) -> None:
+        before = self._given
+        while self._given == before:
+            if self._finished:
+                raise self._failure or EndOfStream
+            await self._change.park()
+            self.pace.begin()
+
+    def _close(self, reason: Reason | None) -> None:
+        self._change.unpark_all()
+        if self._on_end is not None:
+            self._on_end(reason)
+
+
+def pushable(
+    limit: int | None = None, *, on_end: Callable[[Reason | None], object] | None = None
+) -> Pushable[Any]:
+    """A source to push values into; ``on_end`` is told once how it ended (None: it was read to its end)."""
+    return Pushable(limit, on_end)
+
+
+class Deferred(Source[T]):
+    """A source that is told later what it is."""
+
+    def __init__(self, description: str = "defer") -> None:
+        super().__init__(description)
+        self._stream: Upstream[T] | None = None
+        self._resolved: Final = trio.Event()
+
+    def resolve(self, stream: Upstream[T]) -> None:
+        """Says what stream this is; ``UsageError`` if it was said before.  Aborts it if this was aborted."""
+        if self._stream is not None:
+            raise UsageError(f"{self.description} has been resolved already")
+        self._stream = stream
+        self._resolved.set()
+        if self._end is not None:
+            stream.abort_nowait(True if self._end.reason is None else self._end.reason)
+
+    async def _fetch(self) -> None:
+        await self._resolved.wait()
+        assert self._stream is not None  # by resolve
+        self._held.append(await self._stream.read())
+
+    async def _teardown(self, reason: Reason) -> None:
+        if self._stream is not None:
+            await self._stream.abort(reason)
+
+    def _indicate(self, reason: Reason) -> None:
+        if self._stream is not None:
+            self._stream.abort_nowait(reason)
+
+
+def defer() -> Deferred[Any]:
+    """A source to be put into a pipe now and resolved later; reads wait until then."""
+    return Deferred()
+
+
+class PairSink(Sink[T, None]):
+    """The end of one pipe that is the beginning of another."""
+
+    def __init__(self, other: Deferred[T]) -> None:
+        super().__init__("pair")
+        self._other = other
+        self._over: Final = trio.Event()
+
+    async def _drive(self, source: Upstream[T]) -> None:
+        if self._other._stream is None:
+            self._other.resolve(source)
+        await self._over.wait()
+
+    def _drop(self) -> None:
+        self._over.set()
+
+    def _take(self, values: object) -> None:
+        raise AssertionError("values pass by the other end")
+
+    def _result(self) -> None:
+        reason = self._other._end.reason if self._other._end is not None else None
+        if isinstance(reason, Exception):
+            raise reason
+
+
+class PairSource(Deferred[T]):
+    """The other end: tells the sink when it is over."""
+
+    sink: PairSink[T]
+
+    def _close(self, reason: Reason | None) -> None:
+        self.sink._over.set()
+
+
+def pair() -> tuple[PairSink[Any], PairSource[Any]]:
+    """A sink and a source: what comes into the one comes out of the other, when it is asked for.
+
+    Reading the sink connects them, and answers when all has been read at the source.
+    """
+    source: PairSource[Any] = PairSource("pair")
+    source.sink = PairSink(source)
+    return source.sink, source
+
+
+class FromChannel(Source[T]):
+    """The values of a trio channel."""
+
+    def __init__(self, channel: trio.abc.ReceiveChannel[T]) -> None:
+        super().__init__("from_channel")
+        self._channel = channel
+
+    async def _fetch(self) -> None:
+        try:
+            self._held.append(await self._channel.receive())
+        except trio.EndOfChannel:
+            raise EndOfStream from None
+
+    async def _teardown(self, reason: Reason) -> None:
+        await self._channel.aclose()
+
+    def _indicate(self, reason: Reason) -> None:
+        if isinstance(self._channel, trio.MemoryReceiveChannel):
+            self._channel.close()
+
+
+def from_channel(channel: trio.abc.ReceiveChannel[T]) -> FromChannel[T]:
+    """What comes over a channel whose ``receive`` loses nothing when it is cancelled, as trio's do."""
+    return FromChannel(channel)
+
+
+class FromAsync(Source[T]):
+    """The items of an asynchronous iterable, taken in a task of its own.
+
+    An asynchronous generator does not survive a cancelled ``__anext__``, so no reader's cancellation may
+    reach it.
+    """
+
+    needs_tasks: ClassVar[bool] = True
+
+    def __init__(self, items: AsyncIterable[T]) -> None:
+        super().__init__("from_async_iterable")
+        self._items = items
+        self._asked = self._running = self._started = False
+        self._failure: Exception | None = None
+        self._scope: Final = trio.CancelScope()
+        self._change: Final = trio.lowlevel.ParkingLot()
+
+    async def _fetch(self) -> None:
+        if not self._started:
+            self._started = self._running = True
+            self._tasks().start_soon(self._pump, name=self.description)
+        before = self._given
+        while self._given == before:
+            if self._failure is not None:
+                raise self._failure
+            self._asked = True
+            self._change.unpark_all()
+            await self._change.park()
+
+    async def _pump(self) -> None:
+        items: Any = self._items
+        try:
+            items = aiter(items)
+            with self._scope:
+                while True:
+                    while not self._asked:
+                        await self._change.park()
+                    self._asked = False
+                    self._give(await anext(items))
+                    self._change.unpark_all()
+        except StopAsyncIteration:
+            self._failure = EndOfStream()
+        except Exception as error:  # noqa: BLE001  # the next read raises it
+            self._failure = error
+        finally:
+            self._running = False
+            self._change.unpark_all()
+            aclose = getattr(items, "aclose", None)
+            if aclose is not None:
+                with trio.CancelScope(shield=True):
+                    await aclose()
+
+    def _close(self, reason: Reason | None) -> None:
+        self._scope.cancel()
+
+    async def _teardown(self, reason: Reason) -> None:
+        while self._running:
+            await self._change.park()
+
+
+def from_async_iterable(items: AsyncIterable[T]) -> FromAsync[T]:
+    """The items of an asynchronous iterable or generator, one for each read; closed when the stream ends."""
+    return FromAsync(items)

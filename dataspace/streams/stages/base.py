@@ -1,0 +1,159 @@
+"""What every stage of ours has: a line of requests, an end, and its teardown.
+
+Sources, throughs and sinks differ in how they come by a value.  How a stage ends is the same in all, and
+it is here: the first cause is kept, hanging reads are answered before the abort is confirmed, upstream is
+told once, and what the stage holds is given back once, at the first end that it sees.
+
+Always: after ``_end`` is set it stays; ``_close`` runs exactly once; upstream hears of one end from us.
+(pull-stream, layers 2 and 3; Promistream, "The abort function".)
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any, ClassVar, Final
+
+import trio
+
+from dataspace.errors import UsageError
+from dataspace.streams.stages.marks import End, Reason, check_reason
+from dataspace.streams.stages.protocol import VERSION, Upstream
+from dataspace.streams.stages.requests import Line
+
+
+class Kind(Enum):
+    """Where in a pipe a stage can stand."""
+
+    SOURCE = "source"
+    THROUGH = "through"
+    SINK = "sink"
+
+
+class Base:
+    """The end of a stage.  Subclasses say how values are come by, and fill in the hooks below."""
+
+    promistream_version: ClassVar[int] = VERSION
+    kind: ClassVar[Kind]
+    needs_tasks: ClassVar[bool] = False
+    """Whether the stage works in tasks of its own, which live in the block of the pipe it is in."""
+
+    description: str
+
+    def __init__(self, description: str) -> None:
+        self.description = description
+        self._line: Final = Line()
+        self._end: End | None = None
+        self._closed = False
+        self._bound: object = None
+        self._nursery: trio.Nursery | None = None
+
+    def __repr__(self) -> str:
+        return f"<{self.kind.value} {self.description}>"
+
+    # -- hooks ----------------------------------------------------------------------------------------
+
+    def _close(self, reason: Reason | None) -> None:
+        """Gives back what the stage holds; called once, at the first end (None: it came by itself)."""
+
+    async def _teardown(self, reason: Reason) -> None:
+        """What an abort is to wait for beside that; not called for an indication."""
+
+    def _indicate(self, reason: Reason) -> None:
+        """The same for an indication, without waiting."""
+
+    def _drop(self) -> None:
+        """Forgets what is buffered and wakes who waits, because downstream wants no more."""
+
+    # -- being bound ----------------------------------------------------------------------------------
+
+    def bind(self, pipe: object) -> None:
+        """Takes the stage for one pipe; ``UsageError`` if it is in another one."""
+        if self._bound is not None and self._bound is not pipe:
+            raise UsageError(f"{self.description} is in a pipe already; make another, or release() that one")
+        self._bound = pipe
+
+    def release(self, pipe: object) -> None:
+        """Lets the stage be bound again, as it is."""
+        if self._bound is pipe:
+            self._bound = None
+
+    def enter(self, nursery: trio.Nursery | None) -> None:
+        """Lends the stage a nursery for its tasks, or takes it back."""
+        self._nursery = nursery
+
+    def _tasks(self) -> trio.Nursery:
+        """The nursery, or an error that says how to get one."""
+        if self._nursery is None:
+            raise UsageError(f"{self.description} works in tasks of its own: read it in `async with pipe(…)`")
+        return self._nursery
+
+    # -- the end --------------------------------------------------------------------------------------
+
+    def _finish(self, end: End) -> bool:
+        """Ends the stage, unless it has ended; whether this was the first cause."""
+        first = self._end is None
+        if first:
+            self._end = end
+        if end.dropped:
+            self._drop()
+        return first
+
+    def _ended(self) -> Exception:
+        """What a read is to raise, now that this stage has ended."""
+        assert self._end is not None  # as every caller knows
+        return self._end.next()
+
+    def _close_once(self) -> None:
+        if not self._closed and self._end is not None:
+            self._closed = True
+            self._close(self._end.reason)
+
+    async def _end_by_abort(self, reason: Reason, source: Upstream[Any] | None) -> None:
+        """An abort from downstream: tells upstream, waits for what hangs, and is answered in its turn."""
+        check_reason(reason)
+        ticket = self._line.join()
+        try:
+            if self._finish(End(reason, dropped=True)):
+                await self._pass_on(reason, source)
+        except BaseException:
+            self._line.leave(ticket)
+            raise
+        await self._line.wait_turn(ticket)
+        self._line.leave(ticket)
+
+    async def _pass_on(self, reason: Reason, source: Upstream[Any] | None) -> None:
+        """Upstream is told first, lest a slow teardown keep it waiting; all errors come at the end."""
+        errors: list[Exception] = []
+        if source is not None:
+            try:
+                await source.abort(reason)
+            except Exception as error:  # noqa: BLE001  # raised below: the teardown must not be left out
+                errors.append(error)
+        try:
+            self._close_once()
+            await self._teardown(reason)
+        except Exception as error:  # noqa: BLE001  # as above
+            errors.append(error)
+        if len(errors) == 1:
+            raise errors[0]
+        if errors:
+            raise ExceptionGroup(f"{self.description} could not end in order", errors)
+
+    def _end_by_indication(self, reason: Reason, source: Upstream[Any] | None) -> None:
+        """The same for one who does not wait; runs to its end at once."""
+        check_reason(reason)
+        if self._finish(End(reason, dropped=True)):
+            try:
+                if source is not None:
+                    source.abort_nowait(reason)
+            finally:
+                self._close_once()
+                self._indicate(reason)
+
+    async def _fail(self, error: Exception, source: Upstream[Any] | None) -> None:
+        """Something in this stage raised: ends it, fails upstream first, and owes the error to a read."""
+        if self._finish(End(error, owed=True)):
+            try:
+                await self._pass_on(error, source)
+            except Exception as further:  # noqa: BLE001  # the first error is the one to be told
+                error.add_note(f"and ending what is before {self.description} failed as well: {further!r}")

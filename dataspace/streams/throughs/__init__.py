@@ -1,0 +1,1 @@
+"""Throughs: the middle of a pipe."""

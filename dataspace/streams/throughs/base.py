@@ -1,0 +1,264 @@
+"""The middle of a pipe: how a through turns the values of upstream into its own.
+
+A through of its own says what one value becomes (``_feed``); reading upstream, buffers, ends, concurrent
+reads and peeking are here.  It reads upstream only when it holds nothing and is asked, and one read at a
+time: who asks meanwhile queues.  ``Map`` is the one that lets reads through side by side.
+
+Always: what a value became is given before what the next one became; a mark or an error from upstream comes
+after what is held, an abort from downstream drops it; when its own code raises, upstream is failed first.
+(Promistream, "Ordering considerations" and "Streams that buffer"; pull-stream, transformers.)
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Final, Generic, TypeVar
+
+from dataspace.streams.stages.base import Base, Kind
+from dataspace.streams.stages.marks import End, EndOfStream, Mark, Reason
+from dataspace.streams.stages.paces import Pace
+from dataspace.streams.stages.protocol import Upstream
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class Transform(Base, Generic[T, U]):
+    """A through that reads upstream one request at a time.  Subclasses write ``_feed``."""
+
+    kind: ClassVar[Kind] = Kind.THROUGH
+
+    def __init__(self, description: str) -> None:
+        super().__init__(description)
+        self._held: Final[deque[U]] = deque()
+        self._enough = False
+        self._given = 0
+        self._promised = 0
+        self._pace: Final = Pace()
+
+    # -- hooks ----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _feed(self, value: T) -> None:
+        """Puts what a value becomes into ``_held``; sets ``_enough`` to end the stream after that."""
+
+    def _flush(self) -> None:
+        """Upstream has ended: puts what is left over into ``_held``."""
+
+    def _appetite(self, limit: int) -> int:
+        """How many values to read at once, for an answer of ``limit``."""
+        return limit
+
+    # -- the protocol ---------------------------------------------------------------------------------
+
+    async def read(self, source: Upstream[T]) -> U:
+        line, held = self._line, self._held
+        self._given = self._given - 1 if self._given else 0
+        ticket = line.entered
+        line.entered = ticket + 1
+        if line.left != ticket:
+            await line.wait_turn(ticket)
+        try:
+            if held:
+                await self._rest(1)
+            while not held:
+                if self._end is not None:
+                    raise self._end.next()
+                if self._enough:
+                    await self._stop(source)
+                    continue
+                if self._promised:
+                    self._promised -= 1
+                try:
+                    value = await source.read()
+                except Exception as error:  # noqa: BLE001  # upstream has ended, and the loop says so
+                    self._meet(error)
+                    continue
+                if self._end is None:  # else it was aborted meanwhile
+                    try:
+                        self._feed(value)
+                    except Exception as error:  # noqa: BLE001  # fails this stream, and the loop says so
+                        await self._fail(error, source)
+            return held.popleft()
+        finally:
+            line.leave(ticket)
+
+    async def read_some(self, limit: int, source: Upstream[T]) -> list[U]:
+        line, held = self._line, self._held
+        self._given = self._given - 1 if self._given else 0
+        ticket = line.join()
+        if line.left != ticket:
+            await line.wait_turn(ticket)
+        try:
+            if held:
+                await self._rest(min(limit, len(held)))
+            while not held:
+                if self._end is not None:
+                    raise self._end.next()
+                if self._enough:
+                    await self._stop(source)
+                    continue
+                await self._feed_some(limit, source)
+            return [held.popleft() for _ in range(min(limit, len(held)))]
+        finally:
+            line.leave(ticket)
+
+    async def peek(self, source: Upstream[T]) -> bool:
+        if len(self._held) <= self._given:
+            if self._end is not None or self._enough:
+                return False
+            if self._promised <= self._given + len(self._line):
+                if not await source.peek():
+                    return False
+                self._promised += 1
+        if self._end is not None and self._end.dropped:
+            return False
+        self._given += 1
+        return True
+
+    async def abort(self, reason: Reason, source: Upstream[T]) -> None:
+        await self._end_by_abort(reason, source)
+
+    def abort_nowait(self, reason: Reason, source: Upstream[T]) -> None:
+        self._end_by_indication(reason, source)
+
+    # -- the parts of a read --------------------------------------------------------------------------
+
+    async def _rest(self, count: int) -> None:
+        """Values that are held already are given without asking upstream, so their pace is kept here."""
+        self._pace.passed += count
+        if self._pace.passed >= self._pace.run:
+            await self._pace.rest()
+
+    async def _feed_some(self, limit: int, source: Upstream[T]) -> None:
+        try:
+            values = await source.read_some(self._appetite(limit))
+        except Exception as error:  # noqa: BLE001  # upstream has ended, and the loop says so
+            self._meet(error)
+            return
+        self._promised = max(0, self._promised - len(values))
+        if self._end is not None:
+            return
+        try:
+            for value in values:
+                self._feed(value)
+        except Exception as error:  # noqa: BLE001  # fails this stream; what came before is given first
+            await self._fail(error, source)
+
+    async def _stop(self, source: Upstream[T]) -> None:
+        """This stage wants no more: upstream is aborted first, then the read answers the end."""
+        await self._stop_with(End(None), source)
+
+    async def _stop_with(self, end: End, source: Upstream[T]) -> None:
+        if self._finish(end):
+            try:
+                await self._pass_on(True, source)
+            except Exception as error:  # noqa: BLE001  # the read that stopped is told
+                self._end = End(error, owed=True)
+
+    def _meet(self, error: Exception) -> None:
+        """A read of upstream has raised: what is left over comes first, then what it raised."""
+        if self._end is not None:
+            return
+        self._end = End.met(error)
+        try:
+            if isinstance(error, Mark):
+                self._flush()
+            self._close_once()
+        except Exception as own:  # noqa: BLE001  # upstream has ended already, so nobody else is to be told
+            self._end = End(own, owed=True)
+
+    def _drop(self) -> None:
+        self._held.clear()
+        self._given = 0
+
+
+class Map(Base, Generic[T, U]):
+    """A through that makes one value of each, and passes reads through side by side."""
+
+    kind: ClassVar[Kind] = Kind.THROUGH
+
+    def __init__(self, fn: Callable[[T], U], description: str) -> None:
+        super().__init__(description)
+        self.fn: Final = fn
+
+    async def read(self, source: Upstream[T]) -> U:
+        line = self._line
+        ticket = line.entered
+        line.entered = ticket + 1
+        try:
+            if self._end is not None:
+                await line.wait_exit(ticket)
+                raise self._end.next()
+            try:
+                value = await source.read()
+            except Exception as error:  # noqa: BLE001  # it is passed on, in its turn
+                await line.wait_exit(ticket)
+                raise self._met(error) from None
+            if line.left != ticket:
+                await line.wait_exit(ticket)
+            if self._end is not None:
+                raise self._end.next()
+            try:
+                return self.fn(value)
+            except Exception as error:  # noqa: BLE001  # whatever it is, upstream is failed first
+                await self._fail(error, source)
+            raise self._ended()
+        finally:
+            if line.entered == ticket + 1 == line.left + 1:
+                line.left = ticket + 1
+            else:
+                line.leave(ticket)
+
+    async def read_some(self, limit: int, source: Upstream[T]) -> list[U]:
+        line = self._line
+        ticket = line.join()
+        try:
+            if self._end is not None:
+                await line.wait_exit(ticket)
+                raise self._end.next()
+            try:
+                values = await source.read_some(limit)
+            except Exception as error:  # noqa: BLE001  # it is passed on, in its turn
+                await line.wait_exit(ticket)
+                raise self._met(error) from None
+            if line.left != ticket:
+                await line.wait_exit(ticket)
+            if self._end is not None:
+                raise self._end.next()
+            return await self._mapped(values, source)
+        finally:
+            line.leave(ticket)
+
+    async def peek(self, source: Upstream[T]) -> bool:
+        return self._end is None and await source.peek() and self._end is None
+
+    async def abort(self, reason: Reason, source: Upstream[T]) -> None:
+        await self._end_by_abort(reason, source)
+
+    def abort_nowait(self, reason: Reason, source: Upstream[T]) -> None:
+        self._end_by_indication(reason, source)
+
+    async def _mapped(self, values: Sequence[T], source: Upstream[Any]) -> list[U]:
+        mapped: list[U] = []
+        try:
+            mapped.extend(map(self.fn, values))
+        except Exception as error:  # noqa: BLE001  # what came before is given first, then this is raised
+            await self._fail(error, source)
+            if not mapped:
+                raise self._ended() from None
+        return mapped
+
+    def _met(self, error: Exception) -> Exception:
+        """What to raise for what upstream has raised: its own, unless this stage had ended before."""
+        if self._end is not None:
+            return self._end.next()
+        if isinstance(error, EndOfStream):
+            self._end = End(None)
+            self._close_once()
+            return error
+        self._end = End.met(error)
+        self._close_once()
+        return self._end.next()

@@ -1,0 +1,322 @@
+"""Throughs that work ahead in tasks of their own: async_map, parallelize, buffer.
+
+A reader that goes away must not take a value along that was already taken from upstream.  So what waits
+after it has taken a value does so in the nursery of the pipe, and readers only wait for results.
+
+A *slot* is one ask that is under way, with what comes of it; slots are answered in the order of the asks.
+
+Always: at most ``width`` slots; nothing is asked upstream before the first read; after an own error upstream
+is failed before a read is told, and slots before it keep their values.  (Promistream, ``parallelize`` and
+the rationale of ``peek``; pull-paramap, which reads ahead without a bound unless told.)
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, ClassVar, Final, Generic, TypeVar
+
+import trio
+
+from dataspace.errors import UsageError
+from dataspace.streams.stages.base import Base, Kind
+from dataspace.streams.stages.marks import End, Reason
+from dataspace.streams.stages.protocol import Upstream
+from dataspace.streams.throughs.base import Transform
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class Slot(Generic[U]):
+    """One ask and its answer: a value, or what was raised."""
+
+    __slots__ = ("done", "error", "scope", "value")
+
+    def __init__(self) -> None:
+        self.done = False
+        self.value: U
+        self.error: Exception | None = None
+        self.scope: trio.CancelScope | None = None
+
+
+class Ahead(Base, Generic[T, U]):
+    """A through whose slots are filled by workers.  Subclasses say when one may start, and what it does."""
+
+    kind: ClassVar[Kind] = Kind.THROUGH
+    needs_tasks: ClassVar[bool] = True
+
+    def __init__(self, description: str) -> None:
+        super().__init__(description)
+        self._slots: Final[deque[Slot[U]]] = deque()
+        self._workers = self._idle = self._starting = self._given = 0
+        self._stopped = self._told = False
+        self._room: Final = trio.lowlevel.ParkingLot()
+        self._arrival: Final = trio.lowlevel.ParkingLot()
+
+    @abstractmethod
+    def _wanted(self) -> int:
+        """How many more slots may be begun now."""
+
+    @abstractmethod
+    async def _fill(self, source: Upstream[T]) -> None:
+        """Begins one slot, asks upstream, and settles it."""
+
+    # -- the protocol ---------------------------------------------------------------------------------
+
+    async def read(self, source: Upstream[T]) -> U:
+        self._given = max(0, self._given - 1)
+        ticket = self._line.join()
+        if self._line.left != ticket:
+            self._start(source)
+            await self._line.wait_turn(ticket)
+        try:
+            while self._end is None and not (self._slots and self._slots[0].done):
+                self._start(source)
+                await self._arrival.park()
+            return self._take(source)
+        finally:
+            self._line.leave(ticket)
+
+    async def peek(self, source: Upstream[T]) -> bool:
+        at = self._given + len(self._line)
+        while self._end is None and at < len(self._slots):
+            if self._slots[at].done:
+                self._given += self._slots[at].error is None
+                return self._slots[at].error is None
+            await self._arrival.park()
+        return self._end is None and not self._stopped and await source.peek()
+
+    async def abort(self, reason: Reason, source: Upstream[T]) -> None:
+        await self._end_by_abort(reason, source)
+
+    def abort_nowait(self, reason: Reason, source: Upstream[T]) -> None:
+        self._end_by_indication(reason, None if self._told or self._stopped else source)
+
+    # -- readers --------------------------------------------------------------------------------------
+
+    def _take(self, source: Upstream[T]) -> U:
+        if self._end is not None:
+            raise self._end.next()
+        slot = self._slots.popleft()
+        if slot.error is None:
+            self._start(source)
+            return slot.value
+        self._stopped = True
+        self._finish(End.met(slot.error))
+        self._drop()
+        self._close_once()
+        raise self._ended()
+
+    def _start(self, source: Upstream[T]) -> None:
+        """Wakes or makes as many workers as are wanted."""
+        while not self._stopped and self._starting < self._wanted():
+            self._starting += 1
+            if self._idle:
+                self._idle -= 1
+                self._room.unpark()
+            else:
+                self._tasks().start_soon(self._work, source, name=self.description)
+                self._workers += 1
+
+    def _drop(self) -> None:
+        """Ends what is under way; workers that ask upstream are woken by upstream."""
+        self._stopped = True
+        for slot in self._slots:
+            if slot.scope is not None:
+                slot.scope.cancel()
+        self._slots.clear()
+        self._arrival.unpark_all()
+        self._room.unpark_all()
+
+    async def _pass_on(self, reason: Reason, source: Upstream[Any] | None) -> None:
+        told, self._told = self._told, True
+        await super()._pass_on(reason, None if told else source)
+
+    async def _teardown(self, reason: Reason) -> None:
+        while self._workers:  # each wakes us when it ends
+            await self._arrival.park()
+
+    # -- workers --------------------------------------------------------------------------------------
+
+    async def _work(self, source: Upstream[T]) -> None:
+        try:
+            while not self._is_over():
+                self._starting -= 1
+                await self._fill(source)
+                self._arrival.unpark_all()
+                if self._is_over():
+                    return
+                if self._starting < self._wanted():
+                    self._starting += 1
+                    continue
+                self._idle += 1
+                await self._room.park()
+        finally:
+            self._workers -= 1
+            self._arrival.unpark_all()
+
+    def _is_over(self) -> bool:
+        return self._stopped
+
+    async def _ask(self, slot: Slot[U], source: Upstream[Any]) -> Any:
+        """The answer of upstream to the newest slot; an end goes into the slot."""
+        try:
+            return await source.read()
+        except Exception as error:  # noqa: BLE001  # it is the answer of this slot
+            self._stopped = self._told = True
+            slot.error, slot.done = error, True
+            return None
+
+
+class AsyncMap(Ahead[T, U]):
+    """An asynchronous function of each value."""
+
+    def __init__(self, fn: Callable[[T], Awaitable[U]], width: int | None) -> None:
+        super().__init__(f"async_map({getattr(fn, '__name__', fn)})")
+        self._fn = fn
+        self._width = width
+
+    def _wanted(self) -> int:
+        goal = len(self._line) if self._width is None else self._width
+        return goal - len(self._slots)
+
+    async def _fill(self, source: Upstream[T]) -> None:
+        slot = Slot[U]()
+        self._slots.append(slot)
+        value = await self._ask(slot, source)
+        if slot.done or self._stopped_at(slot):
+            return
+        try:
+            with trio.CancelScope() as slot.scope:
+                slot.value = await self._fn(value)
+                slot.done = True
+        except Exception as error:  # noqa: BLE001  # upstream is failed first, then the read is told
+            await self._be_failed_by(error, slot, source)
+
+    def _stopped_at(self, slot: Slot[U]) -> bool:
+        return self._end is not None or slot not in self._slots
+
+    async def _be_failed_by(self, error: Exception, slot: Slot[U], source: Upstream[T]) -> None:
+        """What was asked before keeps its answer; what was asked later is given up."""
+        if self._stopped_at(slot):
+            return
+        self._stopped = True
+        while self._slots[-1] is not slot:
+            later = self._slots.pop()
+            if later.scope is not None:
+                later.scope.cancel()
+        if not self._told:
+            self._told = True
+            try:
+                await source.abort(error)
+            except Exception as further:  # noqa: BLE001  # the first error is the one to be told
+                error.add_note(f"and ending what is before {self.description} failed as well: {further!r}")
+        slot.error, slot.done = error, True
+
+
+def async_map(fn: Callable[[T], Awaitable[U]], *, width: int | None = None) -> AsyncMap[T, U]:
+    """``await fn(value)`` for each value, answered in order.
+
+    Without ``width`` as many run as reads are waiting; with it, so many values are worked on ahead.
+    """
+    _check_width(width)
+    return AsyncMap(fn, width)
+
+
+class Parallelize(Ahead[T, T]):
+    """Several reads of upstream at once, each only when peeking has promised a value."""
+
+    def __init__(self, width: int | None) -> None:
+        super().__init__(f"parallelize({'∞' if width is None else width})")
+        self._width = width
+        self._peeking = False
+
+    def _wanted(self) -> int:
+        room = self._width is None or len(self._slots) < self._width
+        return int(room and not self._peeking)
+
+    async def _fill(self, source: Upstream[T]) -> None:
+        if not self._wanted():
+            return
+        self._peeking = True
+        try:
+            promised = await source.peek()
+        finally:
+            self._peeking = False
+        if self._is_over():
+            return
+        slot = Slot[T]()
+        self._slots.append(slot)
+        self._peeking = not promised  # then this read is for the end, and no other may be beside it
+        self._start(source)
+        value = await self._ask(slot, source)
+        if not promised:
+            self._peeking = False
+        if not slot.done:
+            slot.value, slot.done = value, True
+
+
+def parallelize(width: int | None = None) -> Parallelize[Any]:
+    """Keeps up to ``width`` reads of upstream under way (None: as many as it has values ready), in order.
+
+    Of use behind stages that work while they are read, one task for each read.
+    """
+    _check_width(width)
+    return Parallelize(width)
+
+
+class Buffer(Transform[T, T]):
+    """Values that are read ahead."""
+
+    needs_tasks: ClassVar[bool] = True
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"buffer({size})")
+        self._size = size
+        self._started = False
+        self._change: Final = trio.lowlevel.ParkingLot()
+
+    def _feed(self, value: T) -> None:
+        self._held.append(value)
+
+    async def read(self, source: Upstream[T]) -> T:
+        return (await self.read_some(1, source))[0]
+
+    async def read_some(self, limit: int, source: Upstream[T]) -> list[T]:
+        if not self._started and self._end is None:
+            self._started = True
+            self._tasks().start_soon(self._read_ahead, source, name=self.description)
+        try:
+            return await super().read_some(limit, source)
+        finally:
+            self._change.unpark_all()
+
+    async def _feed_some(self, limit: int, source: Upstream[T]) -> None:
+        await self._change.park()
+
+    async def _read_ahead(self, source: Upstream[T]) -> None:
+        while self._end is None:
+            room = self._size - len(self._held)
+            if room > 0:
+                await Transform._feed_some(self, room, source)
+                self._change.unpark_all()
+            else:
+                await self._change.park()
+
+    def _drop(self) -> None:
+        super()._drop()
+        self._change.unpark_all()
+
+
+def buffer(size: int) -> Buffer[Any]:
+    """Reads up to ``size`` values ahead, from the first read on."""
+    if size < 1:
+        raise UsageError(f"a buffer holds at least one value, size {size}")
+    return Buffer(size)
+
+
+def _check_width(width: int | None) -> None:
+    if width is not None and width < 1:
+        raise UsageError(f"at least one at a time, width {width}")

@@ -1,0 +1,214 @@
+"""Throughs that end early or change how many values there are: take, flatten, window, batch.
+
+Always: a stream that is ended early aborts upstream once, when it is asked for more, so that n asks cause no
+more than n reads; groups and pieces keep the order.  (pull-stream's take, flatten and window.)
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+import trio
+
+from dataspace.errors import UsageError
+from dataspace.streams.stages.marks import End, Reason
+from dataspace.streams.stages.protocol import Upstream
+from dataspace.streams.throughs.base import Transform
+
+T = TypeVar("T")
+
+
+class TakeCount(Transform[T, T]):
+    """The first so many values."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"take({number})")
+        self._left = number
+        self._enough = number == 0
+
+    def _feed(self, value: T) -> None:
+        self._held.append(value)
+        self._left -= 1
+        self._enough = self._left == 0
+
+    def _appetite(self, limit: int) -> int:
+        return min(limit, self._left)
+
+    async def peek(self, source: Upstream[T]) -> bool:
+        if len(self._held) <= self._given and self._given + len(self._line) >= self._left:
+            return False  # upstream may have more, but not for us
+        return await super().peek(source)
+
+
+class TakeWhile(Transform[T, T]):
+    """The values before the first that fails a test, and with ``last`` that one as well."""
+
+    def __init__(self, test: Callable[[T], object], last: bool) -> None:
+        super().__init__(f"take({getattr(test, '__name__', test)})")
+        self._test = test
+        self._last = last
+
+    def _feed(self, value: T) -> None:
+        passed = bool(self._test(value))
+        if passed or self._last:
+            self._held.append(value)
+        self._enough = not passed
+
+    def _appetite(self, limit: int) -> int:
+        return 1
+
+
+def take(wanted: int | Callable[[T], object], *, last: bool = False) -> Transform[T, T]:
+    """The first ``wanted`` values; or those while ``wanted(value)`` is true, with ``last`` the one that
+    is not as well.  Then upstream is aborted."""
+    if callable(wanted):
+        return TakeWhile(wanted, last)
+    if wanted.__class__ is not int or wanted < 0:
+        raise UsageError(f"take needs a number of values (0 or more) or a test, got {wanted!r:.60}")
+    return TakeCount(wanted)
+
+
+class Flatten(Transform[Any, Any]):
+    """The items of lists and other iterables, the values of mappings, the values of streams, in place.
+
+    Texts, bytes and what cannot be iterated pass as they are.  Inner iterables are not taken apart ahead:
+    a value is made when it is asked for.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("flatten")
+        self._inner: Any = None
+
+    def _feed(self, value: Any) -> None:
+        if hasattr(value, "promistream_version"):
+            self._inner = value
+        elif isinstance(value, Mapping):
+            self._held.extend(value.values())
+        elif isinstance(value, Iterable) and not isinstance(value, str | bytes):
+            self._held.extend(value)
+        else:
+            self._held.append(value)
+
+    def _appetite(self, limit: int) -> int:
+        return 1
+
+    async def read(self, source: Upstream[Any]) -> Any:
+        return (await self.read_some(1, source))[0]
+
+    async def _feed_some(self, limit: int, source: Upstream[Any]) -> None:
+        if self._inner is None:
+            await super()._feed_some(limit, source)
+        else:
+            await self._feed_inner(limit, source)
+
+    async def _feed_inner(self, limit: int, source: Upstream[Any]) -> None:
+        """One more answer of the stream that is being flattened; its error fails the whole."""
+        try:
+            values = await self._inner.read_some(limit)
+        except Exception as error:  # noqa: BLE001  # its end is a step of ours, its error is ours
+            self._inner = None
+            end = End.met(error)
+            if end.reason is not None and self._end is None:
+                await self._stop_with(end, source)
+            return
+        if self._end is None:
+            self._held.extend(values)
+
+    async def _pass_on(self, reason: Reason, source: Upstream[Any] | None) -> None:
+        inner, self._inner = self._inner, None
+        try:
+            if inner is not None:
+                await inner.abort(reason)
+        finally:
+            await super()._pass_on(reason, source)
+
+    def _close(self, reason: Reason | None) -> None:
+        if self._inner is not None:
+            self._inner.abort_nowait(True if reason is None else reason)
+
+
+def flatten() -> Transform[Any, Any]:
+    """One stream of what lists, mappings and streams among the values hold."""
+    return Flatten()
+
+
+class Window(Transform[T, tuple[T, ...]]):
+    """Groups of so many values, or of what came in so many seconds."""
+
+    def __init__(self, size: int | None, seconds: float | None) -> None:
+        super().__init__("window")
+        self._size = size
+        self._seconds = seconds
+        self._open: deque[T] = deque()
+        self._deadline = 0.0
+
+    def _feed(self, value: T) -> None:
+        if not self._open and self._seconds is not None:
+            self._deadline = trio.current_time() + self._seconds
+        self._open.append(value)
+        if len(self._open) == self._size:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._open:
+            self._held.append(tuple(self._open))
+            self._open.clear()
+
+    def _appetite(self, limit: int) -> int:
+        return 1 if self._size is None else max(1, self._size - len(self._open))
+
+    async def read(self, source: Upstream[T]) -> tuple[T, ...]:
+        return (await self.read_some(1, source))[0]
+
+    async def _feed_some(self, limit: int, source: Upstream[T]) -> None:
+        if self._seconds is None or not self._open:
+            await super()._feed_some(limit, source)
+            return
+        with trio.move_on_at(self._deadline) as scope:  # a read that is withdrawn has taken nothing
+            await super()._feed_some(limit, source)
+        if scope.cancelled_caught and self._end is None:
+            self._flush()
+
+    def _drop(self) -> None:
+        super()._drop()
+        self._open.clear()
+
+
+def window(size: int | None = None, *, seconds: float | None = None) -> Transform[Any, tuple[Any, ...]]:
+    """Groups of ``size`` values, or of those within ``seconds`` of the first, whichever is full sooner;
+    at the end, of those that are left."""
+    if (size is None and seconds is None) or (size is not None and size < 1):
+        raise UsageError(f"window needs a size (1 or more) or seconds, got {size!r}")
+    return Window(size, seconds)
+
+
+class Batch(Transform[T, list[T]]):
+    """What is at hand."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"batch({limit})")
+        self._limit = limit
+
+    def _feed(self, value: T) -> None:
+        self._held.append([value])
+
+    async def read(self, source: Upstream[T]) -> list[T]:
+        return (await self.read_some(1, source))[0]
+
+    async def _feed_some(self, limit: int, source: Upstream[T]) -> None:
+        try:
+            values = await source.read_some(self._limit)
+        except Exception as error:  # noqa: BLE001  # upstream has ended, and the caller's loop says so
+            self._meet(error)
+            return
+        if self._end is None:
+            self._held.append(list(values))
+
+
+def batch(limit: int) -> Transform[Any, list[Any]]:
+    """Lists of the values that are at hand, at least one and at most ``limit``; waits for no more."""
+    if limit < 1:
+        raise UsageError(f"a batch holds at least one value, limit {limit}")
+    return Batch(limit)

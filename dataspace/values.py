@@ -1,0 +1,19 @@
+"""Values: records, maps, and what makes two values the same."""
+
+from index.values.jsons import captures_json, from_json, to_json
+from index.values.values import Map, Record, Value, bounded, freeze, key, keys, order_key, same
+
+__all__ = [
+    "Map",
+    "Record",
+    "Value",
+    "bounded",
+    "freeze",
+    "key",
+    "keys",
+    "order_key",
+    "same",
+    "captures_json",
+    "from_json",
+    "to_json",
+]

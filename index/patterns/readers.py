@@ -1,0 +1,459 @@
+"""Projections: readers of the parts of a value, written out as straight-line Python.
+
+Reading parts is all that the index does to a value, once for each group and handler that it reaches.  A
+reader that walks paths spends its time on walking; so the walk is done once, here, and what is left is the
+code that a person would write for that one pattern:
+
+    def read(value):
+        p0 = value.fields
+        if len(p0) < 3: return None
+        p1 = p0[2].fields
+        ...
+        return (p0[1], p1[0],)
+
+This is the source's "JIT compilation of shapes, constant checks, captures".  The text is made of our own
+words and of integers alone; values, labels and keys of maps are bound by name and never spelt out.  Equal
+texts are compiled once.  Large skeletons, rare and a stranger's way to keep a compiler busy, are read by
+walking.
+
+Always: a written reader answers as the walking one does; readers of rows and places rely on the shape
+that the trie has established, the reader of matches establishes it itself.
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from types import CodeType
+from typing import Any, Final, TypeAlias
+
+from index.patterns.events import MESSAGE, Captures, Visible
+from index.patterns.skeletons import ATOM_CLASSES, Check, CheckKind, Skeleton
+from index.values.positions import MAPPING, MISSING, SEQUENCE, Class, Missing, Path, Shape, class_of, project
+from index.values.values import COMPILED, SECRET, SMALL, Map, Record, Value, key, keys, row_text
+
+RowReader: TypeAlias = Callable[[Value], Captures | None]
+PlaceReader: TypeAlias = Callable[[Value], Hashable]
+
+WRITTEN: Final = 64
+"""Up to how many positions code is written out and kept; none where walking is machine code, and quicker."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HandlerCode:
+    """What is done to a handler with a value of its shape, for its paths.
+
+    ``read(value)`` gives the captures, or None where one is missing.  ``gain(handler, value, news)`` counts
+    one more value with its captures and ``lose(handler, value, news)`` one less; when that is the first or
+    the last, they add to the news whom to tell of what.  Where they are None, the handler's own methods do.
+    """
+
+    captures: tuple[Path, ...]
+    paths: Visible
+    rows: Rows
+    read: RowReader
+    gain: Callable[..., None] | None = None
+    lose: Callable[..., None] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupCode:
+    """What is done to a group with a value of its shape, for its paths and checks.
+
+    ``place(value)`` gives the key of the parts at the paths, or ``MISSING`` if a check does not hold or
+    there is no such part.  ``file(group, at, value, values, news)`` and ``drop(group, at, value, news)``
+    enter and take out a value at its place and go on to the handlers there; ``tell(group, value)`` calls
+    those who want a message.  A handler with the code ``usual``, alone in its leaf, is served in place.
+    Where they are None, the group's own methods do.
+    """
+
+    usual: HandlerCode
+    places: Places
+    place: PlaceReader
+    file: Callable[..., None] | None = None
+    drop: Callable[..., None] | None = None
+    tell: Callable[..., None] | None = None
+
+
+def handler_code(shape: Shape, captures: tuple[Path, ...]) -> HandlerCode:
+    """The code of a handler that captures at these paths of values of this shape."""
+    if len(shape) + len(captures) > WRITTEN:
+        return _walking_handler_code(captures)
+    return _handler_code(shape, captures)
+
+
+def _walking_handler_code(captures: tuple[Path, ...]) -> HandlerCode:
+    rows = Rows(captures)
+    return HandlerCode(captures, frozenset(captures), rows, rows.read)
+
+
+@lru_cache(maxsize=1024)
+def _handler_code(shape: Shape, captures: tuple[Path, ...]) -> HandlerCode:
+    if COMPILED:
+        return _walking_handler_code(captures)
+    text = _Text(shape, captures, "return None")
+    row = text.row(captures)
+    read = text.function("read", "value", [f"return {row}"])
+    gain = text.function(
+        "gain", "handler, value, news", [*text.further(captures, _Text.write_row_and_place), *_GAIN]
+    )
+    lose = text.function("lose", "handler, value, news", [*text.further(captures, _Text.write_place), *_LOSE])
+    return HandlerCode(captures, frozenset(captures), Rows(captures), read, gain, lose)
+
+
+_GAIN: Final = [
+    "rows = handler.rows",
+    "if place in rows:",
+    "    handler.again(place)",
+    "else:",
+    "    rows[place] = row",
+    "    news.append((handler, row))",
+]
+_LOSE: Final = [
+    "if not handler.more or not handler.less(place):",
+    "    news.append((handler, handler.rows.pop(place)))",
+]
+
+
+def group_code(
+    shape: Shape, paths: tuple[Path, ...], checks: tuple[Check, ...], usual: HandlerCode
+) -> GroupCode:
+    """The code of a group that compares these paths of values of this shape, and makes these checks."""
+    if COMPILED or len(shape) + len(paths) + len(checks) + len(usual.captures) > WRITTEN:
+        places = Places(paths, checks)
+        return GroupCode(usual, places, places.place)
+    return _group_code(shape, paths, checks, usual)
+
+
+@lru_cache(maxsize=1024)
+def _group_code(
+    shape: Shape, paths: tuple[Path, ...], checks: tuple[Check, ...], usual: HandlerCode
+) -> GroupCode:
+    text = _Text(shape, [*paths, *_checked(checks)], "return MISSING")
+    text.check(checks)
+    text.write_place(paths)
+    place = text.function("place", "value", ["return place"])
+    gained, lost, told = [
+        text.further(usual.captures, write)
+        for write in (_Text.write_row_and_place, _Text.write_place, _Text.write_row)
+    ]
+    return GroupCode(
+        usual,
+        Places(paths, checks),
+        place,
+        text.function("file", "group, at, value, values, news", [*_FILE, *gained, *_GAIN]),
+        text.function("drop", "group, at, value, news", [*_DROP, *lost, *_LOSE]),
+        text.function("tell", "group, value", [*_TELL, *told, *_TOLD]),
+    )
+
+
+_FILE: Final = [
+    "leaf = group.leaves.get(place)",
+    "if leaf is None:",
+    "    group.rest(at, place, values)",
+    "    return",
+    "leaf.values[at] = value",
+    "handler = leaf.sole",
+    "if handler is None or handler.code is not group.usual:",
+    "    leaf.gain(value, news)",
+    "    return",
+]
+_DROP: Final = [
+    "leaf = group.leaves.get(place)",
+    "if leaf is None:",
+    "    group.rouse(at, place)",
+    "    return",
+    "del leaf.values[at]",
+    "handler = leaf.sole",
+    "if handler is None or handler.code is not group.usual:",
+    "    leaf.lose(value, news)",
+    "    return",
+]
+_TELL: Final = [
+    "leaf = group.leaves.get(place)",
+    "if leaf is None:",
+    "    return",
+    "handler = leaf.sole",
+    "if handler is None or handler.code is not group.usual:",
+    "    leaf.tell(value)",
+    "    return",
+]
+_TOLD: Final = [
+    "if handler.sole is not None:",
+    "    handler.sole(MESSAGE, row)",
+    "    return",
+    "for callback in handler.callbacks:",
+    "    callback(MESSAGE, row)",
+]
+
+
+def match_reader(form: Skeleton) -> RowReader:
+    """A function from any value to its captures, or to None if it does not match."""
+    if COMPILED or form.size > WRITTEN:
+        return walking_matches(form)
+    constants = [path for path, _ in form.constants]
+    structure = [path for path, _ in form.shape]
+    wanted = [*structure, *constants, *_checked(form.checks), *form.captures]
+    text = _Text(form.shape, wanted, "return None", establish=True)
+    for path in structure:
+        text.parts(path)
+    for path, constant in form.constants:
+        text.refuse_unless_same(path, constant)
+    text.check(form.checks)
+    return text.function("read", "value", [f"return {text.row(form.captures)}"])
+
+
+def _checked(checks: Iterable[Check]) -> list[Path]:
+    return [check.path for check in checks if check.kind is not CheckKind.SIZE]
+
+
+# -- writing ------------------------------------------------------------------------------------------
+
+
+class _Text:
+    """The text of one reader.  Asking for a part writes what it takes to have it, once."""
+
+    def __init__(
+        self, shape: Shape, wanted: Iterable[Path], failure: str, *, establish: bool = False
+    ) -> None:
+        self._classes: dict[Path, Class] = dict(shape)
+        self._failure = failure
+        self._establish = establish
+        self.lines: list[str] = []
+        self._bound: dict[str, object] = {}
+        self._names: dict[Path, str] = {}
+        self._entries: dict[Path, str] = {}
+        self._least: dict[Path, int] = {}
+        for path in wanted:
+            if path and path[-1].__class__ is int:
+                size: int = path[-1] + 1
+                self._least[path[:-1]] = max(size, self._least.get(path[:-1], 0))
+
+    def part(self, path: Path) -> str:
+        """The expression for the part at a path."""
+        if not path:
+            return "value"
+        parts, by = self.parts(path[:-1]), path[-1]
+        if by.__class__ is int:
+            return f"{parts}[{by:d}]"
+        if path not in self._entries:
+            entry = self._entries[path] = f"e{len(self._entries)}"
+            self.write(f"{entry} = {parts}.find({self._bind(by[0])})")  # type: ignore[index]  # a boxed key
+            self._refuse_if(f"{entry} is None")
+        return f"{self._entries[path]}[1]"
+
+    def parts(self, path: Path) -> str:
+        """The name of the fields, the elements or the map at a path, of which there are enough."""
+        known = self._names.get(path)
+        if known is not None:
+            return known
+        part, of_class = self.part(path), self._classes[path]
+        name = self._names[path] = f"p{len(self._names)}"
+        if self._establish:
+            self.write(f"{name} = {part}")
+            self._refuse_other_classes(name, of_class)
+            part = name
+        self.write(f"{name} = {part}" if of_class in (SEQUENCE, MAPPING) else f"{name} = {part}.fields")
+        if self._least.get(path):
+            self._refuse_if(f"len({name}) < {self._least[path]:d}")
+        return name
+
+    def check(self, checks: Iterable[Check]) -> None:
+        for check in checks:
+            if check.kind is CheckKind.SIZE:
+                self._refuse_if(f"len({self.parts(check.path)}) != {check.argument:d}")
+                continue
+            part = self.part(check.path)
+            if check.kind is CheckKind.CLASS:
+                of_class = self._bind(ATOM_CLASSES[check.argument])  # type: ignore[index]  # a name of one
+                self._refuse_if(f"{part}.__class__ is not {of_class}")
+            elif check.kind is CheckKind.SAME:
+                other = self.part(check.argument)  # type: ignore[arg-type]  # a path
+                self._refuse_if(f"{part} is not {other} and key({part}) != key({other})")
+
+    def refuse_unless_same(self, path: Path, constant: Value) -> None:
+        part, wanted = self.part(path), self._bind(key(constant))
+        is_text = constant.__class__ is str  # to which nothing else is equal, even in Python
+        self._refuse_if(f"{part} != {wanted}" if is_text else f"key({part}) != {wanted}")
+
+    def row(self, paths: Sequence[Path]) -> str:
+        return f"({''.join([self.part(path) + ',' for path in paths])})"
+
+    def write_place(self, paths: Sequence[Path]) -> None:
+        """Writes what ``keys`` gives for the parts as ``place``."""
+        if len(paths) == 1:
+            self.write(f"part = {self.part(paths[0])}")
+            self.write(_LONE)
+        else:
+            self.write(f"place = row_text({self.row(paths)})" if paths else "place = ()")
+
+    def write_row(self, paths: Sequence[Path]) -> None:
+        """Writes the parts as ``row``."""
+        self.write(f"row = {self.row(paths)}")
+
+    def write_row_and_place(self, paths: Sequence[Path]) -> None:
+        """Writes both."""
+        self.write_row(paths)
+        if len(paths) == 1:
+            self.write("part = row[0]")
+            self.write(_LONE)
+        else:
+            self.write("place = row_text(row)" if paths else "place = row")
+
+    def further(self, wanted: Sequence[Path], write: Callable[[_Text, Sequence[Path]], None]) -> list[str]:
+        """The lines that go on where these end, want more parts, and write something of them."""
+        made = _Text(tuple(self._classes.items()), wanted, "return")
+        made._least = {path: size for path, size in made._least.items() if size > self._least.get(path, 0)}
+        made._bound = self._bound
+        made._entries = dict(self._entries)
+        for path, name in self._names.items():
+            made._names[path] = name
+            if path in made._least:
+                made._refuse_if(f"len({name}) < {made._least[path]:d}")
+        write(made, wanted)
+        return made.lines
+
+    def function(self, name: str, arguments: str, end: Sequence[str]) -> Callable[..., Any]:
+        """A function of what has been written so far, and this end."""
+        text = f"def {name}({arguments}):\n" + "".join([f"    {line}\n" for line in [*self.lines, *end]])
+        return _defined(text, name) if not self._bound else _define(text, name, self._bound)
+
+    def _refuse_other_classes(self, name: str, of_class: Class) -> None:
+        if of_class == SEQUENCE:
+            self._refuse_if(f"{name}.__class__ is not tuple")
+        elif of_class == MAPPING:
+            self._refuse_if(f"{name}.__class__ is not Map")
+        elif of_class.__class__ is str:
+            self._refuse_if(f"{name}.__class__ is not Record or {name}.label != {self._bind(of_class)}")
+        else:
+            label = self._bind(of_class[1])  # type: ignore[index]  # ("label", its key)
+            self._refuse_if(f"{name}.__class__ is not Record or key({name}.label) != {label}")
+
+    def _refuse_if(self, condition: str) -> None:
+        self.write(f"if {condition}: {self._failure}")
+
+    def _bind(self, thing: object) -> str:
+        name = f"c{len(self._bound)}"
+        self._bound[name] = thing
+        return name
+
+    def write(self, line: str) -> None:
+        self.lines.append(line)
+
+
+_LONE: Final = (
+    "place = part if (kind := part.__class__) is str"
+    " else part * SECRET if kind is int and -SMALL < part < SMALL else key(part)"
+)
+"""The key of a lone part: those of text and small integers, nearly all that there are, without a call."""
+
+TEXTS: Final = 512
+"""How many texts are kept, compiled.  There are about four for each form of pattern, however many labels."""
+
+_NAMES: Final[dict[str, object]] = {
+    "Record": Record,
+    "Map": Map,
+    "MISSING": MISSING,
+    "MESSAGE": MESSAGE,
+    "key": key,
+    "row_text": row_text,
+    "SECRET": SECRET,
+    "SMALL": SMALL,
+}
+
+_codes: OrderedDict[str, CodeType] = OrderedDict()
+_written = 0
+
+
+def _define(text: str, name: str, bound: Mapping[str, object]) -> Callable[..., Any]:
+    """The function that a text defines, with these names bound."""
+    names = {**_NAMES, **bound}
+    exec(_compiled(text), names)  # our own words and integers: see above
+    return names[name]  # type: ignore[return-value]  # defined by the text
+
+
+@lru_cache(maxsize=TEXTS)
+def _defined(text: str, name: str) -> Callable[..., Any]:
+    return _define(text, name, {})
+
+
+def _compiled(text: str) -> CodeType:
+    """A text's code; debuggers and tracebacks find the text under the code's file name while it is kept."""
+    global _written
+    code = _codes.get(text)
+    if code is None:
+        _written += 1
+        file = f"<index text {_written}>"
+        code = _codes[text] = compile(text, file, "exec")
+        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+        if len(_codes) > TEXTS:
+            linecache.cache.pop(_codes.popitem(last=False)[1].co_filename, None)
+    return code
+
+
+# -- walking ------------------------------------------------------------------------------------------
+
+
+class Rows:
+    """Reads the parts of values at certain paths, by walking (HOWITWORKS, "projectMany")."""
+
+    __slots__ = ("_lone", "_paths")
+
+    def __init__(self, paths: tuple[Path, ...]) -> None:
+        self._paths = paths
+        self._lone = -1
+        """The index of the field, if one field of the value itself is all: the most frequent case."""
+        if len(paths) == 1 and len(paths[0]) == 1:
+            by = paths[0][0]
+            if isinstance(by, int):
+                self._lone = by
+
+    def read(self, value: Value) -> Captures | None:
+        """The parts, or None where one is missing; O(lengths of the paths)."""
+        lone = self._lone
+        if lone >= 0 and isinstance(value, Record):
+            fields = value.fields
+            return (fields[lone],) if lone < len(fields) else None
+        found: list[Value] = []
+        for path in self._paths:
+            part = project(value, path)
+            if isinstance(part, Missing):
+                return None
+            found.append(part)
+        return tuple(found)
+
+
+class Places:
+    """Reads the places of values: the key of the parts at certain paths, where certain checks hold."""
+
+    __slots__ = ("_checks", "_rows")
+
+    def __init__(self, paths: tuple[Path, ...], checks: tuple[Check, ...]) -> None:
+        self._rows = Rows(paths)
+        self._checks = checks
+
+    def place(self, value: Value) -> Hashable:
+        """The place, or ``MISSING`` where a check does not hold, or there is no such part."""
+        for check in self._checks:
+            if not check.holds(value):
+                return MISSING
+        row = self._rows.read(value)
+        return MISSING if row is None else keys(row)
+
+
+def walking_matches(form: Skeleton) -> RowReader:
+    """``match_reader`` without writing."""
+    wanted = keys(tuple([constant for _, constant in form.constants]))
+    places = Places(tuple([path for path, _ in form.constants]), form.checks)
+    rows = Rows(form.captures)
+
+    def read(value: Value) -> Captures | None:
+        for path, of_class in form.shape:
+            if class_of(project(value, path)) != of_class:
+                return None
+        return rows.read(value) if places.place(value) == wanted else None
+
+    return read

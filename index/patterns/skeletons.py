@@ -1,0 +1,296 @@
+"""Skeletons: what a pattern asks of a value, by position.
+
+A pattern is analysed once into a *shape* (which positions must hold which structure), *constants* (which
+must hold a certain value), *checks* (what else must hold) and *captures* (which are wanted), as in
+HOWITWORKS, "Skeletons".  They are apart from patterns because the index knows skeletons only.
+
+Always: every position above one that a skeleton speaks of is in its shape; the shape is in lexicographic
+order of paths, parents first; captures are in the order of the pattern, outer before inner.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, TypeAlias
+
+from index.errors import UsageError
+from index.patterns.moves import Move, visit
+from index.values.positions import (
+    MAPPING,
+    MISSING,
+    SEQUENCE,
+    Class,
+    Path,
+    Shape,
+    Step,
+    label_class,
+    project,
+    size_of,
+)
+from index.values.scanner import WORD
+from index.values.values import DEEPEST, Map, Record, Value, key, keys, same, text_of
+
+Pattern: TypeAlias = Value
+
+MAX_DEPTH: Final = 64
+MAX_POSITIONS: Final = 4096
+"""How deep a pattern may nest, and how many positions it may speak of."""
+
+DISCARD: Final = Record("_")
+
+ATOM_CLASSES: Final[dict[str, type]] = {
+    "bool": bool,
+    "int": int,
+    "float": float,
+    "str": str,
+    "bytes": bytes,
+    "time": datetime,
+    "record": Record,
+    "seq": tuple,
+    "map": Map,
+    "null": type(None),
+}
+
+
+class CheckKind(enum.StrEnum):
+    """What a check asks of a position."""
+
+    HAS = "has"
+    CLASS = "class"
+    SIZE = "size"
+    SAME = "same"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One more thing that must hold at a path: something is there, of a class, of a size, or as elsewhere.
+
+    ``argument`` is the name of the class, the number of parts, or the path of the other position.
+    """
+
+    kind: CheckKind
+    path: Path
+    argument: Hashable = None
+
+    def holds(self, value: Value) -> bool:
+        """Whether it does, for a whole value; O(path)."""
+        part = project(value, self.path)
+        if part is MISSING:
+            return False
+        if self.kind is CheckKind.HAS:
+            return True
+        if self.kind is CheckKind.CLASS:
+            return part.__class__ is ATOM_CLASSES[self.argument]  # type: ignore[index]  # a name, by discard
+        if self.kind is CheckKind.SIZE:
+            return size_of(part) == self.argument
+        other = project(value, self.argument)  # type: ignore[arg-type]  # a path
+        return other is not MISSING and same(part, other)  # type: ignore[arg-type]  # neither is MISSING
+
+
+@dataclass(frozen=True, slots=True)
+class Skeleton:
+    """A pattern, analysed; ``captures`` and ``names`` correspond, an unnamed capture has the name None.
+
+    The last three tell where it belongs in a trie: the way to its node, the positions that its group
+    compares (its checks are the group's, too), and the key of what it wants there.
+    """
+
+    pattern: Pattern
+    shape: Shape
+    constants: tuple[tuple[Path, Value], ...]
+    checks: tuple[Check, ...]
+    captures: tuple[Path, ...]
+    names: tuple[str | None, ...]
+    way: tuple[tuple[Move, Class], ...]
+    group: tuple[tuple[Path, ...], tuple[Check, ...]]
+    place: Hashable
+
+    @property
+    def size(self) -> int:
+        """How many positions it speaks of."""
+        return len(self.shape) + len(self.constants) + len(self.checks) + len(self.captures)
+
+
+CACHED: Final = 4096
+CACHED_SIZE: Final = 64
+CACHED_TEXT: Final = 4096
+"""How many skeletons are remembered, and up to how many positions and characters of the pattern.
+
+Larger ones would let strangers fill memory: one constant can be as long as a frame.
+"""
+
+_cache: OrderedDict[Hashable, Skeleton] = OrderedDict()
+
+
+def skeleton(pattern: Pattern, *, depth: int = MAX_DEPTH, positions: int = MAX_POSITIONS) -> Skeleton:
+    """The skeleton of a pattern; O(pattern) the first time.
+
+    Raises ``UsageError`` for what is no pattern, with its place, and for one that nests deeper than
+    ``depth`` (``DEEPEST`` at most) or speaks of more than ``positions``.
+    """
+    if (depth, positions) != (MAX_DEPTH, MAX_POSITIONS):
+        return _Analysis(min(depth, DEEPEST), positions).skeleton(pattern)
+    at = key(pattern)
+    known = _cache.get(at)
+    if known is not None:
+        return known
+    made = _Analysis(depth, positions).skeleton(pattern)
+    if made.size <= CACHED_SIZE and len(text_of(pattern)) <= CACHED_TEXT:
+        _cache[at] = made
+        if len(_cache) > CACHED:
+            _cache.popitem(last=False)
+    return made
+
+
+class _Analysis:
+    """One walk over a pattern, collecting what a skeleton is made of."""
+
+    def __init__(self, depth: int, positions: int) -> None:
+        self.depth = depth
+        self.most = positions
+        self.shape: list[tuple[Path, Class]] = []
+        self.constants: list[tuple[Path, Value]] = []
+        self.checks: list[Check] = []
+        self.captures: list[Path] = []
+        self.names: list[str | None] = []
+        self.named: dict[str, Path] = {}
+        self.keys: dict[Hashable, Value] = {}
+        self.positions = 0
+
+    def skeleton(self, pattern: Pattern) -> Skeleton:
+        self._visit(pattern, (), 0)
+        shape, checks = tuple(self.shape), tuple(self.checks)
+        return Skeleton(
+            pattern,
+            shape,
+            tuple(self.constants),
+            checks,
+            tuple(self.captures),
+            tuple(self.names),
+            tuple(visit(shape)),
+            (tuple([path for path, _ in self.constants]), checks),
+            keys(tuple([constant for _, constant in self.constants])),
+        )
+
+    def _visit(self, pattern: Pattern, path: Path, depth: int, *, is_exact: bool = False) -> None:
+        self.positions += 1
+        if depth > self.depth:
+            raise UsageError(f"pattern nested deeper than {self.depth} levels")
+        if self.positions > self.most:
+            raise UsageError(f"pattern of more than {self.most} positions")
+        if pattern.__class__ is Record:
+            self._record(pattern, path, depth, is_exact)
+        elif pattern.__class__ is tuple:
+            self._structure(path, SEQUENCE, enumerate(pattern), depth, is_exact)
+        elif pattern.__class__ is Map:  # its pairs are in order, and therefore its paths
+            by_key = {key(at): (at, below) for at, below in pattern.pairs()}
+            self.keys.update({by: at for by, (at, _) in by_key.items()})
+            parts = [((by,), below) for by, (_, below) in by_key.items()]
+            self._structure(path, MAPPING, parts, depth, is_exact)
+        elif is_exact:
+            raise UsageError(
+                f"exact takes a record, a sequence or a map, not {pattern!r:.60}{self._place(path)}"
+            )
+        else:
+            self.constants.append((path, pattern))
+
+    def _record(self, pattern: Record, path: Path, depth: int, is_exact: bool) -> None:
+        label = pattern.label
+        if label.__class__ is str and label in _RESERVED and not is_exact:
+            _RESERVED[label](self, pattern, path, depth)
+        else:
+            self._structure(path, label_class(label), enumerate(pattern.fields), depth, is_exact)
+
+    def _structure(
+        self, path: Path, of_class: Class, parts: Iterable[tuple[Step, Pattern]], depth: int, is_exact: bool
+    ) -> None:
+        self.shape.append((path, of_class))
+        parts = list(parts)
+        if is_exact:
+            self.checks.append(Check(CheckKind.SIZE, path, len(parts)))
+        for by, below in parts:
+            self._visit(below, (*path, by), depth + 1)
+
+    def _discard(self, pattern: Record, path: Path, _depth: int) -> None:
+        match pattern.fields:
+            case ():
+                self.checks.append(Check(CheckKind.HAS, path))
+            case (str(name),):
+                self._class(path, name)
+            case _:
+                raise UsageError(f"a discard has at most a class: {pattern!r:.60}{self._place(path)}")
+
+    def _capture(self, pattern: Record, path: Path, depth: int) -> None:
+        fields = pattern.fields
+        if len(fields) != 3 or not (_is_name(fields[0]) and _is_name(fields[1])):
+            raise UsageError(
+                f"a capture has a name, a class and a pattern: {pattern!r:.80}{self._place(path)}"
+            )
+        name: str | None = fields[0]  # type: ignore[assignment]  # as has been seen
+        of_class: str | None = fields[1]  # type: ignore[assignment]  # as has been seen
+        sub = fields[2]
+        if of_class is not None:
+            self._class(path, of_class)
+        self._named(path, name)
+        if sub != DISCARD:
+            self._visit(sub, path, depth + 1)
+
+    def _named(self, path: Path, name: str | None) -> None:
+        if name is not None and name in self.named:
+            self.checks.append(Check(CheckKind.SAME, path, self.named[name]))
+            return
+        self.captures.append(path)
+        self.names.append(name)
+        if name is not None:
+            self.named[known_name(name)] = path
+
+    def _class(self, path: Path, name: str) -> None:
+        self.checks.append(Check(CheckKind.CLASS, path, known_class(name)))
+
+    def _literal(self, pattern: Record, path: Path, _depth: int) -> None:
+        if len(pattern.fields) != 1:
+            raise UsageError(f"lit takes one value: {pattern!r:.60}{self._place(path)}")
+        self.constants.append((path, pattern.fields[0]))
+
+    def _exact(self, pattern: Record, path: Path, depth: int) -> None:
+        if len(pattern.fields) != 1:
+            raise UsageError(f"exact takes one pattern: {pattern!r:.60}{self._place(path)}")
+        self._visit(pattern.fields[0], path, depth + 1, is_exact=True)
+
+    def _place(self, path: Path) -> str:
+        """Where a path leads, for people, who know a map's key and not its key form."""
+        steps = [by if isinstance(by, int) else self.keys[by[0]] for by in path]
+        return " at " + "".join([f"[{by!r:.40}]" for by in steps]) if steps else ""
+
+
+_RESERVED: Final[dict[str, Callable[[_Analysis, Record, Path, int], None]]] = {
+    "_": _Analysis._discard,
+    "$": _Analysis._capture,
+    "lit": _Analysis._literal,
+    "exact": _Analysis._exact,
+}
+
+
+def _is_name(part: Value) -> bool:
+    return part is None or part.__class__ is str
+
+
+def known_class(name: str) -> str:
+    """The name of an atom class, if it is one; ``UsageError`` otherwise."""
+    if name not in ATOM_CLASSES:
+        raise UsageError(f"no class {name!r}, known are {', '.join(ATOM_CLASSES)}")
+    return name
+
+
+def known_name(name: str) -> str:
+    """A name that a capture may have; ``UsageError`` for another.
+
+    Names are words, as text has them, so that none can be taken for the number of a capture without one.
+    """
+    if not WORD.fullmatch(name):
+        raise UsageError(f"the name of a capture is a word like who or user-2, not {name!r:.40}")
+    return name

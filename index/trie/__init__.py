@@ -1,0 +1,1 @@
+"""The trie: which observers does a value concern?"""

@@ -1,0 +1,222 @@
+"""Drawings: what does the trie look like now?
+
+For people who wonder why something is told, or not, or slowly: nodes by the move and class that lead to
+them, groups by what they compare and check, leaves by their constants, handlers by what they capture; each
+with counts.  As text, as a mermaid flowchart, or as a graph for Graphviz.
+
+Always: nothing here changes anything; a drawing has at most so many boxes, and what strangers named is
+escaped and cut, so that a drawing is as harmless as it is finite.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
+
+from index.errors import UsageError
+from index.patterns.moves import Move
+from index.patterns.skeletons import Check, CheckKind
+from index.patterns.text import unparse
+from index.trie.nodes import Group, GroupKey, Leaf, Node
+from index.values.positions import MAPPING, SEQUENCE, Class, Missing, Path, project
+from index.values.values import key_text
+
+DEEPEST: Final = 48
+"""Boxes from the root to the deepest that is drawn; there is a node for each position of a pattern."""
+
+_SHOWN: Final = 60
+"""Characters of a constant or label that are drawn."""
+
+
+class Form(enum.StrEnum):
+    """How a drawing is written."""
+
+    TEXT = "text"
+    MERMAID = "mermaid"
+    DOT = "dot"
+
+
+@dataclass(slots=True)
+class _Box:
+    """One thing in a drawing, and what hangs from it."""
+
+    text: str
+    kind: str
+    below: list[_Box] = field(default_factory=list)
+
+
+def draw(root: Node, form: str = Form.TEXT, *, most: int = 20, boxes: int = 1_000) -> str:
+    """A drawing of the trie below a node.
+
+    At most ``most`` boxes hang from one, and there are about ``boxes`` in all; where there are more, it says
+    how many.  Raises ``UsageError`` for a form that is none.  O(boxes).
+    """
+    if form not in list(Form):
+        raise UsageError(f"no form {form!r:.40} of drawings, there are {', '.join(Form)}")
+    top = _boxes(root, most, boxes)
+    if form == Form.TEXT:
+        return "".join([f"{line}\n" for line in _text(top)])
+    return "".join([f"{line}\n" for line in (_mermaid(top) if form == Form.MERMAID else _dot(top))])
+
+
+# -- what is drawn ------------------------------------------------------------------------------------
+
+
+def _boxes(root: Node, most: int, limit: int) -> _Box:
+    top = _Box(f"root: {_count(len(root.values), 'value')}", "node")
+    waiting = [(root, top, 1)]
+    made = 1
+    while waiting:
+        node, box, depth = waiting.pop(0)
+        for key, group in islice(node.groups.items(), most):
+            if made >= limit:
+                break
+            box.below.append(_group(key, group, most))
+            made += 1 + len(box.below[-1].below)
+        nodes = [(move, of, below) for move, table in node.moves.items() for of, below in table.items()]
+        for move, of_class, below in nodes[: most if made < limit and depth < DEEPEST else 0]:
+            box.below.append(_node(move, of_class, below))
+            waiting.append((below, box.below[-1], depth + 1))
+            made += 1
+        _rest(box, len(node.groups) + len(nodes))
+    return top
+
+
+def _rest(box: _Box, count: int) -> None:
+    if count > len(box.below):
+        box.below.append(_Box(f"… {count - len(box.below)} more", "rest"))
+
+
+def _node(move: Move, of_class: Class, node: Node) -> _Box:
+    up, down = move
+    return _Box(f"({up}, {_path(down)}) {_class(of_class)}: {_count(len(node.values), 'value')}", "node")
+
+
+def _group(key: GroupKey, group: Group, most: int) -> _Box:
+    paths, checks = key
+    asks = [f"compare {' '.join(map(_path, paths))}"] if paths else []
+    asks += map(_check, checks)
+    idle = f"; {_count(len(group.idle), 'idle place')}" if group.idle else ""
+    box = _Box(f"{', '.join(asks) or 'whatever is there'}{idle}", "group")
+    for place, leaf in islice(group.leaves.items(), most):
+        box.below.append(_Box(_leaf(place, leaf, paths), "leaf"))
+    _rest(box, len(group.leaves))
+    return box
+
+
+def _check(check: Check) -> str:
+    at = _path(check.path)
+    match check.kind:
+        case CheckKind.HAS:
+            return f"something at {at}"
+        case CheckKind.CLASS:
+            return f"{check.argument} at {at}"
+        case CheckKind.SIZE:
+            return f"{check.argument} parts at {at}"
+        case CheckKind.SAME:
+            return f"{at} as {_path(check.argument)}"  # type: ignore[arg-type]  # a path, of this kind
+
+
+def _leaf(place: Hashable, leaf: Leaf, paths: Sequence[Path]) -> str:
+    """A leaf with its handlers: constants, how many values, and who captures what."""
+    handlers = [
+        f"captures {' '.join(map(_path, handler.code.captures)) or 'nothing'}"
+        f" ({_count(len(handler.rows), 'row')}) → {_count(len(handler.callbacks), 'callback')}"
+        for handler in islice(leaf.handlers, 8)
+    ]
+    more = ["…"] if len(leaf.handlers) > 8 else []
+    return f"{_place(place, leaf, paths)}: {_count(len(leaf.values), 'value')}, {', '.join(handlers + more)}"
+
+
+def _place(place: Hashable, leaf: Leaf, paths: Sequence[Path]) -> str:
+    """The constants of a leaf, read from one of its values if it has any."""
+    if not paths:
+        return "()"
+    for value in leaf.values.values():
+        parts = [project(value, path) for path in paths]
+        return _cut(" ".join([unparse(part) for part in parts if not isinstance(part, Missing)]))
+    return _cut(key_text(place) if len(paths) == 1 else str(place))
+
+
+def _class(of_class: Class) -> str:
+    if of_class == SEQUENCE:
+        return "[…]"
+    if of_class == MAPPING:
+        return "{…}"
+    return _cut(of_class if isinstance(of_class, str) else f"<{key_text(of_class[1])}>")  # type: ignore[index]
+
+
+def _path(path: Path) -> str:
+    """A path as the documents write it.
+
+    >>> _path((2, 1)), _path(())
+    ('[2,1]', '[]')
+    """
+    return f"[{','.join([str(by) if isinstance(by, int) else _cut(key_text(by[0])) for by in path])}]"
+
+
+def _count(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def _cut(text: str) -> str:
+    """A text of bounded length that shows on a line."""
+    shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    return shown if shown.isprintable() else ascii(shown)[1:-1]
+
+
+# -- how it is written --------------------------------------------------------------------------------
+
+
+def _text(top: _Box) -> Iterator[str]:
+    waiting = [(top, "", "")]
+    while waiting:
+        box, first, indent = waiting.pop()
+        yield first + box.text
+        for at, below in enumerate(reversed(box.below)):
+            last = at == 0
+            waiting.append((below, indent + ("└─ " if last else "├─ "), indent + ("   " if last else "│  ")))
+
+
+_SHAPES: Final = {
+    "node": ("(", ")", "ellipse"),
+    "group": ("{{", "}}", "hexagon"),
+    "leaf": ("[", "]", "box"),
+    "rest": (">", "]", "plaintext"),
+}
+
+
+def _numbered(top: _Box) -> Iterator[tuple[int, int, _Box]]:
+    """Each box with its number and that of the one it hangs from."""
+    waiting, number = [(0, top)], 0
+    while waiting:
+        above, box = waiting.pop()
+        yield number, above, box
+        waiting.extend((number, below) for below in reversed(box.below))
+        number += 1
+
+
+def _mermaid(top: _Box) -> Iterator[str]:
+    yield "flowchart LR"
+    for number, above, box in _numbered(top):
+        before, after, _ = _SHAPES[box.kind]
+        text = "".join(
+            [each if each.isalnum() or each in " .,:→…" else f"#{ord(each)};" for each in box.text]
+        )
+        yield f'    b{number}{before}"{text}"{after}'
+        if number:
+            yield f"    b{above} --> b{number}"
+
+
+def _dot(top: _Box) -> Iterator[str]:
+    yield "digraph index {"
+    yield "    rankdir=LR;"
+    for number, above, box in _numbered(top):
+        text = box.text.replace("\\", "\\\\").replace('"', '\\"')
+        yield f'    b{number} [label="{text}", shape={_SHAPES[box.kind][2]}];'
+        if number:
+            yield f"    b{above} -> b{number};"
+    yield "}"

@@ -1,0 +1,90 @@
+"""Invariants of the index, each computed again in the obvious way.
+
+The index keeps the same knowledge in many tables and changes them by steps.  Here is what those tables must
+say, from nothing but the values; tests ask after every step, and an operator may when in doubt.
+
+Always: nothing here changes anything.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping
+
+from index.errors import InternalError
+from index.patterns.events import Visible
+from index.patterns.moves import TO_THE_ROOT, to_moves, visit
+from index.trie.nodes import At, Group, Handler, Leaf, Node, Values, at_of
+from index.values.positions import MISSING, class_of, project
+from index.values.values import keys
+
+
+def nodes_below(root: Node) -> Iterator[Node]:
+    """A node and all that its moves lead to."""
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting.extend(below for table in node.moves.values() for below in table.values())
+
+
+def verify(root: Node, copies: Mapping[At, int], visible: Mapping[At, Visible]) -> None:
+    """Raises ``InternalError`` naming the first invariant that is broken; O(nodes × values)."""
+    for node in nodes_below(root):
+        conforming = {
+            at: value
+            for at, value in root.values.items()
+            if all(class_of(project(value, path)) == of_class for path, of_class in node.shape)
+        }
+        _hold(node.values.keys() == conforming.keys(), f"the values of {node.shape}")
+        _hold(node is root or not node.is_idle, f"{node.shape} serves nobody")
+        _hold(node.each == tuple(node.groups.values()), f"the groups of {node.shape}")
+        _verify_moves(node)
+        for group in node.groups.values():
+            _verify_group(group, conforming, visible)
+    stands = (at == at_of(value, visible.get(at)) for at, value in root.values.items())
+    _hold(all(stands), "each value stands under its own key")
+    _hold(all(count > 0 for count in copies.values()), "copies are counted from one")
+    _hold(copies.keys() <= root.values.keys(), "what has copies is here")
+    _hold(visible.keys() <= root.values.keys(), "what is restricted is here")
+
+
+def _verify_moves(node: Node) -> None:
+    for move, table in node.moves.items():
+        _hold(bool(table) or move == TO_THE_ROOT, f"a move without nodes at {node.shape}")
+        for of_class, below in table.items():
+            _hold(below.shape[:-1] == node.shape, "a node is one position further than the one above")
+            _hold(visit(below.shape)[-1] == (move, of_class), f"the move to {below.shape}")
+    _hold(len(to_moves([path for path, _ in node.shape])) == len(node.shape), "a move for each position")
+
+
+def _verify_group(group: Group, conforming: Values, visible: Mapping[At, Visible]) -> None:
+    places = {at: group.place(value) for at, value in conforming.items()}
+    expected = {at: place for at, place in places.items() if place is not MISSING}
+    kept = {place: group.held(place, conforming) for place in [*group.leaves, *group.idle]}
+    _hold({at: place for place, values in kept.items() for at in values} == expected, "values by place")
+    _hold(not group.leaves.keys() & group.idle.keys(), "a place is idle or has a leaf")
+    _hold(all(kept[place] for place in group.idle), "an idle place without values")
+    _hold(bool(group.leaves), "a group that serves nobody")
+    for leaf in group.leaves.values():
+        _hold(bool(leaf.handlers), "a leaf that serves nobody")
+        _hold(
+            len({each.code.captures for each in leaf.handlers}) == len(leaf.handlers),
+            "a handler for each captures",
+        )
+        for handler in leaf.handlers:
+            _verify_handler(handler, leaf, visible)
+
+
+def _verify_handler(handler: Handler, leaf: Leaf, visible: Mapping[At, Visible]) -> None:
+    found = [handler.row(value, visible.get(at)) for at, value in leaf.values.items()]
+    counts: Counter[Hashable] = Counter(keys(row) for row in found if row is not None)
+    _hold(bool(handler.callbacks), "a handler without callbacks")
+    more = handler.more or {}
+    _hold({at: 1 + more.get(at, 0) for at in handler.rows} == counts, "captures told, and how often")
+    _hold(more.keys() <= handler.rows.keys(), "captures that nobody was told of")
+
+
+def _hold(true: bool, what: str) -> None:
+    if not true:
+        raise InternalError(f"the index is inconsistent: {what}")

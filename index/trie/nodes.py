@@ -1,0 +1,367 @@
+"""Nodes, groups, leaves and handlers: what stands at one place of the index, and whom it serves.
+
+A *node* is reached by the values of one shape.  Its *groups* are the handlers there that compare the same
+positions and make the same checks; one reading of a value gives its place in a group.  A *leaf* is one
+place, with the handlers that want its constants, and a *handler* the captures at certain paths with those
+who are told of them.  (The source's Continuation is the node's values and groups; its table of constants
+is a group.)
+
+They are apart from the index because each of them only keeps its own books; the index walks.
+
+Always: a node, group or leaf holds exactly the values that conform to its place; a leaf has a handler and a
+handler has a callback; values at a place that nobody asked for are *idle*, which costs one table entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import TypeAlias
+
+from index.patterns.events import MESSAGE, Callback, Captures, Cleanup, Event, Visible
+from index.patterns.moves import Move
+from index.patterns.readers import GroupCode, HandlerCode, group_code
+from index.patterns.skeletons import Check
+from index.values.positions import MISSING, Class, Path, Shape
+from index.values.values import COMPILED, Record, Value, key, keys
+
+At: TypeAlias = Hashable
+"""Under what a value stands in all tables of one index.
+
+That is a record's text, which is the quickest key that Python has; other values have their own key, text in a
+box, so that no two are the same.  Where a value is restricted, it stands there together with the restriction.
+"""
+
+Values: TypeAlias = dict[At, Value]
+
+
+def at_of(value: Value, visible: Visible | None = None) -> At:
+    """Under what a value stands; O(1) for a record that was asked before, else O(size)."""
+    at: At
+    if type(value) is Record:
+        at = value._text or value.text  # spares a call
+    else:
+        at = (value, None) if type(value) is str else key(value)
+    return at if visible is None else (at, visible)
+
+
+def all_at(values: Sequence[Value], visible: Visible | None = None) -> list[At]:
+    """Under what each of several values stands, without a call for most."""
+    if not values:
+        return []
+    if visible is not None:
+        return [at_of(each, visible) for each in values]
+    return [(each._text or each.text) if type(each) is Record else at_of(each) for each in values]
+
+
+News: TypeAlias = "list[tuple[Handler, Captures]]"
+"""Whose callbacks are to be told of which captures, once the index has changed."""
+
+
+class Handler:
+    """The distinct captures that the callbacks of one skeleton have been told of: a bag of rows.
+
+    What is done for its paths is written out in its ``code`` (``projections.HandlerCode``).
+    """
+
+    __slots__ = ("callbacks", "code", "gain", "lose", "more", "rows", "sole")
+
+    def __init__(self, code: HandlerCode) -> None:
+        self.code = code
+        self.gain = code.gain or Handler.walk_in
+        self.lose = code.lose or Handler.walk_out
+        self.rows: dict[Hashable, Captures] = {}
+        self.more: dict[Hashable, int] | None = None
+        """How many further values have the same row; most have none."""
+        self.callbacks: dict[Callback, Cleanup | None] = {}
+        self.sole: Callback | None = None
+        """The callback, if there is one only, as mostly there is: the shortest way to it."""
+
+    def install(self, callback: Callback, cleanup: Cleanup | None) -> None:
+        """Takes a callback in; O(1)."""
+        self.callbacks[callback] = cleanup
+        self.sole = callback if len(self.callbacks) == 1 else None
+
+    def dismiss(self, callback: Callback) -> Cleanup | None:
+        """Takes a callback out: its cleanup; O(1)."""
+        cleanup = self.callbacks.pop(callback)
+        self.sole = next(iter(self.callbacks)) if len(self.callbacks) == 1 else None
+        return cleanup
+
+    def row(self, value: Value, visible: Visible | None) -> Captures | None:
+        """The captures of a value, or None if it lacks one or must not be seen here."""
+        return self.code.read(value) if visible is None or self.code.paths <= visible else None
+
+    def tell(self, value: Value) -> None:
+        """Calls the callbacks with the captures of a message, if it has them."""
+        row = self.code.rows.read(value) if COMPILED else self.code.read(value)
+        if row is not None:
+            self.call(MESSAGE, row)
+
+    def call(self, event: Event, row: Captures) -> None:
+        """Calls the callbacks."""
+        if self.sole is not None:
+            self.sole(event, row)
+            return
+        for callback in self.callbacks:
+            callback(event, row)
+
+    def walk_in(self, value: Value, news: News) -> None:
+        """Counts one more value with its captures, as ``gain`` does."""
+        row = self.code.rows.read(value)
+        if row is not None and self.add(row):
+            news.append((self, row))
+
+    def walk_out(self, value: Value, news: News) -> None:
+        """Counts one value less with its captures, as ``lose`` does."""
+        row = self.code.rows.read(value)
+        if row is not None and self.remove(row):
+            news.append((self, row))
+
+    def count(self, row: Captures) -> int:
+        """How many values have this row."""
+        at = keys(row)
+        return 1 + (self.more.get(at, 0) if self.more else 0) if at in self.rows else 0
+
+    def add(self, row: Captures) -> bool:
+        """One more value has this row: whether it is the first."""
+        at = keys(row)
+        if at in self.rows:
+            self.again(at)
+            return False
+        self.rows[at] = row
+        return True
+
+    def remove(self, row: Captures) -> bool:
+        """One value less has this row: whether it was the last."""
+        at = keys(row)
+        if self.more and self.less(at):
+            return False
+        del self.rows[at]
+        return True
+
+    def again(self, at: Hashable) -> None:
+        """Counts a further value with a row that is here."""
+        if self.more is None:
+            self.more = {}
+        self.more[at] = self.more.get(at, 0) + 1
+
+    def less(self, at: Hashable) -> bool:
+        """Counts a value with a row less, if it is not the only one: whether it is not."""
+        more = self.more.get(at) if self.more else None
+        if not self.more or more is None:
+            return False
+        if more > 1:
+            self.more[at] = more - 1
+        else:
+            del self.more[at]
+        return True
+
+
+class Leaf:
+    """The values with certain constants, and the handlers that want those, each with other captures.
+
+    ``sole`` is the handler, if there is one only, as mostly there is.
+    """
+
+    __slots__ = ("handlers", "sole", "values")
+
+    def __init__(self, values: Values) -> None:
+        self.values = values
+        self.handlers: tuple[Handler, ...] = ()
+        self.sole: Handler | None = None
+
+    def handler(self, captures: tuple[Path, ...]) -> Handler | None:
+        """The handler that captures at these paths; O(handlers here)."""
+        for handler in self.handlers:
+            if handler.code.captures == captures:
+                return handler
+        return None
+
+    def serve(self, handlers: tuple[Handler, ...]) -> None:
+        """Replaces the handlers."""
+        self.handlers = handlers
+        self.sole = handlers[0] if len(handlers) == 1 else None
+
+    def gain(self, value: Value, news: News) -> None:
+        """Counts one more value for each handler."""
+        if COMPILED and self.sole is not None:
+            self.sole.walk_in(value, news)
+            return
+        for handler in self.handlers:
+            handler.gain(handler, value, news)
+
+    def lose(self, value: Value, news: News) -> None:
+        """Counts one value less for each handler."""
+        if COMPILED and self.sole is not None:
+            self.sole.walk_out(value, news)
+            return
+        for handler in self.handlers:
+            handler.lose(handler, value, news)
+
+    def tell(self, value: Value) -> None:
+        """Tells each handler of a message."""
+        if self.sole is not None:
+            self.sole.tell(value)
+            return
+        for handler in self.handlers:
+            handler.tell(value)
+
+
+class Group:
+    """The leaves for one set of compared positions and checks, and the values that are idle there.
+
+    If idle values were not kept by their place, whoever asked for one more constant would have to look at
+    every value of the node.  Where constants are names, each is that of one value, so a value that is alone
+    at its place is kept without a table of its own.  ``place``, ``file``, ``drop`` and ``tell`` are what is
+    written out for its positions (``projections.GroupCode``).
+    """
+
+    __slots__ = ("drop", "file", "idle", "leaves", "place", "places", "tell", "usual")
+
+    def __init__(self, code: GroupCode) -> None:
+        self.usual = code.usual
+        self.places = code.places
+        self.place = code.place
+        self.file = code.file or Group.walk_in
+        self.drop = code.drop or Group.walk_out
+        self.tell = code.tell or Group.walk_by
+        self.leaves: dict[Hashable, Leaf] = {}
+        self.idle: dict[Hashable, At | Values] = {}
+
+    def walk_in(self, at: At, value: Value, values: Values, news: News) -> None:
+        """Enters one of the node's values, as ``file`` does."""
+        place = self.places.place(value)
+        leaf = self.leaves.get(place)
+        if leaf is not None:
+            leaf.values[at] = value
+            leaf.gain(value, news)
+        elif place is not MISSING:
+            self.rest(at, place, values)
+
+    def walk_out(self, at: At, value: Value, news: News) -> None:
+        """Takes out a value, as ``drop`` does."""
+        place = self.places.place(value)
+        leaf = self.leaves.get(place)
+        if leaf is not None:
+            del leaf.values[at]
+            leaf.lose(value, news)
+        elif place is not MISSING:
+            self.rouse(at, place)
+
+    def walk_by(self, value: Value) -> None:
+        """Tells those who want a message, as ``tell`` does."""
+        leaf = self.leaves.get(self.places.place(value))
+        if leaf is not None:
+            leaf.tell(value)
+
+    def settle(self, values: Values) -> None:
+        """Keeps all values of the node at their places, where there is no leaf yet; O(values)."""
+        place_of, idle = self.place, self.idle
+        for at, value in values.items():
+            place = place_of(value)
+            if place not in idle and place is not MISSING:
+                idle[place] = at  # as mostly, without a call
+            elif place is not MISSING:
+                self.rest(at, place, values)
+
+    def reset(self, values: Values) -> None:
+        """Holds exactly these values of the node, whatever was here; O(values)."""
+        self.idle.clear()
+        for leaf in self.leaves.values():
+            leaf.values = {}
+            for handler in leaf.handlers:
+                handler.rows.clear()
+                handler.more = None
+        for at, value in values.items():
+            place = self.place(value)
+            leaf_there = self.leaves.get(place)
+            if leaf_there is not None:
+                leaf_there.values[at] = value
+                for handler in leaf_there.handlers:
+                    row = handler.row(value, None)
+                    if row is not None:
+                        handler.add(row)
+            elif place is not MISSING:
+                self.rest(at, place, values)
+
+    def rest(self, at: At, place: Hashable, values: Values) -> None:
+        """Keeps one of the node's values at a place without a leaf; O(1)."""
+        resting = self.idle.get(place, MISSING)
+        if resting is MISSING:
+            self.idle[place] = at
+        elif isinstance(resting, dict):
+            resting[at] = values[at]
+        else:
+            self.idle[place] = {resting: values[resting], at: values[at]}
+
+    def rouse(self, at: At, place: Hashable) -> None:
+        """Forgets one idle value; O(1)."""
+        resting = self.idle[place]
+        if isinstance(resting, dict):
+            del resting[at]
+            if resting:
+                return
+        del self.idle[place]
+
+    def held(self, place: Hashable, values: Values) -> Values:
+        """The node's values at a place, idle or not; not to be changed."""
+        leaf = self.leaves.get(place)
+        if leaf is not None:
+            return leaf.values
+        resting = self.idle.get(place, _NOTHING)
+        return resting if isinstance(resting, dict) else {resting: values[resting]}
+
+    def open(self, place: Hashable, values: Values) -> Leaf:
+        """The leaf at a place, with the values that were idle there; O(1)."""
+        leaf = self.leaves.get(place)
+        if leaf is None:
+            leaf = self.leaves[place] = Leaf(self.held(place, values) or {})
+            self.idle.pop(place, None)
+        return leaf
+
+    def close(self, place: Hashable) -> None:
+        """Takes away a leaf that has no handler; its values are idle from now on; O(1)."""
+        values = self.leaves.pop(place).values
+        if values:
+            self.idle[place] = values
+
+
+_NOTHING: Values = {}
+
+
+class Node:
+    """The values of one shape, the groups that wait for them there, and the moves on from there.
+
+    ``each`` is the groups once more, as a walk wants them.
+    """
+
+    __slots__ = ("each", "groups", "moves", "shape", "values")
+
+    def __init__(self, shape: Shape, values: Values) -> None:
+        self.shape = shape
+        self.values = values
+        self.groups: dict[GroupKey, Group] = {}
+        self.each: tuple[Group, ...] = ()
+        self.moves: dict[Move, dict[Class, Node]] = {}
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it serves nobody."""
+        return not self.groups and not self.moves
+
+    def group(self, of: GroupKey, usual: HandlerCode) -> Group:
+        """The group of these paths and checks, made if it is not there: O(values of the node) then."""
+        group = self.groups.get(of)
+        if group is None:
+            group = self.groups[of] = Group(group_code(self.shape, *of, usual))
+            self.each = tuple(self.groups.values())
+            group.settle(self.values)
+        return group
+
+    def ungroup(self, of: GroupKey) -> None:
+        """Takes out a group; O(groups)."""
+        del self.groups[of]
+        self.each = tuple(self.groups.values())
+
+
+GroupKey: TypeAlias = tuple[tuple[Path, ...], tuple[Check, ...]]

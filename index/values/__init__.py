@@ -1,0 +1,1 @@
+"""Values: immutable facts and messages, their identity, order, text atoms and JSON."""

@@ -1,0 +1,1 @@
+"""Delivery: what waits for one observer or one connection, within its bounds."""

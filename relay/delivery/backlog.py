@@ -1,0 +1,380 @@
+"""An observation: what one observer has yet to be told, whatever its speed.
+
+The space offers changes as they happen; whoever writes to the observer takes them when there is credit.
+In between they wait here.  It is apart from sockets so that what happens to a slow observer can be stated
+and tested without one:
+
+- up to ``limit`` changes, and ``byte_limit`` bytes of them, wait as they are, epoch by epoch; a state that
+  is told at the beginning counts apart, and one epoch alone is within the limits whatever its size;
+- beyond that the policy says what happens (``policies``): *conflate* keeps the net difference of the facts,
+  one value that cannot outgrow what the observer has been told plus what holds now; *fail* ends it; *drop*
+  lets the oldest epochs go, and leaves a mark; *wait* takes nothing more, until somebody has read the rest
+  from the log;
+- where too much waits for all observers together, an equal share of the room is the bound (``rooms``);
+- messages never conflate: up to ``message_limit`` of them, and about ``byte_limit`` bytes, wait beside a
+  difference, and more end the observation with the error ``slow-observer``, which says how many were waiting.
+
+Always: what was taken plus what waits is what was offered, up to where a mark or a difference says otherwise;
+an epoch that has begun to leave in parts leaves whole before anything later does; memory is bounded by the
+state plus the limits.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dataspace.errors import Refused
+from dataspace.kernel.changes import PART, Changes, Lost
+from dataspace.wire.packets import MORE, SNAPSHOT
+from relay.delivery.memory import OVERHEAD, Room
+from relay.delivery.net_changes import Difference
+from relay.delivery.policies import Policy, SlowCounts
+
+LIMIT: Final = 16_384
+"""Changes that wait unconflated for one observer."""
+
+MESSAGE_LIMIT: Final = 4_096
+"""Messages that wait for one observer."""
+
+BYTE_LIMIT: Final = 16 << 20
+"""Bytes that wait for one observer, as they would be sent."""
+
+PART_BYTES: Final = 128 << 10
+"""What one stream value holds at most, unless one change alone is larger: frames stay within bounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObservationStatistics:
+    """Counts over the life of one observation, in changes except where named otherwise."""
+
+    waiting: int
+    taken_values: int
+    conflated_epochs: int
+    dropped: int
+    failed: bool
+
+
+class Observation:
+    """The waiting room of one observer.
+
+    ``wake`` is called whenever something new waits; ``counts`` are shared with others.  With the policy
+    ``wait``, ``behind`` is called once when there is no room, and nothing is taken in until ``catch_up``.
+    """
+
+    __slots__ = (
+        "_behind",
+        "_begun",
+        "_byte_limit",
+        "_bytes",
+        "_conflated",
+        "_counts",
+        "_difference",
+        "_dropped",
+        "_fell",
+        "_left",
+        "_limit",
+        "_message_bytes",
+        "_message_limit",
+        "_messages",
+        "_policy",
+        "_room",
+        "_size",
+        "_state",
+        "_taken",
+        "_used",
+        "_waiting",
+        "_wake",
+        "failure",
+        "newest",
+    )
+
+    def __init__(
+        self,
+        wake: Callable[[], None],
+        *,
+        limit: int = LIMIT,
+        message_limit: int = MESSAGE_LIMIT,
+        byte_limit: int = BYTE_LIMIT,
+        policy: Policy = Policy.CONFLATE,
+        counts: SlowCounts | None = None,
+        behind: Callable[[], None] | None = None,
+        room: Room | None = None,
+    ) -> None:
+        self._room = room or Room()
+        self._room.observers += 1
+        self._used = 0
+        self.newest = 0
+        """The newest epoch that was taken in."""
+        self._policy = policy
+        self._counts = counts or SlowCounts()
+        self._behind = behind
+        self._fell = self._left = False
+        self._dropped = 0
+        self._state = 0
+        self.failure: Refused | None = None
+        self._wake = wake
+        self._limit = limit
+        self._message_limit = message_limit
+        self._byte_limit = byte_limit
+        self._waiting: deque[Changes] = deque()
+        self._difference: Difference | None = None
+        self._begun = False
+        self._size = 0
+        self._bytes = 0
+        self._messages = 0
+        self._message_bytes = 0
+        self._taken = 0
+        self._conflated = 0
+
+    def __len__(self) -> int:
+        """Stream values that wait; a conflated difference counts as one."""
+        return len(self._waiting) + (self._difference is not None)
+
+    @property
+    def size(self) -> int:
+        """Changes that wait unconflated."""
+        return self._size
+
+    @property
+    def used(self) -> int:
+        """Bytes that all that waits takes, about, with what each change takes beside its wire form."""
+        return self._used
+
+    @property
+    def full(self) -> bool:
+        """Whether enough waits that a source which can wait had better do so."""
+        half = self._size > self._limit // 2 or self._bytes > self._byte_limit // 2
+        return half or self._room.denies(2 * self._used)
+
+    @property
+    def _is_half_full(self) -> bool:
+        return self.full or self._messages > self._message_limit // 2
+
+    def offer(self, changes: Changes) -> None:
+        """Takes in one epoch; O(1) until there is no room, then O(changes) where it conflates."""
+        if self.failure is not None or self._fell:
+            return
+        if self._difference is not None:
+            self._fold(changes)
+        elif self._is_beyond(changes):
+            self._find_room(changes)
+        else:
+            self.extend(changes)
+        self._wake()
+
+    def _is_beyond(self, changes: Changes) -> bool:
+        """Whether one more epoch is too much to wait as it is."""
+        if self._size == self._state:  # nothing waits but perhaps a state
+            return False
+        return (
+            self._size - self._state + changes.size > self._limit
+            or self._bytes + len(changes.packed) > self._byte_limit
+            or self._room.denies(self._used)
+            or (bool(changes.messages) and self._messages + len(changes.messages) > self._message_limit)
+        )
+
+    def _find_room(self, changes: Changes) -> None:
+        match self._policy:
+            case Policy.CONFLATE:
+                self._conflate(changes)
+            case Policy.FAIL:
+                size = self._size - self._state + len(changes)
+                count = self._messages + len(changes.messages)
+                said = f"{size} changes wait, {count} of them messages, in {self._bytes} bytes"
+                self._fail(f"{said}; limits {self._limit}, {self._message_limit}, {self._byte_limit}")
+            case Policy.DROP:
+                self._drop_for(changes)
+                self.extend(changes)
+            case Policy.WAIT:
+                self._fell = True
+                self._counts.fallen_behind += 1
+                if self._behind is not None:
+                    self._behind()
+
+    def catch_up(self) -> None:
+        """Takes epochs in again: all those that were not have come by another way."""
+        self._fell = False
+
+    def extend(self, changes: Changes) -> None:
+        """Takes in one epoch as it is, whatever waits already: for snapshots and for the log."""
+        self._append((changes,) if changes.size <= PART else changes.parts())
+        self.newest = changes.number
+
+    def extend_all(self, epochs: Sequence[Changes]) -> None:
+        """The same for several epochs in order."""
+        values: list[Changes] = []
+        for each in epochs:
+            if each.size <= PART:
+                values.append(each)
+            else:
+                values += each.parts()
+        self._append(values)
+        self.newest = epochs[-1].number
+
+    def _append(self, values: Sequence[Changes]) -> None:
+        self._count(values, +1)  # first, since what cannot be packed must not wait
+        self._waiting.extend(values)
+
+    def _count(self, values: Iterable[Changes], sign: int) -> None:
+        """Counts values that begin or cease to wait; a state is not packed before it leaves."""
+        count = size = state = messages = message_bytes = 0
+        for each in values:
+            count += each.size
+            if each.flags & SNAPSHOT:
+                state += each.size
+                continue
+            packed = len(each.packed)
+            size += packed
+            if each.messages:
+                messages += len(each.messages)
+                message_bytes += packed
+        self._size += sign * count
+        self._bytes += sign * size
+        if state:
+            self._state += sign * state
+        if messages:
+            self._messages += sign * messages
+            self._message_bytes += sign * message_bytes
+        used = sign * (count * OVERHEAD + size)
+        self._used += used
+        self._room.used += used
+
+    def take(self, count: int, size: int) -> list[Changes]:
+        """Up to ``count`` values of about ``size`` bytes in all, at least one if there is one and count > 0.
+
+        The last may go beyond ``size``, so that a large value cannot get stuck.
+        """
+        taken: list[Changes] = []
+        counted = 0
+        waiting = self._waiting
+        while len(taken) < count and size > 0:
+            if not waiting:
+                if self._difference is None:
+                    break
+                self._count(taken, -1)  # now, since the counts begin anew
+                counted = len(taken)
+                self._wait_anew(self._difference.changes().parts())
+                self._difference = None
+            cost = len(waiting[0].packed)
+            if cost > PART_BYTES and waiting[0].size > 1:
+                self._split()
+                continue
+            taken.append(waiting.popleft())
+            size -= cost
+        if taken:
+            self._count(taken[counted:] if counted else taken, -1)
+            self._begun = bool(taken[-1].flags & MORE)
+            self._taken += len(taken)
+        return taken
+
+    def close(self) -> None:
+        """The observer has left, and with it what waited; may be called again."""
+        if not self._left:
+            self._left = self._fell = True  # nothing more is taken in
+            self._difference = None
+            self._wait_anew(())
+            self._room.observers -= 1
+
+    def statistics(self) -> ObservationStatistics:
+        """Counts, in O(1)."""
+        return ObservationStatistics(
+            self._size, self._taken, self._conflated, self._dropped, self.failure is not None
+        )
+
+    def _conflate(self, changes: Changes) -> None:
+        """Folds all that waits, but for a snapshot and an epoch that has begun to leave."""
+        begun = self._take_begun()
+        later = [*self._waiting, changes]
+        self._wait_anew(begun)
+        self._difference = Difference(later[0].first)
+        for each in later:
+            self._fold(each)
+
+    def _take_begun(self) -> list[Changes]:
+        """Takes out what must leave as it is: a snapshot, or the rest of an epoch that has begun to leave."""
+        begun: list[Changes] = []
+        if self._begun or (self._waiting and self._waiting[0].snapshot):
+            while self._waiting and (not begun or begun[-1].flags & MORE):
+                begun.append(self._waiting.popleft())
+        return begun
+
+    def _fold(self, changes: Changes) -> None:
+        """Adds an epoch to the difference that waits, unless its messages are too many."""
+        assert self._difference is not None  # the caller has seen to it
+        if changes.messages and self._messages and self._is_failed_by(changes):
+            return
+        self._difference.fold(changes)
+        self.newest = changes.number
+        self._conflated += 1
+        self._counts.conflated += 1
+        if changes.messages:
+            self._messages += len(changes.messages)
+            self._message_bytes += len(changes.packed)
+
+    def _drop_for(self, changes: Changes) -> None:
+        """Lets the oldest epochs go until these have room, and half of it is free; O(1) over many calls."""
+        begun = self._take_begun()
+        self._count(begun, -1)
+        if self._waiting:
+            lost = self._lost_first()
+            while self._waiting and (self._is_beyond(changes) or self._is_half_full):
+                lost.add(self._pop_epoch())
+            self._waiting.appendleft(lost)
+            self._count([lost], +1)
+        self._waiting.extendleft(reversed(begun))
+        self._count(begun, +1)
+
+    def _lost_first(self) -> Lost:
+        """The mark at the head of what waits, or a new one."""
+        first = self._waiting[0]
+        if not isinstance(first, Lost):
+            return Lost(first.number)
+        self._waiting.popleft()
+        self._count([first], -1)
+        return first
+
+    def _pop_epoch(self) -> Sequence[Changes]:
+        """Takes out all values of the oldest epoch."""
+        gone: list[Changes] = []
+        while not gone or gone[-1].flags & MORE:
+            gone.append(self._waiting.popleft())
+        self._count(gone, -1)
+        size = sum([each.size for each in gone])
+        self._dropped += size
+        self._counts.dropped += size
+        return gone
+
+    def _wait_anew(self, values: Sequence[Changes]) -> None:
+        """Lets these values wait and nothing else."""
+        self._room.used -= self._used
+        self._used = 0
+        self._waiting.clear()
+        self._size = self._bytes = self._messages = self._message_bytes = self._state = 0
+        self._append(values)
+
+    def _split(self) -> None:
+        """Cuts the first value, which would make too large a frame, in parts."""
+        changes = self._waiting.popleft()
+        parts = changes.parts(max(1, changes.size * PART_BYTES // len(changes.packed)))
+        self._waiting.extendleft(reversed(parts))
+        self._count([changes], -1)
+        self._count(parts, +1)
+
+    def _is_failed_by(self, changes: Changes) -> bool:
+        """Fails where messages wait already and these are too many more; whether it did."""
+        count = self._messages + len(changes.messages)
+        size = self._message_bytes + len(changes.packed)
+        if count > self._message_limit:
+            self._fail(f"{count} messages wait, limit {self._message_limit}")
+        elif size > self._byte_limit:
+            self._fail(f"{count} messages wait in {size} bytes, limit {self._byte_limit}")
+        return self.failure is not None
+
+    def _fail(self, what: str) -> None:
+        self._counts.failed += 1
+        self.failure = Refused("slow-observer", what)
+        self._difference = None
+        self._wait_anew(())

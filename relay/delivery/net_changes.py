@@ -1,0 +1,58 @@
+"""Differences: many epochs as one, for an observer who could not take them one by one.
+
+Always: a row that came and went again, or the reverse, is not in it; messages are, all of them, in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from dataspace.kernel.changes import Captures, Changes
+from dataspace.wire.packets import CONFLATED
+from index.values.values import keys
+
+
+class Difference:
+    """The net of the epochs from ``first`` on: for each row whether it came or went, and all messages."""
+
+    __slots__ = ("epochs", "first", "messages", "net", "number", "time")
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self.number = first
+        self.time = 0
+        self.epochs = 0
+        self.net: dict[Hashable, tuple[bool, Captures]] = {}
+        self.messages: list[Captures] = []
+
+    def fold(self, changes: Changes) -> None:
+        """Adds one more epoch; O(its changes)."""
+        self.number, self.time = changes.number, changes.time
+        self.epochs += 1
+        for row in changes.added:
+            self._turn(row, came=True)
+        self.messages.extend(changes.messages)
+        for row in changes.removed:
+            self._turn(row, came=False)
+
+    def _turn(self, row: Captures, *, came: bool) -> None:
+        """A row that comes and goes again, or the reverse, was not there to be seen."""
+        at = keys(row)
+        if self.net.pop(at, None) is None:
+            self.net[at] = (came, row)
+
+    def __len__(self) -> int:
+        return len(self.net) + len(self.messages)
+
+    def changes(self) -> Changes:
+        """One value that stands for them all."""
+        rows = self.net.values()
+        return Changes(
+            self.number,
+            self.time,
+            [row for came, row in rows if came],
+            self.messages,
+            [row for came, row in rows if not came],
+            flags=CONFLATED,
+            first=self.first,
+        )

@@ -1,0 +1,207 @@
+"""What one connection has yet to say: streams on their way out, in which frames and how much now?
+
+An ``OutStream`` is one opened stream of a connection: its credit, what it has used of it, and the
+observation behind it.  An ``Outbox`` holds all that one connection has to say: control packets first,
+then the streams in turn, one frame each, so that a full stream cannot starve the others.
+
+Credit is a total of items and bytes since the stream was opened.  A frame is filled while there is credit
+for another item and any credit in bytes at all; the last value may overdraw the bytes, so that a large
+value cannot get stuck.  What a frame costs in bytes is the length of its body, which both sides know.
+
+Always: no more items leave than were asked for; ``Done`` and ``Error`` need no credit, and nothing leaves
+a stream after them; there is no credit for a connection as a whole.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+import trio
+
+from dataspace.codec import array_head
+from dataspace.wire.frames import frame
+from dataspace.wire.packets import NUMBERS, Available, Done, Error, Packet, Values
+from relay.delivery.backlog import Observation
+from relay.delivery.memory import LEAST
+from relay.log.columns import Blocks
+from relay.topics.feed import Feed
+
+FRAME_ITEMS: Final = 512
+FRAME_BYTES: Final = 32 << 10
+"""What one frame of values holds before it is the next stream's turn."""
+
+AHEAD_BYTES: Final = LEAST
+"""What a replay reads for a stream beyond its credit, so that a peek or an end can be answered."""
+
+_NUMBER: Final = struct.Struct(">BQ")
+
+
+def _number(number: int) -> bytes:
+    return bytes((number,)) if number < 128 else _NUMBER.pack(0xCF, number)
+
+
+class OutStream:
+    """One opened stream: credit in totals, an observation, and perhaps an end."""
+
+    __slots__ = (
+        "bytes",
+        "complete",
+        "ended",
+        "items",
+        "number",
+        "observation",
+        "peeked",
+        "reached",
+        "replayed",
+        "sent_bytes",
+        "sent_items",
+        "_head",
+        "_taken",
+    )
+
+    def __init__(self, number: int, items: int, size: int) -> None:
+        self.number = number
+        self._head = b"\x95" + _number(NUMBERS[Values]) + _number(number)
+        self.items = items
+        self.bytes = size
+        self.sent_items = 0
+        self.sent_bytes = 0
+        self.peeked = -1
+        """How many values somebody waits to hear of, in total; below 0 for nobody."""
+        self.reached = self.replayed = 0
+        """The epoch to which the peer was last said to know all, and to which the log was read for it."""
+        self.observation: Observation | Blocks | Feed | None = None
+        self.complete = False
+        self.ended = False
+        self._taken = trio.Event()
+
+    async def wait_taken(self) -> None:
+        """Returns when values have left the stream since this was called."""
+        self._taken = trio.Event()
+        await self._taken.wait()
+
+    @property
+    def sated(self) -> bool:
+        """Whether all that the credit allows waits already, and more than a little of it beyond that."""
+        waiting = self.observation
+        if not isinstance(waiting, Observation | Blocks) or waiting.used < AHEAD_BYTES:
+            return False
+        return self.items <= self.sent_items + len(waiting) or self.bytes <= self.sent_bytes + waiting.used
+
+    def ask(self, items: int, size: int) -> None:
+        """Raises the credit to these totals; lower ones are ignored."""
+        self.items = max(self.items, items)
+        self.bytes = max(self.bytes, size)
+
+    def next_frame(self) -> tuple[bytes, int] | None:
+        """One frame of values that the credit allows, and how many are in it."""
+        waiting = self.observation
+        if waiting is None or self.ended:
+            return None
+        room = min(self.bytes - self.sent_bytes, FRAME_BYTES)
+        taken = waiting.take(min(self.items - self.sent_items, FRAME_ITEMS), room)
+        if not taken:
+            return None
+        self._taken.set()
+        count, first = len(taken), self.sent_items
+        body = taken[0].packed if count == 1 else b"".join([changes.packed for changes in taken])
+        whole = b"".join((self._head, _number(first), array_head(count), body, _number(len(waiting))))
+        self.sent_items = first + count
+        self.sent_bytes += len(whole)
+        return frame(whole), count
+
+    def answer_peek(self) -> Packet | None:
+        """The answer to a peek, once as many values as it is about were sent or are ready."""
+        known = self.sent_items + (0 if self.observation is None else len(self.observation))
+        if self.peeked < 0 or known < self.peeked:
+            return None
+        self.peeked = -1
+        return Available(self.number, known)
+
+    def ending(self) -> Packet | None:
+        """The packet that ends the stream, once it has failed or all of a complete one has left."""
+        waiting = self.observation
+        if waiting is not None and waiting.failure is not None:
+            return Error(self.number, waiting.failure.code, waiting.failure.text)
+        if self.complete and (waiting is None or not len(waiting)):
+            return Done(self.number)
+        return None
+
+
+class Outbox:
+    """What one connection has yet to say.
+
+    ``encode`` turns a control packet into bytes; ``over`` is called with a stream that has ended by itself.
+    """
+
+    __slots__ = (
+        "_control",
+        "_encode",
+        "_ended",
+        "_over",
+        "_ready",
+        "_ready_set",
+        "control_bytes",
+        "values_sent",
+    )
+
+    def __init__(self, encode: Callable[[Packet], bytes], over: Callable[[OutStream], None]) -> None:
+        self._encode = encode
+        self._over = over
+        self._control: list[bytes] = []
+        self.control_bytes = 0
+        """Bytes of control packets that wait; bounded by whoever reads what they answer."""
+        self._ended = False
+        self._ready: deque[OutStream] = deque()
+        self._ready_set: set[OutStream] = set()
+        self.values_sent = 0
+
+    def say(self, packet: Packet) -> None:
+        """Queues a control packet; it goes before any values."""
+        data = self._encode(packet)
+        self._control.append(data)
+        self.control_bytes += len(data)
+
+    def wake(self, stream: OutStream) -> None:
+        """Notes that a stream may have something to send."""
+        if stream not in self._ready_set and not self._ended:
+            self._ready_set.add(stream)
+            self._ready.append(stream)
+
+    def forget(self, stream: OutStream) -> None:
+        """Ends a stream from below: nothing more leaves it."""
+        stream.ended = True
+
+    def end(self) -> None:
+        """Lets nothing leave but the control packets that wait."""
+        self._ended = True
+        self._ready.clear()
+        self._ready_set.clear()
+
+    def fill(self, budget: int) -> bytes:
+        """Bytes to send now: all control packets, then frames of values up to about ``budget`` bytes."""
+        pieces, self._control = self._control, []
+        size, self.control_bytes = self.control_bytes, 0
+        ready = self._ready
+        while ready and size < budget:
+            stream = ready.popleft()
+            got = stream.next_frame()
+            if got is not None:
+                pieces.append(got[0])
+                size += len(got[0])
+                self.values_sent += got[1]
+                ready.append(stream)
+                continue
+            self._ready_set.discard(stream)
+            known = stream.answer_peek() if stream.peeked >= 0 and not stream.ended else None
+            if known is not None:
+                pieces.append(self._encode(known))
+            end = None if stream.ended else stream.ending()
+            if end is not None:
+                stream.ended = True
+                pieces.append(self._encode(end))
+                self._over(stream)
+        return b"".join(pieces)

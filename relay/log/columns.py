@@ -1,0 +1,361 @@
+"""Columnar replays: what an observer would have been told, by the column instead of by the change.
+
+Who reads a million changes wants columns in the end, and a row that is made for each change, packed,
+unpacked and taken apart again is work for nothing.  So here captures are taken from the log's plain rows
+without making the records, and leave as one packed column for each capture.  The order and the meaning are
+those of ``Replay``.
+
+Where captures tell facts apart, what came and went of the facts is what came and went of the captures, and
+nothing need be counted: not the state at the beginning, nor the changes on the way.  That is so for
+patterns that are *faithful* (see ``selections``) as long as no fact is wider than they say; when one is
+met, its epoch and all that follow are counted.
+
+Always: the changes of the blocks, in order, are those of ``Replay.epochs``; a block holds whole epochs
+unless it is flagged ``MORE``; memory is about 256 KiB of the log and one block, and the bag where captures
+are counted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any, Final
+
+from dataspace.codec import packer
+from dataspace.errors import Refused
+from dataspace.wire.packets import MORE, SNAPSHOT
+from index.patterns.patterns import DISCARD
+from index.patterns.skeletons import skeleton
+from index.values.values import Record, Value
+from relay.delivery.memory import Room
+from relay.log.cursors import Bag, Captures
+from relay.log.reader import LogReader
+from relay.log.replay import Live, Replay
+from relay.log.segments import Rows, Segment, table
+from relay.log.selections import Counts, Flat, general_selection, records_only
+
+BLOCK_ROWS: Final = 16_384
+"""Changes after which a block is closed, and that it holds at most."""
+
+BLOCK_BYTES: Final = 1 << 20
+"""About how much a block takes at most, unless one change alone is larger."""
+
+AHEAD: Final = 2
+"""Blocks of columns that wait for one stream."""
+
+SETTLED_ROWS: Final = 2048
+"""Rows that are turned into columns at once: as many as a processor's cache can hold."""
+
+
+class Block:
+    """Some epochs of one pattern as a stream value, packed; ``len`` is how many changes are in it."""
+
+    __slots__ = ("_length", "packed")
+
+    def __init__(self, length: int, packed: bytes) -> None:
+        self._length = length
+        self.packed = packed
+
+    def __len__(self) -> int:
+        return self._length
+
+
+class ColumnReplay(Replay):
+    """A replay that answers with blocks.  For one thread at a time; all calls block."""
+
+    def __init__(self, log: LogReader, pattern: Value, after: int, *, live: Live | None = None) -> None:
+        super().__init__(log, pattern, after, live=live)
+        captures = skeleton(pattern).captures
+        self._width = len(captures)
+        self._general = general_selection(pattern)
+        self._apart = () in captures or (self._flat is not None and self._flat.faithful and self._flat.exact)
+        """Whether captures tell facts apart whatever facts there are."""
+        self._counted = True
+
+    def at_hand(self) -> bool:
+        """Whether what must be known of the beginning is known already, so that ``live`` is not needed."""
+        name = self._name
+        if self._flat is not None and self._flat.faithful:
+            name = _Watch.name_of(self._flat)
+        found = self._log.cursors.find(name, self.at)
+        return self._apart or (found is not None and found[0] == self.at)
+
+    def state(self, time: int) -> Iterator[Block]:
+        """The captures at the epoch where this replay is, which was made at ``time``."""
+        forming = _Forming(self._width, SNAPSHOT)
+        rows = self.bag()
+        for start in range(0, len(rows), BLOCK_ROWS):
+            part = rows[start : start + BLOCK_ROWS]
+            forming.add(self.at, time, part, (), (), 64 * len(part))
+            yield from forming.blocks()
+
+    def blocks(self, upto: int) -> Iterator[Block]:
+        """What was told in the epochs (at, upto]; as ``Replay.epochs``."""
+        forming = _Forming(self._width)
+        if upto > self.at:
+            self._counted = not self._tells_apart()
+            for segment in self._log.segments(self.at, upto):
+                self._add_segment(forming, segment, upto)
+                self.at = max(self.at, min(segment.last, upto))
+                if forming.full:
+                    yield from forming.blocks()
+            self.at = upto
+            self.leave()
+        yield from forming.blocks()
+
+    def leave(self) -> None:
+        """Keeps what was found out for who goes on from here."""
+        if self._counted:
+            super().leave()
+        elif self._flat is not None and not self._apart and self._log.is_settled(self.at):
+            self._log.cursors.leave(_Watch.name_of(self._flat), self.at, Bag())
+
+    def _tells_apart(self) -> bool:
+        """Whether captures tell the facts apart that there are at the beginning."""
+        flat = self._flat
+        if self._apart or flat is None or not flat.faithful:
+            return self._apart
+        watch = _Watch(self._log, flat, self.at, self.live)
+        watch.prepare()
+        if not watch.found:
+            watch.leave()
+        return not watch.found
+
+    def _add_segment(self, forming: _Forming, segment: Segment, upto: int) -> None:
+        share = len(segment.body) // max(1, segment.entries)
+        entries = [*segment.rows_after(self.at, upto)]
+        if not self._counted and self._added_whole(forming, entries, share):
+            return
+        for number, time, counts, rows, plain in entries:
+            came, said, went = self._captured(number, counts, rows, plain)
+            forming.add(number, time, came, said, went, share)
+
+    def _added_whole(self, forming: _Forming, entries: Sequence[Rows], share: int) -> bool:
+        """Adds all epochs at once, if all that they hold matches; the usual case of a log of one kind."""
+        if self._flat is None or any(plain for *_, plain in entries):
+            return False
+        rows = [*chain.from_iterable([rows[: sum(counts)] for _, _, counts, rows, _ in entries])]
+        columns = self._flat.columns(rows) if 0 < len(rows) <= BLOCK_ROWS else None
+        if columns is None:
+            return False
+        runs = [(number, time, *counts) for number, time, counts, _, _ in entries if any(counts)]
+        forming.add_columns(runs, columns, share * len(entries))
+        return True
+
+    def _captured(
+        self, number: int, counts: Counts, rows: Sequence[Any], plain: Sequence[int]
+    ) -> tuple[list[Captures], list[Captures], list[Captures]]:
+        """The captures that came, were sent and went in one epoch."""
+        flat = self._flat
+        if flat is None:
+            select, rows = self._general, table(rows, plain, sum(counts))
+        else:
+            select, (counts, rows) = flat.select, records_only(counts, rows, plain)
+            if not self._counted and flat.wider(rows):
+                self._counted, self._bag, self.at = True, None, number - 1
+        added, sent, removed = counts
+        came = select(rows[:added]) if added else []
+        said = select(rows[added : added + sent]) if sent else []
+        went = select(rows[added + sent :]) if removed else []
+        if self._counted:
+            bag = self.own_bag()
+            came = bag.add_all(came) if came else came
+            went = bag.remove_all(went) if went else went
+        return came, said, went
+
+
+class _Watch(Replay):
+    """Looks for facts that are wider than a pattern says, from the nearest state where there are none.
+
+    Its bag stays empty; an empty bag that was left under its name says that there were none.
+    """
+
+    def __init__(self, log: LogReader, flat: Flat, after: int, live: Live | None) -> None:
+        super().__init__(log, DISCARD, after, live=live)
+        self._name = self.name_of(flat)
+        self._label, self._fields = flat.label, flat.parts - 1
+        self.found = False
+
+    @staticmethod
+    def name_of(flat: Flat) -> Hashable:
+        """What stands for the question; no pattern has such a key."""
+        return ("wider", flat.label, flat.parts)
+
+    def _rows(self, values: Iterable[Value]) -> list[Captures]:
+        label, fields = self._label, self._fields
+        self.found = self.found or any(
+            value.__class__ is Record and len(value.fields) > fields and value.label == label
+            for value in values
+        )
+        return []
+
+
+class _Forming:
+    """A block that is being filled, epoch by epoch."""
+
+    def __init__(self, width: int, flags: int = 0) -> None:
+        self._width = width
+        self._flags = flags
+        self._pack = packer()
+        self._clear()
+
+    def _clear(self) -> None:
+        self._runs: list[tuple[int, ...]] = []
+        self._rows: list[Captures] = []
+        self._columns: list[list[Value]] = [[] for _ in range(self._width)]
+        self._length = 0
+        self._bytes = 0
+
+    @property
+    def full(self) -> bool:
+        return self._length >= BLOCK_ROWS or self._bytes >= BLOCK_BYTES
+
+    def add(
+        self,
+        number: int,
+        time: int,
+        added: Sequence[Captures],
+        messages: Sequence[Captures],
+        removed: Sequence[Captures],
+        size: int,
+    ) -> None:
+        """One epoch, which took about ``size`` bytes in the log; one that tells nothing leaves no trace."""
+        if added or messages or removed:
+            self._runs.append((number, time, len(added), len(messages), len(removed)))
+            self._rows += added
+            self._rows += messages
+            self._rows += removed
+            self._length += len(added) + len(messages) + len(removed)
+            self._bytes += size
+
+    def add_columns(
+        self, runs: Sequence[tuple[int, ...]], columns: Sequence[Sequence[Value]], size: int
+    ) -> None:
+        """Several epochs, each of which tells something, by the column."""
+        self._settle()
+        self._runs += runs
+        self._length += sum([sum(run[2:]) for run in runs])
+        self._bytes += size
+        for column, values in zip(self._columns, columns, strict=True):
+            column += values
+
+    def _settle(self) -> None:
+        """Turns the rows that came one by one into columns, some at a time."""
+        for start in range(0, len(self._rows) if self._width else 0, SETTLED_ROWS):
+            part = self._rows[start : start + SETTLED_ROWS]
+            for column, values in zip(self._columns, zip(*part, strict=True), strict=True):
+                column += values
+        self._rows = []
+
+    def blocks(self) -> Iterator[Block]:
+        """What has been added, as blocks, which are more than one where an epoch is large."""
+        self._settle()
+        count = self._length
+        most = min(BLOCK_ROWS, max(1, BLOCK_BYTES * count // max(1, self._bytes)))
+        if count > 2 * most:
+            for runs, skipped, start, stop, more in _cut(self._runs, most):
+                columns = [column[start:stop] for column in self._columns]
+                yield self._block(runs, stop - start, columns, skipped, more=more)
+        elif count:
+            yield self._block(self._runs, count, self._columns, 0, more=False)
+        self._clear()
+
+    def _block(
+        self,
+        runs: Iterable[tuple[int, ...]],
+        length: int,
+        columns: Sequence[Sequence[Value]],
+        skipped: int,
+        *,
+        more: bool,
+    ) -> Block:
+        flags = self._flags | (MORE if more else 0)
+        return Block(length, self._pack([flags, skipped, *zip(*runs, strict=True), columns]))
+
+
+Part = tuple[list[tuple[int, ...]], int, int, int, bool]
+"""Some epochs, how many changes of the first went before, their rows, and whether the last one goes on."""
+
+
+def _cut(runs: Sequence[tuple[int, ...]], most: int) -> Iterator[Part]:
+    """Epochs cut into parts of at most ``most`` changes; an epoch is divided only where it is larger."""
+    part: list[tuple[int, ...]] = []
+    start = at = 0
+    for run in runs:
+        size = sum(run[2:])
+        if part and at + size - start > most:
+            yield part, 0, start, at, False
+            part, start = [], at
+        if size <= most:
+            part.append(run)
+            at += size
+            continue
+        for skipped in range(0, size, most):
+            stop = min(skipped + most, size)
+            yield [_slice(run, skipped, stop)], skipped, at + skipped, at + stop, stop < size
+        at += size
+        start = at
+    if part:
+        yield part, 0, start, at, False
+
+
+def _slice(run: tuple[int, ...], start: int, stop: int) -> tuple[int, ...]:
+    """The counts of an epoch for its changes ``start`` to ``stop``."""
+    number, time, *counts = run
+    sliced, at = [], 0
+    for count in counts:
+        sliced.append(max(0, min(stop, at + count) - max(start, at)))
+        at += count
+    return (number, time, sliced[0], sliced[1], sliced[2])
+
+
+class Blocks:
+    """The waiting room of one bulk reader: a few blocks, whole (see ``relay/delivery/backlog.py``)."""
+
+    __slots__ = ("_left", "_room", "_waiting", "failure", "used")
+
+    def __init__(self, room: Room | None = None) -> None:
+        """``room`` is that of all observers together."""
+        self.failure: Refused | None = None
+        self._waiting: deque[Block] = deque()
+        self._room = room or Room()
+        self._room.observers += 1
+        self._left = False
+        self.used = 0
+        """Bytes of the blocks that wait."""
+
+    @property
+    def full(self) -> bool:
+        """Whether enough waits."""
+        return len(self._waiting) >= AHEAD or (self.used > 0 and self._room.denies(2 * self.used))
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def extend(self, block: Block) -> None:
+        """Lets one more block wait, unless the reader has left; the caller keeps them few."""
+        if not self._left:
+            self._waiting.append(block)
+            self._use(len(block.packed))
+
+    def close(self) -> None:
+        """The reader has left, and with it what waited; may be called again."""
+        if not self._left:
+            self._left = True
+            self._waiting.clear()
+            self._use(-self.used)
+            self._room.observers -= 1
+
+    def _use(self, size: int) -> None:
+        self.used += size
+        self._room.used += size
+
+    def take(self, count: int, size: int) -> list[Block]:
+        """Up to ``count`` blocks of about ``size`` bytes in all; the last may go beyond."""
+        taken: list[Block] = []
+        while self._waiting and len(taken) < count and size > 0:
+            taken.append(self._waiting.popleft())
+            size -= len(taken[-1].packed)
+            self._use(-len(taken[-1].packed))
+        return taken

@@ -1,0 +1,143 @@
+"""Compacting: the log once more, in a new file without the holes.
+
+A log that was trimmed keeps the file's size and uses the room again; and each group of turns that was
+committed alone has a segment of its own.  This writes the segments that are retained into a new file, as few
+and as full as may be, with the newest snapshot, and puts it in the place of the old one.
+
+It needs the log for itself, and room for what is retained.  The new segments are numbered on from the last of
+the old ones: so whichever of the two files a crash leaves, the acknowledged mark of the other contradicts
+nothing.
+
+Always: the new log answers every question as the old one did; until the new file is whole and on disk, the
+old one is untouched.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from relay.log.chain import Chain
+from relay.log.header import put_meta, read_meta
+from relay.log.log import SCHEMA, sync_directory
+from relay.log.reader import LogReader
+from relay.log.segments import SEGMENT_BYTES, Segment, joined
+from relay.log.snapshots import newest_segment, rechained
+from relay.store.acknowledged import AcknowledgedFile, Mark
+from relay.store.errors import LogFailed, translated
+from relay.store.storage import Storage
+
+NEW: Final = "log.sqlite.new"
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """Segments and bytes on disk, before and after."""
+
+    segments_before: int
+    segments: int
+    bytes_before: int
+    bytes: int
+
+
+def compact(directory: Path) -> Compacted:
+    """Rewrites the log in a directory, which nobody else may have open; O(log).
+
+    Raises ``LogDamaged`` if it is not whole, ``LogFailed`` if the disk refuses; then nothing has changed.
+    """
+    old, new = directory / "log.sqlite", directory / NEW
+    _remove(new)
+    Storage(old, SCHEMA).close()  # takes in the write-ahead log, and adds the tables of this version
+    if old.with_name("log.sqlite-wal").exists():
+        raise LogFailed(f"{old} is open elsewhere")
+    storage = Storage(old)
+    try:
+        before = LogReader(storage, AcknowledgedFile.read(directory / "acknowledged")).verify()
+        mark = _write(storage, new)
+    except BaseException:
+        _remove(new)
+        raise
+    finally:
+        storage.close()
+    _sync(new)
+    _remove(old, but_itself=True)  # empty, but it would be taken for that of the new file
+    os.replace(new, old)
+    sync_directory(directory)
+    acknowledged = AcknowledgedFile(directory / "acknowledged")
+    acknowledged.write(mark, sync=True)
+    acknowledged.close()
+    with closing(LogReader.open(directory)) as reader:
+        after = reader.verify()
+    return Compacted(before.segments, after.segments, before.bytes, after.bytes)
+
+
+def _write(old: Storage, path: Path) -> Mark:
+    new = Storage(path, SCHEMA)
+    try:
+        return _copy(old, new)
+    finally:
+        new.close()
+
+
+def _copy(old: Storage, new: Storage) -> Mark:
+    """Copies all that counts; the mark of the new log."""
+    meta = read_meta(old)
+    chain = Chain(old, meta["anchor"])
+    first = min(chain.beyond(meta["oldest"] - 1), chain.last)
+    boundary = newest_segment(old)
+    copied = Chain(new, chain.checksum)
+    copied.last = taken_in = chain.last
+    if first > 0:
+        for upto, segment in _fuller(chain, first, boundary):
+            with new.transaction() as connection:
+                copied.insert(connection, [segment])
+            copied.extended(segment)
+            taken_in = segment.ordinal if upto <= boundary else taken_in
+    with new.transaction() as connection:
+        for table in ("starts", "readers"):
+            rows = old.rows(f"SELECT * FROM {table}")
+            if rows:
+                marks = ", ".join("?" * len(rows[0]))
+                connection.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
+        put_meta(connection, **meta | {"anchor": chain.checksum})
+        rechained(old, connection, taken_in)
+    return Mark(copied.epoch, copied.last, meta["reserved"], copied.checksum)
+
+
+def _fuller(chain: Chain, first: int, boundary: int) -> Iterator[tuple[int, Segment]]:
+    """New segments of as many old ones as fit, with the ordinal of the last of those.
+
+    None goes across the ``boundary`` of the snapshot, after which recovery begins to read.
+    """
+    group: list[Segment] = []
+    size, ordinal, previous = 0, chain.last + 1, chain.checksum
+    for segment in chain.walk(first):
+        full = size + len(segment.body) > SEGMENT_BYTES or (group and group[-1].ordinal == boundary)
+        if group and full:
+            made = joined(group, ordinal, previous)
+            yield group[-1].ordinal, made
+            group, size, ordinal, previous = [], 0, ordinal + 1, made.checksum
+        group.append(segment)
+        size += len(segment.body)
+    if group:
+        yield group[-1].ordinal, joined(group, ordinal, previous)
+
+
+def _remove(path: Path, *, but_itself: bool = False) -> None:
+    """Removes a file and what SQLite keeps beside it, or only that."""
+    beside = [f"{path.name}-wal", f"{path.name}-shm"]
+    for name in beside if but_itself else [path.name, *beside]:
+        path.with_name(name).unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    with translated("flush", path):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

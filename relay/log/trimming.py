@@ -1,0 +1,56 @@
+"""Retaining: the task that trims the log while it is written.
+
+It looks every few seconds, drops what may go in portions between which turns are written, and has a snapshot
+made where only an old one stands in the way and the room that it would free is worth it.
+
+Always: a full disk does not end it; without a reason to trim it does nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Final
+
+import trio
+
+from relay.log.log import Log
+from relay.log.retention import Retention, Trimmed
+from relay.log.writer import GroupCommit
+from relay.store.errors import LogFailed
+
+logger = logging.getLogger("dataspace")
+
+SECONDS: Final = 5.0
+"""How often it looks."""
+
+WORTH_BYTES: Final = 1 << 20
+"""What a new snapshot must let go, at least, or as much as the file has in use beside if that is less."""
+
+
+async def retain(log: Log, commits: GroupCommit, retention: Retention, *, every: float = SECONDS) -> None:
+    """Trims the log for ever; raises ``LogFailed`` if the disk fails for another reason than being full."""
+    while not retention.endless:
+        await trio.sleep(every)
+        await _trim(log, commits, retention)
+
+
+async def _trim(log: Log, commits: GroupCommit, retention: Retention) -> None:
+    oldest = log.oldest
+    while True:
+        try:
+            trimmed = await trio.to_thread.run_sync(log.trim, retention, time.time_ns() // 1000)
+        except LogFailed as failure:
+            if not failure.full:
+                raise
+            return
+        if not trimmed.more:
+            break
+    if log.oldest > oldest:
+        logger.info("epochs before %d are not held any more", log.oldest)
+    if await trio.to_thread.run_sync(_is_worth_a_snapshot, log, trimmed):
+        commits.snapshot_soon()
+
+
+def _is_worth_a_snapshot(log: Log, trimmed: Trimmed) -> bool:
+    return trimmed.held_back > min(WORTH_BYTES, log.used() // 4)

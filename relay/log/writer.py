@@ -1,0 +1,382 @@
+"""Group commit: many turns, one write to the disk, and each told when it is safe.
+
+Turns are committed in memory one after another; a flush of the disk takes as long as dozens of them.  So
+their epochs are queued, and one task writes whatever has gathered while the write before was under way.  The
+fewer turns there are, the sooner each is on disk; the more, the less each costs.
+
+Always: an epoch's callback runs after its transaction was on disk, in the order of the epochs, in the task
+that runs ``run``; while the disk is full what was submitted waits for room, and after any other failure of
+the disk nothing more is accepted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import trio
+
+from dataspace.errors import Closed
+from dataspace.kernel.epochs import Epoch
+from dataspace.kernel.handles import Held
+from relay.faults import reach
+from relay.log.log import SNAPSHOT_CHANGES, Log
+from relay.log.recent import Recent
+from relay.log.segments import Encoded, encode
+from relay.log.snapshots import RecoveredState, SnapshotWriter
+from relay.store.errors import LogFailed
+
+logger = logging.getLogger("dataspace")
+
+BACKLOG_BYTES: Final = 64 << 20
+BACKLOG_EPOCHS: Final = 32_768
+"""What may wait for the disk before ``wait_room`` waits."""
+
+GROUP_BYTES: Final = 8 << 20
+"""What one transaction takes of the queue, so that acceptances come in a steady stream."""
+
+LARGE_CHANGES: Final = 4_096
+"""An epoch of so many changes is not encoded by the task that submits it: others would wait."""
+
+CHANGE_BYTES: Final = 64
+"""What a change of such an epoch is taken to be, until it is encoded."""
+
+RETRY_SECONDS: Final = 0.5
+"""How often a full disk is tried again."""
+
+OnDurable = Callable[[Epoch], None]
+StateSource = Callable[[], Mapping[str, Held]]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitStatistics:
+    """Counts since the start; the backlog in epochs and bytes."""
+
+    durable: int
+    backlog_epochs: int
+    backlog_bytes: int
+    groups: int
+    epochs: int
+    bytes: int
+    snapshots: int
+
+
+class _Entry:
+    """An epoch on its way to the disk; a large one is encoded by the thread that writes it."""
+
+    __slots__ = ("_encoded", "changes", "epoch", "on_durable", "size")
+
+    def __init__(self, epoch: Epoch, on_durable: OnDurable | None) -> None:
+        self.epoch = epoch
+        self.on_durable = on_durable
+        self.changes = len(epoch.added) + len(epoch.messages) + len(epoch.removed)
+        self._encoded = encode(epoch) if self.changes < LARGE_CHANGES else None
+        self.size = self.changes * CHANGE_BYTES if self._encoded is None else len(self._encoded.body)
+        """Bytes, or about so many."""
+
+    def encoded(self) -> Encoded:
+        """The epoch as bytes; O(size) the first time for a large one."""
+        if self._encoded is None:
+            self._encoded = encode(self.epoch)
+        return self._encoded
+
+
+class GroupCommit:
+    """Feeds one log.
+
+    ``after_group`` is called when the callbacks of a group have run.  ``state`` answers with the claims of
+    all owners, as they are after the last submitted epoch, in mappings that are the caller's no more; with
+    it, a snapshot is written after every ``snapshot_changes`` changes and at the end.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        *,
+        after_group: Callable[[], None] | None = None,
+        state: StateSource | None = None,
+        snapshot_changes: int = SNAPSHOT_CHANGES,
+        backlog_bytes: int = BACKLOG_BYTES,
+        backlog_epochs: int = BACKLOG_EPOCHS,
+    ) -> None:
+        self._log = log
+        self._after_group = after_group
+        self._state = state
+        self._snapshot_changes = snapshot_changes
+        self._limit_bytes = backlog_bytes
+        self._limit_epochs = backlog_epochs
+        self.durable = max(log.last, log.next_epoch - 1)
+        self.recent = Recent(self.durable)
+        self.backlog_bytes = 0
+        self.failure: LogFailed | None = None
+        self.full: LogFailed | None = None
+        """Why what was submitted has to wait for room, while it has to."""
+        self._waiting: deque[_Entry] = deque()
+        self._arrived = trio.Event()
+        self._settled = trio.lowlevel.ParkingLot()
+        self._over = trio.Event()
+        self._closed = trio.Event()
+        self._group_bytes = GROUP_BYTES
+        self._running = self._closing = False
+        self._number = self._time = 0
+        self._unsaved = 0
+        self._wanted = False
+        self._snapshot: SnapshotWriter | None = None
+        self._groups = self._epochs = self._bytes = self._snapshots = 0
+
+    # -- turns ----------------------------------------------------------------------------------------
+
+    def submit(self, epoch: Epoch, on_durable: OnDurable | None = None) -> None:
+        """Queues the next epoch for the disk; ``on_durable`` is called with it once it is there.
+
+        O(size) up to a bound, does not wait.  The epoch must not change any more.  Raises ``LogFailed`` once
+        the disk has failed, and what encoding raises; then the epoch is not queued, and its number is free.
+        """
+        self.check_open()
+        entry = _Entry(epoch, on_durable)
+        self._log.issue(epoch.number)
+        try:
+            self._number, self._time = epoch.number, epoch.time
+            self.backlog_bytes += entry.size
+            self.recent.add(epoch, entry.size)
+            if epoch.client is not None:
+                self._log.clients[epoch.client] = (epoch.sequence, epoch.number)
+            self._arrived.set()
+            self._waiting.append(entry)  # the last: with it the epoch is on its way, and without it is not
+        except BaseException as error:
+            self.fail(f"epoch {epoch.number} was queued by half: {error!r}")
+            raise
+
+    def check_open(self) -> None:
+        """Raises ``LogFailed`` or ``Closed`` if nothing can be submitted any more; O(1)."""
+        if self.failure is not None:
+            raise self.failure
+        if self._over.is_set():
+            raise Closed("the log is closed")
+
+    def fail(self, text: str) -> None:
+        """Has ``run`` end with ``LogFailed``: what is in memory must not come to the disk any more."""
+        self.failure = self.failure or LogFailed(text)
+        self._arrived.set()
+
+    def tail(self, after: int) -> list[Epoch]:
+        """The epochs beyond ``after`` that are not known to be on disk yet, in order; no silent entries.
+
+        Those have the number of an epoch that may be on disk, and say nothing of where the disk is.
+        """
+        waiting = [entry.epoch for entry in self._waiting]
+        return [each for each in waiting if each.number > after and not each.silent]
+
+    async def wait_durable(self, epoch: int) -> None:
+        """Waits until this epoch, and everything submitted under its number, is on disk.
+
+        Raises ``LogFailed`` if that will not happen.
+        """
+        await trio.lowlevel.checkpoint()
+        while epoch > self.durable or (self._waiting and self._waiting[0].epoch.number <= epoch):
+            await self._wait_group()
+
+    async def wait_beyond(self, epoch: int) -> None:
+        """Waits until an epoch later than this one is on disk.  Raises as ``wait_durable``."""
+        await trio.lowlevel.checkpoint()
+        while self.durable <= epoch:
+            await self._wait_group()
+
+    async def wait_room(self) -> None:
+        """Waits while the backlog is beyond its limits and shrinks.  Raises as ``wait_durable``.
+
+        The stated exception to trio's rule: with room it does not checkpoint, it is called for every read.
+        """
+        while self.is_behind and self.full is None:
+            await self._wait_group()
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether more is waiting for the disk than should."""
+        return self.backlog_bytes > self._limit_bytes or len(self._waiting) > self._limit_epochs
+
+    async def _wait_group(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+        if self._over.is_set():
+            raise Closed("the log is closed")
+        await self._settled.park()
+
+    def statistics(self) -> CommitStatistics:
+        """Counts, in O(1)."""
+        return CommitStatistics(
+            self.durable,
+            len(self._waiting),
+            self.backlog_bytes,
+            self._groups,
+            self._epochs,
+            self._bytes,
+            self._snapshots,
+        )
+
+    # -- writing --------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Writes what is submitted, until ``close``.  Raises ``LogFailed`` when the disk does."""
+        self._running = True
+        try:
+            while not self._finished():
+                await self._work()
+        except LogFailed as failure:
+            self.failure = failure
+            raise
+        finally:
+            self._over.set()
+            self._settled.unpark_all()
+
+    async def close(self) -> None:
+        """Has ``run`` write what is waiting and a last snapshot, and end; returns when it has."""
+        self._closing = True
+        self._closed.set()
+        self._arrived.set()
+        if self._running:
+            await self._over.wait()
+        else:
+            await self.run()
+
+    def _finished(self) -> bool:
+        if self._closing and self.full is not None:
+            logger.warning(
+                "%d epochs that nobody was promised are given up: %s", len(self._waiting), self.full
+            )
+            return True
+        idle = not self._waiting and self._snapshot is None
+        return self._closing and idle and not (self._unsaved and self._state)
+
+    async def _work(self) -> None:
+        """One group, or one chunk of a snapshot, or waiting for either."""
+        if self.failure is not None:
+            raise self.failure
+        if self._waiting:
+            await self._write_group()
+        elif self._snapshot is None and (self._closing or self._snapshot_due()):
+            await self._begin_snapshot(self._current())
+        elif self._snapshot is None:
+            self._arrived = trio.Event()
+            await self._arrived.wait()
+        if self._snapshot is not None:
+            await self._go_on_with_snapshot()
+
+    async def _write_group(self) -> None:
+        due = self._snapshot_due() and self.full is None
+        group = self._next_group(self._limit_bytes * 2 if due else self._group_bytes)
+        changes = len(group) + sum([entry.changes for entry in group])
+        unsaved, wanted = self._unsaved, self._wanted
+        state = self._current() if due and len(group) == len(self._waiting) else None
+        try:
+            await trio.to_thread.run_sync(self._append, group)
+        except LogFailed as failure:
+            if not failure.full:
+                raise
+            self._unsaved, self._wanted = unsaved, wanted
+            await self._wait_for_room(failure)
+            return
+        self._unsaved += changes if state is None else 0
+        self._has_room()
+        self._accept(group)
+        if state is not None:
+            await self._begin_snapshot(state)
+
+    async def _wait_for_room(self, failure: LogFailed) -> None:
+        """The disk is full: who waits for room in the backlog is let go, and after a while less is tried."""
+        if self.full is None:
+            logger.error("%s; nothing durable is taken on until there is room", failure)
+        self.full = failure
+        self._group_bytes = max(1, self._group_bytes // 2)
+        self._settled.unpark_all()
+        with trio.move_on_after(RETRY_SECONDS):
+            await self._closed.wait()
+
+    def _has_room(self) -> None:
+        if self.full is not None:
+            logger.warning("there is room on the disk again, going on")
+        self.full, self._group_bytes = None, GROUP_BYTES
+
+    def _next_group(self, limit: int) -> list[_Entry]:
+        group: list[_Entry] = []
+        size = 0
+        for entry in self._waiting:
+            group.append(entry)
+            size += entry.size
+            if size >= limit:
+                break
+        return group
+
+    def _append(self, group: Sequence[_Entry]) -> None:
+        """The part that blocks, in a thread."""
+        bodies = [entry.encoded() for entry in group]
+        reach("log-before-write")
+        self._log.append(bodies)
+        reach("log-after-write")
+
+    def _accept(self, group: Sequence[_Entry]) -> None:
+        """The group is on disk: who waits for it is told."""
+        self.durable = max(self.durable, group[-1].epoch.number)
+        self._groups += 1
+        self._epochs += len(group)
+        for entry in group:
+            self._waiting.popleft()
+            self.backlog_bytes -= entry.size
+            self._bytes += len(entry.encoded().body)
+            if entry.on_durable is not None:
+                entry.on_durable(entry.epoch)
+        self._settled.unpark_all()
+        if self._after_group is not None:
+            self._after_group()
+
+    # -- snapshots ------------------------------------------------------------------------------------
+
+    def snapshot_soon(self) -> None:
+        """Has a snapshot written, however little has changed since the one before."""
+        self._wanted = True
+        self._arrived.set()
+
+    def _snapshot_due(self) -> bool:
+        if self._state is None or self._snapshot is not None:
+            return False
+        return self._unsaved >= (1 if self._wanted else self._snapshot_changes)
+
+    def _current(self) -> RecoveredState:
+        """The state after all that was submitted, copied before anything changes it."""
+        assert self._state is not None  # else no snapshot is due
+        owners = {owner: claims.copy() for owner, claims in self._state().items()}
+        self._unsaved = 0
+        self._wanted = False
+        return RecoveredState(owners, dict(self._log.clients), self._number, self._time)
+
+    async def _begin_snapshot(self, state: RecoveredState) -> None:
+        """Begins to write a state, which is that after the newest segment."""
+        state.segment = self._log.last_segment
+        with self._passing_over():
+            self._snapshot = await trio.to_thread.run_sync(self._log.snapshot, state)
+            reach("snapshot-begun")
+
+    async def _go_on_with_snapshot(self) -> None:
+        assert self._snapshot is not None  # else there is nothing to go on with
+        snapshot, self._snapshot = self._snapshot, None
+        with self._passing_over():
+            if await trio.to_thread.run_sync(snapshot.step):
+                self._snapshot = snapshot
+                reach("snapshot-chunk")
+            else:
+                self._snapshots += 1
+                reach("snapshot-complete")
+
+    @contextmanager
+    def _passing_over(self) -> Iterator[None]:
+        """Gives up a snapshot for which there is no room: the log is whole without, another one will come."""
+        try:
+            yield
+        except LogFailed as failure:
+            if not failure.full:
+                raise
+            logger.warning("no snapshot could be written: %s", failure)

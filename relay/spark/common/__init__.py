@@ -1,0 +1,1 @@
+"""Options, columns and connections that Spark's source and sink share."""

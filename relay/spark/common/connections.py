@@ -1,0 +1,109 @@
+"""Links: connections that are kept between tasks, and patience with a daemon that is away for a moment.
+
+Spark unpickles a new reader for every task, but runs the tasks in processes that live on.  So links are
+kept by the module, by process and daemon, and lent to one user at a time.  A daemon that restarts breaks
+them all; whoever meets that tries again, on a new link and with growing pauses, for as long as its query
+said, and only then fails.
+
+Always: a link that did not come back in good order is closed, never lent again, and none is lent to two; no
+lock is needed, since taking one out of a list is one step and a forked child has another process number.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, TypeVar
+
+from dataspace.client.bulk.client import Link
+from dataspace.errors import Broken, Closed, DataspaceError, Unreachable
+from relay.spark.common.targets import Peer
+
+T = TypeVar("T")
+
+log: Final = logging.getLogger("dataspace.spark")
+
+FIRST_PAUSE: Final = 0.05
+LONGEST_PAUSE: Final = 1.0
+KEPT: Final = 4
+"""Idle links that a process keeps for one daemon."""
+
+AWAY: Final = (Broken, Closed, Unreachable)
+"""What a daemon that is away for a moment looks like."""
+
+_open: Final[dict[Link, int]] = {}
+_idle: Final[dict[tuple[int, Peer], list[Link]]] = {}
+
+
+@contextmanager
+def lent(peer: Peer) -> Iterator[Link]:
+    """A link to a daemon, kept afterwards unless its user failed or left early.
+
+    Raises ``Unreachable`` when nobody answers, ``ProtocolError`` for a token that the daemon does not take.
+    """
+    idle = _idle.setdefault((os.getpid(), peer), [])
+    try:
+        link = idle.pop()
+    except IndexError:  # asked for like this because another thread may take the last one
+        link = peer.link()
+    _open[link] = os.getpid()
+    returned = False
+    try:
+        yield link
+        returned = True
+    finally:
+        if returned and not link.closed and len(idle) < KEPT:
+            idle.append(link)
+        else:
+            link.close()
+            _open.pop(link, None)
+
+
+def close_all() -> None:
+    """Closes every link of this process, those that are lent included."""
+    for link in [link for link, pid in list(_open.items()) if pid == os.getpid()]:
+        link.close()
+        _open.pop(link, None)
+    _idle.clear()
+
+
+class Patience:
+    """How much longer a daemon may be away: ``bound`` seconds since it last answered."""
+
+    def __init__(self, bound: float) -> None:
+        self._bound = bound
+        self.answered()
+
+    def answered(self) -> None:
+        """The daemon is there: the time starts anew."""
+        self._until: float | None = None
+        self._pause = 0.0
+
+    def spent(self, error: DataspaceError) -> None:
+        """Waits before another try; raises ``Unreachable`` once the daemon has been away for too long.
+
+        The first try comes at once: a kept link that broke says nothing about the daemon of now.
+        """
+        now = time.monotonic()
+        if self._until is None:
+            self._until = now + self._bound
+        if now + self._pause > self._until:
+            raise Unreachable(f"{error}; waited {self._bound:g} s for it (connectTimeout)")
+        if self._pause:
+            log.warning("%s; trying again in %.2g s", error, self._pause)
+            time.sleep(self._pause)
+        self._pause = min(max(2 * self._pause, FIRST_PAUSE), LONGEST_PAUSE)
+
+
+def asked(peer: Peer, bound: float, question: Callable[[Link], T]) -> T:
+    """The answer to a question that may be asked again, however often the link breaks within ``bound`` s."""
+    patience = Patience(bound)
+    while True:
+        try:
+            with lent(peer) as link:
+                return question(link)
+        except AWAY as error:
+            patience.spent(error)

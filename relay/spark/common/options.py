@@ -1,0 +1,316 @@
+"""Options: what may be said in ``.option(name, value)``, and what it means?
+
+Spark hands every source and sink a bag of strings, to which it adds some of its own.  They become a
+frozen record here, on the driver, so that nothing further in has to guess; apart from the source and
+the sink because both share the rules, and because the rules can then be tested without Spark.
+
+Always: names are camelCase and told apart without regard to case; a name that nobody knows fails and
+is answered with the nearest one that somebody does; a value that makes no sense fails and is answered
+with those that do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from dataspace.errors import UsageError
+from dataspace.transport.addresses import default_url, parse_url
+from dataspace.transport.credentials import Tls, default_token, read_token
+from dataspace.wire.features import MAIN
+from relay.spark.common import parsing as values
+from relay.spark.common.parsing import Bag, First, Last, Malformed, Start
+from relay.spark.common.targets import Peer
+
+CARRY_BYTES: Final = 256 * 1024
+"""What a task may hand to the driver: some ten thousand rows of three columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """How a streaming query reads: whom, what, from where, how much at a time.
+
+    ``starts`` are as many as ``peers``.  ``max_changes`` counts those of the space, whatever the pattern.
+    """
+
+    peers: tuple[Peer, ...]
+    topic: str | None
+    pattern: str
+    starts: tuple[Start, ...]
+    max_epochs: int | None
+    max_changes: int | None
+    partitions: int
+    reader: str | None
+    include_value: bool
+    malformed: Malformed
+    fail_on_loss: bool
+    connect_timeout: float
+    poll_timeout: float
+    batch_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """How a batch reads: the changes of ``firsts`` to ``lasts``, both included, or the state at ``as_of``.
+
+    Of these there are as many as ``peers``.
+    """
+
+    peers: tuple[Peer, ...]
+    topic: str | None
+    pattern: str
+    partitions: int
+    include_value: bool
+    malformed: Malformed
+    firsts: tuple[First, ...]
+    lasts: tuple[Last, ...]
+    as_of: tuple[Last, ...] | None
+    fail_on_loss: bool
+    connect_timeout: float
+    batch_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """How rows become facts, and whose they are.
+
+    Exactly one of ``template`` and ``label`` is given.  ``application`` and ``version`` make a batch
+    write repeatable: the same pair is published once.  ``lease`` is the seconds for which facts outlast the
+    last batch that their query wrote, None where they are durable.  ``carry_bytes`` is how much of a task may
+    ride along with its message instead of being staged.
+    """
+
+    peer: Peer
+    template: str | None
+    label: str | None
+    writer: str | None
+    connect_timeout: float
+    application: str | None
+    version: int | None
+    keys: tuple[str, ...] = ()
+    messages: bool = False
+    dead_letter: str | None = None
+    lease: float | None = None
+    carry_bytes: int = CARRY_BYTES
+
+
+def stream_options(given: Mapping[str, str]) -> StreamOptions:
+    """The options of ``readStream``; raises ``UsageError`` for a name or a value that nobody knows.
+
+    >>> stream_options({"pattern": "present($who:str)", "startingEpoch": "12"}).starts
+    (12,)
+    """
+    read = Bag(given, _KNOWN, "readStream")
+    urls, topic = _urls(read), _topic(read)
+    starts: tuple[Start, ...] = tuple(["snapshot" if topic is None else "earliest" for _ in urls])
+    return StreamOptions(
+        peers=_peers(read, urls),
+        topic=topic,
+        pattern=_pattern(read),
+        starts=read.value(
+            "startingEpoch",
+            partial(values.by_daemon, urls, values.start if topic is None else values.topic_start),
+            starts,
+        ),
+        max_epochs=read.value("maxEpochsPerTrigger", values.count, None),
+        max_changes=read.value("maxChangesPerTrigger", values.count, None),
+        partitions=read.value("minPartitions", values.count, 1),
+        reader=read.text("readerName"),
+        include_value=read.value("includeValue", values.flag, False),
+        malformed=read.value("malformed", values.malformed, "fail"),
+        fail_on_loss=read.value("failOnDataLoss", values.flag, True),
+        connect_timeout=read.value("connectTimeout", values.seconds, 30.0),
+        poll_timeout=read.value("pollTimeout", values.seconds, 0.25),
+        batch_rows=read.value("arrowBatchRows", values.count, 10_000),
+    )
+
+
+def read_options(given: Mapping[str, str]) -> ReadOptions:
+    """The options of ``spark.read``; raises ``UsageError`` as ``stream_options`` does."""
+    read = Bag(given, _KNOWN, "read")
+    urls, topic = _urls(read), _topic(read)
+    first = values.first if topic is None else values.topic_first
+    last = partial(values.by_daemon, urls, values.last)
+    as_of: tuple[Last, ...] | None = read.value("asOfEpoch", last, None)
+    earliest: tuple[First, ...] = tuple(["earliest" for _ in urls])
+    latest: tuple[Last, ...] = tuple(["latest" for _ in urls])
+    if as_of is not None and (read.has("startingEpoch") or read.has("endingEpoch")):
+        raise UsageError(
+            "asOfEpoch asks for a state, startingEpoch and endingEpoch for changes: give one kind"
+        )
+    return ReadOptions(
+        peers=_peers(read, urls),
+        topic=topic,
+        pattern=_pattern(read),
+        partitions=read.value("minPartitions", values.count, 1),
+        include_value=read.value("includeValue", values.flag, False),
+        malformed=read.value("malformed", values.malformed, "fail"),
+        firsts=read.value("startingEpoch", partial(values.by_daemon, urls, first), earliest),
+        lasts=read.value("endingEpoch", last, latest),
+        as_of=as_of,
+        fail_on_loss=read.value("failOnDataLoss", values.flag, True),
+        connect_timeout=read.value("connectTimeout", values.seconds, 30.0),
+        batch_rows=read.value("arrowBatchRows", values.count, 10_000),
+    )
+
+
+def sink_options(given: Mapping[str, str]) -> SinkOptions:
+    """The options of ``writeStream`` and ``write``; raises ``UsageError`` as ``stream_options`` does."""
+    read = Bag(given, _KNOWN, "write")
+    template, label = read.text("template"), read.text("label")
+    if template is not None and label is not None:
+        raise UsageError("template and label both say what a row becomes: give one of them")
+    if template is None and label is None:
+        raise UsageError("a sink needs either a template such as 'airborne($origin, $n)' or a label")
+    application, version = read.text("txnAppId"), read.value("txnVersion", values.epoch, None)
+    if (application is None) != (version is None):
+        raise UsageError(
+            "txnAppId and txnVersion go together: a name, and a number that rises with every write"
+        )
+    return SinkOptions(
+        peer=_peers(read, [_url(read)])[0],
+        template=template,
+        label=label,
+        writer=read.text("writer"),
+        connect_timeout=read.value("connectTimeout", values.seconds, 30.0),
+        application=application,
+        version=version,
+        keys=read.value("keyColumns", values.names, ()),
+        messages=read.value("as", values.form, "fact") == "message",
+        dead_letter=read.text("deadLetter"),
+        lease=_lease(read),
+        carry_bytes=read.value("carryBytes", values.epoch, CARRY_BYTES),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What decides the columns of a source."""
+
+    pattern: str
+    include_value: bool
+    several: bool
+    topic: bool
+
+
+def source_shape(given: Mapping[str, str]) -> Shape:
+    """What decides the columns, when it is not known yet whether a stream or a batch will read."""
+    read = Bag(given, _KNOWN, "read", "readStream")
+    topic = _topic(read) is not None
+    return Shape(_pattern(read), read.value("includeValue", values.flag, False), len(_urls(read)) > 1, topic)
+
+
+_SHARED: Final = (
+    "url",
+    "path",
+    "connectTimeout",
+    "space",
+    "token",
+    "tokenFile",
+    "tlsCa",
+    "tlsCertificate",
+    "tlsKey",
+    "tlsServerName",
+)
+_SOURCE: Final = (
+    *_SHARED,
+    "pattern",
+    "topic",
+    "startingEpoch",
+    "failOnDataLoss",
+    "arrowBatchRows",
+    "minPartitions",
+    "includeValue",
+    "malformed",
+)
+_KNOWN: Final = {
+    "readStream": (*_SOURCE, "maxEpochsPerTrigger", "maxChangesPerTrigger", "pollTimeout", "readerName"),
+    "read": (*_SOURCE, "endingEpoch", "asOfEpoch"),
+    "write": (
+        *_SHARED,
+        "template",
+        "label",
+        "writer",
+        "txnAppId",
+        "txnVersion",
+        "keyColumns",
+        "as",
+        "deadLetter",
+        "owner",
+        "lease",
+        "carryBytes",
+    ),
+}
+"""What may be said to each; a stream is written with the same as a batch."""
+
+
+def _urls(read: Bag) -> tuple[str, ...]:
+    """The addresses of one daemon or several, each once."""
+    urls = tuple([parse_url(each.strip()).url for each in _said_url(read).split(",")])
+    for url in urls:
+        if urls.count(url) > 1:
+            raise UsageError(f"option url names the daemon {url} twice")
+    return urls
+
+
+def _url(read: Bag) -> str:
+    """The address of the one daemon that is written to."""
+    said = _said_url(read)
+    if "," in said:
+        raise UsageError(f"option url is {said!r}, but a result goes to one daemon")
+    return parse_url(said).url
+
+
+def _said_url(read: Bag) -> str:
+    """Where the daemon is: ``url``, or what ``load()`` was given, or DATASPACE_URL, or the default."""
+    url, path = read.text("url"), read.text("path")
+    if url is not None and path is not None and url != path:
+        raise UsageError(f"the daemon is named twice, as url {url!r} and as path {path!r}")
+    return url or path or default_url()
+
+
+def _topic(read: Bag) -> str | None:
+    """The topic that is read, if it is not the space; it has no states, and no changes to be counted."""
+    topic = read.text("topic")
+    for name in ("asOfEpoch", "maxChangesPerTrigger"):
+        if topic is not None and read.has(name):
+            raise UsageError(f"option {name} is about the facts of a space, and topic {topic} has items")
+    return topic
+
+
+def _pattern(read: Bag) -> str:
+    """The pattern, which for a topic may be left away: every item then."""
+    if _topic(read) is not None:
+        return read.text("pattern") or "$item"
+    return read.needed("pattern", "such as 'present($who:str)'")
+
+
+def _peers(read: Bag, urls: Sequence[str]) -> tuple[Peer, ...]:
+    """Whom the addresses are, and what they are shown: what the options say, else the environment of here."""
+    said, files = read.text("token"), read.text("tokenFile")
+    if said is not None and files is not None:
+        raise UsageError("token is a token and tokenFile a file that holds one: give one of them")
+    token = said if said is not None else read_token(files) if files is not None else default_token()
+    default = Tls.default()
+    tls = Tls(
+        ca=read.text("tlsCa") or default.ca,
+        certificate=read.text("tlsCertificate") or default.certificate,
+        key=read.text("tlsKey") or default.key,
+        server_name=read.text("tlsServerName") or default.server_name,
+    )
+    space = read.text("space") or MAIN
+    return tuple([Peer(url, token, tls, space) for url in urls])
+
+
+def _lease(read: Bag) -> float | None:
+    """For how long the facts of a query stay that are its own."""
+    bound = read.value("lease", values.seconds, 60.0)
+    if read.value("owner", values.owner, "writer") == "writer":
+        if read.has("lease"):
+            raise UsageError("option lease says how long the facts of owner=query stay: say owner=query too")
+        return None
+    if read.has("writer"):
+        raise UsageError("facts belong to the writer or, with owner=query, to the query: give one of them")
+    return bound

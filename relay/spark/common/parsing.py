@@ -1,0 +1,213 @@
+"""Values of options: what the text of one option means, whatever the option is.
+
+Apart from the options themselves, which say which there are and how they go together.
+
+Always: text that makes no sense is a ``ValueError`` that says what is allowed; ``Bag`` turns it into a
+``UsageError`` that names the option.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Literal, TypeAlias, TypeVar
+
+from dataspace.errors import UsageError
+from dataspace.transport.addresses import parse_url
+
+T = TypeVar("T")
+D = TypeVar("D")
+
+Numbered: TypeAlias = Literal["snapshot", "latest", "earliest"] | int
+"""Where a stream begins: a state and what follows, or the changes after a point."""
+
+Start: TypeAlias = Numbered | tuple[int, ...]
+"""The same, or a time of a topic."""
+
+First: TypeAlias = Literal["earliest"] | int | tuple[int, ...]
+"""Where a batch of changes begins: at an epoch, or at a time of a topic."""
+
+Last: TypeAlias = Literal["latest"] | int
+"""Where it ends, or of which epoch a state is."""
+
+Malformed: TypeAlias = Literal["fail", "drop", "null"]
+"""What becomes of a fact with a value that its column cannot hold."""
+
+
+_SPARKS_OWN: Final = frozenset(["checkpointlocation", "queryname", "outputmode", "failonunsupportedread"])
+"""Options that Spark keeps beside ours in the same bag, lower-cased."""
+
+
+class Bag:
+    """One bag of options as Spark hands it over, checked against the names that its user may say.
+
+    ``known`` are those names for each verb (``read``, ``write`` …), and ``verbs`` the ones that are meant.
+    """
+
+    def __init__(self, given: Mapping[str, str], known: Mapping[str, Sequence[str]], *verbs: str) -> None:
+        self._given = {name.lower(): value for name, value in given.items()}
+        names = {name.lower() for verb in verbs for name in known[verb]}
+        for name in self._given:
+            if name not in names and name not in _SPARKS_OWN:
+                raise UsageError(_unknown(name, known, verbs))
+
+    def has(self, name: str) -> bool:
+        return name.lower() in self._given
+
+    def text(self, name: str) -> str | None:
+        """The option as it was given; an empty one counts as not given."""
+        return self._given.get(name.lower()) or None
+
+    def needed(self, name: str, example: str) -> str:
+        text = self.text(name)
+        if text is None:
+            raise UsageError(f"option {name} is missing: give it with .option({name!r}, …), {example}")
+        return text
+
+    def value(self, name: str, meaning: Callable[[str], T], default: D) -> T | D:
+        text = self.text(name)
+        if text is None:
+            return default
+        try:
+            return meaning(text.strip())
+        except ValueError as error:
+            raise UsageError(f"option {name} is {text!r}, allowed are {error}") from None
+
+
+def _unknown(name: str, known: Mapping[str, Sequence[str]], verbs: Sequence[str]) -> str:
+    """Which option is like it; Spark has lower-cased the name, so that of another verb is said as it is."""
+    said = " and ".join(verbs)
+    folded = {each.lower(): each for verb in verbs for each in known[verb]}
+    listed = f"(known are {', '.join(sorted(each for each in folded.values() if each != 'path'))})"
+    for other, names in known.items():
+        for each in names:
+            if each.lower() == name:
+                return f"option {each} is one of dataspace {other}, unknown to {said} {listed}"
+    near = difflib.get_close_matches(name, folded, n=1, cutoff=0.5)
+    hint = f"; did you mean {folded[near[0]]}?" if near else ""
+    return f"option {name} is unknown to dataspace {said}{hint} {listed}"
+
+
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0}
+
+
+def seconds(text: str) -> float:
+    """A span of time, as in ``30``, ``30s``, ``250ms``, ``2m``, in seconds."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m)?", text)
+    if found is None:
+        raise ValueError("spans such as 30s, 250ms or 2m")
+    return float(found[1]) * _UNITS[found[2] or "s"]
+
+
+def count(text: str) -> int:
+    if not re.fullmatch(r"0*[1-9]\d{0,17}", text):
+        raise ValueError("whole numbers from 1 on")
+    return int(text)
+
+
+def epoch(text: str) -> int:
+    if not re.fullmatch(r"\d{1,18}", text):
+        raise ValueError("whole numbers from 0 on")
+    return int(text)
+
+
+def names(text: str) -> tuple[str, ...]:
+    names = tuple([name.strip() for name in text.split(",")])
+    if not all(names):
+        raise ValueError("names of columns with commas between them")
+    return names
+
+
+def form(text: str) -> Literal["fact", "message"]:
+    match text.lower():
+        case "fact" | "message" as word:
+            return word
+    raise ValueError("fact and message")
+
+
+def owner(text: str) -> Literal["writer", "query"]:
+    match text.lower():
+        case "writer" | "query" as word:
+            return word
+    raise ValueError("writer and query")
+
+
+def flag(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("true and false")
+    return text.lower() == "true"
+
+
+def start(text: str) -> Start:
+    match text.lower():
+        case "snapshot" | "latest" | "earliest" as word:
+            return word
+        case _ if re.fullmatch(r"\d{1,18}", text):
+            return int(text)
+    raise ValueError("snapshot, latest, earliest and epoch numbers")
+
+
+def topic_start(text: str) -> Start:
+    match text.lower():
+        case "latest" | "earliest" as word:
+            return word
+        case _ if re.fullmatch(r"\d{1,18}", text):
+            return int(text)
+    at = time(text)
+    if at is None:
+        raise ValueError("earliest, latest, numbers of epochs, and times such as [12] or [3, 4]")
+    return at
+
+
+def time(text: str) -> tuple[int, ...] | None:
+    """The coordinates of a time that is written as a list."""
+    if not re.fullmatch(r"\[\s*\d{1,18}(\s*,\s*\d{1,18})*\s*\]", text):
+        return None
+    return tuple(json.loads(text))
+
+
+def by_daemon(urls: tuple[str, ...], meaning: Callable[[str], T], text: str) -> tuple[T, ...]:
+    """One epoch for all daemons, or a JSON object with one for each by its address."""
+    if not text.startswith("{"):
+        return (meaning(text),) * len(urls)
+    try:
+        said = {parse_url(url).url: meaning(str(each)) for url, each in json.loads(text).items()}
+    except (json.JSONDecodeError, UsageError) as error:
+        raise ValueError(f'JSON such as {{"tcp://HOST:PORT": 12}} ({error})') from None
+    if set(said) != set(urls):
+        raise ValueError(f"JSON with one for each of {', '.join(urls)} and no others")
+    return tuple([said[url] for url in urls])
+
+
+def malformed(text: str) -> Malformed:
+    match text.lower():
+        case "fail" | "drop" | "null" as word:
+            return word
+    raise ValueError("fail, drop and null")
+
+
+def first(text: str) -> First:
+    if text.lower() == "earliest":
+        return "earliest"
+    if re.fullmatch(r"\d{1,18}", text):
+        return int(text)
+    raise ValueError("earliest and epoch numbers (for a state instead of changes there is asOfEpoch)")
+
+
+def topic_first(text: str) -> First:
+    if text.lower() == "earliest":
+        return "earliest"
+    at = int(text) if re.fullmatch(r"\d{1,18}", text) else time(text)
+    if at is None:
+        raise ValueError("earliest, numbers of epochs, and times such as [12] or [3, 4]")
+    return at
+
+
+def last(text: str) -> Last:
+    if text.lower() == "latest":
+        return "latest"
+    if re.fullmatch(r"\d{1,18}", text):
+        return int(text)
+    raise ValueError("latest and epoch numbers")

@@ -1,0 +1,299 @@
+"""Schema: which columns a pattern makes, and what each of them can hold?
+
+``flight($carrier:str, $n:int, _)`` makes ``carrier string, n bigint`` and, as in Delta's change feeds,
+``_change_type``, ``_epoch``, ``_epoch_timestamp`` and ``_seq``.  A capture without an atom class, or of
+compounds, has no one Spark type: unless a schema is given it becomes a string with the value's documented
+JSON, marked in the column's metadata.  A given schema names any of these columns, in any order.
+
+Always: one column holds values of one class, strictly, so that nothing is converted on the way: an
+integer is no double here either.  The only other occupant is null, which is a value as well.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DoubleType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from dataspace.errors import UsageError
+from index.patterns.patterns import capture, capture_names, skeleton
+from index.patterns.skeletons import ATOM_CLASSES
+from index.patterns.text import ParseError, parse_pattern, unparse
+from index.values.jsons import to_json
+from relay.spark.common.nesting import ATOMS, Convert, Unfit, conversion, held_class
+from relay.spark.common.parsing import Malformed
+
+if TYPE_CHECKING:
+    from index.values.values import Value
+
+CHANGE_TYPE: Final = "_change_type"
+EPOCH: Final = "_epoch"
+EPOCH_TIMESTAMP: Final = "_epoch_timestamp"
+SEQ: Final = "_seq"
+DAEMON: Final = "_daemon"
+TIME: Final = "_time"
+CRASHED: Final = "_crashed"
+VALUE: Final = "_value"
+
+CHANGES: Final[Mapping[str, DataType]] = {
+    CHANGE_TYPE: StringType(),
+    EPOCH: LongType(),
+    EPOCH_TIMESTAMP: TimestampType(),
+    SEQ: LongType(),
+}
+
+TOPIC: Final[Mapping[str, DataType]] = {
+    CHANGE_TYPE: StringType(),
+    EPOCH: LongType(),
+    TIME: ArrayType(LongType(), containsNull=False),
+    CRASHED: StringType(),
+    SEQ: LongType(),
+}
+"""The same for a topic: its times are the application's, and an epoch may have crashed."""
+
+RESERVED: Final[Mapping[str, DataType]] = {**CHANGES, **TOPIC}
+
+EXTRA: Final[Mapping[str, DataType]] = {DAEMON: StringType(), VALUE: StringType()}
+"""Columns that are there when asked for: by several addresses, by ``includeValue``, by a schema."""
+
+OWN: Final[Mapping[str, DataType]] = {**RESERVED, **EXTRA}
+
+JSON_MARK: Final = {"dataspace": "json"}
+"""Metadata of a column whose strings are the JSON of values."""
+
+_OF_CLASS: Final[Mapping[str, DataType]] = {
+    "str": StringType(),
+    "int": LongType(),
+    "float": DoubleType(),
+    "bool": BooleanType(),
+    "bytes": BinaryType(),
+    "time": TimestampType(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its name and types, and which capture fills it (None for the columns of our own).
+
+    ``fits`` are the classes of values that it holds, None standing for all; ``convert`` makes of each what
+    Arrow is given, where that is not the value itself.
+    """
+
+    name: str
+    spark: DataType
+    arrow: pa.DataType
+    capture: int | None
+    fits: frozenset[type] | None
+    convert: Convert | None = None
+
+    def misfits(self, values: Sequence[Value]) -> bool:
+        """Whether there is a value of a class that this column does not hold; one pass at C speed."""
+        return self.fits is not None and not self.fits.issuperset(map(type, values))
+
+    def holds(self, value: Value) -> bool:
+        """Whether one value fits, its size and what is in it included."""
+        if self.fits is not None and type(value) not in self.fits:
+            return False
+        try:
+            pa.array(self.encoded([value]), self.arrow)
+        except (pa.ArrowInvalid, OverflowError, Unfit):
+            return False
+        return True
+
+    def encoded(self, values: Sequence[Value]) -> Sequence[object]:
+        """What Arrow is given for the values; ``Unfit`` for one that is other inside than the type."""
+        convert = self.convert
+        if convert is None:
+            return values
+        if self.fits is None:
+            return [convert(value) for value in values]
+        return [None if value is None else convert(value) for value in values]
+
+    def remedy(self, value: Value) -> str:
+        """What a reader can do about a value that does not fit."""
+        too_large = type(value) is int and self.fits is not None and int in self.fits
+        way = (
+            f"ask for ${self.name}:int and the schema {self.name} string"
+            if too_large
+            else "ask for the class"
+        )
+        return (
+            f"let the pattern {way}, or leave the class and the schema away to get JSON, "
+            f"or say malformed=drop or null"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """All columns of a source, in order, and the Arrow schema that Spark expects of its batches.
+
+    ``pattern`` is what is asked of the daemon for them: with the whole fact captured where it is wanted.
+    """
+
+    all: tuple[Column, ...]
+    arrow: pa.Schema
+    pattern: Value
+    malformed: Malformed = "fail"
+
+
+def inferred(
+    pattern: str, *, include_value: bool = False, several: bool = False, topic: bool = False
+) -> StructType:
+    """The schema of a pattern: its captures, then our own columns.
+
+    Raises ``UsageError`` for a pattern that does not parse, and for names of captures that Spark could
+    not tell apart.
+
+    >>> inferred("present($who:str)").simpleString()
+    'struct<who:string,_change_type:string,_epoch:bigint,_epoch_timestamp:timestamp,_seq:bigint>'
+    """
+    fields = [_inferred_field(name, kind) for name, kind in _captured(pattern)]
+    reserved = TOPIC if topic else CHANGES
+    own = [StructField(name, kind, name == CRASHED) for name, kind in reserved.items()]
+    extra = [StructField(DAEMON, StringType(), False)] * several
+    extra += [StructField(VALUE, StringType(), False)] * include_value
+    return StructType(fields + own + extra)
+
+
+def columns(
+    pattern: str,
+    schema: StructType,
+    *,
+    include_value: bool = False,
+    malformed: Malformed = "fail",
+    topic: bool = False,
+) -> Columns:
+    """How the captures of a pattern fill the columns of a schema, inferred or given.
+
+    Raises ``UsageError`` for a column that the pattern does not make, and for a type that cannot hold
+    what the pattern captures.
+    """
+    own = TOPIC if topic else CHANGES
+    for name in schema.fieldNames():
+        if name in OWN and name not in own and name not in EXTRA:
+            raise UsageError(f"column {name} is one of {'changes' if topic else 'topics'} only")
+    whole = include_value or VALUE in schema.fieldNames()
+    first = 1 if whole else 0  # the whole fact is captured before everything inside
+    known = {name: (at, kind) for at, (name, kind) in enumerate(_captured(pattern), first)}
+    arrow = to_arrow_schema(schema, timezone="UTC")
+    made = [
+        _own(field, arrow.field(field.name).type)
+        if field.name in OWN
+        else _captured_column(field, arrow.field(field.name).type, known, own)
+        for field in schema.fields
+    ]
+    asked = capture(None, None, parsed(pattern)) if whole else parsed(pattern)
+    return Columns(tuple(made), arrow, asked, malformed)
+
+
+def parsed(pattern: str) -> Value:
+    """The pattern that an option says; ``UsageError`` points at what is wrong with it."""
+    try:
+        return parse_pattern(pattern)
+    except ParseError as error:
+        raise UsageError(f"option pattern: {error}") from None
+
+
+def json_text(value: Value) -> str:
+    """The documented JSON of a value, in one line."""
+    return json.dumps(to_json(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def is_json(field: StructField) -> bool:
+    """Whether a column holds the JSON of values rather than texts."""
+    marked = field.metadata.get("dataspace") == JSON_MARK["dataspace"]
+    return marked and isinstance(field.dataType, StringType)
+
+
+def _captured(pattern: str) -> list[tuple[str, str | None]]:
+    """Name and atom class of every capture, in the order of the captures."""
+    found = capture_classes(parsed(pattern))
+    folded: dict[str, str] = {name.lower(): name for name in OWN}
+    for name, _ in found:
+        other = folded.setdefault(name.lower(), name)
+        if other != name or name in OWN:
+            raise UsageError(f"capture ${name} cannot be told from column {other}: give it another name")
+    return found
+
+
+def _inferred_field(name: str, kind: str | None) -> StructField:
+    known = _OF_CLASS.get(kind or "")
+    # Nullable in any case, so that a later decision on facts that do not fit cannot change a schema.
+    return StructField(name, known, True) if known else StructField(name, StringType(), True, dict(JSON_MARK))
+
+
+def _own(field: StructField, arrow: pa.DataType) -> Column:
+    if field.dataType != OWN[field.name]:
+        wanted = OWN[field.name].simpleString()
+        raise UsageError(f"column {field.name} is {wanted}, the schema says {field.dataType.simpleString()}")
+    if field.name == VALUE:
+        return Column(field.name, field.dataType, arrow, 0, None, unparse)
+    return Column(field.name, field.dataType, arrow, None, None)
+
+
+def _captured_column(
+    field: StructField,
+    arrow: pa.DataType,
+    known: Mapping[str, tuple[int, str | None]],
+    own: Mapping[str, DataType],
+) -> Column:
+    if field.name not in known:
+        near = difflib.get_close_matches(field.name, [*known, *own, *EXTRA], n=1, cutoff=0.5)
+        hint = f", did you mean {near[0]}?" if near else ""
+        listed = ", ".join([*known, *own])
+        raise UsageError(f"column {field.name} is none of the pattern's{hint} (it makes {listed})")
+    at, kind = known[field.name]
+    if is_json(field):
+        return Column(field.name, field.dataType, arrow, at, None, json_text)
+    held = held_class(field.dataType)
+    convert = conversion(field.dataType)
+    if kind == "int" and isinstance(field.dataType, StringType):
+        held, convert = int, str
+    if held is None or (kind is not None and ATOM_CLASSES[kind] is not held):
+        raise UsageError(_unfit(field, kind))
+    nulls = {type(None)} if field.nullable else set()
+    return Column(field.name, field.dataType, arrow, at, frozenset({held} | nulls), convert)
+
+
+def _unfit(field: StructField, kind: str | None) -> str:
+    said = field.dataType.simpleString()
+    if kind is not None and kind in _OF_CLASS:
+        allowed = [each().simpleString() for each, of in ATOMS.items() if of is ATOM_CLASSES[kind]]
+        allowed += ["string"] if kind == "int" else []
+    else:
+        compound = {"record": ["struct<…>"], "seq": ["array<…>"], "map": ["map<string,…>"]}
+        atoms = [each().simpleString() for each in ATOMS]
+        allowed = compound.get(kind or "", [*atoms, "struct<…>", "array<…>", "map<string,…>"])
+    return (
+        f"column {field.name} captures {kind or 'values of any class'} and the schema says {said}, "
+        f"allowed are {', '.join(allowed)}"
+    )
+
+
+def capture_classes(pattern: Value) -> list[tuple[str, str | None]]:
+    """Name and class of each capture of a pattern, outer before inner; O(size).
+
+    >>> capture_classes(parse_pattern("at($who:str, $p(point($, _)))"))
+    [('who', 'str'), ('p', None), ('2', None)]
+    """
+    form = skeleton(pattern)
+    classes = {check.path: str(check.argument) for check in form.checks if check.kind == "class"}
+    names = capture_names(pattern)
+    return [(name, classes.get(path)) for name, path in zip(names, form.captures, strict=True)]

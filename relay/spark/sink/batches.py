@@ -1,0 +1,256 @@
+"""Batches: what the tasks of a micro-batch hand in, and the one turn that all of it becomes.
+
+A task packs what its rows assert, retract or send.  A little of it rides along with the message that Spark
+takes to the driver anyway, so that all of a small batch is one request to the daemon, the one that publishes.
+More is staged at the daemon, by all tasks at once, each attempt under keys of its own; nobody sees any of it.
+The driver publishes what the attempts that Spark kept have handed in, as one turn that carries the query's
+id and the number of the batch.  The daemon remembers that pair in the same transaction, so a batch that Spark
+runs again after a crash changes nothing.  Apart from the sink, which knows Spark's objects but not this.
+
+Always: nothing is visible before ``publish``; a batch is one epoch or none; what a losing or forgotten
+attempt staged is discarded with its batch, and what one is late with is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import WriterCommitMessage
+
+from dataspace.client.bulk.packed import Pairs, unpacked
+from dataspace.errors import DataspaceError
+from relay.faults import reach
+from relay.spark.common.connections import asked, lent
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dataspace.client.bulk.client import Link
+    from dataspace.client.bulk.packed import Columns
+    from index.values.values import Value
+    from relay.spark.common.options import SinkOptions
+    from relay.spark.sink.facts import Facts, Part
+
+log: Final = logging.getLogger("dataspace.spark")
+
+Key: TypeAlias = tuple[str, ...]
+
+CHUNK_ROWS: Final = 8_000
+CHUNK_BYTES: Final = 192 * 1024
+"""How much is packed into one piece: a frame is limited in bytes and in elements."""
+
+FORGETTING: Final = 1.0
+"""Seconds for which a daemon may be away that is only to be told what nobody needs."""
+
+SHOWN_BYTES: Final = 16 * 1024
+"""From how many bytes on it is worth a message to have the daemon read ahead what rides along."""
+
+CARRIERS: Final = 64
+"""Tasks of a batch whose rows may ride along, which bounds what comes together at the driver."""
+
+
+@dataclass(frozen=True)
+class Batch(WriterCommitMessage):
+    """Which batch of which application this is: what a replay is recognized by; and which run makes it."""
+
+    application: str
+    number: int
+    run: str
+
+    @property
+    def prefix(self) -> Key:
+        """What the keys of everything staged for this batch begin with, in whichever run."""
+        return (self.application, str(self.number))
+
+    @property
+    def attempt(self) -> Key:
+        """What those of this run begin with: nobody may be late with them once the batch is through."""
+        return (*self.prefix, self.run)
+
+
+@dataclass(frozen=True)
+class Handed(WriterCommitMessage):
+    """What one task handed in for its batch: what it adds and what it retracts, in order.
+
+    Each piece is the key under which it is staged, or the packed operations themselves.  The two are apart
+    because partitions have no order among them: a fact that moves from one to another within a batch must
+    have come before it goes.
+    """
+
+    batch: Batch
+    adding: tuple[Key | bytes, ...] = ()
+    retracting: tuple[Key | bytes, ...] = ()
+
+
+def hand_in(options: SinkOptions, facts: Facts, batch: Batch, rows: Iterator[pa.RecordBatch]) -> Handed:
+    """Hands in the rows of one task: packed, as long as they are few, else staged; on an executor."""
+    reach("spark-before-stage")
+    carried: dict[bool, list[bytes]] = {False: [], True: []}
+    parts = (part for chunk in _chunks(rows) for part in facts.parts(chunk))
+    room = options.carry_bytes if _partition() < CARRIERS else 0
+    passed: list[Part] = []
+    for part in parts:
+        passed.append(part)
+        body = part[1].packed()
+        room -= len(body)
+        if room < 0:
+            return _staged(options, batch, passed, parts)
+        carried[part[0]].append(body)
+    _show(options, carried[False] + carried[True])
+    reach("spark-after-stage")
+    return Handed(batch, tuple(carried[False]), tuple(carried[True]))
+
+
+def publish(
+    options: SinkOptions,
+    batch: Batch,
+    handed: Sequence[Handed],
+    *,
+    owner: str,
+    replace: bool,
+    by: Value = None,
+    exclusive: bool = False,
+) -> int | None:
+    """Publishes a batch as one turn, and answers with its epoch; the same batch again changes nothing.
+
+    ``owner`` is whose the facts are where the options name no writer.  A batch without rows makes no turn
+    unless it replaces.  With ``exclusive`` the writer is this application's until another one begins.
+    """
+    pieces = [piece for each in handed for piece in each.adding]
+    pieces += [piece for each in handed for piece in each.retracting]
+    owner = options.writer or owner
+    client, sequence = f"spark:{batch.application}", batch.number + 1
+
+    def turn(link: Link) -> int:
+        return link.publish(
+            _fitting(link, batch, pieces),
+            client=client,
+            sequence=sequence,
+            owner=owner,
+            replace=replace,
+            by=by,
+            exclusive=exclusive,
+            discard=batch.prefix,
+            close=batch.attempt,
+        )
+
+    reach("spark-before-commit")
+    if not pieces and not replace:
+        discard(options, handed)
+        return None
+    epoch = asked(options.peer, options.connect_timeout, turn)
+    reach("spark-after-commit")
+    return epoch
+
+
+def discard(options: SinkOptions, handed: Sequence[Handed]) -> None:
+    """Discards everything that was staged for the batch of some messages, and whatever comes too late."""
+    for batch in {each.batch for each in handed}:
+        _forget(options, batch.prefix, close=batch.attempt)
+
+
+def _staged(options: SinkOptions, batch: Batch, first: Sequence[Part], rest: Iterator[Part]) -> Handed:
+    """Stages the operations of one task, piece by piece.
+
+    The keys hold a random word, because the number of an attempt begins anew with every start of the
+    query: what an attempt of a killed run left behind never mixes with this one's.
+    """
+    attempt = (*batch.attempt, *_attempt(), secrets.token_hex(8))
+    keys: dict[bool, list[Key]] = {False: [], True: []}
+    try:
+        for some in (first, rest):
+            for retracts, operations in some:
+                key = (*attempt, str(len(keys[retracts])), "-" if retracts else "+")
+                _stage_piece(options, key, operations)
+                keys[retracts].append(key)
+    except DataspaceError:
+        _forget(options, attempt)
+        raise
+    reach("spark-after-stage")
+    return Handed(batch, tuple(keys[False]), tuple(keys[True]))
+
+
+def _show(options: SinkOptions, bodies: Sequence[bytes]) -> None:
+    """Has the daemon read what rides along while Spark takes it to the driver; one that is away does not."""
+    if sum(map(len, bodies)) >= SHOWN_BYTES:
+        with contextlib.suppress(DataspaceError), lent(options.peer) as link:
+            for body in bodies:
+                link.prepare(body)
+
+
+def _stage_piece(options: SinkOptions, key: Key, operations: Columns | Pairs) -> None:
+    """Stages one piece; a link that broke may have carried it or not, so trying again begins anew."""
+    tried = False
+
+    def turn(link: Link) -> None:
+        nonlocal tried
+        if tried:
+            link.discard(key)
+        tried = True
+        link.stage(key, operations)
+
+    asked(options.peer, options.connect_timeout, turn)
+
+
+def _fitting(link: Link, batch: Batch, pieces: Sequence[Key | bytes]) -> list[Key | bytes]:
+    """The pieces as one request can take them: what is too much for it is staged after all.
+
+    Half of a frame is left to the keys.
+    """
+    room, most = link.limits.frame_bytes // 2, link.limits.portion_bytes
+    fitting: list[Key | bytes] = []
+    for piece in pieces:
+        if isinstance(piece, bytes):
+            if len(piece) > min(room, most):
+                key = (*batch.prefix, "driver", secrets.token_hex(8))  # which is not closed with the attempt
+                link.stage(key, unpacked(piece))
+                piece = key
+            else:
+                room -= len(piece)
+        fitting.append(piece)
+    return fitting
+
+
+def _forget(options: SinkOptions, prefix: Key, close: Key | None = None) -> None:
+    """Discards what is not needed, or leaves it to the daemon to drop in time.
+
+    A batch that failed must fail for its own reason, and not wait once more for the daemon that was away; one
+    that is published must not fail for this.
+    """
+    bound = min(options.connect_timeout, FORGETTING)
+    try:
+        asked(options.peer, bound, partial(_discard, prefix=prefix, close=close))
+    except DataspaceError as error:
+        log.warning("%s; what is staged under %s goes when the daemon finds it too old", error, prefix)
+
+
+def _discard(link: Link, prefix: Key, close: Key | None) -> None:
+    link.discard(prefix, close=close)
+
+
+def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Record batches cut to what one frame can carry."""
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        rows = max(1, min(CHUNK_ROWS, CHUNK_BYTES * batch.num_rows // max(1, batch.nbytes)))
+        for at in range(0, batch.num_rows, rows):
+            yield batch.slice(at, rows)
+
+
+def _partition() -> int:
+    """Which of the tasks of a batch runs here."""
+    context = TaskContext.get()
+    return 0 if context is None else context.partitionId()
+
+
+def _attempt() -> Key:
+    context = TaskContext.get()
+    return (str(_partition()), str(context.attemptNumber() if context else 0))

@@ -1,0 +1,276 @@
+"""Facts: what each row of a result asserts, retracts or sends.
+
+A sink is told how by a template, a fact in which captures name columns (``airborne($origin, $n)``), or
+by a label that goes before all columns in their order.  Apart from the sink because it needs no Spark
+process and no daemon: record batches go in, operations come out.
+
+Always: a column's values keep their class (a bigint becomes an int, a double a float, an array a
+sequence, null is null, and a string that is marked as a value's JSON that value); what has no value form
+(dates, decimals, times without a zone) is refused when the query starts and not in the middle; the order
+of rows is kept.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC
+from itertools import compress, repeat
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    NullType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from dataspace.client.bulk.packed import Columns, Pairs
+from dataspace.errors import DataspaceError, UsageError
+from index.patterns.skeletons import ATOM_CLASSES
+from index.values.jsons import from_json
+from index.values.values import Record
+from relay.spark.common.schema import CHANGE_TYPE, RESERVED, capture_classes, is_json
+from relay.spark.sink.templates import Build, builder, fields_of, key_pattern, named, parsed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from index.values.values import Value
+
+Operation: TypeAlias = tuple[str, "Value"]
+
+VERBS: Final[Mapping[object, str]] = {
+    "insert": "assert",
+    "update_postimage": "assert",
+    "delete": "retract",
+    "update_preimage": "retract",
+    "message": "send",
+}
+"""What a row's ``_change_type`` has the sink do, in the words of Delta's change feeds and in ours."""
+
+
+RETRACT: Final = "retract"
+
+
+class BadRow(DataspaceError):
+    """A row of a result that means no fact."""
+
+
+class Facts:
+    """Turns record batches of one schema into operations; raises ``UsageError`` for what cannot work."""
+
+    def __init__(
+        self,
+        schema: StructType,
+        *,
+        template: str | None = None,
+        label: str | None = None,
+        keys: Sequence[str] = (),
+        messages: bool = False,
+        dead_letter: str | None = None,
+    ) -> None:
+        names = schema.fieldNames()
+        said: Value = None
+        if template is not None:
+            said = parsed(template)
+            wanted = named(said, names)
+        else:
+            wanted = [name for name in names if name not in RESERVED]
+        if CHANGE_TYPE in names:
+            wanted.append(CHANGE_TYPE)
+        self._columns = list(dict.fromkeys(wanted))
+        self._converters = [_converter(schema[name]) for name in self._columns]
+        places = {name: at for at, name in enumerate(self._columns)}
+        self._kinds = places.get(CHANGE_TYPE)
+        self._default = "send" if messages else "assert"
+        self._dead_letter = dead_letter
+        self._required = _required(said, template, keys, places)
+        self.by = key_pattern(said, label, wanted, keys, names) if keys else None
+        """The pattern whose captures are the key of a fact, or None."""
+        width = len(self._columns) - (self._kinds is not None)
+        self._build = builder(said, places) if template is not None else _labelled(label, width)
+        self._fields = fields_of(said, places) if template is not None else (label, range(width))
+
+    def parts(self, batch: pa.RecordBatch) -> list[Part]:
+        """What the rows add and what they retract, each in their order.
+
+        Records, as nearly always, come by the column.  Raises ``BadRow`` as ``operations``.
+        """
+        if self._fields is None:
+            return _apart(self.operations(batch))
+        try:
+            verbs, columns = self._read(batch)
+        except BadRow:
+            return _apart(self.operations(batch))  # which finds the row, and may have somewhere to put it
+        label, sources = self._fields
+        fields = [
+            columns[source] if isinstance(source, int) else list(map(source, zip(*columns, strict=True)))
+            for source in sources
+        ]
+        return _columns_apart(Columns(verbs, label, fields, batch.num_rows))
+
+    def operations(self, batch: pa.RecordBatch) -> list[Operation]:
+        """One operation for each row, in order: what its ``_change_type`` says, else what all do.
+
+        Raises ``BadRow`` for a row that means no fact, or sends it to the dead letters if there are any.
+        """
+        try:
+            return self._operations(batch)
+        except BadRow:
+            if self._dead_letter is None:
+                raise
+        return [each for at in range(batch.num_rows) for each in self._one(batch.slice(at, 1))]
+
+    def _one(self, row: pa.RecordBatch) -> list[Operation]:
+        """The operation of one row, or the message that says why there is none."""
+        try:
+            return self._operations(row)
+        except BadRow as error:
+            said = json.dumps(row.to_pylist()[0], default=str, ensure_ascii=False)
+            return [("send", Record(self._dead_letter, said, str(error)))]
+
+    def _operations(self, batch: pa.RecordBatch) -> list[Operation]:
+        verbs, columns = self._read(batch)
+        rows = zip(*columns, strict=True) if columns else repeat((), batch.num_rows)
+        each = repeat(verbs) if isinstance(verbs, str) else verbs
+        return list(zip(each, map(self._build, rows), strict=False))
+
+    def _read(self, batch: pa.RecordBatch) -> tuple[str | Sequence[str], list[Sequence[Value]]]:
+        """The verbs of a batch, one if all are alike, and its columns as values."""
+        columns = [
+            convert(batch.column(name)) for name, convert in zip(self._columns, self._converters, strict=True)
+        ]
+        for at, classes, what in self._required:
+            if not classes.issuperset(map(type, columns[at])):
+                raise _unfit(self._columns[at], what, columns, at, classes)
+            if what == _KEY and any(value != value for value in columns[at]):
+                row = next(row for row in zip(*columns, strict=True) if row[at] != row[at])
+                raise BadRow(f"column {self._columns[at]} is NaN, which is no key, in the row {row!r:.200}")
+        return self._default if self._kinds is None else _verbs(self._kinds, columns), columns
+
+
+def _labelled(label: str | None, width: int) -> Build:
+    return lambda row: Record.of(label, row[:width])
+
+
+def _verbs(kinds: int, columns: Sequence[Sequence[Value]]) -> list[str]:
+    try:
+        return [VERBS[kind] for kind in columns[kinds]]
+    except KeyError:
+        row = next(row for row in zip(*columns, strict=True) if row[kinds] not in VERBS)
+    raise BadRow(f"{CHANGE_TYPE} is {row[kinds]!r} in {row!r}, allowed are {', '.join(map(str, VERBS))}")
+
+
+Part: TypeAlias = tuple[bool, Columns | Pairs]
+"""Whether these operations retract, and what they are."""
+
+
+def _apart(operations: Sequence[Operation]) -> list[Part]:
+    """The operations that add and those that retract, as far as there are any."""
+    adding = [each for each in operations if each[0] != RETRACT]
+    retracting = [each for each in operations if each[0] == RETRACT]
+    return [(retracts, Pairs(part)) for retracts, part in ((False, adding), (True, retracting)) if part]
+
+
+def _columns_apart(columns: Columns) -> list[Part]:
+    """The same by the column."""
+    verbs = columns.verbs
+    kinds = {verbs} if isinstance(verbs, str) else set(verbs)
+    if len(kinds) == 1:
+        (verb,) = kinds
+        return [(verb == RETRACT, replace(columns, verbs=verb))]
+    parts: list[Part] = []
+    for retracts in (False, True):
+        chosen = [(verb == RETRACT) == retracts for verb in verbs]
+        count = sum(chosen)
+        fields = [list(compress(field, chosen)) for field in columns.fields]
+        if count:
+            parts.append((retracts, Columns(list(compress(verbs, chosen)), columns.label, fields, count)))
+    return parts
+
+
+_KEY: Final = "a key"
+Required: TypeAlias = tuple[int, frozenset[type], str]
+"""A column, the classes of values that it must have, and why."""
+
+
+def _required(
+    said: Value, template: str | None, keys: Sequence[str], places: Mapping[str, int]
+) -> list[Required]:
+    """What a template with classes asks of its columns, and what a key must not be."""
+    classes = dict(capture_classes(said)) if template is not None else {}
+    required: list[Required] = [
+        (places[name], frozenset([ATOM_CLASSES[kind]]), f"the {kind} that the template asks for")
+        for name, kind in classes.items()
+        if kind is not None
+    ]
+    not_null = frozenset(ATOM_CLASSES.values()) - {type(None)}
+    return required + [(places[name], not_null, _KEY) for name in keys if name in places]
+
+
+def _unfit(
+    name: str, what: str, columns: Sequence[Sequence[Value]], at: int, classes: frozenset[type]
+) -> BadRow:
+    row = next(row for row in zip(*columns, strict=True) if type(row[at]) not in classes)
+    return BadRow(f"column {name} is {row[at]!r:.60}, which is not {what}, in the row {row!r:.200}")
+
+
+_PLAIN: Final = (
+    StringType,
+    BooleanType,
+    ByteType,
+    ShortType,
+    IntegerType,
+    LongType,
+    FloatType,
+    DoubleType,
+    BinaryType,
+    NullType,
+)
+
+Convert: TypeAlias = Callable[["pa.Array"], Sequence["Value"]]
+
+
+def _converter(field: StructField) -> Convert:
+    """What makes the values of a column; ``UsageError`` for a type that has no value form."""
+    each = _from_json if is_json(field) else _value_of(field.name, field.dataType)
+    if each is None:
+        return lambda column: column.to_pylist()
+    return lambda column: [None if item is None else each(item) for item in column.to_pylist()]
+
+
+def _from_json(text: object) -> Value:
+    try:
+        return from_json(json.loads(str(text)))
+    except ValueError as error:  # no JSON, or JSON of no value
+        raise BadRow(f"{text!r:.60} is not the JSON of a value: {error}") from None
+
+
+def _value_of(name: str, kind: DataType) -> Callable[[object], Value] | None:
+    """How one Python object of a column becomes a value, or None where it is one."""
+    if isinstance(kind, _PLAIN):
+        return None
+    if isinstance(kind, TimestampType):
+        return lambda time: time.astimezone(UTC)  # type: ignore[attr-defined]  # Arrow gives aware times
+    if isinstance(kind, ArrayType):
+        inner = _value_of(name, kind.elementType)
+        return lambda items: tuple(
+            [item if item is None or inner is None else inner(item) for item in items]  # type: ignore[attr-defined]
+        )
+    raise UsageError(
+        f"column {name} is {kind.simpleString()}, which is no value of a dataspace: cast it "
+        f"(a date to timestamp or string, a decimal to double or string) or leave it out"
+    )

@@ -1,0 +1,1 @@
+"""The source: epochs of a dataspace as rows of a DataFrame."""

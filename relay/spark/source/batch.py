@@ -1,0 +1,81 @@
+"""Batch reads: the changes between two epochs, or the state at one.
+
+Time travel for ``spark.read``.  Apart from the streaming source because it has no place to keep: what is
+read is settled once, when Spark plans it.
+
+Always: "latest" and "earliest" are settled on the driver, so that a task that is run again reads the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from dataspace.errors import UsageError
+from relay.spark.common.errors import plain_rows, plainly
+from relay.spark.source.offsets import Span
+from relay.spark.source.partitions import (
+    SpanPartition,
+    before_time,
+    columns_of,
+    partitions_of,
+    rows_of,
+    watch,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from dataspace.client.bulk.client import Frontier
+    from relay.spark.common.options import ReadOptions
+    from relay.spark.common.parsing import Last
+
+
+class ChangesReader(DataSourceReader):
+    """What a batch reads: the changes of some epochs, or the state at one."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._columns = columns_of(options, schema)
+
+    @plainly
+    def partitions(self) -> Sequence[InputPartition]:
+        """The epochs of each daemon."""
+        options = self._options
+        made: list[InputPartition] = []
+        for at, now in enumerate(watch(options).now()):
+            span = self._range(at, now) if options.as_of is None else _at(options.as_of[at], now)
+            if not span.empty:
+                made += partitions_of(SpanPartition(at, span, now.space), options)
+        return made
+
+    def _range(self, at: int, now: Frontier) -> Span:
+        """The epochs of one daemon that the options ask for."""
+        options, first = self._options, self._options.firsts[at]
+        if isinstance(first, tuple):
+            first = before_time(options.peers[at], options, first, now.space) + 1
+        return _range(now.oldest if first == "earliest" else max(first, 1), options.lasts[at], now)
+
+    @plain_rows
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a partition, on an executor."""
+        return rows_of(partition, self._options, self._columns)
+
+
+def _at(as_of: Last, now: Frontier) -> Span:
+    at = now.epoch if as_of == "latest" else as_of
+    if at > now.epoch:
+        raise UsageError(f"asOfEpoch {at} has not come yet, the newest epoch is {now.epoch}")
+    return Span(at, at, as_of=at or None)
+
+
+def _range(first: int, ending: Last, now: Frontier) -> Span:
+    last = now.epoch if ending == "latest" else ending
+    if last > now.epoch:
+        raise UsageError(f"endingEpoch {last} has not come yet, the newest epoch is {now.epoch}")
+    if first > last + 1:
+        raise UsageError(f"startingEpoch {first} is after endingEpoch {last}")
+    return Span(first - 1, last)

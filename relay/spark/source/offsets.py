@@ -1,0 +1,242 @@
+"""Offsets: how far has a query come, and which rows lie between two of them?
+
+Spark keeps a query's place as JSON text, compares it as text, and hands the same two texts back after a
+crash.  All the arithmetic on it is here, without Spark and without a connection: where a stream begins,
+how far the next batch may go, what a batch must read, and when data was lost.
+
+An offset says that everything up to ``epoch`` of the dataspace ``space`` has been read.  Spark does not
+keep where the *first* batch began, and asks again after a crash, when "the latest" means something else.
+So the end of the first batch carries its beginning, as ``origin``, and ``span`` believes that rather than
+the start that Spark passes.  The same holds for a batch that begins anew after a loss.
+
+Always: the same offset is the same text; a batch is whole epochs, after its start and up to its end;
+``span`` depends on the texts alone, so a batch read again is the same batch.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from dataspace.errors import DataspaceError, UsageError
+from relay.spark.common.parsing import Numbered
+
+if TYPE_CHECKING:
+    from dataspace.client.bulk.client import Frontier
+
+Json: TypeAlias = dict[str, object]
+
+LEAST: Final = 16
+"""Epochs for which a partition of their own is worth a task."""
+
+log: Final = logging.getLogger("dataspace.spark")
+
+
+class DataLoss(DataspaceError):
+    """Epochs that a query was still to read are gone, or the dataspace is another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where reading begins: with the state at ``epoch`` (a snapshot), or with the first change after it."""
+
+    kind: Literal["snapshot", "after"]
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """Everything up to ``epoch`` has been read; ``origin`` is where reading began, while that is news."""
+
+    epoch: int
+    space: str
+    origin: Origin | None = None
+
+    def json(self) -> Json:
+        """The form that Spark keeps; the order of its keys never varies.
+
+        >>> Offset(7, "s", Origin("snapshot", 5)).json()
+        {'epoch': 7, 'space': 's', 'from': {'snapshot': 5}}
+        """
+        said: Json = {"epoch": self.epoch, "space": self.space}
+        if self.origin is not None:
+            said["from"] = {self.origin.kind: self.origin.epoch}
+        return said
+
+    @property
+    def pending(self) -> Origin | None:
+        """The origin, as long as nothing has been read from it."""
+        match self.origin:
+            case Origin("snapshot", at) if self.epoch < at:
+                return self.origin
+            case Origin("after", at) if self.epoch == at:
+                return self.origin
+        return None
+
+    @property
+    def reached(self) -> int:
+        """The epoch that the next batch goes on from."""
+        return self.epoch if self.pending is None else self.pending.epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What one batch reads: the state at ``as_of``, if any, then the epochs in ``(after, upto]``."""
+
+    after: int
+    upto: int
+    as_of: int | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to read."""
+        return self.as_of is None and self.after >= self.upto
+
+
+def offset(said: Json) -> Offset:
+    """The offset that a text from a checkpoint means; ``DataLoss`` if it is none of ours."""
+    match said:
+        case {"epoch": int(epoch), "space": str(space), "from": {"snapshot": int(at)}}:
+            return Offset(epoch, space, Origin("snapshot", at))
+        case {"epoch": int(epoch), "space": str(space), "from": {"after": int(at)}}:
+            return Offset(epoch, space, Origin("after", at))
+        case {"epoch": int(epoch), "space": str(space)} if "from" not in said:
+            return Offset(epoch, space)
+    raise DataLoss(f"the checkpoint holds {said!r}, which is no offset of a dataspace")
+
+
+def beginning(start: Numbered, now: Frontier) -> Offset:
+    """Where a new stream stands before its first batch.
+
+    Raises ``DataLoss`` for a starting epoch that is no longer retained, ``UsageError`` for one that has not
+    come yet.
+    """
+    match start:
+        case "snapshot" if now.epoch > 0:
+            return Offset(0, now.space, Origin("snapshot", now.epoch))
+        case "snapshot" | "latest":
+            return _after(now.epoch, now.space)
+        case "earliest":
+            return _after(now.oldest - 1, now.space)
+        case int():
+            return _numbered(max(start, 1), now)
+
+
+def beginning_after(epoch: int, now: Frontier) -> Offset:
+    """Where a stream stands that begins with what follows an epoch."""
+    return _after(epoch, now.space)
+
+
+def _after(epoch: int, space: str) -> Offset:
+    epoch = max(epoch, 0)
+    return Offset(epoch, space, Origin("after", epoch))
+
+
+def _numbered(start: int, now: Frontier) -> Offset:
+    if start < now.oldest:
+        raise DataLoss(f"startingEpoch {start} is gone, the oldest epoch retained is {now.oldest}")
+    if start > now.epoch + 1:
+        raise UsageError(f"startingEpoch {start} has not come yet, the newest epoch is {now.epoch}")
+    return _after(start - 1, now.space)
+
+
+def following(here: Offset, now: Frontier, limit: int | None) -> Offset:
+    """The end of the batch that begins ``here``: as far as the frontier, within ``limit`` epochs.
+
+    It equals ``here`` when there is nothing to read.  The caller has asked ``lost`` before.
+    """
+    begin, origin = here.reached, here.pending
+    end = now.epoch if limit is None else min(now.epoch, further(begin, limit, now.gaps))
+    if end <= begin and (origin is None or origin.kind == "after"):
+        return here
+    return Offset(end, here.space, origin)
+
+
+def further(epoch: int, count: int, gaps: Sequence[tuple[int, int]]) -> int:
+    """The number of the epoch that comes ``count`` epochs after another.
+
+    A gap is the two epochs on its sides: a crash takes numbers that were reserved and not used, 65 536 of
+    them, and a batch of two epochs must not take half as many batches to cross it.
+
+    >>> further(4, 2, [(5, 65_541)])
+    65541
+    """
+    for before, first in gaps:
+        if epoch + count <= before:
+            break
+        if epoch < first:
+            count -= max(0, before - epoch)
+            epoch = first - 1
+    return epoch + count
+
+
+def lost(here: Offset, now: Frontier) -> str | None:
+    """What of the epochs after ``here`` can no longer be read, in a sentence, or None."""
+    return missing(Span(here.reached, here.reached), here.space, now)
+
+
+def missing(span: Span, space: str, now: Frontier) -> str | None:
+    """What of a span of some space can no longer be read, in a sentence, or None."""
+    if space != now.space:
+        return f"the dataspace is not the one that was read before: it is {now.space}, it was {space}"
+    if span.upto > now.epoch:
+        return f"epoch {span.upto} was on disk before, and now the newest is {now.epoch}"
+    if span.after < now.oldest - 1:
+        return f"epochs {span.after + 1} to {now.oldest - 1} are gone, the oldest retained is {now.oldest}"
+    return None
+
+
+def tolerate(loss: str, *, fail: bool) -> None:
+    """Logs a loss, or raises ``DataLoss`` where it is to fail the query."""
+    if fail:
+        raise DataLoss(f"{loss} (failOnDataLoss=false goes on with what there is)")
+    log.warning("%s; going on with what there is, as failOnDataLoss=false asks", loss)
+
+
+def anew(here: Offset, now: Frontier) -> Offset:
+    """Where a query goes on that accepts a loss: with the oldest change there is that it has not read."""
+    if here.space == now.space and here.reached > now.epoch:
+        return _after(now.epoch, now.space)
+    return _after(now.oldest - 1, now.space)
+
+
+def span(start: Offset, end: Offset) -> Span:
+    """What the batch between two offsets reads; the end's own origin goes before the start.
+
+    An offset that stays, while those of other daemons move on, keeps an origin that has been read from.
+    """
+    if start == end:
+        return Span(end.epoch, end.epoch)
+    origin = end.origin or start.pending
+    if origin is None:
+        return Span(after=start.epoch, upto=end.epoch)
+    as_of = origin.epoch if origin.kind == "snapshot" else None
+    return Span(after=origin.epoch, upto=end.epoch, as_of=as_of)
+
+
+def divided(span: Span, count: int, gaps: Sequence[tuple[int, int]]) -> list[Span]:
+    """A span in up to ``count`` pieces of about as many epochs each, in order; a state is in the first.
+
+    >>> divided(Span(0, 40), 2, ())
+    [Span(after=0, upto=20, as_of=None), Span(after=20, upto=40, as_of=None)]
+    """
+    inside = [gap for gap in gaps if span.after <= gap[0] and gap[1] <= span.upto]
+    skipped = sum([first - before - 1 for before, first in inside])
+    size = max(LEAST, -(-(span.upto - span.after - skipped) // count))
+    pieces: list[Span] = []
+    after, as_of = span.after, span.as_of
+    while len(pieces) < count - 1 and (end := further(after, size, gaps)) < span.upto:
+        pieces.append(Span(after, end, as_of))
+        after, as_of = end, None
+    return [*pieces, Span(after, span.upto, as_of)]
+
+
+def remaining(span: Span, space: str, now: Frontier) -> Span | None:
+    """What of a span is still there to be read, or None when nothing is; for those who accept a loss."""
+    after = max(span.after, now.oldest - 1)
+    upto = min(span.upto, now.epoch)
+    as_of = None if span.as_of is None else after
+    left = Span(after, upto, as_of)
+    return None if space != now.space or after > upto or left.empty else left

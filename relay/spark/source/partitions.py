@@ -1,0 +1,104 @@
+"""Spans as partitions: which epochs of which daemon a task reads, and how many tasks share a batch.
+
+Streams and batch reads both come to this once they know where they begin and end.  Apart from both because
+it is the same for either, and because Spark pickles a partition into every task.
+
+Always: what a partition says is enough to read it, with the options that its reader has; what is gone is
+found out before a task is made for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import InputPartition
+
+from relay.spark.common.connections import asked
+from relay.spark.common.schema import columns
+from relay.spark.source import offsets
+from relay.spark.source.frontiers import Watch
+from relay.spark.source.offsets import Span
+from relay.spark.source.readings import feed_of
+from relay.spark.source.tasks import Task, rows
+from relay.spark.tuning.workers import spare_collections
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from dataspace.client.bulk.client import Frontier
+    from relay.spark.common.options import ReadOptions, StreamOptions
+    from relay.spark.common.schema import Columns
+    from relay.spark.common.targets import Peer
+
+
+class SpanPartition(InputPartition):
+    """The epochs of one daemon that one task reads; ``at`` says which of the daemons it is."""
+
+    def __init__(self, at: int, span: Span, space: str) -> None:
+        self.at = at
+        self.span = span
+        self.space = space
+
+
+def columns_of(options: StreamOptions | ReadOptions, schema: StructType) -> Columns:
+    """The columns that the options and a schema ask for; raises as ``columns`` does."""
+    return columns(
+        options.pattern,
+        schema,
+        include_value=options.include_value,
+        malformed=options.malformed,
+        topic=options.topic is not None,
+    )
+
+
+def rows_of(
+    partition: InputPartition, options: StreamOptions | ReadOptions, columns: Columns
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a partition."""
+    if isinstance(partition, SpanPartition):  # else it is Spark's own stand-in for "no partitions"
+        peer = options.peers[partition.at]
+        yield from rows(Task(options, columns, peer, partition.span, partition.space))
+    spare_collections()
+
+
+def partitions_of(part: SpanPartition, options: StreamOptions | ReadOptions) -> list[SpanPartition]:
+    """A span as the partitions that tasks read, or nothing; ``DataLoss`` for what is gone."""
+    peer, span, space = options.peers[part.at], part.span, part.space
+    now = frontier(peer, options, span.after)
+    left: Span | None = span
+    loss = offsets.missing(span, space, now)
+    if loss is not None:
+        offsets.tolerate(loss, fail=options.fail_on_loss)
+        left = offsets.remaining(span, space, now)
+    if left is None or left.empty:
+        return []
+    count = -(-options.partitions // len(options.peers))
+    return [SpanPartition(part.at, each, space) for each in offsets.divided(left, count, now.gaps)]
+
+
+def watch(options: StreamOptions | ReadOptions) -> Watch:
+    """What knows how far all daemons are."""
+    return Watch(len(options.peers), partial(_frontier_at, options))
+
+
+def _frontier_at(
+    options: StreamOptions | ReadOptions, at: int, after: int | None, timeout: float
+) -> Frontier:
+    return frontier(options.peers[at], options, after, timeout)
+
+
+def frontier(
+    peer: Peer, options: StreamOptions | ReadOptions, after: int | None = None, timeout: float = 0.0
+) -> Frontier:
+    """How far a daemon is, as soon as that is beyond an epoch or the seconds are over."""
+    feed = feed_of(options.topic)
+    return asked(peer, options.connect_timeout, lambda link: feed.frontier(link, after, timeout))
+
+
+def before_time(peer: Peer, options: StreamOptions | ReadOptions, time: tuple[int, ...], space: str) -> int:
+    """The epoch of a topic after which those at or after a time begin."""
+    feed = feed_of(options.topic)
+    return asked(peer, options.connect_timeout, lambda link: feed.before(link, time, space))

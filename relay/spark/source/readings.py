@@ -1,0 +1,150 @@
+"""Feeds: what is read from a daemon, the changes of a space or the completed epochs of a topic.
+
+Both are numbered epochs that are there as far as a frontier and stay the same, so that offsets, limits,
+batches and losses are one for both.  What differs is asked here: how far it is, and the epochs themselves.
+
+Always: a feed has an identity, and with another one its numbers mean something else; what is read in one
+range is the same each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+from dataspace.client.bulk.blocks import Block
+from dataspace.client.bulk.client import Frontier, Link
+from dataspace.client.bulk.topics import (
+    CompletedEpoch,
+    topic_acknowledge,
+    topic_epochs,
+    topic_frontier,
+    topic_number,
+)
+from dataspace.errors import InternalError, Refused
+from index.patterns.patterns import matcher
+
+if TYPE_CHECKING:
+    from index.values.values import Value
+    from relay.spark.source.offsets import Span
+
+BLOCK_ROWS: Final = 8192
+"""Items after which a block of a topic's epochs is closed."""
+
+Match = Callable[["Value"], tuple["Value", ...] | None]
+
+
+class Feed(Protocol):
+    """What the source asks of either kind; ``space`` is the identity that was found before."""
+
+    def frontier(self, link: Link, after: int | None = None, timeout: float = 0.0) -> Frontier:
+        """How far it is, waiting up to ``timeout`` seconds until that is beyond ``after``."""
+
+    def blocks(self, link: Link, pattern: Value, span: Span, space: str) -> Iterator[Block]:
+        """The epochs of a span; ``Refused("epoch-gone")`` or ``("epoch-ahead")`` for what is not there."""
+
+    def acknowledge(self, link: Link, reader: str, epoch: int, space: str) -> None:
+        """Says that a named reader is done with all up to an epoch."""
+
+    def before(self, link: Link, time: tuple[int, ...], space: str) -> int:
+        """The epoch after which those at or after a time of the application begin."""
+
+
+class SpaceFeed:
+    """The changes of a space."""
+
+    def frontier(self, link: Link, after: int | None = None, timeout: float = 0.0) -> Frontier:
+        return link.frontier(after, timeout)
+
+    def blocks(self, link: Link, pattern: Value, span: Span, space: str) -> Iterator[Block]:
+        found = link.welcome.space
+        if found != space:
+            raise Refused("epoch-gone", f"the dataspace is another one now: it is {found}, it was {space}")
+        if span.as_of is not None:
+            return link.columns(pattern, as_of=span.as_of, upto=span.upto)
+        return link.columns(pattern, after=span.after, upto=span.upto)
+
+    def acknowledge(self, link: Link, reader: str, epoch: int, space: str) -> None:
+        link.acknowledge(reader, epoch)
+
+    def before(self, link: Link, time: tuple[int, ...], space: str) -> int:
+        raise InternalError("only topics have times, as the options have made sure")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFeed:
+    """The completed epochs of a durable topic: an item is a message."""
+
+    topic: str
+
+    def frontier(self, link: Link, after: int | None = None, timeout: float = 0.0) -> Frontier:
+        told = topic_frontier(link, self.topic, after=-1 if after is None else after, timeout=timeout)
+        return Frontier(told.completed, told.oldest, f"topic {told.id}")
+
+    def blocks(self, link: Link, pattern: Value, span: Span, space: str) -> Iterator[Block]:
+        epochs = topic_epochs(link, self.topic, id=_id(space), after=span.after, upto=span.upto)
+        try:
+            yield from _blocks(epochs, matcher(pattern))
+        except Refused as refusal:
+            code = "epoch-gone" if refusal.code == "no-topic" else refusal.code
+            raise Refused(code, refusal.text) from None
+
+    def acknowledge(self, link: Link, reader: str, epoch: int, space: str) -> None:
+        topic_acknowledge(link, reader, self.topic, id=_id(space), number=epoch)
+
+    def before(self, link: Link, time: tuple[int, ...], space: str) -> int:
+        return topic_number(link, self.topic, id=_id(space), time=time[0] if len(time) == 1 else time)
+
+
+def feed_of(topic: str | None) -> Feed:
+    """The feed that the options ask for."""
+    return SpaceFeed() if topic is None else TopicFeed(topic)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicBlock(Block):
+    """Epochs of a topic: the coordinates of their times, and why one may be incomplete, if it may."""
+
+    coordinates: tuple[tuple[int, ...], ...]
+    crashes: tuple[str | None, ...]
+
+
+def _id(space: str) -> int:
+    """The topic's identity, of the text that stands in offsets."""
+    return int(space.removeprefix("topic ")) if space.startswith("topic ") else -1
+
+
+def _blocks(epochs: Iterator[CompletedEpoch], match: Match) -> Iterator[Block]:
+    """Epochs in blocks; those of which the pattern sees nothing are left out."""
+    waiting: list[CompletedEpoch] = []
+    rows: list[list[tuple[Value, ...]]] = []
+    count = 0
+    for epoch in epochs:
+        matched = [row for row in map(match, epoch.items) if row is not None]
+        if matched:
+            waiting.append(epoch)
+            rows.append(matched)
+            count += len(matched)
+        if count >= BLOCK_ROWS:
+            yield _block(waiting, rows)
+            waiting, rows, count = [], [], 0
+    if count:
+        yield _block(waiting, rows)
+
+
+def _block(epochs: Sequence[CompletedEpoch], rows: Sequence[Sequence[tuple[Value, ...]]]) -> Block:
+    none = (0,) * len(epochs)
+    return TopicBlock(
+        snapshot=False,
+        more=False,
+        skipped=0,
+        numbers=tuple([epoch.number for epoch in epochs]),
+        times=none,
+        added=none,
+        messages=tuple(map(len, rows)),
+        removed=none,
+        columns=tuple(zip(*[row for of_epoch in rows for row in of_epoch], strict=True)),
+        coordinates=tuple([t if isinstance(t := epoch.time, tuple) else (t,) for epoch in epochs]),
+        crashes=tuple([epoch.crashed or None for epoch in epochs]),
+    )

@@ -1,0 +1,226 @@
+"""The source: what Spark's planner, driver and executors ask, and what a dataspace answers.
+
+The driver keeps the place (``offsets``), the executors read the rows (``reading``) straight from the daemon
+over links that outlive their tasks (``links``).  This file is the meeting of the three with Spark's data
+source protocol, whose surprises are listed in SPARK.md.
+
+Always: the rows of a batch follow from its two offsets alone, so that a batch read again after a crash is
+the same batch; data that is gone fails the query unless ``failOnDataLoss`` says otherwise; a daemon that
+is away for less than ``connectTimeout`` delays a query and does not fail it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from relay.spark.common.connections import asked, close_all
+from relay.spark.common.errors import plain_rows, plainly
+from relay.spark.source import offsets
+from relay.spark.source.inline_rows import CarriedPartition, carried, carrier
+from relay.spark.source.offsets import Json
+from relay.spark.source.partitions import (
+    SpanPartition,
+    before_time,
+    columns_of,
+    partitions_of,
+    rows_of,
+    watch,
+)
+from relay.spark.source.places import offsets_of, place
+from relay.spark.source.readings import feed_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from dataspace.client.bulk.client import Frontier
+    from relay.spark.common.options import StreamOptions
+    from relay.spark.common.parsing import Start
+    from relay.spark.common.targets import Peer
+
+
+class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """What a streaming query reads: the changes of one pattern, in batches of whole epochs."""
+
+    def __init__(self, options: StreamOptions, schema: StructType) -> None:
+        self._options = options
+        self._columns = columns_of(options, schema)
+        self._watch = watch(options)
+        self._done: Sequence[offsets.Offset] = ()
+        self._beginning: Json | None = None
+        self._target: Sequence[Frontier] | None = None
+        self._seen: Sequence[Frontier] = ()
+        self._newest: Json | None = None
+        self._riding: list[pa.RecordBatch] = []
+
+    @plainly
+    def initialOffset(self) -> Json:
+        """Where the query begins.  Spark asks twice, and what "latest" is must not move in between."""
+        _end_on_sigterm()
+        if self._beginning is None:
+            starts = zip(self._options.peers, self._options.starts, self._watch.now(), strict=True)
+            begun = [self._begun(peer, start, now) for peer, start, now in starts]
+            self._acknowledge(begun)
+            self._beginning = self._place(begun)
+        return self._beginning
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """That there is a limit: Spark has none in epochs, so rows stand for them, and ours decide."""
+        options = self._options
+        limit = options.max_epochs or options.max_changes
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    @plainly
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Ends the query with what is on disk now."""
+        self._target = self._watch.now()
+
+    @plainly
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
+        """The end of the next batch, or the start again when nothing came within ``pollTimeout``."""
+        _end_on_sigterm()
+        here = self._offsets(start)
+        now = self._seen = self._target or self._awaited(here)
+        self._newest = self._place(
+            [offsets.Offset(max(f.epoch, at.epoch), f.space) for f, at in zip(now, here, strict=True)]
+        )
+        limited = isinstance(limit, ReadMaxRows)
+        end = [
+            self._following(peer, at, there, limited=limited)
+            for peer, at, there in zip(self._options.peers, here, now, strict=True)
+        ]
+        return start if end == here else self._place(end)
+
+    def reportLatestOffset(self) -> Json | None:
+        """The newest epoch that was seen; Spark asks this all the time, so it costs nothing."""
+        return self._newest
+
+    @plainly
+    def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
+        """The epochs of a batch, those of each daemon apart, divided as ``minPartitions`` asks."""
+        _end_on_sigterm()
+        pairs = enumerate(zip(self._offsets(start), self._offsets(end), strict=True))
+        spans = [SpanPartition(at, offsets.span(first, last), last.space) for at, (first, last) in pairs]
+        wanted = [each for each in spans if not each.span.empty]
+        riding = carried(wanted, self._options, self._columns) if self._has_seen(wanted) else None
+        if riding is None:
+            return [part for each in wanted for part in partitions_of(each, self._options)]
+        if not riding:
+            return []
+        self._riding = riding
+        self.__class__ = _Carrier  # type: ignore[assignment]  # until getCache, which Spark calls next
+        return [CarriedPartition(wanted)]
+
+    def getCache(self, _start: Json, _end: Json) -> Iterator[pa.RecordBatch]:
+        """The rows that go with the plan that was just made (see ``carrying``)."""
+        self.__class__ = ChangesStream
+        riding, self._riding = self._riding, []
+        return iter(riding)
+
+    @plain_rows
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a partition, on an executor."""
+        parts = partition.parts if isinstance(partition, CarriedPartition) else [partition]
+        return chain.from_iterable(rows_of(part, self._options, self._columns) for part in parts)
+
+    @plainly
+    def commit(self, end: Json) -> None:
+        """Lets the log drop what a named reader has done: it lags one batch, so that is always too little."""
+        self._acknowledge(self._offsets(end))
+
+    def _acknowledge(self, done: Sequence[offsets.Offset]) -> None:
+        reader, feed = self._options.reader, feed_of(self._options.topic)
+        if reader is not None:
+            for at, (peer, each) in enumerate(zip(self._options.peers, done, strict=True)):
+                if (
+                    not self._done or each != self._done[at]
+                ):  # a daemon that is away has told nothing that could be done with
+                    says = partial(feed.acknowledge, reader=reader, epoch=each.reached, space=each.space)
+                    asked(peer, self._options.connect_timeout, says)
+            self._done = done
+
+    def _begun(self, peer: Peer, start: Start, now: Frontier) -> offsets.Offset:
+        """Where reading begins at one daemon."""
+        if isinstance(start, tuple):
+            return offsets.beginning_after(before_time(peer, self._options, start, now.space), now)
+        return offsets.beginning(start, now)
+
+    def stop(self) -> None:
+        close_all()
+
+    def _place(self, of: Sequence[offsets.Offset]) -> Json:
+        return place(of, self._options.pattern)
+
+    def _offsets(self, said: Json) -> list[offsets.Offset]:
+        return offsets_of(said, [peer.url for peer in self._options.peers], self._options.pattern)
+
+    def _following(self, peer: Peer, here: offsets.Offset, now: Frontier, *, limited: bool) -> offsets.Offset:
+        """Where the next batch ends for one daemon; ``here`` where there is nothing to read."""
+        options = self._options
+        loss = offsets.lost(here, now)
+        if loss is not None:
+            offsets.tolerate(loss, fail=options.fail_on_loss)
+            here = offsets.anew(here, now)
+        end = offsets.following(here, now, options.max_epochs if limited else None)
+        if limited and options.max_changes is not None and end.epoch > here.reached + 1:
+            most = options.max_changes
+            upto = asked(
+                peer, options.connect_timeout, lambda link: link.within(here.reached, end.epoch, most)
+            )
+            end = offsets.Offset(upto, end.space, end.origin)
+        return end
+
+    def _has_seen(self, parts: Sequence[SpanPartition]) -> bool:
+        """Whether this process has just seen all that is to be read, and need not ask what became of it."""
+        return bool(self._seen) and all(
+            part.space == self._seen[part.at].space and part.span.upto <= self._seen[part.at].epoch
+            for part in parts
+        )
+
+    def _awaited(self, here: Sequence[offsets.Offset]) -> Sequence[Frontier]:
+        """The frontiers as soon as one is past ``here``, or after ``pollTimeout``."""
+        timeout = self._options.poll_timeout if all(map(_waits, here)) else 0.0
+        after = [each.reached for each in here]
+        return self._watch.beyond(after, lambda at, now: _is_news(here[at], now), timeout)
+
+
+_Carrier = carrier(ChangesStream)
+
+
+def _waits(here: offsets.Offset) -> bool:
+    """Whether the next batch needs news: a snapshot is one even when nothing follows it."""
+    return here.pending is None or here.pending.kind == "after"
+
+
+def _is_news(here: offsets.Offset, now: Frontier) -> bool:
+    return not _waits(here) or now.epoch > here.reached or now.space != here.space
+
+
+def _end_on_sigterm() -> None:
+    """Says goodbye to the daemon when Spark ends a query, which it does with SIGTERM and without ``stop``.
+
+    Only the process that plans a stream comes here, and only a handler that nobody set is replaced.
+    """
+    ours = threading.current_thread() is threading.main_thread()
+    if ours and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _part)
+
+
+def _part(number: int, _frame: object) -> None:
+    close_all()
+    signal.signal(number, signal.SIG_DFL)  # an exception here would be reported as the query's failure
+    os.kill(os.getpid(), number)

@@ -1,0 +1,1 @@
+"""What leans on PySpark's internals, for speed; everything works without it."""

@@ -1,0 +1,185 @@
+"""Staging: batches that writers have handed in, but that nobody is told of yet.
+
+A bulk writer works in several processes that may each fail and be run again.  What they have is kept here
+under keys of theirs, on disk, until it is published as one turn or discarded.  It has a SQLite file of its
+own, beside the log's: its bulk comes and goes and must neither pass through the log's write-ahead log nor
+hold up a turn, and a log can be copied or verified without it.
+
+Always: what ``stage`` returned from is on disk and survives a restart; bytes are bounded, those of keys
+included, and what is too much is refused whole; what nobody published in time goes; a key of which nothing is
+here is refused, never taken for an empty one; nothing comes in any more below a key that was closed.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from dataspace.errors import Refused
+from relay.store.errors import LogFailed
+from relay.store.storage import Storage, closed_on_failure
+
+logger = logging.getLogger("dataspace")
+
+LIMIT_BYTES: Final = 4 << 30
+"""Bytes that may be staged at once."""
+
+KEPT_SECONDS: Final = 86_400.0
+"""How long something may stay staged before it is taken for forgotten."""
+
+ROW_BYTES: Final = 64
+"""What a part costs beside its key and its body, about."""
+
+CLOSED: Final = 4096
+"""Closed keys that are remembered, in memory; of further ones the oldest are forgotten, and then expire."""
+
+SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS staged (
+    key BLOB NOT NULL, part INTEGER NOT NULL, since REAL NOT NULL, body BLOB NOT NULL,
+    PRIMARY KEY (key, part)
+);
+"""
+
+Key = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StagingStatistics:
+    """What is staged: keys, parts under them, bytes, and the limit of those."""
+
+    keys: int
+    parts: int
+    bytes: int
+    limit: int
+
+
+class Staging:
+    """The staging area of one data directory.  Safe for tasks; each call is a thread's work."""
+
+    def __init__(self, directory: Path, *, limit: int = LIMIT_BYTES, kept: float = KEPT_SECONDS) -> None:
+        """Opens or makes the area and drops what is older than ``kept`` seconds; else ``LogFailed``."""
+        directory.mkdir(parents=True, exist_ok=True)
+        self._storage = Storage(directory / "staged.sqlite", SCHEMA)
+        self._limit = limit
+        self._kept = kept
+        self._bytes = 0
+        self._gone: list[bytes] = []
+        self._closed: OrderedDict[bytes, None] = OrderedDict()
+        self._discarding = threading.Lock()
+        with closed_on_failure(self._storage):
+            self.purge(kept)
+
+    async def run(self) -> None:
+        """Drops what has been staged for too long, until cancelled; looks some ten times in that time."""
+        while True:
+            await trio.sleep(self._kept / 10)
+            try:
+                await trio.to_thread.run_sync(self.purge, self._kept)
+            except LogFailed as failure:  # what should have gone does no harm, but for its room
+                logger.warning("%s; what was staged too long ago stays", failure)
+
+    async def stage(self, key: Key, body: bytes) -> None:
+        """Keeps a blob under a key, after those that are there; it is on disk when this returns.
+
+        Raises ``Refused("limit")`` beyond the limit of bytes, ``Refused("closed")`` below a key that was
+        closed, ``LogFailed`` if the disk refuses.
+        """
+        await trio.to_thread.run_sync(self._stage, key, body)
+
+    async def staged(self, keys: Sequence[Key]) -> list[bytes]:
+        """What is staged under these keys, in their order and in the order of staging.
+
+        Raises ``Refused("not-staged")`` for a key of which nothing is here.
+        """
+        return await trio.to_thread.run_sync(self._staged, list(keys))
+
+    async def discard(self, *prefixes: Key, close: Key | None = None) -> None:
+        """Drops all under keys that begin like one of these; O(what is dropped).
+
+        Under keys that begin like ``close`` nothing is staged any more: whoever is late with it is refused.
+        Where the disk has no room even for that, it is made up for before anything else is staged; until
+        then nobody finds it, but for the next daemon.
+        """
+        if close is not None:
+            self._closed[_text(close)] = None
+            if len(self._closed) > CLOSED:
+                self._closed.popitem(last=False)
+        self._gone += map(_text, prefixes)
+        try:
+            await trio.to_thread.run_sync(self._discard)
+        except LogFailed as failure:
+            logger.warning("%s; what was discarded still takes its room", failure)
+
+    def purge(self, kept: float) -> None:
+        """Drops what was staged more than ``kept`` seconds ago; blocks."""
+        with self._storage.transaction() as connection:
+            connection.execute("DELETE FROM staged WHERE since < ?", (time.time() - kept,))
+            self._bytes = connection.execute(_TOTAL).fetchone()[0]
+
+    def statistics(self) -> StagingStatistics:
+        """Counts, in O(parts)."""
+        keys, parts = self._storage.rows("SELECT count(DISTINCT key), count(*) FROM staged")[0]
+        return StagingStatistics(keys, parts, self._bytes, self._limit)
+
+    def close(self) -> None:
+        """Closes the file; what is staged stays."""
+        self._storage.close()
+
+    def _stage(self, key: Key, body: bytes) -> None:
+        at = _text(key)
+        if self._gone:
+            self._discard()
+        with self._storage.transaction() as connection:
+            if self._closed and any(_text(key[:end]) in self._closed for end in range(1, len(key) + 1)):
+                raise Refused("closed", f"what was staged under {key} is published or given up, this is late")
+            size = self._bytes + len(at) + len(body) + ROW_BYTES
+            if size > self._limit:
+                raise Refused("limit", f"{size} bytes staged, limit staged_bytes={self._limit}")
+            connection.execute(_APPEND, {"key": at, "since": time.time(), "body": body})
+            self._bytes = size
+
+    def _staged(self, keys: Sequence[Key]) -> list[bytes]:
+        bodies: list[bytes] = []
+        for key in keys:
+            at = _text(key)
+            rows = self._storage.rows("SELECT body FROM staged WHERE key = ? ORDER BY part", at)
+            if not rows or at.startswith(tuple(self._gone)):
+                raise Refused("not-staged", f"nothing is staged under {key}")
+            bodies.extend([body for (body,) in rows])
+        return bodies
+
+    def _discard(self) -> None:
+        with self._discarding:
+            going, size = list(self._gone), 0
+            with self._storage.transaction() as connection:
+                for begin in going:
+                    below = (begin, begin + b"\xff")
+                    size += connection.execute(f"{_TOTAL} WHERE key >= ? AND key < ?", below).fetchone()[0]
+                    connection.execute("DELETE FROM staged WHERE key >= ? AND key < ?", below)
+            self._bytes -= size
+            del self._gone[: len(going)]
+
+
+_TOTAL: Final = f"SELECT ifnull(sum(length(key) + length(body) + {ROW_BYTES}), 0) FROM staged"
+_APPEND: Final = """
+INSERT INTO staged VALUES (
+    :key, (SELECT ifnull(max(part), 0) + 1 FROM staged WHERE key = :key), :since, :body
+)
+"""
+
+
+def _text(key: Key) -> bytes:
+    """A key as bytes that begin with those of each shorter key that it begins with, and of no other.
+
+    >>> _text(("a", "b")).startswith(_text(("a",))), _text(("ab",)).startswith(_text(("a",)))
+    (True, False)
+    """
+    return b"".join([part.encode().replace(b"\0", b"\0\1") + b"\0\0" for part in key])

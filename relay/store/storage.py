@@ -1,0 +1,186 @@
+"""Storage: a SQLite file that either has a transaction whole and on disk, or says why not.
+
+What the log, the journal and the staging area share: how a file is opened so that ``COMMIT`` means *on
+disk*, how a transaction ends, and how readers get connections of their own.  It is apart from them because
+their formats are not SQLite's business.
+
+Always: after a failed transaction nothing of it is in the file; after a failed flush nothing is written; one
+thread at a time writes; readers never wait for the writer, nor it for them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from relay.store.errors import LogDamaged, LogFailed, translated
+from relay.store.torn import torn
+
+logger = logging.getLogger("dataspace")
+
+CHECKPOINT_PAGES: Final = 4096
+"""Pages in the write-ahead log before it is copied into the file: 16 MiB."""
+
+KEPT_WAL_BYTES: Final = 64 << 20
+"""What the write-ahead log may keep of the disk after it was copied."""
+
+
+class Storage:
+    """One SQLite file with one writing connection and as many reading ones as there are readers at once."""
+
+    def __init__(self, path: Path, schema: str | None = None) -> None:
+        """Opens the file, makes the tables of ``schema`` if they are missing; without one, only to read.
+
+        Raises ``LogFailed`` if the disk refuses and ``LogDamaged`` if the file is no database.
+        """
+        self.path = path
+        self._lock = threading.Lock()
+        self._idle: list[sqlite3.Connection] = []
+        self._failure = ""
+        self._how = "mode=rwc" if schema is not None else _how_to_read(path)
+        if schema is not None:
+            self._say_what_is_torn()
+        self._closed = False
+        self._writer: Final = self._connect()
+        if schema is not None:
+            with closed_on_failure(self), translated("open", self.path):
+                self._prepare(schema)
+
+    def _prepare(self, schema: str) -> None:
+        for pragma in _PRAGMAS:
+            self._writer.execute(f"PRAGMA {pragma}")
+        self._writer.executescript(schema)
+
+    def _say_what_is_torn(self) -> None:
+        with translated("open", self.path):
+            size = torn(self.path.with_name(f"{self.path.name}-wal"))
+        if size:
+            logger.warning("%s: %d bytes of a write that was never accepted are cut off", self.path, size)
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """A transaction that is on disk when the block ends, or undone if it raises.
+
+        For one thread at a time; others wait.  Raises ``LogFailed`` or ``LogDamaged``; after a failure for
+        which there is no second try, such as that of a flush, nothing is written any more.
+        """
+        with self._lock:
+            if self._failure:
+                raise LogFailed(self._failure)
+            try:
+                with translated("write", self.path):
+                    yield from self._transaction()
+            except LogFailed as failure:
+                self._failure = "" if failure.full else str(failure)
+                raise
+
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        self._writer.execute("BEGIN IMMEDIATE")
+        try:
+            yield self._writer
+            self._writer.execute("COMMIT")
+        except BaseException:
+            self._undo()
+            raise
+
+    def vacuum(self) -> None:
+        """Writes the file anew without holes; nobody else may have it open.  O(file)."""
+        with self._lock, translated("write", self.path):
+            self._writer.execute("VACUUM")
+
+    def rows(self, question: str, *values: object) -> list[Any]:
+        """All rows of a short answer, as they were at the last commit."""
+        with self.reading() as connection:
+            return connection.execute(question, values).fetchall()
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """A connection for a reader, which must be done with it soon: it keeps the log from shrinking."""
+        with translated("read", self.path):
+            connection = self._idle.pop() if self._idle else self._connect()
+            try:
+                yield connection
+            except BaseException:
+                connection.close()
+                raise
+        if self._closed:  # while this one was away
+            connection.close()
+        else:
+            self._idle.append(connection)
+
+    def size(self) -> int:
+        """Bytes on disk, the write-ahead log included."""
+        files = [self.path, self.path.with_name(self.path.name + "-wal")]
+        return sum(file.stat().st_size for file in files if file.exists())
+
+    def used(self) -> int:
+        """Bytes of the file that are in use: what was deleted is used again before the file grows."""
+        pages, free, size = (
+            self.rows(f"PRAGMA {each}")[0][0] for each in ("page_count", "freelist_count", "page_size")
+        )
+        return int((pages - free) * size)
+
+    def close(self) -> None:
+        """Closes all connections; the write-ahead log is copied into the file and goes."""
+        self._closed = True
+        with self._lock, translated("close", self.path):
+            while self._idle:
+                self._idle.pop().close()
+            self._writer.close()
+
+    def _connect(self) -> sqlite3.Connection:
+        with translated("open", self.path):
+            return sqlite3.connect(
+                f"{self.path.absolute().as_uri()}?{self._how}",
+                uri=True,
+                isolation_level=None,
+                check_same_thread=False,
+                cached_statements=32,
+            )
+
+    def _undo(self) -> None:
+        if self._writer.in_transaction:
+            try:
+                self._writer.execute("ROLLBACK")
+            except sqlite3.Error:
+                pass  # the error that brought us here says more than this one
+
+
+class Closes(Protocol):
+    """Whatever holds a file open."""
+
+    def close(self) -> None:
+        """Lets go of it."""
+
+
+@contextmanager
+def closed_on_failure(opened: Closes) -> Iterator[None]:
+    """Closes what was just opened if the block that goes on with it fails."""
+    try:
+        yield
+    except BaseException:
+        with suppress(LogFailed, LogDamaged):  # what failed first says more
+            opened.close()
+        raise
+
+
+def _how_to_read(path: Path) -> str:
+    """A file on a medium that cannot be written needs no index of a write-ahead log, unless it has one."""
+    log = path.with_name(f"{path.name}-wal")
+    writable = os.access(path.parent, os.W_OK)
+    return "mode=ro" if writable or log.exists() else "mode=ro&immutable=1"
+
+
+_PRAGMAS: Final[Sequence[str]] = (
+    "journal_mode=WAL",
+    "synchronous=FULL",
+    "fullfsync=1",
+    f"wal_autocheckpoint={CHECKPOINT_PAGES}",
+    f"journal_size_limit={KEPT_WAL_BYTES}",
+)

@@ -1,0 +1,351 @@
+"""A ledger: what is done to a durable topic, step by step, and which epochs that has completed.
+
+It stands between who acts on a topic and the topic itself, numbers each step, and hands it on to be written.
+The steps are all that is written: applied in the same order they make the same topic again, with the same
+epochs under the same numbers.  It knows no disk, so that what must hold can be tried without one.
+
+Always: an epoch gets its number when the frontier of all partitions has passed it, and keeps it; numbers
+have no gaps and go with the order of times; a step that raises has no number.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from dataspace.errors import Refused
+from dataspace.topics import encoding as forms
+from dataspace.topics.antichains import Antichain, Maxima
+from dataspace.topics.frontiers import Change, MutableAntichain
+from dataspace.topics.messages import Batch, Crashed, Message, Progress, Snapshot
+from dataspace.topics.times import Time
+from index.values.values import Value
+from relay.topics.topic import Topic
+
+JOIN: Final = 4
+"""The kind of step by which a producer joins; the others are those of ``forms``."""
+
+OVERHEAD: Final = 128
+"""Bytes that a batch costs beside its items."""
+
+TAIL_BYTES: Final = 1 << 20
+"""Bytes of the latest steps that stay at hand, for readers of the disk that catch up."""
+
+Moved: TypeAlias = tuple[tuple[int, tuple[Time, ...]], ...]
+"""Partitions of which the lower frontier is another, and what it is now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that was done.  ``form`` is its kind, its producer, and by kind
+
+    ======  =======================================================
+    SEND    partition, time, items
+    CHANGE  changes, moved
+    LEAVE   moved
+    CRASH   partition, since, reason, moved
+    JOIN    partition, time, name, milliseconds it may be away, moved
+    ======  =======================================================
+    """
+
+    position: int
+    form: tuple[Any, ...]
+
+    @property
+    def moved(self) -> Moved:
+        """The frontiers that it moved."""
+        return () if self.form[0] == forms.SEND else self.form[-1]
+
+    @property
+    def size(self) -> int:
+        """What it costs, in bytes."""
+        return OVERHEAD + (len(self.form[4]) if self.form[0] == forms.SEND else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """An epoch of which nothing more can come: where its batches are, and why it may not be whole."""
+
+    number: int
+    time: Time
+    first: int
+    last: int
+    size: int
+    crashed: str
+
+
+@dataclass(slots=True)
+class _Open:
+    """An epoch of which more may come."""
+
+    first: int
+    last: int
+    size: int = 0
+    crashed: str = ""
+
+
+DEPARTED: Final = 1024
+"""Producers that left in order and are remembered, so that one that missed the answer can learn of it."""
+
+
+@dataclass(slots=True)
+class Member:
+    """A producer: what it is called, for how many milliseconds it may be away, and its steps."""
+
+    name: str
+    away: int
+    steps: int = 0
+
+
+Write: TypeAlias = "Callable[[Ledger, Step, Sequence[Completed]], None]"
+
+
+class Ledger:
+    """The steps of one lasting topic.
+
+    ``write`` gets each step with the epochs that it completed.  ``number`` is the topic's identity, ``slot``
+    its place on the disk; ``retain`` bytes of batches are kept, for ``age`` seconds if that is given.
+    ``durable`` is the position up to which all is on disk; who writes moves it.
+
+    >>> from dataspace.topics.times import Order
+    >>> wrote: list[tuple[Completed, ...]] = []
+    >>> topic = Topic("readings", Order(0), lasting=True)
+    >>> ledger = Ledger(topic, 1, 1, 1 << 20, lambda _, step, done: wrote.append(tuple(done)))
+    >>> ledger.join(7); ledger.send(7, 0, b"x"); ledger.progress(7, [(0, -1), (1, +1)]); wrote[-1]
+    0
+    (Completed(number=1, time=0, first=2, last=2, size=129, crashed=''),)
+    """
+
+    def __init__(
+        self, topic: Topic, number: int, slot: int, retain: int, write: Write, *, age: float | None = None
+    ) -> None:
+        self.topic = topic
+        self.number = number
+        self.slot = slot
+        self.retain = retain
+        self.age = age
+        self.position = 0
+        self.durable = 0
+        self.completed = 0
+        self.completed_durable = 0
+        """The number of the newest completed epoch, and of the newest of which that is on disk."""
+        self.oldest = 1
+        self.size = 0
+        """Bytes of the batches that are retained, those of open epochs included."""
+        self.forgotten = Maxima()
+        self.members: dict[int, Member] = {}
+        self.departed: dict[str, int] = {}
+        """How many steps the latest producers did that have a name and left in order."""
+        self.write = write
+        self._lower = MutableAntichain()
+        self._open: dict[Time, _Open] = {}
+        self._open_size = 0
+        self._moved: set[int] = set()
+        self._begun = False
+        self._settling: deque[tuple[int, Completed]] = deque()
+        self._tail: deque[Step] = deque()
+        self._tail_size = 0
+        self._listen()
+
+    def _listen(self) -> None:
+        partitions = range(len(self.topic.partitions))
+        self.topic.subscribe(0, partitions, self._hear, lambda: None)
+
+    # -- steps ----------------------------------------------------------------------------------------
+
+    def join(
+        self, producer: int, partition: int = 0, time: Time | None = None, *, name: str = "", away: int = 0
+    ) -> Time:
+        """Lets a producer in, as ``Topic.join``; it may be away for so many milliseconds."""
+        start = self.topic.join(producer, partition, time)
+        self.members[producer] = Member(name, away)
+        self.departed.pop(name, None)
+        self._note((JOIN, producer, partition, start, name, away))
+        return start
+
+    def send(self, producer: int, time: Time, items: bytes, size: int = 0) -> None:
+        """Broadcasts a batch; ``Refused("limit")`` where the open epochs would hold more than is retained."""
+        del size  # bytes know theirs
+        if self._open_size + len(items) > self.retain:
+            raise Refused("limit", f"open epochs hold {self._open_size} bytes, limit retain={self.retain}")
+        partition = self.topic.partition_of(producer)
+        self.topic.send(producer, time, items)
+        self.members[producer].steps += 1
+        self._note((forms.SEND, producer, partition, time, items))
+
+    def progress(self, producer: int, changes: Sequence[Change]) -> None:
+        """Changes what a producer holds."""
+        self.topic.progress(producer, changes)
+        self.members[producer].steps += 1
+        self._note((forms.CHANGE, producer, tuple(changes)))
+
+    def leave(self, producer: int) -> None:
+        """A producer leaves in order."""
+        self.topic.leave(producer)
+        member = self.members.pop(producer)
+        if member.name:
+            self.departed[member.name] = member.steps
+        if len(self.departed) > DEPARTED:
+            del self.departed[next(iter(self.departed))]
+        self._note((forms.LEAVE, producer))
+
+    def crash(self, producer: int, reason: str) -> None:
+        """A producer has vanished."""
+        partition = self.topic.partition_of(producer)
+        since = tuple(Antichain(time for time, _ in self.topic.holds(producer)))
+        self.topic.crash(producer, reason)
+        del self.members[producer]
+        self._note((forms.CRASH, producer, partition, since, reason))
+
+    def again(self, step: Step) -> None:
+        """Does what was done; raises for a step that does not belong here."""
+        match step.form:
+            case (forms.SEND, producer, _, time, items):
+                self.send(producer, time, items)
+            case (forms.CHANGE, producer, changes, _):
+                self.progress(producer, changes)
+            case (forms.LEAVE, producer, _):
+                self.leave(producer)
+            case (forms.CRASH, producer, _, _, reason, _):
+                self.crash(producer, reason)
+            case (_, producer, partition, time, name, away, _):
+                self.join(producer, partition, time, name=name, away=away)
+
+    def named(self, name: str) -> int | None:
+        """The producer of that name, if there is one; O(producers)."""
+        return next((each for each, member in self.members.items() if name and member.name == name), None)
+
+    def _begin(self) -> None:
+        """What is told from now on belongs to the next position; we are told first, as we came first."""
+        if not self._begun:
+            self._begun = True
+            self.position += 1
+
+    def _note(self, form: tuple[Any, ...]) -> None:
+        self._begin()
+        self._begun = False
+        done: list[Completed] = []
+        if form[0] != forms.SEND:
+            lowers = [(each, tuple(self.topic.partitions[each].lower)) for each in sorted(self._moved)]
+            form = (*form, tuple(lowers))
+            done = self._complete() if lowers else []
+            self._moved.clear()
+        step = Step(self.position, form)
+        self._settling += [(self.position, each) for each in done]
+        self._tail.append(step)
+        self._tail_size += step.size
+        self.write(self, step, done)
+
+    def _hear(self, message: Message) -> None:
+        """What the topic tells of a step while it is carried out."""
+        if not isinstance(message, Snapshot):
+            self._begin()
+        match message:
+            case Batch(_, time, items):
+                self._add(time, len(items))  # type: ignore[arg-type]  # bytes, see send
+            case Progress(partition, changes):
+                self._lower.change(changes)
+                self._moved.add(partition)
+            case Crashed(partition, since, _, reason, changes):
+                lost = Antichain(since)
+                for time, each in self._open.items():
+                    each.crashed = each.crashed or (reason if lost.less_equal(time) else "")
+                self._lower.change(changes)
+                self._moved.add(partition)
+            case Snapshot(_, lower, _):
+                self._lower.change([(each, +1) for each in lower])
+
+    def _add(self, time: Time, size: int) -> None:
+        epoch = self._open.get(time)
+        if epoch is None:
+            epoch = self._open[time] = _Open(self.position, self.position)
+        epoch.last = self.position
+        epoch.size += size + OVERHEAD
+        self._open_size += size + OVERHEAD
+        self.size += size + OVERHEAD
+
+    def _complete(self) -> list[Completed]:
+        """The epochs that the frontier has left behind; O(open epochs)."""
+        frontier = self._lower.frontier
+        done = []
+        for time in sorted([each for each in self._open if not frontier.less_equal(each)]):
+            epoch = self._open.pop(time)
+            self._open_size -= epoch.size
+            self.completed += 1
+            done.append(Completed(self.completed, time, epoch.first, epoch.last, epoch.size, epoch.crashed))
+        return done
+
+    # -- what is on disk --------------------------------------------------------------------------------
+
+    def written(self, position: int) -> None:
+        """All to this position is on disk; what is older need not be at hand."""
+        self.durable = position
+        while self._settling and self._settling[0][0] <= position:
+            self.completed_durable = self._settling.popleft()[1].number
+        while self._tail and self._tail_size > TAIL_BYTES and self._tail[0].position <= position:
+            self._tail_size -= self._tail.popleft().size
+
+    def tail(self, after: int) -> list[Step] | None:
+        """The steps after a position, or None where some of them are only on disk; O(those at hand)."""
+        if after < self.position and (not self._tail or self._tail[0].position > after + 1):
+            return None
+        return [each for each in self._tail if each.position > after]
+
+    def forget(self, epochs: Iterable[tuple[int, Time, int]]) -> None:
+        """Lets the oldest go: their numbers, times and sizes."""
+        for number, time, size in epochs:
+            self.oldest = number + 1
+            self.forgotten.insert(time)
+            self.size -= size
+
+    def first_open(self) -> int:
+        """Where the oldest batch of an open epoch is, or the position to come."""
+        return min([each.first for each in self._open.values()], default=self.position + 1)
+
+    def begun_at_or_after(self, since: Antichain) -> int:
+        """The same for the epochs at or after some times that are open, or not yet on disk as completed."""
+        begun = [each.first for time, each in self._open.items() if since.less_equal(time)]
+        begun += [each.first for _, each in self._settling if since.less_equal(each.time)]
+        return min(begun, default=self.position + 1)
+
+    def lowers(self) -> Moved:
+        """The lower frontiers of all partitions."""
+        return tuple((each.partition, tuple(each.lower)) for each in self.topic.partitions)
+
+    def check_as_of(self, times: Sequence[Time], partitions: Iterable[int]) -> Antichain:
+        """These times, checked; ``Refused`` unless all at or after them is retained or yet to come."""
+        since = Antichain(self.topic.order.check(each) for each in times)
+        for time in since:
+            if self.forgotten.covers(time):
+                raise Refused(
+                    "epoch-gone", f"time {time} is gone: times to {list(self.forgotten)} are not retained"
+                )
+        for each in map(self.topic.partition, partitions):
+            if not len(since) or not since.dominates(each.lower):
+                raise Refused(
+                    "epoch-ahead", f"{list(since)} is yet to come: the frontier is {list(each.lower)}"
+                )
+        return since
+
+    def dump(self) -> Value:
+        """All that it is, but for the tail; ``load`` makes it be that again."""
+        opened = [(time, each.first, each.last, each.size, each.crashed) for time, each in self._open.items()]
+        members = [(number, each.name, each.away, each.steps) for number, each in self.members.items()]
+        counts = (self.position, self.completed, self.oldest, self.size)
+        departed = tuple(self.departed.items())
+        return (self.topic.dump(), counts, tuple(self.forgotten), tuple(opened), tuple(members), departed)
+
+    def load(self, dumped: Any) -> None:
+        """Becomes what was dumped; only for one that is new, over a topic that is."""
+        topic, counts, forgotten, opened, members, departed = dumped
+        self.position, self.completed, self.oldest, self.size = counts
+        self.departed = dict(departed)
+        self.topic.load(topic)
+        self.durable, self.completed_durable = self.position, self.completed
+        self.forgotten = Maxima(forgotten)
+        self._open = {time: _Open(*each) for time, *each in opened}
+        self._open_size = sum(each.size for each in self._open.values())
+        self.members = {number: Member(*each) for number, *each in members}
+        self._lower = MutableAntichain(time for each in self.topic.partitions for time in each.lower)

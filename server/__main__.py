@@ -1,7 +1,0 @@
-"""``python -m server`` is the command ``dataspace``."""
-
-import sys
-
-from server.command import main
-
-sys.exit(main())

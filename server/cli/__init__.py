@@ -1,0 +1,1 @@
+"""The command ``dataspace``: parse arguments, carry them out, print."""

@@ -1,0 +1,74 @@
+"""How a command reaches its daemon: the options that all of them share, and the connection that they give.
+
+Always: what the command line says goes before the environment; a token is never shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from index.values.values import Value, text_of
+
+if TYPE_CHECKING:
+    from dataspace import RemoteSpace, Tls
+
+
+def add_to(command: argparse.ArgumentParser) -> None:
+    """Adds the options to a command."""
+    group = command.add_argument_group("the daemon")
+    group.add_argument(
+        "--url", metavar="URL", help="tcp://HOST:PORT, tls://HOST:PORT or unix:///PATH (or $DATASPACE_URL)"
+    )
+    group.add_argument(
+        "--space",
+        metavar="NAME",
+        default="main",
+        help="which of its dataspaces (default main); 'system' is what it says of itself, to observe",
+    )
+    group.add_argument("--token", metavar="TEXT", help="what shows your rights (or $DATASPACE_TOKEN)")
+    group.add_argument("--token-file", metavar="FILE", help="a file with it (or $DATASPACE_TOKEN_FILE)")
+    group.add_argument("--tls-ca", metavar="FILE", help="who signed its certificate (or $DATASPACE_TLS_CA)")
+    group.add_argument("--tls-certificate", metavar="FILE", help="your own (or $DATASPACE_TLS_CERTIFICATE)")
+    group.add_argument("--tls-key", metavar="FILE", help="the key of that (or $DATASPACE_TLS_KEY)")
+
+
+def connect(
+    args: argparse.Namespace, *, owner: str = "", grace: float = 0.0, lease: float = 0.0, space: str = ""
+) -> AbstractAsyncContextManager[RemoteSpace]:
+    """The connection that the options of a command ask for."""
+    import dataspace  # the daemon need not load the client
+
+    return dataspace.connect(
+        args.url,
+        name=f"dataspace {args.command}",
+        owner=owner,
+        grace=grace,
+        lease=lease,
+        space=space or args.space,
+        token=_token(args),
+        tls=_tls(args),
+    )
+
+
+def _token(args: argparse.Namespace) -> str | None:
+    """The token that the command line names, or None for that of the environment."""
+    from dataspace.transport.credentials import read_token  # as above
+
+    return read_token(args.token_file) if args.token_file else args.token
+
+
+def _tls(args: argparse.Namespace) -> Tls:
+    """What the command line says of TLS, and for the rest the environment."""
+    from dataspace import Tls  # as above
+
+    said = {"ca": args.tls_ca, "certificate": args.tls_certificate, "key": args.tls_key}
+    return replace(Tls.default(), **{name: value for name, value in said.items() if value})
+
+
+def durable_handle(value: Value) -> int:
+    """The handle under which commands claim a fact of a durable owner: several runs must agree on it."""
+    return int.from_bytes(blake2b(text_of(value).encode(), digest_size=7).digest(), "big")

@@ -1,0 +1,333 @@
+"""The commands that talk to a daemon: assert, observe, send, log, status.
+
+Each is a coroutine that takes the parsed arguments and gives an exit code.  They use the client library
+as anybody would, and print through ``printing``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import stat
+import sys
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+import trio
+
+from dataspace.client.observations import Observation
+from dataspace.client.session.turns import Draft, Ticket
+from dataspace.client.space import RemoteSpace
+from dataspace.errors import Refused, UsageError
+from dataspace.kernel.epoch_changes import time_of
+from dataspace.wire.packets import SEND
+from index.patterns.text import parse_pattern, unparse
+from index.values.jsons import to_json
+from index.values.values import Map, Value
+from server.cli.connecting import connect, durable_handle
+from server.cli.lines import given, parsed_lines
+from server.cli.output import duration, json_line, print_epoch, say, size_text, time_text
+
+_LAST_SECONDS: Final = 5.0
+"""How long an interrupted command waits for what it has sent already."""
+_FIGURES: Final = {
+    "actors": "actor",
+    "turns": "turn",
+    "facets": "facet",
+    "crashes": "crash",
+    "stalls": "stall",
+}
+"""What is counted of hosted actors, and one of them."""
+
+
+# -- assert ------------------------------------------------------------------------------------------
+
+
+async def assert_(args: argparse.Namespace) -> int:
+    """Holds facts until interrupted, for a while, or while a program runs."""
+    facts = await given(args.fact)
+    seconds = duration(args.hold) if args.hold else math.inf
+    grace = duration(args.grace) if args.grace else 0.0
+    lease = duration(args.lease) if args.lease else 0.0
+    async with connect(args, owner=args.durable or "", grace=grace, lease=lease) as space:
+        _follow_connection(space)
+        turn = space.draft()
+        for fact in facts:
+            turn.assert_(fact, handle=durable_handle(fact) if args.durable else None)
+        await _commit(space, turn, args, facts)
+        say(f"asserted {len(facts)} {_plural('fact', len(facts))} in epoch {turn.epoch}")
+        if args.durable:
+            return 0
+        if args.program:
+            return await _run_program(args.program)
+        await trio.sleep(seconds)
+    return 0
+
+
+async def _commit(space: RemoteSpace, turn: Draft, args: argparse.Namespace, facts: Sequence[Value]) -> None:
+    """Commits a turn; handles are ours, so that what is wrong with them is said of the facts."""
+    try:
+        turn.epoch = await space.commit(turn)
+    except Refused as refusal:
+        which = unparse(facts[0]) if len(facts) == 1 else f"one of these {len(facts)} facts"
+        if refusal.code == "handle-in-use":
+            raise Refused(refusal.code, f"{args.durable} asserts {which} already") from None
+        if refusal.code == "unknown-handle":
+            raise Refused(
+                refusal.code, f"{args.durable} does not assert {which}, or not by this command"
+            ) from None
+        raise
+
+
+async def _run_program(program: Sequence[str]) -> int:
+    try:
+        process = await trio.run_process(list(program), check=False, stdin=None)
+    except OSError as error:
+        say(f"dataspace: cannot run {program[0]}: {error.strerror}")
+        return 127
+    return int(process.returncode) if process.returncode >= 0 else 128 - int(process.returncode)
+
+
+def _follow_connection(space: RemoteSpace) -> None:
+    space.on_connection = lambda what: say(f"dataspace: connection {what}")
+
+
+async def retract(args: argparse.Namespace) -> int:
+    """Ends facts of a durable owner."""
+    facts = await given(args.fact)
+    async with connect(args, owner=args.durable) as space:
+        turn = space.draft()
+        for fact in facts:
+            turn.retract(durable_handle(fact))
+        await _commit(space, turn, args, facts)
+    say(f"retracted {len(facts)} {_plural('fact', len(facts))} in epoch {turn.epoch}")
+    return 0
+
+
+# -- observe and log ---------------------------------------------------------------------------------
+
+
+async def observe(args: argparse.Namespace) -> int:
+    """Prints what matches now, then changes as they come."""
+    pattern = parse_pattern(args.pattern)
+    async with connect(args) as space:
+        _follow_connection(space)
+        since_now = args.until is not None and args.since is None and not args.changes_only
+        async with space.observe(
+            pattern,
+            snapshot=not args.changes_only,
+            as_of=await _newest(space, args.until) if since_now else None,
+            after=None if args.since is None else args.since - 1,
+            upto=args.until,
+            quiet=args.quiet,
+            policy=args.policy,
+            net=args.conflate,
+            progress=args.progress,
+        ) as observation:
+            await _print_all(observation, as_json=args.json, count=args.count)
+    return 0
+
+
+async def _newest(space: RemoteSpace, until: int) -> int:
+    """The newest epoch on disk, which must not be beyond the one to end with."""
+    frontier = await space.request("frontier", Map())
+    assert isinstance(frontier, Map) and isinstance(frontier["epoch"], int)  # by WIRE.md
+    if frontier["epoch"] > until:
+        raise UsageError(
+            f"epoch {until} is past, the newest is {frontier['epoch']}: say --from where to begin"
+        )
+    return frontier["epoch"]
+
+
+async def log(args: argparse.Namespace) -> int:
+    """Prints the changes of past epochs, and goes on with new ones if asked to."""
+    pattern = parse_pattern(args.pattern)
+    async with connect(args) as space:
+        frontier = await space.request("frontier", Map())
+        assert isinstance(frontier, Map)  # by WIRE.md
+        newest, oldest = frontier["epoch"], frontier["oldest"]
+        assert isinstance(newest, int) and isinstance(oldest, int)  # as above
+        after = max(1, oldest if args.since is None else args.since) - 1
+        upto = args.until if args.until is not None or args.follow else newest
+        if upto is not None and upto <= after:
+            return 0
+        async with space.observe(
+            pattern, after=after, upto=_bounded(upto, newest, args.follow), quiet=True, durable=True
+        ) as observation:
+            await _print_all(observation, as_json=args.json, count=args.count)
+    return 0
+
+
+def _bounded(upto: int | None, newest: int, follow: bool) -> int | None:
+    """Without ``--follow``, epochs that are still to come are not waited for."""
+    return upto if follow or upto is None else min(upto, newest)
+
+
+async def _print_all(observation: Observation, *, as_json: bool, count: int | None) -> None:
+    """Prints changes until there are no more, or as many as wanted, or nobody reads them any more."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_wait_unread, nursery.cancel_scope)
+        left = count
+        async for epoch in observation.epochs():
+            printed = print_epoch(epoch, as_json=as_json, most=left)
+            if left is not None:
+                left -= printed
+                if not left:
+                    break
+        nursery.cancel_scope.cancel()
+
+
+async def _wait_unread(scope: trio.CancelScope) -> None:
+    """Cancels when the pipe that we print to is closed at its other end, even with nothing to print."""
+    if not sys.stdout.closed and stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode):
+        await trio.lowlevel.wait_readable(sys.stdout.fileno())  # the end for writing: only an error wakes it
+        scope.cancel()
+
+
+# -- send and status ---------------------------------------------------------------------------------
+
+
+async def send(args: argparse.Namespace) -> int:
+    """Sends messages, all in one turn; lines of the standard input as they come, a turn each."""
+    if args.message == ["-"]:
+        return await _send_lines(args)
+    messages = await given(args.message)
+    async with connect(args) as space, space.turn() as turn:
+        for message in messages:
+            turn.send(message)
+    say(f"sent {len(messages)} {_plural('message', len(messages))} in epoch {turn.epoch}")
+    return 0
+
+
+async def _send_lines(args: argparse.Namespace) -> int:
+    waiting: deque[Ticket] = deque()
+    sent = epoch = 0
+    async with connect(args) as space:
+        _follow_connection(space)
+        try:
+            async for message in parsed_lines():
+                waiting.append(await space.submit([(SEND, message)]))
+                while waiting[0].done and len(waiting) > 1:
+                    epoch = await waiting[0].wait()
+                    waiting.popleft()
+                    sent += 1
+        finally:
+            with trio.move_on_after(_LAST_SECONDS, shield=True):
+                for ticket in waiting:
+                    epoch = await ticket.wait()
+                    sent += 1
+            say(f"sent {sent} {_plural('message', sent)}" + (f", the last in epoch {epoch}" if sent else ""))
+    return 0
+
+
+async def status(args: argparse.Namespace) -> int:
+    """Tells how the daemon is."""
+    async with connect(args) as space:
+        told = dict((await space.status()).pairs())
+    if args.json:
+        print(json_line({str(name): to_json(value) for name, value in told.items()}))
+        return 0
+    for name, value in _status_lines(told):
+        print(f"{name:<10} {value}")
+    return 0
+
+
+async def index(args: argparse.Namespace) -> int:
+    """Draws who is interested in what, as the daemon's index has it."""
+    async with connect(args) as space:
+        drawn = await space.request("index", Map({"form": args.form, "most": args.most}))
+    assert isinstance(drawn, str)  # by WIRE.md
+    sys.stdout.write(drawn)
+    sys.stdout.flush()
+    return 0
+
+
+async def actors(args: argparse.Namespace) -> int:
+    """Tells how each hosted actor fares, and what it raised last."""
+    async with connect(args) as space:
+        told = await space.request("actors", Map())
+    assert isinstance(told, tuple)  # by WIRE.md
+    for each in told:
+        assert isinstance(each, Map)  # as above
+        if args.json:
+            print(json_line({str(name): to_json(value) for name, value in each.pairs()}))
+            continue
+        figures = ", ".join([_counted(each, word, words) for words, word in _FIGURES.items()])
+        print(f"{each['name']!s} {each['state']!s}{_whereabouts(each)}: {figures}")
+        if each["last"] is not None:
+            print(f"    {each['last']!s}")
+    return 0
+
+
+def _counted(actor: Map, word: str, words: str) -> str:
+    count = actor[words]
+    return f"{count!r} {word if count == 1 else words}"
+
+
+def _whereabouts(actor: Map) -> str:
+    """In which space an actor lives, and in which process, where that is not the usual one."""
+    space = "" if actor["space"] == "main" else f" in {actor['space']!s}"
+    if not actor["isolated"]:
+        return space
+    return space + (" isolated" if actor["process"] is None else f" isolated in process {actor['process']!r}")
+
+
+def _status_lines(told: dict[Value, Value]) -> list[tuple[str, str]]:
+    def number(name: str) -> int:
+        value = told[name]
+        assert isinstance(value, int)  # by WIRE.md
+        return value
+
+    def text(name: str) -> str:
+        value = told[name]
+        return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+    waiting = number("waiting_epochs")
+    full = f", FULL: {waiting} {_plural('epoch', waiting)} wait for room" if told["disk_full"] else ""
+    up = (number("now") - number("started")) / 1e6
+    since = time_text(time_of(number("started")))
+    return [
+        ("version", text("version")),
+        ("address", text("addresses")),
+        ("process", f"{number('process')}, up {up:.0f} s, since {since}"),
+        ("space", f"{text('space')} ({text('identity')}){_others(told)}"),
+        (
+            "epoch",
+            f"{number('epoch')} ({number('durable_epoch')} on disk, oldest {number('oldest_epoch')})",
+        ),
+        ("sessions", f"{number('sessions')} with {number('streams')} streams{_away(told)}"),
+        ("facts", f"{number('facts')} ({number('claims')} claims by {number('owners')} owners)"),
+        ("observers", f"{number('observers')} of {number('patterns')} patterns"),
+        ("slow", _slow(told)),
+        ("memory", f"{size_text(number('memory_bytes'))} (peak {size_text(number('memory_peak_bytes'))})"),
+        ("disk", f"{size_text(number('disk_bytes'))} in {text('data')}{full}"),
+    ]
+
+
+def _slow(told: dict[Value, Value]) -> str:
+    """What became of observers who did not keep up."""
+    epochs, changes = told["slow_conflated_epochs"], told["slow_dropped_changes"]
+    failed, fallen = told["slow_failed_streams"], told["slow_fallen_behind"]
+    return (
+        f"{epochs!r} epochs conflated, {changes!r} changes dropped, {failed!r} failed, {fallen!r} fell behind"
+    )
+
+
+def _others(told: dict[Value, Value]) -> str:
+    """The dataspaces beside the one that was asked, if there are any."""
+    spaces = told["spaces"]
+    assert isinstance(spaces, Map)  # by WIRE.md
+    names = [str(name) for name in spaces if name != told["space"]]
+    return f", beside {', '.join(names)}" if names else ""
+
+
+def _away(told: dict[Value, Value]) -> str:
+    """Who has facts here without a connection, if anybody."""
+    waiting, leases = told["sessions_waiting"], told["leases"]
+    return f", {waiting!r} waiting to come back, {leases!r} leases" if waiting or leases else ""
+
+
+def _plural(word: str, count: int) -> str:
+    return word if count == 1 else f"{word}s"

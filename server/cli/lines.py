@@ -1,0 +1,47 @@
+"""Lines: what a command reads from its standard input, a value to a line.
+
+Empty lines and lines that begin with ``#`` are nothing.  What is wrong with a line is said with its number,
+and what came before it has been dealt with.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Sequence
+
+import trio
+
+from index.errors import UsageError
+from index.patterns.text import parse
+from index.values.values import Value
+
+
+async def lines() -> AsyncIterator[tuple[int, str]]:
+    """The lines of the standard input as they come, stripped, with their numbers."""
+    number = 0
+    while line := await trio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True):
+        number += 1
+        text = line.strip()
+        if text and not text.startswith("#"):
+            yield number, text
+
+
+async def parsed_lines() -> AsyncIterator[Value]:
+    """The values of these lines; ``UsageError`` for the first that is none."""
+    async for number, text in lines():
+        try:
+            value = parse(text)
+        except UsageError as error:
+            raise UsageError(f"line {number} of the standard input: {error}") from error
+        yield value
+
+
+async def given(texts: Sequence[str]) -> list[Value]:
+    """The values of a command line, in which ``-`` stands for those of the standard input."""
+    values: list[Value] = []
+    for text in texts:
+        if text == "-":
+            values += [value async for value in parsed_lines()]
+        else:
+            values.append(parse(text))
+    return values

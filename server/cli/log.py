@@ -1,0 +1,125 @@
+"""The commands that look at a log's own files: verify, compact, export.
+
+They need no daemon.  Verifying and exporting change nothing and may run beside one; compacting takes the
+directory's lock, as a daemon does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from dataspace.errors import UsageError
+from index.patterns.text import parse_pattern
+from relay.journal.compaction import compact_topics
+from relay.journal.verification import TopicsVerdict, verify_topics
+from relay.log.compaction import compact
+from relay.log.export import export
+from relay.log.log import Log
+from relay.log.verification import Verdict, verify
+from server.cli.output import json_line, size_text
+from server.cli.serve import now, retention_of
+from server.config.model import default_data
+from server.daemon.lock import locked
+
+
+def log_command(args: argparse.Namespace) -> int:
+    """Runs one of the commands; its exit code."""
+    directory = args.data or default_data()
+    if not (directory / "log.sqlite").exists():
+        raise UsageError(f"there is no log in {directory}; give the daemon's directory with --data")
+    return COMMANDS[args.verb](args, directory)
+
+
+def _verify(args: argparse.Namespace, directory: Path) -> int:
+    """Checks everything; 1 if something is wrong."""
+    found, topics = verify(directory), verify_topics(directory)
+    damages = [*found.damages, *(topics.damages if topics else ())]
+    if args.json:
+        told = {"identity": found.identity, **asdict(found.statistics), "damages": damages}
+        if topics is not None:
+            told["topics"] = {"topics": topics.topics, "steps": topics.steps, "epochs": topics.epochs}
+        print(json_line(told))
+    else:
+        _print_verdict(found, topics, damages)
+    return 1 if damages else 0
+
+
+def _print_verdict(found: Verdict, topics: TopicsVerdict | None, damages: Sequence[str]) -> None:
+    held = found.statistics
+    print(
+        f"epochs {held.oldest} to {held.last}: {held.changes} changes in {held.segments} segments,"
+        f" {size_text(held.bytes)}, state at epoch {held.snapshot_epoch}"
+    )
+    if topics is not None and topics.topics:
+        print(
+            f"durable topics: {topics.topics} with {topics.epochs} completed epochs in {topics.steps} steps,"
+            f" {size_text(topics.bytes)}"
+        )
+    for damage in damages:
+        print(f"DAMAGED: {damage}")
+    if not damages:
+        print("every checksum holds, and nothing that was acknowledged is missing")
+
+
+def _compact(args: argparse.Namespace, directory: Path) -> int:
+    """Trims as told, then writes the log anew without the holes."""
+    retention = retention_of(args)
+    with locked(directory):
+        if not retention.endless:
+            log = Log.open(directory)
+            try:
+                log.recover(snapshot=True)
+                while log.trim(retention, now()).more:
+                    pass
+            finally:
+                log.close()
+        done, topics = compact(directory), compact_topics(directory)
+    print(
+        f"{done.segments_before} segments in {size_text(done.bytes_before)}"
+        f" are now {done.segments} in {size_text(done.bytes)}"
+    )
+    if topics is not None and topics[0] != topics[1]:
+        print(f"durable topics in {size_text(topics[0])} are now in {size_text(topics[1])}")
+    return 0
+
+
+def _export(args: argparse.Namespace, directory: Path) -> int:
+    """Writes the changes of a pattern to a file, or to where the shell says."""
+    with _target(args) as file:
+        count = export(
+            directory,
+            parse_pattern(args.pattern),
+            file,
+            args.format,
+            since=args.since,
+            until=args.until,
+            state=args.state,
+        )
+    print(f"exported {count} changes", file=sys.stderr)
+    return 0
+
+
+@contextlib.contextmanager
+def _target(args: argparse.Namespace) -> Iterator[BinaryIO]:
+    if args.output is None:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    try:
+        with args.output.open("wb") as file:
+            yield file
+    except OSError as error:
+        raise UsageError(f"cannot write {args.output}: {error.strerror}") from error
+
+
+COMMANDS: Final[dict[str, Callable[[argparse.Namespace, Path], int]]] = {
+    "verify": _verify,
+    "compact": _compact,
+    "export": _export,
+}

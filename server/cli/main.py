@@ -1,0 +1,110 @@
+"""The command ``dataspace``: who carries it out, and how it ends.
+
+Always: exit code 0 when all went well (an interrupt of something that runs until interrupted is that),
+1 when something was refused or failed, 2 when the command line made no sense, 3 when nobody answered.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from io import TextIOWrapper
+
+import trio
+
+from dataspace.client.groups import alone
+from dataspace.errors import DataspaceError, Unreachable, UsageError
+from server.cli.parser import parse
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; its exit code."""
+    args = parse(list(sys.argv[1:] if argv is None else argv))
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        return _run(args)
+    except BaseExceptionGroup as group:
+        return _explain(alone(group))
+    except (DataspaceError, KeyboardInterrupt, BrokenPipeError) as error:
+        return _explain(error)
+
+
+def _run(args: argparse.Namespace) -> int:
+    if args.command == "serve":
+        from server.cli.serve import serve_command  # clients need not load the daemon
+
+        return serve_command(args)
+    if args.command == "token":
+        from server.cli.token import token  # as above
+
+        return token(args)
+    if args.command == "log" and args.verb != "read":
+        from server.cli.log import log_command  # as above
+
+        return log_command(args)
+    return trio.run(_until_terminated, partial(_verb(args.command), args))
+
+
+def _verb(command: str) -> Callable[[argparse.Namespace], Awaitable[int]]:
+    """What carries out a command that talks to a daemon; most of a short one's time goes into loading."""
+    if command == "rule":
+        from server.cli.rule import rule
+
+        return rule
+    if command == "topic":
+        from server.cli.topic import topic
+
+        return topic
+    from server.cli import facts as commands
+
+    verbs: dict[str, Callable[[argparse.Namespace], Awaitable[int]]] = {
+        "assert": commands.assert_,
+        "retract": commands.retract,
+        "observe": commands.observe,
+        "send": commands.send,
+        "log": commands.log,
+        "status": commands.status,
+        "index": commands.index,
+        "actors": commands.actors,
+    }
+    return verbs[command]
+
+
+async def _until_terminated(verb: Callable[[], Awaitable[int]]) -> int:
+    """The exit code of a command; SIGTERM ends it in good order, as Ctrl-C does."""
+    code = 0
+    with trio.open_signal_receiver(signal.SIGTERM) as signals:
+        async with trio.open_nursery() as nursery:
+
+            async def wait() -> None:
+                async for _ in signals:
+                    nursery.cancel_scope.cancel()
+
+            nursery.start_soon(wait)
+            code = await verb()
+            nursery.cancel_scope.cancel()
+    return code
+
+
+def _explain(error: BaseException) -> int:
+    """What went wrong, for people, and the exit code for programs."""
+    if isinstance(error, KeyboardInterrupt):
+        return 0
+    if isinstance(error, BrokenPipeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    if not isinstance(error, DataspaceError):
+        raise error
+    print(f"dataspace: {error}", file=sys.stderr)
+    if isinstance(error, Unreachable):
+        return 3
+    return 2 if isinstance(error, UsageError) else 1
+
+
+logging.getLogger("dataspace").addHandler(logging.NullHandler())

@@ -1,0 +1,145 @@
+"""How the commands print: changes as a line of text or of JSON, durations, sizes.
+
+Always: one change is one line, written out at once; control characters in facts are escaped.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from datetime import datetime
+from itertools import islice
+from typing import Final
+
+from dataspace.errors import UsageError
+from dataspace.kernel.epoch_changes import Change, EpochChanges
+from index.patterns.text import unparse
+from index.values.jsons import captures_json
+
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)(?:([KMGT])(i)?)?B?")
+_UNITS: Final = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def duration(text: str) -> float:
+    """Seconds from text such as ``10s``, ``500ms``, ``2m``, ``1.5h``.
+
+    >>> duration("500ms"), duration("2m"), duration("3")
+    (0.5, 120.0, 3.0)
+    """
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise UsageError(f"{text!r} is no duration, write for example 10s, 500ms, 2m or 1h")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def size(text: str) -> int:
+    """Bytes from text such as ``512KiB``, ``10GiB``, ``1.5MB`` or ``4096``.
+
+    >>> size("512KiB"), size("1.5MB"), size("4096")
+    (524288, 1500000, 4096)
+    """
+    found = _SIZE.fullmatch(text)
+    if found is None:
+        raise UsageError(f"{text!r} is no size, write for example 4096, 512KiB, 100MB or 10GiB")
+    return int(float(found[1]) * (1024 if found[3] else 1000) ** " KMGT".index(found[2] or " "))
+
+
+def time_text(time: datetime) -> str:
+    """A UTC time as the commands show it.
+
+    >>> from datetime import UTC
+    >>> time_text(datetime(2026, 1, 2, 3, 4, 5, 600000, tzinfo=UTC))
+    '2026-01-02T03:04:05.600000Z'
+    """
+    return time.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def size_text(count: int) -> str:
+    """Bytes for people.
+
+    >>> size_text(1536), size_text(12)
+    ('1.5 KiB', '12 B')
+    """
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024 or unit == "GiB":
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    raise AssertionError
+
+
+def say(text: str) -> None:
+    """Tells whoever started the command, beside what it prints for the next one."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def print_epoch(epoch: EpochChanges, *, as_json: bool, most: int | None = None) -> int:
+    """Prints the changes of one epoch, or so many of them; how many there were."""
+    changes: Iterator[Change] = islice(epoch, most)
+    if epoch.lost:
+        changes = iter(())
+        _print_lost(epoch, as_json=as_json)
+    lines = [_json_line(change, epoch) if as_json else _text_line(change) for change in changes]
+    count = len(lines)
+    if epoch.conflated and lines and not as_json:
+        lines.insert(0, f"# epochs {epoch.first} to {epoch.number} at once: the net difference")
+    if epoch.progress:
+        lines.append(_progress_line(epoch, as_json=as_json))
+    if lines:
+        sys.stdout.write("\n".join(lines) + "\n")
+        sys.stdout.flush()
+    return count
+
+
+def _print_lost(epoch: EpochChanges, *, as_json: bool) -> None:
+    """Says that changes were dropped here, which counts as none that is printed."""
+    if as_json:
+        line = json_line({"first_epoch": epoch.first, "epoch": epoch.number, "lost": epoch.lost})
+    else:
+        line = f"# epochs {epoch.first} to {epoch.number}: {epoch.lost} changes were dropped"
+    print(line, flush=True)
+
+
+def json_line(thing: object) -> str:
+    """A thing as one line of JSON, in which nothing controls a terminal or needs more than it can show."""
+    return tame(json.dumps(thing, ensure_ascii=not sys.stdout.encoding.lower().startswith("utf")))
+
+
+def tame(line: str) -> str:
+    """A line of somebody else's text, in which nothing controls a terminal.
+
+    >>> tame("\x1b[2J\u202eoh")
+    '\\\\u001b[2J\\\\u202eoh'
+    """
+    if line.isprintable():
+        return line
+    return "".join([each if each.isprintable() else json.dumps(each)[1:-1] for each in line])
+
+
+def _json_line(change: Change, epoch: EpochChanges) -> str:
+    line: dict[str, object] = {
+        "epoch": change.epoch,
+        "time": time_text(change.time),
+        "change": change.kind,
+        "captures": captures_json(epoch.names, change.captures),
+    }
+    if epoch.conflated:
+        line["first_epoch"] = epoch.first
+    return json_line(line)
+
+
+def _progress_line(epoch: EpochChanges, *, as_json: bool) -> str:
+    if as_json:
+        return json_line({"progress": epoch.number, "time": time_text(epoch.time)})
+    return f"# all to epoch {epoch.number}"
+
+
+def _text_line(change: Change) -> str:
+    shown = [
+        unparse(value) if name.isdigit() else f"{name}={unparse(value)}"
+        for name, value in change.named.items()
+    ]
+    return f"{change.epoch} {change.kind} {' '.join(shown)}".rstrip()

@@ -1,0 +1,331 @@
+"""The command line: everything that ``dataspace`` can be told, and what of it makes sense together.
+
+Apart from the command itself, which knows how each is carried out.
+
+Always: what is written is understood whole, or refused with what is allowed.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TypeAlias
+
+from dataspace.version import __version__
+from server.cli import connecting as client_options, serve_options, topic_options
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+EXAMPLES = """\
+examples:
+  dataspace serve --listen tcp:127.0.0.1:7377 --data ./data
+  dataspace serve --config dataspace.toml --check
+  dataspace assert 'present("Alice")'
+  dataspace observe 'present($who)' --json
+  dataspace send 'say("Alice", "hi")'
+  dataspace log 'present($who)' --from 1
+  dataspace topic subscribe readings --wait 30s
+  dataspace status
+  dataspace index
+
+Facts, messages and patterns are text: present("Alice"), reading("d1", 21.5, [1, 2], {"k": null});
+in patterns, _ stands for anything and $name captures it. The address of the daemon is --url, else
+$DATASPACE_URL, else tcp://127.0.0.1:7377.
+"""
+
+RULE_EXAMPLES = """\
+examples:
+  dataspace rule add near 'near($x, $y) <- at($x, $place), at($y, $place), $x != $y.' --durable map
+  dataspace rule add crowd 'crowd($place, count($x)) <- at($x, $place).'
+  dataspace rule add all @my.rules
+  dataspace rule why 'near("Alice", _)'
+  dataspace rule why-not 'near("Alice", "Bob")'
+  dataspace rule graph > rules.mmd
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    top = argparse.ArgumentParser(
+        prog="dataspace",
+        description="A shared room of facts that last as long as whoever asserted them keeps them up.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("--version", action="version", version=f"dataspace {__version__}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    serve_options.add_parser(commands)
+    client = argparse.ArgumentParser(add_help=False)
+    client_options.add_to(client)
+    _assert(commands, client)
+    _retract(commands, client)
+    _observe(commands, client)
+    _send(commands, client)
+    _log(commands, client)
+    _rule(commands, client)
+    _status(commands, client)
+    _index(commands, client)
+    _actors(commands, client)
+    _token(commands)
+    topic_options.add_parser(commands, client)
+    return top
+
+
+def parse(words: list[str]) -> argparse.Namespace:
+    """What the words of a command line mean; ends the process with 2 and the usage if they mean nothing."""
+    program: list[str] | None = None
+    if "--" in words:
+        at = words.index("--")
+        words, program = words[:at], words[at + 1 :]
+    top = parser()
+    args = top.parse_args(_log_words(words))
+    args.program = program
+    mistake = _mistake(args)
+    if mistake:
+        top.error(mistake)
+    return args
+
+
+def _mistake(args: argparse.Namespace) -> str:
+    """What is wrong with options that are each right, or nothing."""
+    if args.program is not None:
+        if args.command != "assert":
+            return f"{args.command} takes no program after --"
+        if not args.program:
+            return "a program is needed after --"
+    if args.command == "observe" and args.conflate and args.since is None:
+        return "--conflate goes with --from"
+    if args.command == "observe" and args.since and args.until and args.until < args.since:
+        return f"--until {args.until} is before --from {args.since}"
+    if args.command == "assert":
+        ways = {"--durable": args.durable, "--for": args.hold, "a program": args.program}
+        given = [name for name, value in ways.items() if value]
+        if len(given) > 1:
+            return f"{given[0]} not with {given[1]}: facts are held in one of these ways"
+        owners = {"--durable": args.durable, "--lease": args.lease, "--grace": args.grace}
+        given = [name for name, value in owners.items() if value]
+        if len(given) > 1:
+            return f"{given[0]} not with {given[1]}: facts have one kind of owner"
+    return ""
+
+
+def _assert(commands: Commands, client: argparse.ArgumentParser) -> None:
+    held = commands.add_parser(
+        "assert",
+        parents=[client],
+        help="hold facts until Ctrl-C, for a while, or while a program runs",
+        epilog="Give a program after --: dataspace assert 'busy(\"backup\")' -- ./backup.sh",
+    )
+    held.add_argument(
+        "fact",
+        nargs="+",
+        metavar="FACT",
+        help="a fact, such as 'present(\"Alice\")'; - for one a line of the standard input",
+    )
+    held.add_argument("--for", dest="hold", metavar="TIME", help="how long, such as 10s, 500ms, 2m")
+    held.add_argument(
+        "--grace", metavar="TIME", help="let the facts outlive a lost connection for so long, such as 10s"
+    )
+    held.add_argument(
+        "--lease", metavar="TIME", help="let them outlive this command and the daemon, too, if it is killed"
+    )
+    held.add_argument(
+        "--durable", metavar="NAME", help="let the facts stay, owned by this name, and return at once"
+    )
+
+
+def _retract(commands: Commands, client: argparse.ArgumentParser) -> None:
+    ended = commands.add_parser(
+        "retract", parents=[client], help="end facts that were asserted with --durable"
+    )
+    ended.add_argument("fact", nargs="+", metavar="FACT", help="a fact; - for one a line")
+    ended.add_argument("--durable", metavar="NAME", required=True, help="the owner of the facts")
+
+
+def _observe(commands: Commands, client: argparse.ArgumentParser) -> None:
+    seen = commands.add_parser(
+        "observe", parents=[client], help="print what matches, and changes as they come"
+    )
+    seen.add_argument("pattern", metavar="PATTERN", help="such as 'present($who)'")
+    seen.add_argument("--json", action="store_true", help="one JSON object a line")
+    seen.add_argument("--count", type=_count, metavar="N", help="end after N changes")
+    seen.add_argument(
+        "--from", dest="since", type=_epoch, metavar="EPOCH", help="begin with this epoch, from the log"
+    )
+    seen.add_argument("--until", type=_epoch, metavar="EPOCH", help="end with this epoch")
+    seen.add_argument(
+        "--progress", action="store_true", help="say, too, through which epoch all has been printed"
+    )
+    seen.add_argument(
+        "--conflate", action="store_true", help="with --from: only the net difference of what has happened"
+    )
+    seen.add_argument("--changes-only", action="store_true", help="leave out what matches already")
+    seen.add_argument("--quiet", action="store_true", help="assert no interest")
+    seen.add_argument(
+        "--policy",
+        choices=["conflate", "wait", "fail", "drop"],
+        default="conflate",
+        help="what becomes of changes that are not read in time (default: the net difference is kept)",
+    )
+
+
+def _send(commands: Commands, client: argparse.ArgumentParser) -> None:
+    sent = commands.add_parser("send", parents=[client], help="send messages, in one turn")
+    sent.add_argument(
+        "message",
+        nargs="+",
+        metavar="MESSAGE",
+        help='such as \'say("Alice", "hi")\'; - for lines as they come',
+    )
+
+
+LOG_VERBS = ("read", "verify", "compact", "export")
+
+
+def _log(commands: Commands, client: argparse.ArgumentParser) -> None:
+    log = commands.add_parser(
+        "log",
+        help="print the changes of past epochs; check, compact or export a log",
+        epilog="dataspace log PATTERN is short for dataspace log read PATTERN.",
+    )
+    verbs = log.add_subparsers(dest="verb", metavar="VERB", required=True)
+    past = verbs.add_parser("read", parents=[client], help="print the changes of past epochs, of a daemon")
+    _epochs(past)
+    past.add_argument("--follow", action="store_true", help="go on with new epochs as they come")
+    past.add_argument("--json", action="store_true", help="one JSON object a line")
+    past.add_argument("--count", type=_count, metavar="N", help="end after N changes")
+    files = argparse.ArgumentParser(add_help=False)
+    files.add_argument(
+        "--data", metavar="DIR", type=Path, help="where the log is (default ~/.local/state/dataspace)"
+    )
+    verify = verbs.add_parser("verify", parents=[files], help="check that nothing is missing or altered")
+    verify.add_argument("--json", action="store_true", help="as one JSON object")
+    compact = verbs.add_parser(
+        "compact", parents=[files], help="give back room; the daemon must not be running"
+    )
+    serve_options.add_keeping(compact)
+    export = verbs.add_parser("export", parents=[files], help="write changes to a file")
+    _epochs(export)
+    export.add_argument("--format", choices=["jsonl", "msgpack", "parquet"], default="jsonl")
+    export.add_argument("--output", metavar="FILE", type=Path, help="default: standard output")
+    export.add_argument("--state", action="store_true", help="first, what held before, as additions")
+
+
+def _epochs(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "pattern", metavar="PATTERN", nargs="?", default="$", help="default: every fact and message"
+    )
+    command.add_argument(
+        "--from", dest="since", type=int, metavar="EPOCH", help="the first epoch (default: the oldest)"
+    )
+    command.add_argument("--until", type=int, metavar="EPOCH", help="the last epoch (default: the newest)")
+
+
+def _log_words(words: list[str]) -> list[str]:
+    """``log PATTERN`` as ``log read PATTERN``: no pattern is written like one of the verbs."""
+    if words[:1] == ["log"] and not {*words[1:2]} & {*LOG_VERBS, "-h", "--help"}:
+        return ["log", "read", *words[1:]]
+    return words
+
+
+def _rule(commands: Commands, client: argparse.ArgumentParser) -> None:
+    ruled = commands.add_parser(
+        "rule",
+        help="add rules, and ask about them",
+        description="Facts that follow from facts, for as long as a rule(name, text) is asserted.",
+        epilog=RULE_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    verbs = ruled.add_subparsers(dest="verb", metavar="VERB", required=True)
+    add = verbs.add_parser(
+        "add", parents=[client], help="hold a rule until Ctrl-C, or durably instead of a former one"
+    )
+    add.add_argument("name", metavar="NAME")
+    add.add_argument("text", metavar="TEXT", help="such as 'near($x) <- at($x, _).', or @FILE")
+    add.add_argument("--durable", metavar="OWNER", help="let it stay, owned by this name")
+    remove = verbs.add_parser("remove", parents=[client], help="take away a rule that was added durably")
+    remove.add_argument("name", metavar="NAME")
+    remove.add_argument("--durable", metavar="OWNER", required=True, help="who it was added for")
+    listed = verbs.add_parser("list", parents=[client], help="the rules, and what is wrong with them")
+    listed.add_argument("--json", action="store_true", help="as one JSON object for each")
+    asked = {
+        "explain": verbs.add_parser("explain", parents=[client], help="how they are carried out"),
+        "why": verbs.add_parser("why", parents=[client], help="a proof of a fact"),
+        "why-not": verbs.add_parser("why-not", parents=[client], help="what lacks for a fact to follow"),
+        "monotone": verbs.add_parser("monotone", parents=[client], help="which rules need no coordination"),
+    }
+    asked["why"].add_argument(
+        "about", metavar="FACT", help="or a pattern, for the first fact that it matches"
+    )
+    asked["why-not"].add_argument("about", metavar="PATTERN")
+    for parser in asked.values():
+        parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    verbs.add_parser(
+        "graph", parents=[client], help="strata and handoffs, of hosted flows too, as a mermaid flowchart"
+    )
+
+
+def _status(commands: Commands, client: argparse.ArgumentParser) -> None:
+    told = commands.add_parser("status", parents=[client], help="tell how the daemon is")
+    told.add_argument("--json", action="store_true", help="as one JSON object")
+
+
+def _index(commands: Commands, client: argparse.ArgumentParser) -> None:
+    drawn = commands.add_parser(
+        "index",
+        parents=[client],
+        help="draw who is interested in what, as the daemon's index has it",
+        epilog="dataspace index --form dot | dot -Tsvg > index.svg",
+    )
+    drawn.add_argument(
+        "--form",
+        default="text",
+        choices=["text", "mermaid", "dot"],
+        help="text (the default), mermaid or dot",
+    )
+    drawn.add_argument(
+        "--most", type=int, default=20, metavar="N", help="how many of a kind to draw (default 20)"
+    )
+
+
+def _actors(commands: Commands, client: argparse.ArgumentParser) -> None:
+    told = commands.add_parser("actors", parents=[client], help="tell how the hosted actors fare")
+    told.add_argument("--json", action="store_true", help="one JSON object a line")
+
+
+def _token(commands: Commands) -> None:
+    made = commands.add_parser(
+        "token",
+        help="make a secret for a daemon, or a token that is good for less",
+        epilog="Whoever has a token can make a lesser one: dataspace token narrow --help",
+    )
+    verbs = made.add_subparsers(dest="verb", metavar="VERB", required=True)
+    verbs.add_parser("new", help="print a secret that nobody guesses")
+    less = verbs.add_parser("narrow", help="print a token that is good for less; no daemon is asked")
+    less.add_argument("--token", metavar="TEXT", help="the token to narrow (or $DATASPACE_TOKEN)")
+    less.add_argument("--token-file", metavar="FILE", help="a file with it (or $DATASPACE_TOKEN_FILE)")
+    for right in ("assert", "send", "observe"):
+        less.add_argument(
+            f"--{right}", dest=f"may_{right}", metavar="PATTERN", action="append", help=f"may {right} this"
+        )
+    less.add_argument("--durable", metavar="NAME", action="append", help="may speak for this durable owner")
+    less.add_argument("--topic", metavar="NAME", action="append", help="may use this topic")
+    less.add_argument("--reader", metavar="NAME", action="append", help="may be this named reader of a log")
+    less.add_argument("--rules", action="store_true", help="may add rules")
+    less.add_argument("--inspect", action="store_true", help="may look into the daemon")
+    less.add_argument("--space", metavar="NAME", action="append", help="in this dataspace only")
+    less.add_argument("--for", dest="lasting", metavar="TIME", help="for so long, such as 8h or 30d")
+
+
+def _count(text: str) -> int:
+    """How many changes to print: at least one."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of changes, give 1 or more")
+    return int(text)
+
+
+def _epoch(text: str) -> int:
+    """The number of an epoch: at least one."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no epoch, give 1 or more")
+    return int(text)

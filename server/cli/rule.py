@@ -1,0 +1,155 @@
+"""The command ``dataspace rule``: adds rules, lists them, and asks the daemon about them.
+
+Always: a rule that cannot be carried out is not left behind by who tried to add it, and the one whose place
+it took is there again; what others wrote controls no terminal.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+import trio
+
+import dataspace
+from dataspace.errors import Refused, UsageError
+from dataspace.rules.language.parser import read_rules
+from dataspace.wire.packets import ASSERT, RETRACT, Action
+from index.patterns.text import parse, parse_pattern, unparse
+from index.values.jsons import to_json
+from index.values.values import Map, Record, Value
+from server.cli.connecting import connect, durable_handle
+from server.cli.output import json_line, say, tame
+
+
+async def rule(args: argparse.Namespace) -> int:
+    """Carries out one of the verbs."""
+    if args.verb == "add":
+        return await _add(args)
+    if args.verb == "remove":
+        return await _remove(args)
+    async with connect(args) as space:
+        if args.verb == "list":
+            return await _list(space, as_json=args.json)
+        about: Value = None
+        if args.verb in ("why", "why-not"):
+            about = parse(args.about) if args.verb == "why" else parse_pattern(args.about)
+        as_json = args.verb != "graph" and args.json
+        form = "rows" if as_json else "text"
+        answer = await space.request("rules", Map({"ask": args.verb, "about": about, "form": form}))
+    if isinstance(answer, tuple):
+        for row in answer:
+            print(json_line(to_json(row)))
+    else:
+        for line in str(answer).splitlines():
+            print(tame(line))
+    return 0
+
+
+async def _add(args: argparse.Namespace) -> int:
+    text = _text(args.text)
+    if not read_rules(text):
+        raise UsageError(f"no rule in the text of {args.name}: write for example 'near($x) <- at($x, _).'")
+    async with connect(args, owner=args.durable or "") as space:
+        before = await _texts(space, args.name)
+        if args.durable:
+            await _keep(space, args.name, text)
+        else:
+            await space.assert_(Record("rule", args.name, text))
+        refused = [row for row in await _errors(space) if row[:2] == (args.name, text)]
+        if refused:
+            former = before - await _texts(space, args.name)
+            if args.durable:
+                await _take_back(space, args.name, former)
+            stands = f"; the former {args.name} stands" if former else ""
+            raise UsageError(f"{args.name} is not carried out{stands}: {refused[0][3]!s}")
+        say(f"added rule {args.name}")
+        if not args.durable:
+            await trio.sleep_forever()
+    return 0
+
+
+async def _keep(space: dataspace.RemoteSpace, name: str, text: str) -> None:
+    """Claims a rule for a durable owner, in one turn in the place of the one of this name."""
+    handle = _handle(name)
+    fresh = (ASSERT, handle, Record("rule", name, text))
+    try:
+        await _commit(space, (RETRACT, handle), fresh)
+    except Refused as refusal:
+        if refusal.code != "unknown-handle":
+            raise
+        await _commit(space, fresh)
+
+
+async def _take_back(space: dataspace.RemoteSpace, name: str, former: set[Value]) -> None:
+    """Ends the durable claim on a rule that is not carried out, and makes the former again, in one turn."""
+    again = [(ASSERT, _handle(name), Record("rule", name, text)) for text in former]
+    await _commit(space, (RETRACT, _handle(name)), *again)
+
+
+async def _texts(space: dataspace.RemoteSpace, name: str) -> set[Value]:
+    """The texts that are rules under a name, whoever asserted them."""
+    return {text for each, text in await space.matches("rule($name:str, $text:str)") if each == name}
+
+
+async def _remove(args: argparse.Namespace) -> int:
+    async with connect(args, owner=args.durable) as space:
+        try:
+            await _commit(space, (RETRACT, _handle(args.name)))
+        except Refused as refusal:
+            if refusal.code != "unknown-handle":
+                raise
+            raise Refused(refusal.code, f"{args.durable} has added no rule {args.name}") from None
+    say(f"removed rule {args.name}")
+    return 0
+
+
+async def _commit(space: dataspace.RemoteSpace, *actions: Action) -> None:
+    await (await space.submit(actions)).wait()
+
+
+def _handle(name: str) -> int:
+    """A durable owner has one rule of a name."""
+    return durable_handle(Record("rule", name))
+
+
+def _text(given: str) -> str:
+    """The text itself, or what is in the file behind ``@``."""
+    if not given.startswith("@"):
+        return given
+    try:
+        return Path(given[1:]).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"rules of {given[1:]}: {error}") from None
+
+
+async def _errors(space: dataspace.RemoteSpace) -> list[tuple[Value, ...]]:
+    return await space.matches("rule-error($name, $text, $row, $why)")
+
+
+async def _list(space: dataspace.RemoteSpace, *, as_json: bool) -> int:
+    troubles = {row[:2]: row[2:] for row in await _errors(space)}
+    for name, text in sorted(await space.matches("rule($name:str, $text:str)")):
+        row, reason = troubles.get((name, text), (Map(), None))
+        if as_json:
+            print(json_line({"name": name, "text": text, "suspended": reason, "row": to_json(row)}))
+            continue
+        for line in _listed(str(name), str(text), reason, row):
+            print(tame(line))
+    return 0
+
+
+def _listed(name: str, text: str, reason: Value, row: Value) -> Iterator[str]:
+    """A rule as people read it: its lines, and if it is suspended why, and what the variables were."""
+    yield f"{name}:"
+    for line in text.strip().splitlines():
+        yield f"    {line.strip()}"
+    if reason is not None:
+        first, *more = str(reason).splitlines()
+        yield f"    suspended: {first}"
+        yield from [f"        {line}" for line in more]
+        pairs = row.pairs() if isinstance(row, Map) else ()
+        known = [f"${at} = {unparse(value)}" for at, value in pairs if isinstance(at, str)]
+        if known:
+            yield f"        with {', '.join(known)}"

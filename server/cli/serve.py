@@ -1,0 +1,61 @@
+"""The command ``dataspace serve``: a daemon in the foreground, until a signal ends it."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+
+import trio
+
+from relay.log.retention import Retention
+from server.cli.output import duration, size
+from server.cli.stopping import Stopping
+from server.config.file import load
+from server.config.model import Config
+from server.config.report import check_lines
+from server.config.settings import config_file
+from server.daemon.daemon import serve
+from server.hosting.loading import boot_function, log_to_stderr
+
+
+def serve_command(args: argparse.Namespace) -> int:
+    """Runs until SIGINT or SIGTERM; 0 for an orderly end."""
+    loaded = load(args, config_file(args))
+    config = loaded.config
+    if args.check:
+        for line in check_lines(loaded):
+            print(line)
+        return 0
+    log_to_stderr(verbose=config.verbose)
+    for each in config.actors:
+        boot_function(
+            each.run, load=not each.isolate
+        )  # a name that is none is told of before anything starts
+    for flow in config.flows:
+        boot_function(flow.run, what="flow")
+    with Stopping(config.stop_seconds) as stopping:
+        trio.run(_serve, config, lambda: load(args, config_file(args)).config, stopping)
+    return 0
+
+
+def now() -> int:
+    """The time in microseconds since 1970 UTC."""
+    return time.time_ns() // 1000
+
+
+def retention_of(args: argparse.Namespace) -> Retention:
+    """What the command line says of what is kept."""
+    return Retention(
+        age=None if args.keep_for is None else duration(args.keep_for),
+        size=None if args.keep_bytes is None else size(args.keep_bytes),
+        acknowledged=args.keep_unread,
+    )
+
+
+async def _serve(config: Config, reread: Callable[[], Config], stopping: Stopping) -> None:
+    async with trio.open_nursery() as nursery:
+        await nursery.start(stopping.wait, nursery.cancel_scope)
+        addresses = await nursery.start(serve, config, reread)
+        for address in addresses:
+            print(f"dataspace: listening on {address}, data in {config.data}", flush=True)

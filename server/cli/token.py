@@ -1,0 +1,53 @@
+"""The command ``dataspace token``: makes secrets, and tokens that are good for less than others.
+
+Always: neither needs a daemon; what is printed is the token alone, on the standard output.
+"""
+
+from __future__ import annotations
+
+import argparse
+from datetime import UTC, datetime, timedelta
+
+from dataspace.errors import UsageError
+from dataspace.transport.credentials import default_token, read_token
+from dataspace.transport.tokens import narrow, new_secret
+from index.values.values import Map, Value
+from server.cli.output import duration
+from server.config.rights import Rights
+
+
+def token(args: argparse.Namespace) -> int:
+    """Carries out one of the verbs."""
+    print(new_secret() if args.verb == "new" else narrow(_given(args), caveat(args)))
+    return 0
+
+
+def _given(args: argparse.Namespace) -> str:
+    token: str = read_token(args.token_file) if args.token_file else args.token or default_token()
+    if not token:
+        raise UsageError("which token? Give --token-file or --token, or set $DATASPACE_TOKEN")
+    return token
+
+
+def caveat(args: argparse.Namespace) -> Map:
+    """The rights that the options list; ``UsageError`` if they are none, or nothing is taken away."""
+    listed: dict[str, Value] = {}
+    names = {
+        "assert": args.may_assert,
+        "send": args.may_send,
+        "observe": args.may_observe,
+        "durable": args.durable,
+        "topics": args.topic,
+        "readers": args.reader,
+        "spaces": args.space,
+    }
+    listed |= {name: tuple(given) for name, given in names.items() if given}
+    listed |= {name: True for name in ("rules", "inspect") if getattr(args, name)}
+    if args.lasting:
+        until = datetime.now(UTC) + timedelta(seconds=duration(args.lasting))
+        listed["until"] = until.replace(microsecond=0)
+    if not listed:
+        raise UsageError("nothing is taken away: say what the token is still good for, or for how long")
+    made = Map(listed)
+    Rights.read(made)  # what is wrong with it is said here, not by the daemon
+    return made

@@ -1,0 +1,1 @@
+"""Settings of the daemon, and what each token permits."""

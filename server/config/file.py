@@ -1,0 +1,367 @@
+"""The configuration of a daemon as a whole: a TOML file, with what the command line and the environment say.
+
+What is one word is a setting (``settings``); here is what takes a table of its own: dataspaces, rules, hosted
+actors and tokens, and how all of it becomes a ``Config``.
+
+Always: every table is looked through whole, so that no word of a file is passed over in silence; a relative
+path means one in the directory of the file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+from dataspace.actors.supervision import Restart
+from dataspace.errors import UsageError
+from dataspace.kernel.space import SpaceLimits
+from dataspace.transport.credentials import read_token
+from dataspace.wire.features import MAIN, SYSTEM
+from index.values.values import Map, Value, freeze
+from relay.log.retention import Retention
+from server.config.model import Config, HostedActor, HostedFlow, Limits, RuleText, ServerTls, SpaceConfig
+from server.config.rights import KNOWN as RIGHTS, Rights
+from server.config.settings import (
+    BY_NAME,
+    KEEPING,
+    Given,
+    beside,
+    count as counted,
+    flag,
+    lasting,
+    path,
+    seconds,
+    settle,
+    text,
+    understood,
+    unknown,
+)
+from server.config.tokens import Key
+from server.hosting.rules import rule_facts
+
+TABLES: Final = ("spaces", "rules", "actors", "flows", "tokens")
+SPACE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+
+Table = Mapping[str, Any]
+
+
+class Source:
+    """One table of a file: what is taken out of it is understood, and nothing may be left over."""
+
+    def __init__(self, file: Path, where: str, table: object, known: tuple[str, ...]) -> None:
+        if not isinstance(table, dict):
+            raise UsageError(f"{file}: {where}: a table is needed, not {table!r:.80}")
+        self.file = file
+        self.where = where
+        self._table = table
+        for name in table:
+            if name not in known:
+                raise UsageError(f"{file}: {where}.{name}: {unknown(name, known)}")
+
+    def take(self, name: str, read: Any, default: Any = None) -> Any:
+        """What it says under a name."""
+        if name not in self._table:
+            return default
+        return beside(self.file, understood(read, self._table[name], self.place(name)))
+
+    def need(self, name: str, read: Any) -> Any:
+        """The same where it must be said."""
+        if name not in self._table:
+            raise UsageError(f"{self.place(name)}: it is missing")
+        return self.take(name, read)
+
+    def table(self, name: str, known: tuple[str, ...]) -> Source:
+        """The table within it under a name; an empty one where there is none."""
+        return Source(self.file, f"{self.where}.{name}", self._table.get(name, {}), known)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._table
+
+    def place(self, name: str) -> str:
+        """Where something stands, for people."""
+        return f"{self.file}: {self.where}.{name}"
+
+
+class Loaded:
+    """A configuration, and where each part of it came from."""
+
+    def __init__(self, config: Config, given: Mapping[str, Given], file: Path | None) -> None:
+        self.config = config
+        self.given = given
+        self.file = file
+
+
+def load(args: argparse.Namespace, file: Path | None) -> Loaded:
+    """The configuration that holds; ``UsageError`` with where it stands for what cannot be understood."""
+    document = {} if file is None else _read(file)
+    given = settle(args, os.environ, dict(_stated(document, file)), file)
+    value = {name: each.value for name, each in given.items()}
+    data = value["data"]
+    assert isinstance(data, Path)  # by its reader
+    space_limits = _filled(SpaceLimits, value)
+    kept: dict[str, Any] = {field: value[f"log.{each.name}"] for field, each in KEEPING.items()}
+    retention = Retention(**kept)
+    spaces = _spaces(document, file, data, space_limits, retention, args)
+    if value["without_rules"]:
+        space_limits = replace(space_limits, rules=0)
+        spaces = {name: (replace(limits, rules=0), kept) for name, (limits, kept) in spaces.items()}
+    rules = _rules(document, file, [MAIN, *spaces])
+    rules[MAIN] = [*rules[MAIN], *map(Path, args.rules)]
+    for each in rules.values():
+        rule_facts(each)  # what is none is told of before anything starts
+    actors = [
+        *_actors(document, file, [MAIN, *spaces]),
+        *[HostedActor(name) for name in args.actor or ()],
+    ]
+    flows = [
+        *_flows(document, file, [MAIN, *spaces]),
+        *[HostedFlow(name) for name in args.flow or ()],
+    ]
+    _check_names(actors, "actors")
+    _check_names(flows, "flows")
+    config = Config(
+        listen=value["listen"],  # type: ignore[arg-type]  # by their readers, as all below
+        data=data,
+        limits=_filled(
+            Limits,
+            {
+                **value,
+                "limits.heartbeat_seconds": value["heartbeat"],
+                "limits.grace_seconds": value["grace"],
+            },
+        ),
+        space_limits=space_limits,
+        retention=retention,
+        accept_damage=value["accept_damage"],  # type: ignore[arg-type]
+        rules=tuple(rules[MAIN]),
+        spaces=tuple(
+            [
+                SpaceConfig(name, data / "spaces" / name, limits, kept, tuple(rules[name]))
+                for name, (limits, kept) in spaces.items()
+            ]
+        ),
+        actors=tuple(actors),
+        flows=tuple(flows),
+        trace=value["trace"],  # type: ignore[arg-type]
+        keys=tuple(_tokens(document, file)),
+        tls=_tls(value),
+        socket_mode=value["socket_mode"],  # type: ignore[arg-type]
+        verbose=value["verbose"],  # type: ignore[arg-type]
+        stall_seconds=value["stall"],  # type: ignore[arg-type]
+        hang_seconds=value["hang"],  # type: ignore[arg-type]
+        stop_seconds=value["stop"],  # type: ignore[arg-type]
+    )
+    return Loaded(config, given, file)
+
+
+def _read(file: Path) -> dict[str, object]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read the configuration {file}: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{file}: {error}") from None
+
+
+def _stated(document: Mapping[str, object], file: Path | None) -> Iterator[tuple[str, object]]:
+    """The settings of one word that a file states, by dotted name."""
+    groups = {name.partition(".")[0] for name in BY_NAME if "." in name}
+    alone = [name for name in BY_NAME if "." not in name]
+    for name, value in document.items():
+        if name in groups:
+            known = tuple([each.partition(".")[2] for each in BY_NAME if each.startswith(f"{name}.")])
+            assert file is not None  # it holds this
+            Source(file, name, value, known)
+            yield from [(f"{name}.{below}", each) for below, each in value.items()]  # type: ignore[attr-defined]  # a table
+        elif name in BY_NAME:
+            yield name, value
+        elif name not in TABLES:
+            raise UsageError(f"{file}: {name}: {unknown(name, [*alone, *sorted(groups), *TABLES])}")
+
+
+def _filled(kind: Any, value: Mapping[str, object]) -> Any:
+    """Limits, of all that is said of them."""
+    return kind(**{each.name: value[f"limits.{each.name}"] for each in fields(kind)})
+
+
+def _tls(value: Mapping[str, object]) -> ServerTls | None:
+    said = {name: value[f"tls.{name}"] for name in ("certificate", "key", "client_ca")}
+    if said["certificate"] is None:
+        if any(each is not None for each in said.values()):
+            raise UsageError("tls: a certificate is needed beside a key and a client_ca")
+        return None
+    return ServerTls(**{name: None if each is None else str(each) for name, each in said.items()})  # type: ignore[arg-type]
+
+
+# -- tables ------------------------------------------------------------------------------------------
+
+
+def _array(document: Table, file: Path | None, name: str, known: tuple[str, ...]) -> Iterator[Source]:
+    """The tables ``[[name]]`` of a file."""
+    tables = document.get(name, [])
+    if not isinstance(tables, list):
+        raise UsageError(f"{file}: {name}: tables [[{name}]] are needed, not {tables!r:.80}")
+    for at, table in enumerate(tables):
+        assert file is not None  # it holds this
+        yield Source(file, f"{name}[{at}]", table, known)
+
+
+def _spaces(
+    document: Table,
+    file: Path | None,
+    data: Path,
+    limits: SpaceLimits,
+    retention: Retention,
+    args: argparse.Namespace,
+) -> dict[str, tuple[SpaceLimits, Retention]]:
+    """The dataspaces besides ``main``: what each may hold and what is kept of it."""
+    tables = document.get("spaces", {})
+    if not isinstance(tables, dict):
+        raise UsageError(f"{file}: spaces: tables [spaces.NAME] are needed, not {tables!r:.80}")
+    found = {}
+    for name, table in tables.items():
+        assert file is not None  # it holds this
+        _check_space_name(name, f"{file}: spaces.{name}")
+        source = Source(file, f"spaces.{name}", table, ("limits", *(each.name for each in KEEPING.values())))
+        found[name] = (_space_limits(source, limits), _space_retention(source, retention))
+    for name in args.host_space or ():
+        _check_space_name(name, "--host-space")
+        found.setdefault(name, (limits, retention))
+    return found
+
+
+def _check_space_name(name: str, where: str) -> None:
+    if name in (MAIN, SYSTEM):
+        raise UsageError(f"{where}: a space {name!r} is there anyway")
+    if not SPACE_NAME.fullmatch(name):
+        raise UsageError(f"{where}: a space is named by small letters, digits, - and _, not {name!r:.80}")
+
+
+def _space_limits(source: Source, default: SpaceLimits) -> SpaceLimits:
+    known = tuple([each.name for each in fields(SpaceLimits)])
+    table = source.table("limits", known)
+    return SpaceLimits(**{name: table.take(name, counted, getattr(default, name)) for name in known})
+
+
+def _space_retention(source: Source, default: Retention) -> Retention:
+    return Retention(
+        **{
+            field: source.take(each.name, each.read, getattr(default, field))
+            for field, each in KEEPING.items()
+        }
+    )
+
+
+def _rules(document: Table, file: Path | None, spaces: list[str]) -> dict[str, list[Path | RuleText]]:
+    """The rules that hold in each dataspace."""
+    found: dict[str, list[Path | RuleText]] = {name: [] for name in spaces}
+    for source in _array(document, file, "rules", ("file", "name", "text", "space")):
+        if ("file" in source) == ("text" in source):
+            raise UsageError(f"{source.place('file')}: either a file or a name and a text is needed")
+        rule = (
+            source.take("file", path)
+            if "file" in source
+            else RuleText(source.need("name", text), source.need("text", text))
+        )
+        found[_space(source, spaces)].append(rule)
+    return found
+
+
+def _space(source: Source, spaces: list[str]) -> str:
+    name: str = source.take("space", text, MAIN)
+    if name not in spaces:
+        raise UsageError(f"{source.place('space')}: {unknown(name, spaces, 'space')}")
+    return name
+
+
+def _actors(document: Table, file: Path | None, spaces: list[str]) -> Iterator[HostedActor]:
+    known = tuple([each.name for each in fields(HostedActor)])
+    for source in _array(document, file, "actors", known):
+        run = source.need("run", text)
+        yield HostedActor(
+            run=run,
+            name=source.take("name", text, ""),
+            space=_space(source, spaces),
+            arguments=source.take("arguments", _values, ()),
+            isolate=source.take("isolate", flag, False),
+            hang=source.take("hang", lasting, None),
+            required=source.take("required", flag, False),
+            needs=source.take("needs", _names, ()),
+            restart=_restart(source),
+        )
+
+
+def _restart(source: Source) -> Restart:
+    table = source.table("restart", ("intensity", "period", "pause"))
+    usual = Restart()
+    return Restart(
+        intensity=table.take("intensity", counted, usual.intensity),
+        period=table.take("period", seconds, usual.period),
+        pause=table.take("pause", seconds, usual.pause),
+    )
+
+
+def _flows(document: Table, file: Path | None, spaces: list[str]) -> Iterator[HostedFlow]:
+    known = tuple([each.name for each in fields(HostedFlow)])
+    for source in _array(document, file, "flows", known):
+        yield HostedFlow(
+            run=source.need("run", text),
+            name=source.take("name", text, ""),
+            space=_space(source, spaces),
+            arguments=source.take("arguments", _values, ()),
+        )
+
+
+def _check_names(hosted: Sequence[HostedActor | HostedFlow], kind: str) -> None:
+    """Names are told apart by people, and services by their requirers."""
+    seen: set[tuple[str, str]] = set()
+    for each in hosted:
+        at = (each.space, each.title)
+        if at in seen:
+            raise UsageError(f"two {kind} in space {each.space!r} are named {each.title!r}: rename one")
+        seen.add(at)
+
+
+def _tokens(document: Table, file: Path | None) -> Iterator[Key]:
+    seen: set[str] = set()
+    for source in _array(document, file, "tokens", ("name", "secret", "secret_file", *RIGHTS)):
+        name = source.need("name", text)
+        if name in seen:
+            raise UsageError(f"{source.place('name')}: there are two tokens named {name!r}")
+        seen.add(name)
+        if ("secret" in source) == ("secret_file" in source):
+            raise UsageError(f"{source.place('secret')}: either a secret or a secret_file is needed")
+        secret = (
+            source.take("secret", _secret)
+            if "secret" in source
+            else read_token(source.take("secret_file", path))
+        )
+        stated = {right: source.take(right, freeze) for right in RIGHTS if right in source}
+        try:
+            yield Key(name, secret, Rights.read(Map(stated)))
+        except UsageError as error:
+            raise UsageError(f"{source.file}: {source.where}: {error}") from None
+
+
+def _secret(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise UsageError("text is needed")  # what was found may be a secret
+    return value
+
+
+def _values(value: object) -> tuple[Value, ...]:
+    if not isinstance(value, list):
+        raise UsageError(f"an array is needed, not {value!r:.80}")
+    return tuple([freeze(each) for each in value])
+
+
+def _names(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise UsageError(f"an array of names is needed, not {value!r:.80}")
+    return tuple([text(each) for each in value])

@@ -1,0 +1,186 @@
+"""The daemon's settings, with the defaults that hold unless somebody says otherwise."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from dataspace.actors.supervision import Restart
+from dataspace.codec import MAX_ELEMENTS
+from dataspace.errors import UsageError
+from dataspace.kernel.space import SpaceLimits
+from dataspace.transport.credentials import load_certificate
+from dataspace.wire.features import MAIN
+from dataspace.wire.frames import MAX_FRAME
+from index.values.values import Value
+from relay.delivery.memory import WAITING_BYTES
+from relay.log.retention import Retention
+from server.config.tokens import Key
+
+DEFAULT_LISTEN: Final = "tcp:127.0.0.1:7377"
+DEFAULT_URL: Final = "tcp://127.0.0.1:7377"
+STALL_SECONDS: Final = 0.8
+HANG_SECONDS: Final = 30.0
+STOP_SECONDS: Final = 30.0
+
+
+def default_data() -> Path:
+    """Where a daemon keeps its log unless told: ``$XDG_STATE_HOME/dataspace``, else ``~/.local/state``."""
+    base = os.environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "state") / "dataspace"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one connection may do, and how many there may be; in bytes and seconds where not counts."""
+
+    connections: int = 4096
+    strangers: int = 256
+    hello_seconds: float = 5.0
+    heartbeat_seconds: float = 15.0
+    heartbeat_least: float = 0.05
+    grace_seconds: float = 300.0
+    waiting_sessions: int = 4096
+    offered_bytes: int = 8 << 20
+    waiting_bytes: int = WAITING_BYTES
+    leases: int = 65_536
+    lease_seconds: float = 86_400.0
+    frame_seconds: float = 30.0
+    stalled_seconds: float = 60.0
+    frame_bytes: int = MAX_FRAME
+    frame_elements: int = MAX_ELEMENTS
+    streams: int = 4096
+    all_streams: int = 262_144
+    replays: int = 256
+    all_replays: int = 256
+    unsent_bytes: int = 1 << 20
+    requests: int = 1024
+    staged_bytes: int = 4 << 30
+    staged_seconds: float = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class RuleText:
+    """A rule that is written in the configuration itself."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceConfig:
+    """One dataspace: where its log is, what it may hold, what is kept of it, and which rules hold in it."""
+
+    name: str
+    data: Path
+    limits: SpaceLimits = field(default_factory=SpaceLimits)
+    retention: Retention = field(default_factory=Retention)
+    rules: tuple[Path | RuleText, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HostedActor:
+    """An actor that the daemon runs.
+
+    ``run`` is ``module:function``, called with a turn and the ``arguments``.  With ``isolate`` it runs in a
+    process of its own, which is killed when it has given no sign of life for ``hang`` seconds, those of the
+    daemon unless told.  With ``required`` it is a service, which runs while ``require(name)`` is a fact of
+    its space and all that it ``needs`` is ready; else it runs from the start.
+    """
+
+    run: str
+    name: str = ""
+    space: str = MAIN
+    arguments: tuple[Value, ...] = ()
+    isolate: bool = False
+    hang: float | None = None
+    required: bool = False
+    needs: tuple[str, ...] = ()
+    restart: Restart = field(default_factory=Restart)
+
+    @property
+    def title(self) -> str:
+        """What it is called."""
+        return self.name or self.run
+
+
+@dataclass(frozen=True, slots=True)
+class HostedFlow:
+    """A flow that the turns of a space drive: ``run``, a ``module:function``, makes it of ``arguments``."""
+
+    run: str
+    name: str = ""
+    space: str = MAIN
+    arguments: tuple[Value, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """What it is called."""
+        return self.name or self.run
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTls:
+    """The daemon's certificate and key, and who must have signed those of its clients; all PEM files.
+
+    Without ``client_ca`` clients need no certificate; without ``key`` it is in the file of the certificate.
+    """
+
+    certificate: str
+    key: str | None = None
+    client_ca: str | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """A context to accept with; ``UsageError`` for files that are no certificates."""
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        load_certificate(context, self.certificate, self.key)
+        if self.client_ca is not None:
+            try:
+                context.load_verify_locations(self.client_ca)
+            except (OSError, ssl.SSLError) as error:
+                raise UsageError(f"no certificates in {self.client_ca}: {error}") from None
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """All that ``dataspace serve`` can be told."""
+
+    listen: tuple[str, ...] = (DEFAULT_LISTEN,)
+    data: Path = field(default_factory=default_data)
+    limits: Limits = field(default_factory=Limits)
+    space_limits: SpaceLimits = field(default_factory=SpaceLimits)
+    """What the space ``main`` may hold, and each that does not say otherwise."""
+    retention: Retention = field(default_factory=Retention)
+    """The same for what is kept of the past."""
+    accept_damage: bool = False
+    rules: tuple[Path | RuleText, ...] = ()
+    """Rules that the daemon holds in the space ``main``."""
+    spaces: tuple[SpaceConfig, ...] = ()
+    """The dataspaces besides ``main``; each has a directory within that of the daemon."""
+    actors: tuple[HostedActor, ...] = ()
+    flows: tuple[HostedFlow, ...] = ()
+    trace: Path | None = None
+    """Where every turn of theirs is written, as text."""
+    keys: tuple[Key, ...] = ()
+    """Who may come, and what for; without any, whoever reaches the daemon."""
+    tls: ServerTls | None = None
+    """What the daemon shows at addresses that begin with ``tls:``."""
+    socket_mode: int = 0o600
+    """Who may connect to its Unix sockets, as permissions of a file."""
+    verbose: bool = False
+    """Whether every session is logged."""
+    stall_seconds: float = STALL_SECONDS
+    """How long a turn of a hosted actor may last before the watchdog names it."""
+    hang_seconds: float = HANG_SECONDS
+    """How long an isolated actor may give no sign of life before its process is killed, and started again."""
+    stop_seconds: float = STOP_SECONDS
+    """How long an orderly end may take, from the signal on."""
+
+    def all_spaces(self) -> tuple[SpaceConfig, ...]:
+        """Every dataspace, ``main`` first."""
+        return (SpaceConfig(MAIN, self.data, self.space_limits, self.retention, self.rules), *self.spaces)

@@ -1,0 +1,121 @@
+"""The command ``dataspace serve --check``: what holds, and who said so.
+
+Always: what is printed can be understood as a configuration again, but for the secrets, which are not told.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+
+from index.values.values import Map
+from server.config.file import Loaded
+from server.config.model import Config, HostedActor, HostedFlow, RuleText
+from server.config.settings import KEEPING, Given
+from server.config.tokens import Key
+
+
+def check_lines(loaded: Loaded) -> Iterator[str]:
+    """The configuration that holds, as TOML with comments."""
+    table = ""
+    for name, given in loaded.given.items():
+        group, dot, below = name.rpartition(".")
+        if dot and group != table:
+            table = group
+            yield f"\n[{group}]"
+        yield _line(below, given)
+    yield from _space_lines(loaded.config)
+    where = f"  # {loaded.file}" if loaded.file is not None else ""
+    for name, rules in _rules(loaded.config):
+        for rule in rules:
+            yield f"\n[[rules]]\nspace = {_toml(name)}"
+            yield from _rule_lines(rule)
+    for actor in loaded.config.actors:
+        yield "\n[[actors]]" + (where if actor.name else "")
+        yield from _actor_lines(actor)
+    for flow in loaded.config.flows:
+        yield "\n[[flows]]" + (where if flow.name else "")
+        yield from _flow_lines(flow)
+    for key in loaded.config.keys:
+        yield f"\n[[tokens]]{where}"
+        yield from _token_lines(key)
+
+
+def _line(name: str, given: Given) -> str:
+    if given.value is None:
+        return f"# {name} is not set"
+    said = f"{name} = {_written(name, given.value)}"
+    return f"{said:<50} # {given.source}"
+
+
+def _written(name: str, value: object) -> str:
+    return f'"{value:04o}"' if name == "socket_mode" else _toml(value)
+
+
+def _toml(value: object) -> str:
+    """A value as TOML, which has fewer kinds than there are, but all that come from TOML."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, Map):
+        return f"{{{', '.join([f'{json.dumps(name)} = {_toml(each)}' for name, each in value.pairs()])}}}"
+    return json.dumps(str(value) if isinstance(value, Path) else value, ensure_ascii=False)
+
+
+def _space_lines(config: Config) -> Iterator[str]:
+    for each in config.spaces:
+        yield f"\n[spaces.{each.name}]  # in {each.data}"
+        for limit, value in asdict(each.limits).items():
+            if value != getattr(config.space_limits, limit):
+                yield f"limits.{limit} = {value}"
+        for field, setting in KEEPING.items():
+            value = getattr(each.retention, field)
+            if value is not None:
+                yield f"{setting.name} = {_written(setting.name, value)}"
+
+
+def _rules(config: Config) -> Iterator[tuple[str, Iterable[Path | RuleText]]]:
+    for each in config.all_spaces():
+        yield each.name, each.rules
+
+
+def _rule_lines(rule: Path | RuleText) -> Iterator[str]:
+    if isinstance(rule, Path):
+        yield f"file = {_toml(str(rule))}"
+    else:
+        yield f"name = {_toml(rule.name)}\ntext = {_toml(rule.text)}"
+
+
+def _flow_lines(flow: HostedFlow) -> Iterator[str]:
+    yield f"run = {_toml(flow.run)}"
+    yield f"name = {_toml(flow.title)}"
+    yield f"space = {_toml(flow.space)}"
+    if flow.arguments:
+        yield f"arguments = {_toml(flow.arguments)}"
+
+
+def _actor_lines(actor: HostedActor) -> Iterator[str]:
+    yield f"run = {_toml(actor.run)}"
+    yield f"name = {_toml(actor.title)}"
+    yield f"space = {_toml(actor.space)}"
+    if actor.arguments:
+        yield f"arguments = {_toml(actor.arguments)}"
+    yield f"isolate = {_toml(actor.isolate)}"
+    if actor.hang is not None:
+        yield f"hang = {actor.hang}"
+    yield f"required = {_toml(actor.required)}"
+    if actor.needs:
+        yield f"needs = {_toml(actor.needs)}"
+    kept = actor.restart
+    yield f"restart = {{ intensity = {kept.intensity}, period = {kept.period}, pause = {kept.pause} }}"
+
+
+def _token_lines(key: Key) -> Iterator[str]:
+    yield f"name = {_toml(key.name)}"
+    yield "# its secret is not shown"
+    for name, value in key.rights.stated().pairs():
+        yield f"{name!s} = {_toml(value)}"

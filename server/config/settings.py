@@ -1,0 +1,245 @@
+"""Settings: what ``dataspace serve`` can be told in one word, by file, environment or command line.
+
+``SETTINGS`` has them all: what each is called in the file, how it is read, and which option says the same.
+The command line goes before the environment (``DATASPACE_SERVE_…``), that before the file, and that before
+what holds unless somebody says otherwise; where each came from is kept, for ``--check``.
+
+Always: what cannot be understood is refused with where it stands, what was found and what is allowed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Final
+
+from dataspace.errors import UsageError
+from dataspace.kernel.space import SpaceLimits
+from dataspace.transport.addresses import parse_listen
+from relay.log.retention import Retention
+from server.cli.output import duration, size
+from server.config.model import (
+    DEFAULT_LISTEN,
+    HANG_SECONDS,
+    STALL_SECONDS,
+    STOP_SECONDS,
+    Limits,
+    default_data,
+)
+
+PREFIX: Final = "DATASPACE_SERVE_"
+CONFIG: Final = f"{PREFIX}CONFIG"
+
+Read = Callable[[object], object]
+"""Makes a setting of what a file or a text holds; ``UsageError`` says what it should be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting: its name in the file, with the tables it is in; ``option`` is that of the command line."""
+
+    name: str
+    read: Read
+    default: object
+    option: str | None = None
+
+    @property
+    def variable(self) -> str:
+        """What it is called in the environment."""
+        return PREFIX + self.name.replace(".", "_").upper()
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What holds for a setting, and who said so."""
+
+    value: object
+    source: str
+
+
+# -- how they are read -------------------------------------------------------------------------------
+
+
+def flag(value: object) -> bool:
+    """True or false."""
+    if isinstance(value, bool):
+        return value
+    known = {"true": True, "false": False, "1": True, "0": False}
+    if isinstance(value, str) and value.lower() in known:
+        return known[value.lower()]
+    raise UsageError(f"true or false is needed, not {value!r:.80}")
+
+
+def text(value: object) -> str:
+    """Text that is not empty."""
+    if isinstance(value, str) and value:
+        return value
+    raise UsageError(f"text is needed, not {value!r:.80}")
+
+
+def count(value: object) -> int:
+    """A number from 0."""
+    if isinstance(value, str) and value.isascii() and value.isdecimal():
+        return int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    raise UsageError(f"a number from 0 is needed, not {value!r:.80}")
+
+
+def seconds(value: object) -> float:
+    """A time, as text such as 10s, or in seconds."""
+    if isinstance(value, str):
+        return duration(value)
+    if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
+        return float(value)
+    raise UsageError(f"a time such as '10s' or 0.5 is needed, not {value!r:.80}")
+
+
+def lasting(value: object) -> float:
+    """A time that is not nothing."""
+    if (found := seconds(value)) > 0:
+        return found
+    raise UsageError(f"a time above 0 is needed, not {value!r:.80}")
+
+
+def number_of_bytes(value: object) -> int:
+    """A size, as text such as 10GiB, or in bytes."""
+    return size(value) if isinstance(value, str) else count(value)
+
+
+def path(value: object) -> Path:
+    """The path of a file or a directory."""
+    return value if isinstance(value, Path) else Path(text(value)).expanduser()
+
+
+def mode(value: object) -> int:
+    """Permissions, as text such as 0660."""
+    written = text(value)
+    if written.isascii() and written.isdecimal() and not set(written) - set("01234567") and len(written) <= 4:
+        return int(written, 8)
+    raise UsageError(f"permissions such as '0660' are needed, not {value!r:.80}")
+
+
+def addresses(value: object) -> tuple[str, ...]:
+    """Where to listen: one or several, separated by commas in text."""
+    given = value.split(",") if isinstance(value, str) else value
+    if not isinstance(given, list) or not given:
+        raise UsageError(f"an address or an array of them is needed, not {value!r:.80}")
+    return tuple([parse_listen(text(each).strip()).listen for each in given])
+
+
+def _limits() -> Iterable[Setting]:
+    """Every limit, of a connection and of a space, is a setting of its own."""
+    for kind in (Limits, SpaceLimits):
+        for field in fields(kind):
+            default = getattr(kind(), field.name)
+            if field.name in ("heartbeat_seconds", "grace_seconds"):
+                continue  # settings of their own, above
+            read: Read = seconds if isinstance(default, float) else count
+            if field.name.endswith("_bytes"):
+                read = number_of_bytes
+            yield Setting(f"limits.{field.name}", read, default)
+
+
+KEEPING: Final = {
+    "age": Setting("keep_for", seconds, None, "keep_for"),
+    "size": Setting("keep_bytes", number_of_bytes, None, "keep_bytes"),
+    "acknowledged": Setting("keep_unread", flag, False, "keep_unread"),
+    "reader_age": Setting("keep_for_readers", seconds, Retention().reader_age),
+    "reader_size": Setting("keep_bytes_for_readers", number_of_bytes, Retention().reader_size),
+}
+"""What is kept of the past, by the field of ``Retention`` that it fills.
+
+The daemon's stand under ``log``; a dataspace states its own where it wants them otherwise.
+"""
+
+SETTINGS: Final = (
+    Setting("listen", addresses, (DEFAULT_LISTEN,), "listen"),
+    Setting("socket_mode", mode, 0o600, "socket_mode"),
+    Setting("data", path, None, "data"),
+    Setting("accept_damage", flag, False, "accept_damage"),
+    Setting("verbose", flag, False, "verbose"),
+    Setting("without_rules", flag, False, "without_rules"),
+    Setting("trace", path, None, "trace"),
+    Setting("heartbeat", seconds, Limits().heartbeat_seconds, "heartbeat"),
+    Setting("grace", seconds, Limits().grace_seconds, "grace"),
+    Setting("stall", lasting, STALL_SECONDS),
+    Setting("hang", lasting, HANG_SECONDS),
+    Setting("stop", lasting, STOP_SECONDS),
+    Setting("tls.certificate", path, None, "tls_certificate"),
+    Setting("tls.key", path, None, "tls_key"),
+    Setting("tls.client_ca", path, None, "tls_client_ca"),
+    *[Setting(f"log.{each.name}", each.read, each.default, each.option) for each in KEEPING.values()],
+    *_limits(),
+)
+BY_NAME: Final = {each.name: each for each in SETTINGS}
+
+
+# -- what holds --------------------------------------------------------------------------------------
+
+
+def settle(
+    args: argparse.Namespace, environment: Mapping[str, str], stated: Mapping[str, object], file: Path | None
+) -> dict[str, Given]:
+    """What holds for each setting; ``stated`` is what the file says, by dotted name."""
+    _check_environment(environment)
+    return {each.name: _settle(each, args, environment, stated, file) for each in SETTINGS}
+
+
+def _settle(
+    setting: Setting,
+    args: argparse.Namespace,
+    environment: Mapping[str, str],
+    stated: Mapping[str, object],
+    file: Path | None,
+) -> Given:
+    said = getattr(args, setting.option, None) if setting.option else None
+    if said is not None and said is not False and said != []:
+        option = f"--{setting.option.replace('_', '-')}"  # type: ignore[union-attr]  # there is one, as just seen
+        return Given(understood(setting.read, said, option), option)
+    if setting.variable in environment:
+        given = environment[setting.variable]
+        return Given(understood(setting.read, given, f"${setting.variable}"), f"${setting.variable}")
+    if setting.name in stated:
+        assert file is not None  # it stated something
+        read = understood(setting.read, stated[setting.name], f"{file}: {setting.name}")
+        return Given(beside(file, read), str(file))
+    return Given(default_data() if setting.name == "data" else setting.default, "default")
+
+
+def beside(file: Path, value: object) -> object:
+    """A relative path of a file means one in the directory of that file."""
+    return file.parent / value if isinstance(value, Path) else value
+
+
+def understood(read: Read, value: object, where: str) -> object:
+    """What a value means; ``UsageError`` with where it stands."""
+    try:
+        return read(value)
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from None
+
+
+def _check_environment(environment: Mapping[str, str]) -> None:
+    known = [CONFIG, *(each.variable for each in SETTINGS)]
+    for name in environment:
+        if name.startswith(PREFIX) and name not in known:
+            raise UsageError(f"${name}: {unknown(name, known, 'variable')}")
+
+
+def unknown(name: str, known: Iterable[str], what: str = "setting") -> str:
+    """What to say of a name that is none, with the nearest that is one."""
+    names = list(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    return f"no such {what}{hint}, known are {', '.join(names)}"
+
+
+def config_file(args: argparse.Namespace) -> Path | None:
+    """The file to read: what the command line names, else the environment."""
+    named = args.config or os.environ.get(CONFIG)
+    return Path(named) if named else None

@@ -1,0 +1,86 @@
+"""Keys: which tokens open this daemon, and what is each good for?
+
+Always: without any key the daemon is open to whoever reaches it; what is wrong with a token is said in one
+sentence that tells nothing of the keys; checking one costs a hash for it and for each of its caveats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+
+from dataspace.codec import unpack
+from dataspace.errors import ProtocolError, UsageError
+from dataspace.transport.tokens import Token, name_of
+from index.values.values import Map
+from server.config.rights import EVERYTHING, OPEN, Permit, Rights
+
+LEAST: Final = 16
+"""Characters of a secret, at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A secret of the configuration: who bears it, and what it is good for."""
+
+    name: str
+    secret: str = field(repr=False)
+    rights: Rights = EVERYTHING
+
+    def __post_init__(self) -> None:
+        if len(self.secret) < LEAST:
+            raise UsageError(
+                f"the secret of token {self.name!r} has {len(self.secret)} characters, at least {LEAST} are"
+                " needed: dataspace token new makes one"
+            )
+
+
+class Keys:
+    """All keys of a daemon."""
+
+    def __init__(self, keys: Iterable[Key] = ()) -> None:
+        self._by_name = {name_of(key.secret): key for key in keys}
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def stands(self, permit: Permit) -> bool:
+        """Whether these keys would give a permit that others gave, to the bearer of the same token."""
+        return permit.key in self._by_name.values() if self._by_name else permit.key is None
+
+    def admit(self, token: str) -> Permit:
+        """What the bearer of a token may do; ``ProtocolError("unauthorized")`` for one that opens nothing."""
+        if not self._by_name:
+            return OPEN
+        if not token:
+            raise _unauthorized(
+                "this daemon wants a token: --token-file, $DATASPACE_TOKEN or connect(token=…)"
+            )
+        try:
+            shown = Token.read(token)
+            key = self._by_name.get(shown.secret_name)
+            if key is None or not shown.is_sealed_by(key.secret):
+                raise _unauthorized("the token is not one of this daemon's")
+            tables = [key.rights, *(Rights.read(_caveat(each)) for each in shown.caveats)]
+        except UsageError as error:
+            raise _unauthorized(str(error)) from None
+        permit = Permit(key.name, tables, key=key)
+        if permit.until is not None and permit.until <= datetime.now(UTC):
+            raise _unauthorized(f"the token was good until {permit.until:%Y-%m-%dT%H:%M:%SZ}")
+        return permit
+
+
+def _caveat(packed: bytes) -> Map:
+    try:
+        caveat = unpack(packed)
+    except ProtocolError:
+        caveat = None
+    if not isinstance(caveat, Map):
+        raise UsageError("a caveat of the token is none")
+    return caveat
+
+
+def _unauthorized(text: str) -> ProtocolError:
+    return ProtocolError("unauthorized", text)

@@ -1,0 +1,1 @@
+"""The daemon: puts all rooms together and runs until it is stopped."""

@@ -1,0 +1,286 @@
+"""A logged space: one dataspace of the daemon, with its log, its sessions and its leases.
+
+Each dataspace has its own epochs and its own directory, and nothing is atomic across two of them; so all
+that belongs to one is here, and what they share is the daemon's.  Every turn, whoever sends it, passes
+through ``commit``: the space makes the epoch, the log gets it, and the connections with something to say are
+flushed when the current bundle of work is done.
+
+Always: one task at a time touches the space; an epoch is acknowledged only when it is on disk.
+"""
+
+from __future__ import annotations
+
+import logging
+import stat
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import trio
+
+from dataspace.errors import Closed, Refused
+from dataspace.kernel.epochs import Epoch
+from dataspace.kernel.space import Space
+from dataspace.wire.features import SYSTEM
+from dataspace.wire.packets import RETRACT, Action
+from index.values.values import Map
+from relay.log.log import Log
+from relay.log.trimming import retain
+from relay.log.writer import GroupCommit
+from relay.store.errors import LogFailed
+from relay.store.staging import Staging
+from server.config.model import SpaceConfig
+from server.hosting.flows import HostedFlows
+from server.hosting.rules import OWNER, actions_to_hold, rule_facts, warn_of_troubles
+from server.owners.leases import Leases
+from server.owners.publishers import Writers
+from server.owners.turn_numbers import Client, Clients
+from server.publication.ledger import Ledgers
+from server.publication.prepared import Prepared
+from server.sessions.registry import Sessions
+
+if TYPE_CHECKING:
+    from server.daemon.daemon import Daemon
+
+logger = logging.getLogger("dataspace")
+
+
+def now() -> int:
+    """The time in microseconds since 1970 UTC."""
+    return time.time_ns() // 1000
+
+
+class LoggedSpace:
+    """What the sessions of one dataspace share."""
+
+    def __init__(self, daemon: Daemon, settings: SpaceConfig, log: Log) -> None:
+        self.daemon = daemon
+        self.settings = settings
+        self.config = daemon.config
+        self.flush = daemon.flush
+        self.name = settings.name
+        self.log = log
+        self.identity = log.identity
+        self.publishing = trio.Lock()
+        self.recalling = trio.Lock()
+        self.rules_due = trio.Event()
+        self.sessions = Sessions(self)
+        self.leases = Leases(self)
+        self.space = Space(settings.name, limits=settings.limits)
+        self.space.rules.clock = time.perf_counter_ns
+        self.commits = GroupCommit(log, after_group=daemon.flush, state=self.space.all_claims)
+        limits = daemon.config.limits
+        self.staging = Staging(settings.data, limit=limits.staged_bytes, kept=limits.staged_seconds)
+        self.prepared = Prepared()
+        self.writers = Writers()
+        self.ledgers = Ledgers(self.space)
+        self.flows = HostedFlows([each for each in daemon.config.flows if each.space == self.name])
+        self._recover()
+
+    def _recover(self) -> None:
+        """Puts back what the log holds; whoever did not survive is seen to go, in one epoch."""
+        state = self.log.recover()
+        self.clients = Clients(self.log.clients)
+        self.space.restore(state.owners, state.epoch, state.time)
+        self.space.epoch = max(self.space.epoch, self.log.next_epoch - 1)
+        self.incarnation = self.space.epoch
+        gone = [owner for owner in self.space.owners() if owner.startswith(("session:", "actor:"))]
+        self.space.end(gone, now(), submit=self.commits.submit)
+        self.leases.recover()
+        self.flows.attach(self.space)
+        facts = rule_facts(self.settings.rules)
+        rules = actions_to_hold(self.space, facts)
+        if rules:
+            self.space.commit(OWNER, rules, now(), submit=self.commits.submit)
+        else:
+            self.space.advance(now(), submit=self.commits.submit)
+        warn_of_troubles(self.space.rules, facts)
+        logger.info(
+            "space %s: recovered %d facts at epoch %d, %d owners did not survive",
+            self.name,
+            len(self.space.index),
+            state.epoch,
+            len(gone),
+        )
+
+    # -- life -----------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Ends what has outlived its time, makes the turns of rules, lets go what is not retained."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.sessions.run)
+            nursery.start_soon(self.leases.run)
+            nursery.start_soon(self.staging.run)
+            nursery.start_soon(self._advance)
+            nursery.start_soon(self.flows.run, self._turn)
+            nursery.start_soon(retain, self.log, self.commits, self.settings.retention)
+
+    async def _advance(self) -> None:
+        """Makes the turns that rules ask for by ``next``, until cancelled, in between those of others."""
+        while True:
+            self.rules_due = trio.Event()
+            while self.space.rules.pending:
+                self._turn()
+                await self.commits.wait_room()
+                await trio.lowlevel.checkpoint()
+            await self.rules_due.wait()
+
+    def _turn(self) -> None:
+        """A turn that rules or flows ask for."""
+        try:
+            self.space.advance(now(), submit=self.commits.submit)
+        except BaseException:
+            self._stop_if_damaged()
+            raise
+        self.flush()
+
+    # -- turns ----------------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        owner: str,
+        actions: Sequence[Action],
+        client: Client | None,
+        sequence: int,
+        on_durable: Callable[[Epoch], None] | None,
+        *,
+        publication: bool = False,
+    ) -> Epoch:
+        """Commits one turn; ``on_durable`` is called with its epoch once that is on disk.
+
+        Raises ``Refused`` or ``ProtocolError``, and nothing has happened.  The turn counts once the log has
+        taken it: after any other exception before that nothing has happened either.
+        """
+        if self.commits.full is not None:
+            self._check_room(actions, internal=client is None and not publication)
+        self.commits.check_open()
+        name = client.name if client else None
+        if not publication:
+            self.ledgers.forget(owner)
+        submitted: Epoch | None = None
+
+        def submit(epoch: Epoch) -> None:
+            nonlocal submitted
+            self.commits.submit(epoch, on_durable)
+            submitted = epoch
+
+        try:
+            epoch = self.space.commit(
+                owner,
+                actions,
+                now(),
+                client=name,
+                sequence=sequence,
+                publication=publication,
+                submit=submit,
+            )
+        except BaseException:
+            self._stop_if_damaged()
+            raise
+        finally:
+            if client is not None and submitted is not None:
+                client.applied(sequence, submitted.number)
+        if self.space.rules.pending:
+            self.rules_due.set()
+        return epoch
+
+    def _check_room(self, actions: Sequence[Action], *, internal: bool) -> None:
+        """Refuses a turn while the disk is full, unless it only retracts or is the daemon's own."""
+        if internal and not self.commits.is_behind:
+            return
+        if any(action[0] != RETRACT for action in actions):
+            raise Refused("disk-full", f"nothing is taken on that has to be kept: {self.commits.full}")
+
+    def end_owners(self, owners: Sequence[str]) -> None:
+        """Retracts in one turn all that some owners claim; raises nothing.
+
+        If that fails, which is a defect, it is tried for each of them alone.  An owner that cannot be ended
+        keeps its claims, which is logged; they go with the next start of the daemon.
+        """
+        try:
+            self.commits.check_open()
+            for owner in owners:
+                self.ledgers.forget(owner)
+            self.space.end(owners, now(), submit=self.commits.submit)
+            if self.space.rules.pending:
+                self.rules_due.set()
+        except (LogFailed, Closed):
+            self._stop_if_damaged()  # else the daemon is ending already, and the next one has them go
+        except Exception:  # noqa: BLE001  # a fence around the end of an owner: a defect ends nothing else
+            self._stop_if_damaged()
+            self._note_unended(owners)
+
+    def _note_unended(self, owners: Sequence[str]) -> None:
+        """Ends each of some owners that could not be ended together, or says which one cannot be."""
+        if len(owners) > 1:
+            logger.exception("%s could not be ended together: this is a defect, please report it", owners)
+            for owner in owners:
+                self.end_owners([owner])
+        elif owners and self.space.damage is None:
+            logger.exception(
+                "%s could not be ended: this is a defect, please report it; its %d facts in space %s stay "
+                "until the daemon is started again",
+                owners[0],
+                len(self.space.claims(owners[0])),
+                self.name,
+            )
+
+    def _stop_if_damaged(self) -> None:
+        """Ends the daemon, without a snapshot, if the space is not what its log says."""
+        if self.space.damage is not None and self.commits.failure is None:
+            logger.critical("space %s: a failed turn could not be undone, the daemon ends", self.name)
+            self.commits.fail(f"space {self.name} is damaged: {self.space.damage!r:.200}")
+
+    def check_space(self, name: str) -> None:
+        """Refuses another space than this one to a session that is about this one."""
+        if name == self.name:
+            return
+        if name == SYSTEM:
+            raise Refused("read-only", f"space {SYSTEM!r} can only be observed, and only now")
+        if name in self.daemon.spaces:
+            raise Refused(
+                "no-space", f"this session is about space {self.name!r}: {name!r} needs another one"
+            )
+        raise self.daemon.no_space(name)
+
+    async def find_turn(self, client: str, sequence: int) -> int | None:
+        """The epoch of an old turn, looked up in the log; O(log), for what nobody remembers."""
+
+        return await trio.to_thread.run_sync(self.log.find_turn, client, sequence)
+
+    # -- looking --------------------------------------------------------------------------------------
+
+    def limits_map(self) -> Map:
+        """The limits that a client is told of at its welcome."""
+        mine = asdict(self.config.limits)
+        told = ("frame_bytes", "frame_elements", "streams", "replays")
+        return Map({**{name: mine[name] for name in told}, **asdict(self.space.limits)})
+
+    def status(self) -> dict[str, object]:
+        """What there is to tell of this space: counts, bytes and epochs."""
+        return {
+            **asdict(self.space.statistics()),
+            "space": self.name,
+            "identity": self.identity,
+            "sessions_waiting": self.sessions.waiting,
+            "sessions_resumed": self.sessions.resumed,
+            "leases": len(self.leases),
+            "durable_epoch": self.commits.durable,
+            "oldest_epoch": self.log.oldest,
+            "disk_full": self.commits.full is not None,
+            "waiting_epochs": self.commits.statistics().backlog_epochs,
+            "readers": Map({each.name: each.epoch for each in self.log.readers}),
+            "disk_bytes": sum(map(_size, self.settings.data.iterdir())),
+            "data": str(self.settings.data),
+        }
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file; none of what is no file, or has just gone."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return 0
+    return found.st_size if stat.S_ISREG(found.st_mode) else 0

@@ -1,0 +1,1 @@
+"""Hosting: user code that runs in or beside the daemon."""

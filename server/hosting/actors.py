@@ -1,0 +1,197 @@
+"""Hosting: actors named in the config, beside the remote sessions, in the same dataspace.
+
+Each is a ``module:function``, supervised: one that crashes is started again, with a pause if it goes on so.
+Their turns are committed as everybody's are, through the daemon and its log.
+
+Always: what an actor raises reaches no session and no other actor; other tasks run after ``shell.SLICE``
+turns at the latest; an actor that does not yield is named by a watchdog within a second.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from dataspace.actors.engine.actors import Actor
+from dataspace.actors.engine.engine import Engine
+from dataspace.actors.engine.spaces import Home
+from dataspace.actors.engine.turns import Turn
+from dataspace.actors.services import Require, service
+from dataspace.actors.supervision import Supervised, supervise
+from dataspace.errors import UsageError
+from dataspace.running.actors import Shell, log_crash
+from dataspace.running.watchdog import Watchdog
+from index.values.values import Map
+from server.config.model import HostedActor
+from server.hosting.guardian import Isolated
+from server.hosting.loading import boot_function, traced
+
+if TYPE_CHECKING:
+    from server.daemon.daemon import Daemon
+    from server.daemon.space import LoggedSpace
+
+
+logger = logging.getLogger("dataspace.actors")
+
+LATE_SECONDS: Final = 2.0
+"""After how long it is told which actors' tasks hold up the end of the daemon."""
+
+
+class Hosted:
+    """One actor of the configuration with all that it spawns, and how they have fared."""
+
+    def __init__(self, daemon: Daemon, settings: HostedActor) -> None:
+        self.settings = settings
+        self.isolated = Isolated(daemon, settings, self.note_crash) if settings.isolate else None
+        self.boot = boot_function(settings.run, load=not settings.isolate)
+        self.program = f"{settings.title} in {settings.space}"
+        """What tells its actors from those of others."""
+        self._supervised: Supervised | None = None
+        self._host: Actor | None = None
+        self._turns_before = 0
+        self._crashes = 0
+        self._last: str | None = None
+
+    def start(self, engine: Engine, home: Home) -> None:
+        """Spawns the actor that supervises it."""
+        self._host = engine.spawn(self._set_up, home=home, name=f"host of {self.settings.title}", daemon=True)
+        self._host.program = self.program
+
+    def _set_up(self, turn: Turn) -> None:
+        """Starts it, or offers it as a service."""
+        settings = self.settings
+        boot, arguments = (
+            (self.boot, settings.arguments) if self.isolated is None else (self.isolated.guard, ())
+        )
+        turn.prevent_inert()
+        if not (settings.required or settings.needs):
+            self._note(supervise(turn, boot, *arguments, name=settings.title, restart=settings.restart)[0])
+            return
+        service(
+            turn,
+            settings.title,
+            boot,
+            *arguments,
+            on=settings.needs,
+            restart=settings.restart,
+            watch=self._note,
+        )
+        if not settings.required:
+            turn.assert_(Require(settings.title))
+
+    def _note(self, supervised: Supervised) -> None:
+        self._supervised = supervised
+
+    def note_crash(self, said: str) -> None:
+        """Takes down that one of its actors has crashed."""
+        self._crashes += 1
+        self._last = said[:1000]
+
+    def note_end(self, actor: Actor) -> None:
+        """Takes down that one of its actors has ended."""
+        self._turns_before += actor.turns
+        if actor.crash is not None:
+            self.note_crash(str(actor.crash))
+
+    def status(self, actors: Sequence[Actor], stalls: int) -> Map:
+        """What ``dataspace actors`` shows of it, given those of its actors that live."""
+        isolated = self.isolated
+        living = [actor for actor in actors if actor is not self._host]
+        counts = {
+            "actors": len(living),
+            "turns": self._turns_before + sum(actor.turns for actor in living),
+            "facets": sum(actor.facets for actor in living),
+            "stalls": stalls,
+        }
+        if isolated is not None:  # what is here is its guardian only
+            counts = {name: getattr(isolated, name) for name in counts}
+        return Map(
+            {
+                "name": self.settings.title,
+                "space": self.settings.space,
+                "state": self._state(counts["actors"]),
+                "process": None if isolated is None else isolated.process,
+                "isolated": isolated is not None,
+                **counts,
+                "crashes": self._crashes,
+                "last": self._last,
+            }
+        )
+
+    def _state(self, actors: int) -> str:
+        if self.isolated is not None and self.isolated.stuck:
+            return "stuck"
+        state = "waiting" if self._supervised is None else self._supervised.state
+        return "running" if state == "ended" and actors else state
+
+
+class Hosting:
+    """The actors of one daemon."""
+
+    def __init__(self, daemon: Daemon, actors: Sequence[HostedActor]) -> None:
+        self._daemon = daemon
+        self._hosted = {hosted.program: hosted for hosted in [Hosted(daemon, each) for each in actors]}
+        self._engine: Engine | None = None
+        self._watchdog: Watchdog | None = None
+        for each in actors:
+            if each.space not in daemon.spaces:
+                known = ", ".join(daemon.spaces)
+                raise UsageError(f"actor {each.title}: no space named {each.space!r}, there is {known}")
+
+    async def run(self) -> None:
+        """Runs them until cancelled."""
+        shell = Shell(after=self._after_slice)
+        self._engine = engine = shell.engine
+        engine.fence = (Exception, SystemExit)  # who calls sys.exit leaves, and the daemon stays
+        engine.on_crash = log_crash
+        engine.on_end = self._note_end
+        homes = {name: _home(engine, space) for name, space in self._daemon.spaces.items()}
+        for each in self._hosted.values():
+            each.start(engine, homes[each.settings.space])
+        config = self._daemon.config
+        with traced(engine, config.trace), Watchdog(engine, limit=config.stall_seconds) as self._watchdog:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_name_late, shell)
+                await shell.run(forever=True)
+
+    def status(self) -> tuple[Map, ...]:
+        """What ``dataspace actors`` shows, an entry for each actor; O(actors)."""
+        living: dict[str, list[Actor]] = {program: [] for program in self._hosted}
+        for actor in self._engine.actors.values() if self._engine is not None else ():
+            living[actor.program].append(actor)
+        stalls = self._watchdog.stalls if self._watchdog is not None else {}
+        return tuple(
+            [each.status(living[program], stalls.get(program, 0)) for program, each in self._hosted.items()]
+        )
+
+    def _note_end(self, actor: Actor) -> None:
+        self._hosted[actor.program].note_end(actor)
+
+    async def _after_slice(self) -> None:
+        self._daemon.flush()
+        for home in self._daemon.spaces.values():
+            await home.commits.wait_room()
+
+
+async def _name_late(shell: Shell) -> None:
+    """Tells whose tasks hold up the end: they were cancelled, and go on."""
+    try:
+        await trio.sleep_forever()
+    finally:
+        with trio.move_on_after(LATE_SECONDS, shield=True) as waiting:
+            await shell.ended.wait()
+        if waiting.cancelled_caught:
+            late = sorted({task.facet.actor.name for task in shell.running})
+            logger.error("these actors have tasks that were cancelled and do not end: %s", ", ".join(late))
+
+
+def _home(engine: Engine, home: LoggedSpace) -> Home:
+    """A space as actors reach it: through the log, as everybody does."""
+    return engine.home(
+        home.space,
+        commit=lambda owner, actions, _now: home.commit(owner, actions, None, 0, None),
+        end=lambda owner: home.end_owners((owner,)),
+    )

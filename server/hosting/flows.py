@@ -1,0 +1,66 @@
+"""Flowing: flows named in the config, which the turns of a space drive.
+
+Each is a ``module:function`` that makes a flow (``dataspace.rules``) of its arguments.  It is attached before
+the first client is let in, so that what it asserts is there from the start, as what rules derive.  Those
+that read streams or clocks are pumped beside the sessions.
+
+Always: what cannot be made or ordered in strata ends the start and is named; what a flow or a stream of it
+raises later ends that flow alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+import trio
+
+from dataspace.errors import UsageError
+from dataspace.flows.flows import Flow
+from dataspace.flows.inputs import Interval, Streamed
+from dataspace.kernel.space import Space
+from dataspace.running.flows import pump
+from server.config.model import HostedFlow
+from server.hosting.loading import boot_function
+
+logger = logging.getLogger("dataspace")
+
+
+class HostedFlows:
+    """The flows of one space; ``UsageError`` for one that cannot be made."""
+
+    def __init__(self, settings: Sequence[HostedFlow]) -> None:
+        self._flows = {each.title: _made(each) for each in settings}
+
+    def attach(self, space: Space) -> None:
+        """Lets the turns of a space drive them, from the next one on."""
+        for name, flow in self._flows.items():
+            try:
+                space.rules.attach(name, flow)
+            except UsageError as error:
+                raise UsageError(f"flow {name}: {error}") from None
+
+    async def run(self, turn: Callable[[], object]) -> None:
+        """Reads their streams and clocks until cancelled; ``turn`` makes a turn of the space."""
+        async with trio.open_nursery() as nursery:
+            for name, flow in self._flows.items():
+                if any(isinstance(each, Streamed | Interval) for each in flow.operators.values()):
+                    nursery.start_soon(_pump, name, flow, turn)
+
+
+async def _pump(name: str, flow: Flow, turn: Callable[[], object]) -> None:
+    try:
+        await pump(flow, turn=turn)
+    except Exception:  # a flow's fence: a stream that fails is no reason to end the daemon
+        logger.exception("flow %s is fed no more", name)
+
+
+def _made(settings: HostedFlow) -> Flow:
+    make = boot_function(settings.run, what="flow")
+    try:
+        flow: object = make(*settings.arguments)
+    except Exception as error:  # a flow's fence: it is its owner's code, and named as what it is
+        raise UsageError(f"flow {settings.title}: {type(error).__name__}: {error}") from error
+    if not isinstance(flow, Flow):
+        raise UsageError(f"flow {settings.title}: {settings.run} made {flow!r:.80}, and not a Flow")
+    return flow

@@ -1,0 +1,210 @@
+"""Isolating: the daemon's side of an actor in a process of its own.
+
+The process is a client like any other, over a socket that it inherits, so that its facts go with it however
+it ends.  To the supervisor it looks like an actor: a guardian in the daemon runs it as a linked task, which
+ends when the process does and raises what it crashed of.
+
+Always: no process outlives its guardian; each life of an actor is one process; one that gives no sign of life
+for the time that it is allowed is killed, and has crashed.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from dataspace.actors.engine.turns import Turn
+from dataspace.codec import pack, unpack_own
+from dataspace.errors import DataspaceError
+from dataspace.running.actors import Outside
+from dataspace.transport.sockets import SocketLink
+from dataspace.wire.frames import Cutter, frame
+from index.values.values import Map
+from server.config.model import HostedActor
+
+if TYPE_CHECKING:
+    from server.daemon.daemon import Daemon
+    from server.sessions.connection import Connection
+
+MAX_REPORT: Final = 64 << 10
+REPORT_SECONDS: Final = 5.0
+PERIODS: Final = 8
+"""How many times within the time that it is allowed a process is looked at for a sign of life."""
+START_SECONDS: Final = 60.0
+"""How long the first sign may take at least: what a process loads is not hanging."""
+
+
+class ProcessEnded(DataspaceError):
+    """The process of an isolated actor ended, and not in good order."""
+
+
+class Isolated:
+    """One actor in a process of its own, through all its lives."""
+
+    def __init__(self, daemon: Daemon, settings: HostedActor, crashed: Callable[[str], object]) -> None:
+        """``crashed`` is told of crashes that the process survives, of actors that the first one spawned."""
+        self._daemon = daemon
+        self._settings = settings
+        self._crashed = crashed
+        self.process: int | None = None
+        """The number of its process, while there is one."""
+        self.actors = self.turns = self.facets = self.stalls = 0
+        self.stuck = False
+        """Whether one of its turns has not ended in time, and still lasts."""
+        self._signs = 0
+        self._hang = daemon.config.hang_seconds if settings.hang is None else settings.hang
+        self._before = (0, 0)
+        self._crash = ""
+
+    def guard(self, turn: Turn) -> None:
+        """The boot script of the guardian: it ends, or crashes, when the process does."""
+        turn.task(self._live)
+
+    async def _live(self, _outside: Outside) -> None:
+        """One life; ``ProcessEnded`` unless it ended in good order."""
+        self._before, self._crash, self._signs = (self.turns, self.stalls), "", 0
+        process, connection = self._start()
+        self.process = process.pid
+        try:
+            async with trio.open_nursery() as nursery:
+                heard = trio.Event()
+                nursery.start_soon(self._hear_reports, process, heard)
+                nursery.start_soon(self._await_silence, process)
+                order = frame(pack(self._order()))
+                await trio.to_thread.run_sync(_tell, process, order, abandon_on_cancel=True)
+                code = await _wait_ended(process)
+                with trio.move_on_after(REPORT_SECONDS):  # its last report may still be on its way
+                    await heard.wait()
+                nursery.cancel_scope.cancel()
+        finally:
+            process.kill()
+            with trio.CancelScope(shield=True):
+                await _wait_ended(process)
+                with trio.move_on_after(REPORT_SECONDS):  # what it said last is heard, and then its facts go
+                    await connection.ended.wait()
+            connection.cancel.cancel()
+            self.process, self.actors, self.facets, self.stuck = None, 0, 0, False
+            for pipe in (process.stdin, process.stdout):
+                assert pipe is not None  # as asked for
+                pipe.close()
+        if code:
+            raise ProcessEnded(self._crash or f"its process {process.pid} {_ending(code)}")
+
+    def _start(self) -> tuple[subprocess.Popen[bytes], Connection]:
+        """Starts the process, from this thread: on Linux it lives as long as the thread that started it."""
+        from server.sessions.listeners import serve_link  # it needs connections, which need the daemon
+
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                process = subprocess.Popen(
+                    [
+                        sys.executable,
+                        "-P",
+                        "-m",
+                        "server.hosting.process",
+                        str(os.getpid()),
+                        str(theirs.fileno()),
+                    ],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    pass_fds=[theirs.fileno()],
+                    process_group=0,
+                    bufsize=0,
+                    env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                )
+        except OSError:
+            ours.close()
+            raise
+        assert process.stdout is not None  # as asked for
+        os.set_blocking(process.stdout.fileno(), False)
+        return process, serve_link(self._daemon, SocketLink(ours), trusted=True)
+
+    async def _await_silence(self, process: subprocess.Popen[bytes]) -> None:
+        """Kills a process once it has given no sign of life for too long.
+
+        It is looked at several times in that time, and must have been silent each time: a daemon that did
+        not run for a while has not heard what was said.
+        """
+        hang = self._hang
+        allowed, silent, heard = max(hang, START_SECONDS), 0.0, 0
+        while silent < allowed:
+            await trio.sleep(hang / PERIODS)
+            silent += hang / PERIODS
+            if self._signs != heard:
+                allowed, silent, heard = hang, 0.0, self._signs
+        self._crash = f"its process {process.pid} gave no sign of life for {allowed:g} s and was killed"
+        process.kill()
+
+    def _order(self) -> Map:
+        """What to run, and how."""
+        settings, config = self._settings, self._daemon.config
+        return Map(
+            {
+                "run": settings.run,
+                "name": settings.title,
+                "space": settings.space,
+                "arguments": settings.arguments,
+                "stall": config.stall_seconds,
+                "signs": self._hang / PERIODS,
+                "trace": None if config.trace is None else str(config.trace),
+                "verbose": config.verbose,
+            }
+        )
+
+    async def _hear_reports(self, process: subprocess.Popen[bytes], heard: trio.Event) -> None:
+        """Takes in what the process reports, until it has ended or says something that makes no sense."""
+        assert process.stdout is not None  # as asked for
+        cutter, pipe = Cutter(MAX_REPORT), process.stdout.fileno()
+        while cutter.refusal is None:
+            await trio.lowlevel.wait_readable(pipe)
+            chunk = os.read(pipe, MAX_REPORT)
+            if not chunk:
+                break
+            for body in cutter.feed(chunk):
+                self._take(unpack_own(body))
+        heard.set()
+
+    def _take(self, report: object) -> None:
+        match report:
+            case ("counts", int(signs), int(actors), int(turns), int(facets), int(stalls), bool(stuck)):
+                self._signs, self.actors, self.stuck = signs, actors, stuck
+                self.turns = self._before[0] + turns
+                self.facets = facets
+                self.stalls = self._before[1] + stalls
+            case ("child", str(text)):
+                self._crashed(text)
+            case ("crash", str(text)):
+                self._crash = text
+
+
+def _tell(process: subprocess.Popen[bytes], order: bytes) -> None:
+    """Writes what to run; in a thread, since it may be longer than a pipe, and read late."""
+    assert process.stdin is not None  # as asked for
+    try:
+        process.stdin.write(order)
+    except BrokenPipeError:
+        pass  # it has ended already, as will be seen
+
+
+async def _wait_ended(process: subprocess.Popen[bytes]) -> int:
+    """The exit code of a process; a thread of its own waits for it, since there may be many of them."""
+    limiter = trio.CapacityLimiter(math.inf)
+    return await trio.to_thread.run_sync(process.wait, abandon_on_cancel=True, limiter=limiter)
+
+
+def _ending(code: int) -> str:
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"

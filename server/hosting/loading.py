@@ -1,0 +1,94 @@
+"""Booting: what a daemon and the process of an isolated actor do alike when they start.
+
+It is apart from both so that such a process loads nothing of the daemon.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dataspace.actors.engine.engine import Engine
+from dataspace.actors.engine.facets import Handler
+from dataspace.actors.engine.tracing import Trace, TurnRecord
+from dataspace.actors.engine.turns import Turn
+from dataspace.actors.rendering import BEGINNING, Diagram, Text
+from dataspace.errors import InternalError, UsageError
+
+logger = logging.getLogger("dataspace.actors")
+
+
+def boot_function(name: str, *, load: bool = True, what: str = "actor") -> Handler:
+    """The function that ``module:function`` names; ``UsageError`` if there is none.
+
+    Modules in the current directory are found, as with ``python -m``.  Without ``load`` the module is looked
+    for, but not run: it is another process that will.  ``what`` is to be run, for people.
+    """
+    module, colon, function = name.partition(":")
+    if not (module and colon and function):
+        raise UsageError(f"{what}s are named module:function, got {name!r}")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        if not load:
+            if importlib.util.find_spec(module) is None:
+                raise ImportError(f"No module named {module!r}")
+            return _elsewhere
+        found = getattr(importlib.import_module(module), function, None)
+    except ImportError as error:
+        raise UsageError(f"{what} {name}: {error}") from error
+    if not callable(found):
+        raise UsageError(f"{what} {name}: module {module} has no function {function!r}")
+    return found  # type: ignore[no-any-return]  # callable, as just checked
+
+
+def _elsewhere(_turn: Turn) -> None:
+    raise InternalError("an isolated actor was started in the daemon")
+
+
+def log_to_stderr(*, verbose: bool) -> None:
+    """Has the log of this process written to its standard error."""
+    handler = logging.StreamHandler()
+    formatter = logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%SZ")
+    formatter.converter = time.gmtime
+    handler.setFormatter(formatter)
+    logger = logging.getLogger("dataspace")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO if verbose else logging.WARNING)
+
+
+@contextmanager
+def traced(engine: Engine, file: Path | None, *, origin: str = "") -> Iterator[None]:
+    """Has every turn of an engine added to a file, each as it ends and in one piece.
+
+    ``origin`` is put before the numbers of turns, for several processes may write to the same file.  A file
+    whose name ends in ``.mmd`` gets a mermaid diagram, any other one text.
+    """
+    if file is None:
+        yield
+        return
+    with file.open("ab", buffering=0) as out:
+        draw = file.suffix == ".mmd"
+        if draw and not out.tell():
+            out.write(f"{BEGINNING}\n".encode())
+        lines = Diagram() if draw else Text(origin)
+
+        def write(made: TurnRecord) -> None:
+            told = "".join([f"{line}\n" for line in lines.of(made)])
+            try:
+                out.write(told.encode(errors="backslashreplace"))
+            except OSError as error:  # no reason to end who is traced
+                engine.tracer = None
+                logger.error("turns are not traced any more: %s: %s", file, error)
+
+        engine.tracer = Trace(tell=write, keep=False)
+        try:
+            yield
+        finally:
+            engine.tracer = None

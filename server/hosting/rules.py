@@ -1,0 +1,122 @@
+"""Ruling: what can be asked about the rules of a space, and the rules that the daemon itself holds.
+
+Rules are facts and need nothing of the daemon but to be asked about.  Those that its command line names are
+claimed by an owner of their own, which is brought up to date at each start.
+
+Always: a question changes nothing; after a start the daemon holds exactly the rules that it was given.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from dataspace.errors import Refused, UsageError
+from dataspace.flows.mermaid import mermaid
+from dataspace.kernel.derivation import RuleHost
+from dataspace.kernel.space import Space
+from dataspace.rules.engine.dependencies import Outline
+from dataspace.rules.engine.explaining import Explainer, Proof
+from dataspace.rules.language.parser import read_rules
+from dataspace.rules.language.syntax import Rule
+from dataspace.wire.packets import Action
+from index.patterns.text import unparse
+from index.values.values import Map, Record, Value
+from server.config.model import RuleText
+
+logger = logging.getLogger("dataspace")
+
+QUESTIONS: Final = ("explain", "why", "why-not", "graph", "monotone")
+FORMS: Final = ("text", "rows")
+OWNER: Final = "durable:dataspace rules"
+
+
+def ask_rules(host: RuleHost, question: str, about: Value, form: str = "text") -> Value:
+    """The answer to a question, as text or as rows; ``Refused`` for one that cannot be answered."""
+    known = QUESTIONS if form == "text" else tuple([each for each in QUESTIONS if each != "graph"])
+    if form not in FORMS:
+        raise Refused("bad-request", f"no form {form!r}, known are {', '.join(FORMS)}")
+    if question not in known:
+        raise Refused("bad-request", f"no question {question!r} in {form}, known are {', '.join(known)}")
+    explainer = None if host.program is None else host.program.explainer()
+    if question == "graph":
+        parts = [] if explainer is None else [explainer.part()]
+        parts += host.flows.parts()
+        return mermaid(*parts) if parts else "there are no rules, and no flows"
+    if explainer is None:
+        return "there are no rules" if form == "text" else ()
+    return (
+        _told(host, explainer, question, about)
+        if form == "text"
+        else tuple(_rows(host, explainer, question, about))
+    )
+
+
+def _told(host: RuleHost, explainer: Explainer, question: str, about: Value) -> str:
+    match question:
+        case "why":
+            proof = _proof(host, explainer, about)
+            return f"{unparse(about)} does not hold: ask why-not" if proof is None else str(proof)
+        case "why-not":
+            return explainer.why_not(about)
+        case "monotone":
+            return explainer.monotonicity()
+        case _:
+            return explainer.explain()
+
+
+def _rows(host: RuleHost, explainer: Explainer, question: str, about: Value) -> Iterable[Map]:
+    match question:
+        case "why":
+            proof = _proof(host, explainer, about)
+            return () if proof is None else proof.rows()
+        case "why-not":
+            return explainer.why_not_rows(about)
+        case "monotone":
+            return explainer.monotonicity_rows()
+        case _:
+            return explainer.explained_rows()
+
+
+def _proof(host: RuleHost, explainer: Explainer, about: Value) -> Proof | None:
+    """The proof of a fact, or of the first that a pattern such as ``reach("a", _)`` matches."""
+    proof = explainer.why(about)
+    if proof is None and host.is_claimed(about):
+        return Proof(about)
+    if proof is None and (found := explainer.match(about)) is not None:
+        proof = explainer.why(found)
+    return proof
+
+
+def rule_facts(given: Sequence[Path | RuleText]) -> list[Value]:
+    """A rule fact for each file, named after it, and for each text.
+
+    ``UsageError`` for one that cannot be read or used, or not together with those before it.
+    """
+    facts: list[Value] = []
+    rules: list[Rule] = []
+    for each in given:
+        source = f"rules of {each}" if isinstance(each, Path) else f"rule {each.name!r}"
+        try:
+            text = each.read_text(encoding="utf-8") if isinstance(each, Path) else each.text
+            rules += read_rules(text)
+            Outline(rules)
+        except (OSError, UnicodeDecodeError, UsageError) as error:
+            raise UsageError(f"{source}: {error}") from None
+        facts.append(Record("rule", each.stem if isinstance(each, Path) else each.name, text))
+    return facts
+
+
+def warn_of_troubles(host: RuleHost, facts: Sequence[Value]) -> None:
+    """Logs which of the rules that the daemon holds are not carried out, and why."""
+    held = {fact.fields for fact in facts if isinstance(fact, Record)}
+    for entry in host.program.entries.values() if host.program is not None else ():
+        if entry.trouble and (entry.name, entry.text) in held:
+            logger.warning("rule %s is not carried out: %s", entry.name, entry.trouble)
+
+
+def actions_to_hold(space: Space, facts: Sequence[Value]) -> tuple[Action, ...]:
+    """The actions that make these the rules that the daemon holds."""
+    return space.replace_all(OWNER, facts, space.fresh_handle(OWNER))

@@ -1,0 +1,92 @@
+"""Leases: owners whose facts stay for as long as somebody renews them, whoever is connected.
+
+A lease outlives connections and restarts of the daemon, but not its time: nobody has to clean up after a
+client that never comes back.  Its name carries its time to live, ``lease:10000:NAME`` with milliseconds, so
+that the log needs no further record of it: a daemon that finds facts of a lease gives it its whole time anew.
+
+Always: facts are asserted for granted leases only, so that a client that was away for too long learns of it
+before it says anything else; a lease that ends retracts all it owned in one turn.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from dataspace.errors import Refused
+from server.owners.deadlines import Expiring
+
+if TYPE_CHECKING:
+    from server.daemon.space import LoggedSpace
+
+logger = logging.getLogger("dataspace")
+
+PREFIX: Final = "lease:"
+
+
+class Leases:
+    """The leases of a daemon, by owner."""
+
+    def __init__(self, home: LoggedSpace) -> None:
+        self._home = home
+        self._running: Final = Expiring(self._expire)
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def recover(self) -> None:
+        """Gives every lease that the log has facts of its whole time anew."""
+        for owner in self._home.space.owners():
+            if owner.startswith(PREFIX):
+                self._renew(owner)
+
+    async def run(self) -> None:
+        """Ends leases that nobody renews, until cancelled."""
+        await self._running.run()
+
+    def grant(self, owner: str) -> bool:
+        """Begins a lease, or renews one that runs; whether it is a new one."""
+        limit = self._home.config.limits.leases
+        time_to_live(owner, most=self._home.config.limits.lease_seconds)
+        fresh = owner not in self._running
+        if fresh and len(self._running) >= limit:
+            raise Refused("limit", f"{len(self._running)} leases, limit leases={limit}")
+        self._renew(owner)
+        return fresh
+
+    def renew(self, owner: str) -> None:
+        """Renews a lease; ``Refused("no-lease")`` for one that has ended or was never granted."""
+        if owner not in self._running:
+            raise Refused("no-lease", f"{owner} has ended, or was never granted")
+        self._renew(owner)
+
+    def release(self, owner: str) -> None:
+        """Ends a lease now; nothing happens if there is none."""
+        if owner in self._running:
+            self._running.forget(owner)
+            self._home.end_owners([owner])
+
+    def _renew(self, owner: str) -> None:
+        seconds = time_to_live(owner, most=self._home.config.limits.lease_seconds)
+        self._running.renew(owner, trio.current_time() + seconds)
+
+    def _expire(self, owner: str) -> None:
+        logger.info("%s was not renewed", owner)
+        self._home.end_owners([owner])
+        self._home.flush()
+
+
+def time_to_live(owner: str, *, most: float) -> float:
+    """The seconds that an owner ``lease:MILLISECONDS:NAME`` lasts; ``Refused`` for one that is no lease.
+
+    >>> time_to_live("lease:2500:backup", most=60.0)
+    2.5
+    """
+    millis, _, name = owner.removeprefix(PREFIX).partition(":")
+    if not (owner.startswith(PREFIX) and millis.isascii() and millis.isdecimal() and name):
+        raise Refused("bad-request", f"a lease is named lease:MILLISECONDS:NAME, not {owner!r:.80}")
+    if not 0 < int(millis[:18]) <= most * 1000:
+        raise Refused("limit", f"lease of {millis:.18} ms, limit lease_seconds={most:g}")
+    return int(millis) / 1000

@@ -1,0 +1,1 @@
+"""Publication: many staged operations become one turn."""

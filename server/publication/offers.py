@@ -1,0 +1,143 @@
+"""Offering: streams of values from a client, pulled by the daemon with credit.
+
+The same protocol as an observation with the roles exchanged: the client offers a stream, the daemon asks for
+as much as it has room for, and the values come in order.  What they are for is the stream's kind; there is
+``stage``, whose values are operations to be kept on disk under a key until they are published.
+
+Always: nobody is asked for more than the connection's budget divided among its streams; a client that sends
+what it was not asked for has broken the protocol; ``Done`` says that all of it is on disk.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from dataspace.errors import ProtocolError, Refused
+from dataspace.wire import packets as p
+from dataspace.wire.windows import Budget, Window
+from index.values.values import Map, Value
+from server.publication.publish import stage
+from server.sessions.requests import texts
+
+if TYPE_CHECKING:
+    from server.sessions.connection import Connection
+
+
+class InStream:
+    """One offered stream: what was asked for, what came, and what waits to be handled."""
+
+    __slots__ = ("arrived", "asked", "came", "came_size", "complete", "key", "number", "waiting", "window")
+
+    def __init__(self, number: int, key: tuple[str, ...], window: Window) -> None:
+        self.number = number
+        self.key = key
+        self.window = window
+        self.asked = window.open()
+        self.came = self.came_size = 0
+        self.waiting: deque[tuple[tuple[Value, ...], int]] = deque()
+        self.complete = False
+        self.arrived = trio.Event()
+
+    def arrive(self, values: tuple[Value, ...], first: int, size: int) -> None:
+        """Takes in a frame; ``ProtocolError`` for one that was not asked for."""
+        if first != self.came:
+            raise ProtocolError(
+                "unexpected", f"stream {self.number}: values from {first}, expected {self.came}"
+            )
+        items, limit = self.asked
+        if self.came + len(values) > items or self.came_size >= limit:
+            came = f"{self.came + len(values)} values of {self.came_size + size} bytes"
+            raise ProtocolError("limit", f"stream {self.number}: {came}, asked for {items} of {limit}")
+        self.came += len(values)
+        self.came_size += size
+        self.window.arrive(len(values), size)
+        self.waiting.append((values, size))
+        self.arrived.set()
+
+    def finish(self) -> None:
+        """All has come."""
+        self.complete = True
+        self.arrived.set()
+
+
+class Offering:
+    """The streams that one connection offers."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._streams: dict[int, InStream] = {}
+        self._budget: Final = Budget(connection.home.config.limits.offered_bytes)
+
+    def open(self, offer: p.Offer) -> None:
+        """Begins to pull a stream, or says why not."""
+        connection = self._connection
+        try:
+            stream = InStream(offer.stream, self._key(offer.spec), self._window())
+        except Refused as refusal:
+            connection.say(p.Error(offer.stream, refusal.code, refusal.text[:4000]))
+            return
+        self._streams[offer.stream] = stream
+        connection.say(p.Ask(offer.stream, *stream.asked))
+        connection.start(self._pull, stream)
+
+    def arrive(self, packet: p.Values, size: int) -> None:
+        """Values have come; those of a stream that has failed meanwhile are thrown away."""
+        stream = self._streams.get(packet.stream)
+        if stream is not None:
+            stream.arrive(packet.values, packet.first, size)
+
+    def finish(self, number: int) -> None:
+        """The client has no more."""
+        stream = self._streams.get(number)
+        if stream is not None:
+            stream.finish()
+
+    def drop(self, number: int) -> None:
+        """The client gives the stream up: what was handled stays as it is."""
+        if self._streams.pop(number, None) is not None:
+            self._budget.leave()
+
+    def _window(self) -> Window:
+        limit = self._connection.home.config.limits.requests
+        if len(self._streams) >= limit:
+            raise Refused("limit", f"{len(self._streams)} offered streams, limit requests={limit}")
+        self._budget.join()
+        return Window(self._budget)
+
+    def _key(self, spec: Map) -> tuple[str, ...]:
+        if spec.get("kind") != "stage":
+            raise Refused(
+                "bad-request", f"no kind {spec.get('kind')!r:.60} of offered stream, there is 'stage'"
+            )
+        return texts(spec, "key")
+
+    async def _pull(self, stream: InStream) -> None:
+        """Handles what comes, and asks for more."""
+        connection = self._connection
+        try:
+            while self._streams.get(stream.number) is stream:
+                if stream.waiting:
+                    await self._handle(stream)
+                elif stream.complete:
+                    connection.say(p.Done(stream.number))
+                    self.drop(stream.number)
+                else:
+                    stream.arrived = trio.Event()
+                    await stream.arrived.wait()
+                connection.home.flush()
+        except (Refused, ProtocolError) as refusal:
+            self.drop(stream.number)
+            connection.say(p.Error(stream.number, refusal.code, refusal.text[:4000]))
+            connection.home.flush()
+
+    async def _handle(self, stream: InStream) -> None:
+        values, size = stream.waiting.popleft()
+        await stage(self._connection.home, stream.key, values, self._connection.permit)
+        stream.window.take(len(values), size)
+        asked = stream.window.ask()
+        if asked is not None:
+            stream.asked = asked
+            self._connection.say(p.Ask(stream.number, *asked))

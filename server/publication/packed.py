@@ -1,0 +1,77 @@
+"""Staged: what the bytes that a bulk writer handed in mean.
+
+They come as columns, as plain rows (``dataspace/client/bulk/packed.py``) or as pairs of verb and value.  They are
+checked when they come, kept as they are, and read when they are published.  Apart from publishing, which
+knows what operations do but not how they were written.
+
+Always: what ``check`` has let through, ``read`` can read; nothing is made of what is only checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from dataspace.errors import Refused
+from index.values.values import Value, records
+from relay.log.segments import table
+
+VERBS: Final = ("assert", "retract", "send")
+
+
+class Operations(NamedTuple):
+    """As many verbs as values."""
+
+    verbs: Sequence[str]
+    values: Sequence[Value]
+
+
+def check(staged: Value) -> int:
+    """How many operations these are; ``Refused("bad-request")`` if they are none.  O(size)."""
+    match staged:
+        case (verbs, _, tuple() as fields, count) if count.__class__ is int:
+            if fields and all(_are(each, count) for each in fields) and _are_verbs(verbs, count):
+                return int(count)
+        case (verbs, tuple() as rows, tuple() as plain) if _all_integers(plain):
+            bare = set(plain)
+            arrays = all(row.__class__ is tuple and row for at, row in enumerate(rows) if at not in bare)
+            if arrays and _are_verbs(verbs, len(rows)):
+                return len(rows)
+        case tuple():
+            for operation in staged:
+                check_pair(operation)
+            return len(staged)
+    raise Refused("bad-request", f"no operations: {staged!r:.80}, verbs are {', '.join(VERBS)}")
+
+
+def read(staged: Any) -> Operations:
+    """The operations that were checked; O(size)."""
+    match staged:
+        case (verbs, label, tuple() as fields, count) if count.__class__ is int:
+            values: Sequence[Value] = records(label, fields)
+        # three pairs look alike, but for the verb that each begins with
+        case (verbs, tuple() as rows, tuple() as plain) if _all_integers(plain):
+            values = table(rows, plain, len(rows))
+        case _:
+            return Operations([verb for verb, _ in staged], [value for _, value in staged])
+    return Operations([verbs] * len(values) if isinstance(verbs, str) else verbs, values)
+
+
+def check_pair(operation: Value) -> None:
+    """Refuses what is no pair of a verb and a value."""
+    if operation.__class__ is not tuple or len(operation) != 2 or operation[0] not in VERBS:
+        raise Refused("bad-request", f"no operation: {operation!r:.80}, known are {', '.join(VERBS)}")
+
+
+def _are(values: Value, count: int) -> bool:
+    return values.__class__ is tuple and len(values) == count
+
+
+def _are_verbs(verbs: Value, count: int) -> bool:
+    if isinstance(verbs, tuple):
+        return len(verbs) == count and all(each.__class__ is str and each in VERBS for each in verbs)
+    return verbs in VERBS
+
+
+def _all_integers(values: tuple[Value, ...]) -> bool:
+    return all(each.__class__ is int for each in values)

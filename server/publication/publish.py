@@ -1,0 +1,160 @@
+"""Publishing: many staged operations become one turn, once.
+
+A bulk writer, such as a Spark sink, works in several processes that may each fail and be tried again.
+They *stage* what they have under keys of their own; then one of them *publishes* the keys that count, as
+one turn of a durable owner, numbered like any turn of a client so that doing it again changes nothing.
+
+Always: nothing staged is seen before it is published; a publication is one epoch or has not happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import trio
+
+from dataspace.codec import pack, unpack, unpack_own
+from dataspace.errors import Refused
+from index.values.values import Value
+from relay.faults import reach
+from server.config.rights import OPEN, Permit
+from server.owners.leases import PREFIX as LEASE
+from server.publication.packed import Operations, check, check_pair, read
+
+if TYPE_CHECKING:
+    from server.daemon.space import LoggedSpace
+
+
+async def stage(
+    home: LoggedSpace, at: tuple[str, ...], operations: tuple[Value, ...], permit: Permit = OPEN
+) -> None:
+    """Keeps pairs of verb and value on disk under a key, after what is there already, if permitted."""
+    for operation in operations:
+        check_pair(operation)
+    _permitted(operations, permit)
+    await home.staging.stage(at, pack(operations))
+
+
+async def stage_packed(home: LoggedSpace, at: tuple[str, ...], body: bytes, permit: Permit = OPEN) -> int:
+    """The same for operations in any form, kept as they came once they are known to mean something."""
+    count = _checked(home, body, permit)[1]  # what it was read as is let go before the disk is waited for
+    await home.staging.stage(at, body)
+    return count
+
+
+async def prepare(home: LoggedSpace, body: bytes, permit: Permit = OPEN) -> int:
+    """Reads packed operations that are to be published soon, so that they need not be read then."""
+    staged, count = _checked(home, body, permit)
+    home.prepared.keep(body, read(staged))
+    await trio.lowlevel.checkpoint()
+    return count
+
+
+def _checked(home: LoggedSpace, body: bytes, permit: Permit) -> tuple[Value, int]:
+    """What packed operations hold, and how many they are, if they mean something and are permitted."""
+    staged = unpack(body, elements=home.config.limits.frame_elements)
+    count = check(staged)
+    _permitted(staged, permit)
+    return staged, count
+
+
+def _permitted(staged: Value, permit: Permit) -> None:
+    if not permit.open:
+        _check(read(staged), permit)
+
+
+def _check(operations: Operations, permit: Permit) -> None:
+    for verb, value in zip(*operations, strict=True):
+        permit.check_value(verb, value)
+
+
+async def publish(
+    home: LoggedSpace,
+    keys: Sequence[tuple[str, ...] | bytes],
+    *,
+    permit: Permit = OPEN,
+    owner: str,
+    client: str,
+    sequence: int,
+    replace: bool,
+    by: Value = None,
+    exclusive: bool = False,
+    discard: tuple[str, ...] | None = None,
+    close: tuple[str, ...] | None = None,
+) -> int:
+    """Commits what is staged under these keys as one turn; its epoch, once that is on disk.
+
+    Operations in any packed form may stand in place of a key: they are checked now, and were never staged.
+    Who publishes exclusively has the owner until somebody else begins to (``Writers``).  What was published
+    is discarded then, or all that is under ``discard``; that and ``close`` are those of ``Staging.discard``.
+    """
+    if not owner:
+        raise Refused("bad-request", "owner must name a durable owner")
+    reach("publish-before-commit")
+    async with home.publishing:
+        epoch = await _published(home, client, sequence)
+        if epoch is None:
+            known = home.clients.get(client)
+            if exclusive:
+                home.writers.check(owner, client, began=known.sequence > 0)
+            operations = await _staged(home, keys, permit)
+            name = _granted(home, owner)
+            plan = home.ledgers.plan(name, operations, replace=replace, by=by)
+            epoch = home.commit(name, plan.actions, known, sequence, None, publication=True).number
+            plan.settle()
+            if exclusive:
+                home.writers.published(owner, client, epoch)
+    home.flush()
+    await home.commits.wait_durable(epoch)
+    reach("publish-after-commit")
+    staged = [at for at in keys if not isinstance(at, bytes)]
+    await home.staging.discard(*(staged if discard is None else [discard]), close=close)
+    return epoch
+
+
+async def _staged(home: LoggedSpace, keys: Sequence[tuple[str, ...] | bytes], permit: Permit) -> Operations:
+    """All operations under these keys; refused as soon as they are more than a publication may have."""
+    limit = home.space.limits.actions_per_publication
+    verbs: list[str] = []
+    values: list[Value] = []
+    for at in keys:
+        for operations in await _read(home, at, permit):
+            verbs.extend(operations.verbs)
+            values.extend(operations.values)
+            if len(verbs) > limit:
+                said = f"publication of {len(verbs)} actions or more"
+                raise Refused("limit", f"{said}, limit actions_per_publication={limit}")
+            await trio.lowlevel.checkpoint()  # a million rows must not stop everybody for this as well
+    return Operations(verbs, values)
+
+
+async def _read(home: LoggedSpace, at: tuple[str, ...] | bytes, permit: Permit) -> Iterable[Operations]:
+    """The operations under a key, part by part, or those that came in place of one."""
+    if not isinstance(at, bytes):
+        return map(read, map(unpack_own, await home.staging.staged([at])))
+    prepared = home.prepared.taken(at)
+    if prepared is None:
+        return [read(_checked(home, at, permit)[0])]
+    if not permit.open:  # whoever had it prepared need not be who publishes it
+        _check(prepared, permit)
+    return [prepared]
+
+
+async def _published(home: LoggedSpace, client: str, sequence: int) -> int | None:
+    """The epoch of a batch that was published before."""
+    known = home.clients.get(client)
+    if sequence > known.sequence:
+        return None
+    epoch = known.epoch_of(sequence) or await home.find_turn(client, sequence)
+    if epoch is None:
+        raise Refused("old-sequence", f"batch {sequence} of {client} is not known any more")
+    return epoch
+
+
+def _granted(home: LoggedSpace, owner: str) -> str:
+    """The owner in whose name to publish: a lease, which begins or is renewed by it, or a durable one."""
+    if owner.startswith(LEASE):
+        home.leases.grant(owner)
+        return owner
+    return f"durable:{owner}"

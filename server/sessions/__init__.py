@@ -1,0 +1,1 @@
+"""Sessions: one peer, from its socket to its requests."""

@@ -1,0 +1,424 @@
+"""A connection: one peer's bytes become turns, streams and answers.
+
+Two tasks serve it.  One reads, lets the session machine cut packets, and acts on each at once, so that
+turns of one client are committed in the order in which they were sent.  The other belongs to its
+``Sending``.  Everything the peer owns hangs on the connection's owner name and is retracted in one turn
+when it ends, however it ends.
+
+Always: a peer's rubbish ends this connection with a ``Bye`` that says why, and nothing else; the reader
+stops reading while the peer does not take its answers, or while the disk is behind.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from time import perf_counter
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from dataspace.errors import DataspaceError, ProtocolError, Refused, UsageError
+from dataspace.wire import packets as p
+from dataspace.wire.features import SYSTEM
+from dataspace.wire.session import Role, Session, State
+from index.values.values import Map
+from relay.delivery.outbox import OutStream
+from relay.faults import reach
+from server.config.rights import OPEN
+from server.owners.leases import PREFIX as LEASE
+from server.publication.offers import Offering
+from server.sessions.greeting import greet
+from server.sessions.registry import Standing
+from server.sessions.requests import answer
+from server.sessions.sending import Sending
+from server.streams.observations import Observing
+from server.topics.following import Following
+
+if TYPE_CHECKING:
+    from dataspace.transport.sockets import Link
+    from server.daemon.daemon import Daemon
+
+logger = logging.getLogger("dataspace")
+
+BUNDLE: Final = 64
+BUNDLE_SECONDS: Final = 0.005
+"""Packets of one peer that are acted on before others have a turn, and how long that may take."""
+
+LOSSES: Final = frozenset(["timeout", "stalled"])
+"""Codes of goodbyes to a peer that may only have a bad line."""
+
+LINGER: Final = 1.0
+"""Seconds for the last words to leave, and to be heard before the socket is closed."""
+
+
+class Connection:
+    """One accepted peer."""
+
+    def __init__(self, daemon: Daemon, link: Link, number: int, *, trusted: bool = False) -> None:
+        self.daemon = daemon
+        self.home = daemon.main
+        """The dataspace that it is about, once it has said which."""
+        self.trusted = trusted
+        self.link = link
+        self.number = number
+        self.name = ""
+        self.since = trio.current_time()
+        self.standing: Standing | None = None
+        self.permit = OPEN
+        self.lost = False
+        """Whether the line broke, rather than one of the two ends ending it."""
+        self.cancel = trio.CancelScope()
+        self.received = 0
+        self.turns = 0
+        self.streams: dict[int, OutStream] = {}
+        limits = daemon.config.limits
+        self.session: Final = Session(
+            Role.SERVER, max_frame=limits.frame_bytes, max_elements=limits.frame_elements
+        )
+        self.observing: Final = Observing(self)
+        self.sending: Final = Sending(
+            link,
+            self.session,
+            over=self._over,
+            beaten=self.observing.reached,
+            touch=daemon.touch,
+            lose=self._lose,
+            defect=self.defect,
+        )
+        self.following: Final = Following(self, daemon.topics, daemon.keeping)
+        self.offering: Final = Offering(self)
+        self.asked = 0
+        self._nursery: trio.Nursery
+        self._reading = trio.CancelScope()
+        self.ended: Final = trio.Event()
+        self.gone = False
+
+    # -- life -----------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Serves the peer until it leaves, breaks the protocol, or is cancelled."""
+        reason = "the peer closed the connection"
+        try:
+            with self.cancel:
+                async with trio.open_nursery() as self._nursery:
+                    self.start(self.sending.run)
+                    with self._reading:
+                        try:
+                            await self._read()
+                            self.lost = self.session.state is not State.ENDED
+                        except ProtocolError as error:
+                            reason = str(error)
+                            self.lost = error.code in LOSSES
+                            self.part(error.code, error.text)
+                        except DataspaceError as error:  # such as a disk that has failed
+                            reason = str(error)
+                            self.part("internal", reason)
+                        except Exception:  # noqa: BLE001  # a fence around a session: a defect in it ends nothing else
+                            self.defect()
+                    self.observing.end()
+                    self.following.end(reason)
+                    self.gone = True
+                    self.home.sessions.leave(self)
+                    await self._linger()
+                    self._nursery.cancel_scope.cancel()
+            if self.cancel.cancelled_caught:
+                reason = "the daemon ended it"
+        finally:
+            self._leave(reason)
+
+    def start(self, function: Callable[..., Awaitable[None]], *args: object) -> None:
+        """Runs a task of this connection, which ends with it."""
+        self._nursery.start_soon(self._run_task, function, *args)
+
+    async def _run_task(self, function: Callable[..., Awaitable[None]], *args: object) -> None:
+        try:
+            await function(*args)
+        except Exception:  # noqa: BLE001  # a fence around a session, as in run
+            self.defect()
+
+    async def _read(self) -> None:
+        patience = math.inf if self.trusted else self.daemon.config.limits.hello_seconds
+        deadline = trio.current_time() + patience
+        while self.session.state is not State.ENDED:
+            chunk = await self._receive(deadline)
+            if not chunk:
+                return
+            self.received += len(chunk)
+            some = await self._act_on(chunk)
+            self.daemon.flush()
+            deadline = self._deadline(deadline, some)
+            await self._wait_room()
+            self.sending.beat.heard(trio.current_time())  # we may not have listened for a while
+
+    async def _receive(self, deadline: float) -> bytes:
+        """Some bytes, or none at the end; ``ProtocolError`` when the peer has kept us waiting."""
+        chunk = None
+        with trio.move_on_at(min(deadline, self.sending.beat.lost)):
+            chunk = await self.link.receive()
+        if chunk is None:
+            chunk = self.link.receive_nowait()  # it may be we who were late
+        if chunk is None:
+            raise self._late()
+        return chunk
+
+    def _late(self) -> ProtocolError:
+        limits = self.daemon.config.limits
+        if self.session.state is State.FRESH:
+            return ProtocolError("timeout", f"no hello within {limits.hello_seconds} s")
+        beat = self.sending.beat
+        if beat.lost <= trio.current_time():
+            return ProtocolError("timeout", f"nothing was heard for {2 * beat.interval:g} s")
+        return ProtocolError("timeout", f"a frame took longer than {limits.frame_seconds} s")
+
+    async def _act_on(self, chunk: bytes) -> bool:
+        """Acts on the packets of a chunk, if there are any; many of them let others run in between."""
+        count, until = 0, perf_counter() + BUNDLE_SECONDS
+        for count, packet in enumerate(self.session.feed(chunk), 1):
+            if self.session.parted:
+                break
+            await self._act(packet)
+            if count % BUNDLE == 0 or perf_counter() > until:
+                self.daemon.flush()
+                await trio.lowlevel.checkpoint()
+                until = perf_counter() + BUNDLE_SECONDS
+        return count > 0
+
+    def _deadline(self, before: float, some: bool) -> float:
+        """When the peer must have finished the frame that it has begun: absolute, not for each byte.
+
+        ``some`` says that others were finished just now, so that this one cannot be older.
+        """
+        if self.session.state is State.FRESH:
+            return before
+        if not self.session.held:
+            return math.inf
+        if some or before == math.inf:
+            return trio.current_time() + self.daemon.config.limits.frame_seconds
+        return before
+
+    @property
+    def own(self) -> Standing:
+        """What the peer has; the session machine lets nothing pass before the hello that gives it one."""
+        assert self.standing is not None
+        return self.standing
+
+    async def _wait_room(self) -> None:
+        """Reads no further while the disk is behind or the peer does not take what it is told."""
+        await self.home.commits.wait_room()
+        limits = self.daemon.config.limits
+        sending = self.sending
+        if sending.unheard > limits.unsent_bytes:
+            with trio.move_on_after(limits.stalled_seconds):
+                while sending.unheard > limits.unsent_bytes:
+                    await sending.wait_drained()
+                return
+            raise ProtocolError("stalled", f"{sending.unheard} bytes were not taken")
+
+    async def _linger(self) -> None:
+        """Gives the last words a moment to leave and to be heard.
+
+        To close while there is something to read would reset the connection, and the reset would overtake
+        them; so what still comes is thrown away.
+        """
+        self.daemon.flush()
+        with trio.move_on_after(LINGER):
+            while self.sending.is_blocked():
+                await self.sending.wait_drained()
+            self.link.finish()
+            while await self.link.receive():
+                pass
+
+    def _leave(self, reason: str) -> None:
+        self.gone = True
+        self.link.close()
+        self.observing.end()
+        self.following.end(reason)
+        self.daemon.streams -= len(self.streams)
+        self.streams.clear()
+        self.daemon.left(self, reason)
+        self.ended.set()
+
+    # -- what the peer says ---------------------------------------------------------------------------
+
+    async def _act(self, packet: p.Packet) -> None:
+        match packet:
+            case p.Turn():
+                await self._turn(packet)
+            case p.Ask(stream, items, size):
+                opened = self.streams.get(stream)
+                if opened is not None:
+                    opened.ask(items, size)
+                    self.wake(opened)
+            case p.Peek(stream, items):
+                opened = self.streams.get(stream)
+                if opened is not None:
+                    opened.peeked = items
+                    self.wake(opened)
+            case p.Open():
+                self._open(packet)
+            case p.Abort(stream, _reason, wants_answer):
+                self._abort(stream, wants_answer=wants_answer)
+            case p.Values():
+                self.offering.arrive(packet, self.session.size)
+            case p.Offer():
+                self.offering.open(packet)
+            case p.Done(stream):
+                self.offering.finish(stream)
+            case p.Error(stream):
+                self.offering.drop(stream)
+            case p.Request():
+                await answer(self, packet)
+            case p.Produce():
+                self._produce(packet)
+            case p.Ping(number):
+                self.say(p.Pong(number))
+            case p.Hello():
+                greet(self, packet)
+            case p.Bye():
+                self.part("", "")
+            case _:
+                pass  # a pong needs no answer
+
+    async def _turn(self, turn: p.Turn) -> None:
+        client = self.own.client
+        if turn.sequence <= client.sequence:
+            await self._accept_again(turn.sequence)
+            return
+        try:
+            owner = self._owner_of(turn)
+            self.home.check_space(turn.space)
+            if not self.permit.open:
+                self.permit.check_actions(turn.actions)
+            self.home.commit(owner, turn.actions, client, turn.sequence, self.sending.accept)
+        except Refused as refusal:
+            self.say(p.Refusal(turn.sequence, refusal.code, refusal.text[:4000]))
+            return
+        reach("turn-committed")
+        self.turns += 1
+
+    def _owner_of(self, turn: p.Turn) -> str:
+        """In whose name a turn is made: the session's, a lease's, which it renews, or a durable one."""
+        if not turn.owner:
+            return self.own.owner
+        if turn.owner.startswith(LEASE):
+            self.home.leases.renew(turn.owner)
+            return turn.owner
+        self.permit.check_durable(turn.owner)
+        return f"durable:{turn.owner}"
+
+    async def _accept_again(self, sequence: int) -> None:
+        """Answers a turn that was applied before with its old epoch, once that is on disk."""
+        client = self.own.client
+        epoch = client.epoch_of(sequence)
+        if epoch is None:
+            epoch = await self.home.find_turn(client.name, sequence)
+        if epoch is None:
+            self.say(p.Refusal(sequence, "old-sequence", f"turn {sequence} is not known any more"))
+        else:
+            await self.home.commits.wait_durable(epoch)
+            self.say(p.Accepted(sequence, (epoch,)))
+
+    # -- streams --------------------------------------------------------------------------------------
+
+    def _open(self, packet: p.Open) -> None:
+        stream = OutStream(packet.stream, packet.items, packet.bytes)
+        try:
+            self._take_room()
+            self.streams[packet.stream] = stream
+            self._feeder(packet.spec).open(stream, packet.spec)
+        except (Refused, UsageError) as error:
+            self.fail(stream, getattr(error, "code", "bad-request"), getattr(error, "text", str(error)))
+
+    def _take_room(self) -> None:
+        """One stream more, here and in all; ``Refused`` where those are too many."""
+        limits, here, all_here = self.daemon.config.limits, len(self.streams), self.daemon.streams
+        if here >= limits.streams:
+            raise Refused("limit", f"{here} streams, limit streams={limits.streams}")
+        if all_here >= limits.all_streams:
+            said = f"{all_here} streams of all connections, limit all_streams={limits.all_streams}"
+            raise Refused("limit", said)
+        self.daemon.streams += 1
+
+    def _feeder(self, spec: Map) -> Observing | Following:
+        """Who feeds a stream, if the peer may have it."""
+        if spec.get("kind") == "topic":
+            self.permit.check_topic(str(spec.get("topic")))
+            return self.following
+        if spec.get("space") == SYSTEM:
+            self.permit.check_inspect(f"space {SYSTEM!r}")
+        elif not self.permit.open:
+            self.permit.check_observe(spec.get("pattern"))
+        return self.observing
+
+    def fail(self, stream: OutStream, code: str, text: str) -> None:
+        """Ends a stream with an error."""
+        if not stream.ended:
+            stream.ended = True
+            self.say(p.Error(stream.number, code, text[:4000]))
+            self._over(stream)
+
+    def _abort(self, number: int, *, wants_answer: bool) -> None:
+        stream = self.streams.get(number)
+        if stream is not None:
+            stream.ended = True
+            self._over(stream)
+        else:
+            self.observing.forget(number)
+        if wants_answer:
+            self.say(p.Done(number))
+
+    def _over(self, stream: OutStream) -> None:
+        if self.streams.pop(stream.number, None) is not None:
+            self.daemon.streams -= 1
+        self.observing.close(stream)
+        self.following.close(stream)
+
+    def _produce(self, packet: p.Produce) -> None:
+        try:
+            self.following.produce(packet, self.session.size)
+        except Refused as refusal:
+            self.say(p.Denied(packet.number, refusal.code, refusal.text[:4000]))
+        except UsageError as error:
+            self.say(p.Denied(packet.number, "bad-request", str(error)[:4000]))
+
+    # -- saying ---------------------------------------------------------------------------------------
+
+    def say(self, packet: p.Packet) -> None:
+        """Queues a control packet for the next flush; after a goodbye there is nobody to hear it."""
+        self.sending.say(packet)
+
+    def wake(self, stream: OutStream) -> None:
+        """Notes that a stream has something to send."""
+        self.sending.wake(stream)
+
+    def part(self, code: str, text: str) -> None:
+        """Says goodbye, after which nothing is said; the connection closes once that has left."""
+        self.sending.part(code, text[:4000])
+        self.daemon.flush()
+
+    def dismiss(self, code: str, text: str) -> None:
+        """Ends this connection, and says why."""
+        self.part(code, text)
+        self._reading.cancel()
+
+    def supersede(self, by: str) -> None:
+        """Ends this connection because its client has another one; its session is not its own any more."""
+        self.gone = True
+        self.part("superseded", by)
+        self.cancel.cancel()
+
+    def defect(self) -> None:
+        """Ends the session because of the exception that is being handled, which nobody foresaw."""
+        logger.exception("session %d failed: this is a defect, please report it", self.number)
+        if self.session.parted:  # even that did not go well
+            self.cancel.cancel()
+            return
+        self.sending.forget()
+        self.dismiss("internal", "a defect in the daemon ended this session")
+
+    def _lose(self) -> None:
+        """The kernel says that the peer is gone."""
+        self.lost = True
+        self.cancel.cancel()

@@ -1,0 +1,219 @@
+"""Listeners: sockets that wait for peers, and what happens to each that comes.
+
+Always: whatever one peer does, the accept loop goes on; running out of descriptors makes it wait, not end.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import logging
+import os
+import socket
+import ssl
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from dataspace.errors import DataspaceError, UsageError
+from dataspace.transport.addresses import Address, parse_listen
+from dataspace.transport.sockets import Link, SocketLink
+from dataspace.transport.tls import TlsLink
+from dataspace.wire.packets import Bye
+from dataspace.wire.session import Role, Session
+from server.config.model import Config
+from server.sessions.connection import Connection
+
+if TYPE_CHECKING:
+    from server.daemon.daemon import Daemon
+
+logger = logging.getLogger("dataspace")
+
+BACKLOG: Final = 1024
+_SCARCE: Final = frozenset([errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
+_numbers = itertools.count(1)
+
+
+class CannotListen(DataspaceError):
+    """An address is taken, or is not ours to take."""
+
+
+@dataclass(slots=True)
+class Listener:
+    """A listening socket and the address that clients reach it at; with TLS if there is a ``context``.
+
+    The context may be replaced: whoever is accepted from then on is shown the other one's certificate.
+    """
+
+    address: Address
+    socket: socket.socket
+    context: ssl.SSLContext | None = None
+    inode: int = 0
+
+    @property
+    def name(self) -> str:
+        """The address as a daemon is told it."""
+        return self.address.listen
+
+    def close(self) -> None:
+        """Stops listening; what it left in the file system goes, unless it is another's by now."""
+        trio.lowlevel.notify_closing(self.socket)
+        self.socket.close()
+        if self.address.path and _inode(self.address.path) == self.inode:
+            os.unlink(self.address.path)
+
+
+async def open_listeners(config: Config) -> list[Listener]:
+    """Listens on each address, or on none: ``CannotListen`` says which failed."""
+    addresses = [parse_listen(text) for text in config.listen]
+    context = context_for(config, addresses)
+    opened: list[Listener] = []
+    try:
+        for address in addresses:
+            opened.append(_open(address, context, config.socket_mode))
+    except BaseException:
+        for listener in opened:
+            listener.close()
+        raise
+    await trio.lowlevel.checkpoint()
+    return opened
+
+
+def context_for(config: Config, addresses: Iterable[Address]) -> ssl.SSLContext | None:
+    """What to accept with where any of these needs TLS; ``UsageError`` if there is no good certificate."""
+    if not any(address.tls for address in addresses):
+        return None
+    if config.tls is None:
+        raise UsageError(
+            "to listen on tls: a certificate is needed: --tls-certificate, or [tls] in the config"
+        )
+    return config.tls.context()
+
+
+def _open(address: Address, context: ssl.SSLContext | None, mode: int) -> Listener:
+    try:
+        return _open_unix(address, mode) if address.path else _open_tcp(address, context)
+    except OSError as error:
+        raise CannotListen(f"cannot listen on {address.listen}: {error.strerror}") from error
+
+
+def _open_tcp(address: Address, context: ssl.SSLContext | None) -> Listener:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((address.host, address.port))
+        _listen(listening)
+    except OSError:
+        listening.close()
+        raise
+    port = listening.getsockname()[1]
+    return Listener(replace(address, port=port), listening, context if address.tls else None)
+
+
+def _open_unix(address: Address, mode: int) -> Listener:
+    _remove_stale(address)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o777 & ~mode)  # so that there is no moment in which others may connect
+    try:
+        listening.bind(address.path)
+        _listen(listening)
+    except OSError:
+        listening.close()
+        raise
+    finally:
+        os.umask(before)
+    return Listener(address, listening, inode=_inode(address.path))
+
+
+def _listen(listening: socket.socket) -> None:
+    listening.listen(BACKLOG)
+    listening.setblocking(False)
+
+
+def _remove_stale(address: Address) -> None:
+    """Removes a socket that a daemon left when it was killed; never one that somebody listens on."""
+    try:
+        found = os.stat(address.path)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(found.st_mode):
+        raise CannotListen(f"cannot listen on {address.listen}: there is a file that is no socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(address.path)
+        except ConnectionRefusedError:
+            os.unlink(address.path)
+            return
+    raise CannotListen(f"cannot listen on {address.listen}: somebody listens there already")
+
+
+def _inode(path: str) -> int:
+    try:
+        return os.stat(path).st_ino
+    except OSError:
+        return 0
+
+
+async def accept(daemon: Daemon, listener: Listener) -> None:
+    """Accepts peers for as long as the listener is open; each is served in a task of its own."""
+    pause = 0.01
+    while True:
+        try:
+            connected, _ = listener.socket.accept()
+        except BlockingIOError:
+            await trio.lowlevel.wait_readable(listener.socket)
+        except OSError as error:
+            if error.errno in _SCARCE:
+                logger.warning("cannot accept: %s; waiting %.2f s", error.strerror, pause)
+                await trio.sleep(pause)
+                pause = min(pause * 2, 1.0)
+            else:
+                await trio.lowlevel.checkpoint()
+        else:
+            pause = 0.01
+            _admit(daemon, listener, connected)
+
+
+def _admit(daemon: Daemon, listener: Listener, connected: socket.socket) -> None:
+    refusal = _refusal(daemon)
+    try:
+        link = _link(listener, connected)
+        if refusal:
+            logger.warning("refused a connection: %s", refusal)
+            link.send_nowait(Session(Role.SERVER).send(Bye("limit", refusal)))
+    except OSError:
+        refusal = "it has gone already"
+    if refusal:
+        connected.close()
+        return
+    serve_link(daemon, link)
+
+
+def serve_link(daemon: Daemon, link: Link, *, trusted: bool = False) -> Connection:
+    """Serves a peer in a task of its own; one that the daemon started itself needs no token."""
+    connection = Connection(daemon, link, next(_numbers), trusted=trusted)
+    daemon.connections[connection.number] = connection
+    daemon.strangers.add(connection)
+    daemon.peers.start_soon(connection.run)
+    return connection
+
+
+def _link(listener: Listener, connected: socket.socket) -> Link:
+    plain = SocketLink(connected)
+    return plain if listener.context is None else TlsLink(plain, listener.context, server_side=True)
+
+
+def _refusal(daemon: Daemon) -> str:
+    """Why there is no room for one more peer, or nothing."""
+    limits = daemon.config.limits
+    if len(daemon.connections) >= limits.connections:
+        return f"{len(daemon.connections)} connections, limit connections={limits.connections}"
+    strangers = len(daemon.strangers)
+    if strangers >= limits.strangers:
+        return f"{strangers} connections without a hello, limit strangers={limits.strangers}"
+    return ""

@@ -1,0 +1,191 @@
+"""Sessions: what somebody has in the space, for as long as they are there or may still come back.
+
+A session outlives its connection if its client asked for a *grace period*: when the connection is lost, its
+facts and interests stay, and whoever shows its number and secret in time goes on with them as if nothing
+had been.  So what a session has is kept apart from the connection that speaks for it.
+
+Always: a session has at most one connection; when it ends, all that it owned goes in one turn; a session
+whose client said goodbye, or broke the protocol, ends at once.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from dataspace.errors import ProtocolError
+from dataspace.wire.features import Wanted
+from index.values.values import Value
+from server.config.rights import Permit
+from server.owners.deadlines import Expiring
+from server.owners.turn_numbers import Client
+
+if TYPE_CHECKING:
+    from server.daemon.space import LoggedSpace
+    from server.sessions.connection import Connection
+
+logger = logging.getLogger("dataspace")
+
+SECRET_BYTES: Final = 16
+
+
+class Standing:
+    """What one session has: names of owners in the space, the interests announced, and who may come back.
+
+    ``announced`` are the patterns of its streams that are facts, by stream; ``grace`` is in seconds.
+    """
+
+    __slots__ = (
+        "announced",
+        "attempt",
+        "client",
+        "connection",
+        "grace",
+        "interests",
+        "number",
+        "owner",
+        "permit",
+        "secret",
+    )
+
+    def __init__(self, number: int, owner: str, client: Client, connection: Connection, grace: float) -> None:
+        self.number = number
+        self.owner = owner
+        self.interests = f"{owner} interests"
+        self.client = client
+        self.connection: Connection | None = connection
+        self.permit = connection.permit
+        self.grace = grace
+        self.secret = os.urandom(SECRET_BYTES) if grace else b""
+        self.announced: dict[int, Value] = {}
+        self.attempt: tuple[int, bytes] | None = None
+
+    def is_after(self, attempt: tuple[int, bytes] | None) -> bool:
+        """Whether the same process tried its connection later: hellos may be read in any order."""
+        return (
+            attempt is not None
+            and self.attempt is not None
+            and attempt[1] == self.attempt[1]
+            and attempt[0] < self.attempt[0]
+        )
+
+    def admits(self, ticket: tuple[int, bytes] | None) -> bool:
+        """Whether this is the number and the secret of the session."""
+        if ticket is None or not self.secret:
+            return False
+        number, secret = ticket
+        return number == self.number and hmac.compare_digest(secret, self.secret)
+
+
+class Sessions:
+    """The sessions of a daemon, by the identities of their clients."""
+
+    def __init__(self, home: LoggedSpace) -> None:
+        self._home = home
+        self._by_client: dict[str, Standing] = {}
+        self._waiting: Final = Expiring(self._expire)
+        self._left: dict[str, Standing] = {}
+        self.resumed = 0
+        """How often a session came back."""
+
+    @property
+    def waiting(self) -> int:
+        """Sessions without a connection that may still come back."""
+        return len(self._left)
+
+    async def run(self) -> None:
+        """Ends sessions whose grace period is over, until cancelled."""
+        await self._waiting.run()
+
+    def greet(self, connection: Connection, identity: str, wanted: Wanted) -> tuple[Standing, bool]:
+        """The session of a connection that has said who it is, and whether it has come back to it.
+
+        An older connection of the same identity is parted from, so that no ghost locks its owner out; one
+        that its process tried before the present one is the ghost itself.
+        """
+        before = self._by_client.get(identity)
+        if before is not None:
+            if before.permit.name != connection.permit.name:
+                raise ProtocolError("not-allowed", f"{identity!r:.80} has come with another token")
+            if before.connection is not None:
+                if before.is_after(wanted.attempt):
+                    raise ProtocolError("superseded", "the same client has connected again since")
+                before.connection.supersede(_superseded(identity, connection.name))
+            if before.admits(wanted.resume):
+                self._stop_waiting(before)
+                before.connection, before.attempt = connection, wanted.attempt
+                before.permit = connection.permit
+                self.resumed += 1
+                return before, True
+            self._end(before)
+        home = self._home
+        standing = Standing(
+            connection.number,
+            f"session:{home.incarnation}.{connection.number}",
+            home.clients.get(identity),
+            connection,
+            min(wanted.grace, home.config.limits.grace_seconds),
+        )
+        standing.attempt = wanted.attempt
+        self._by_client[identity] = standing
+        return standing, False
+
+    def leave(self, connection: Connection) -> None:
+        """A connection is over: its session ends, or waits for its client; may be called again."""
+        standing = connection.standing
+        if standing is None or standing.connection is not connection:
+            return
+        standing.connection = None
+        if connection.lost and self._may_wait(standing):
+            self._left[standing.owner] = standing
+            self._waiting.renew(standing.owner, trio.current_time() + standing.grace)
+            logger.info("session %d may come back within %g s", standing.number, standing.grace)
+        else:
+            self._end(standing)
+
+    def end_waiting(self, stands: Callable[[Permit], bool]) -> int:
+        """Ends those that wait for a client that may not come back; how many.  O(those that wait)."""
+        ended = [standing for standing in self._left.values() if not stands(standing.permit)]
+        for standing in ended:
+            self._end(standing)
+        return len(ended)
+
+    def _may_wait(self, standing: Standing) -> bool:
+        """Whether there is something to come back to, and room to keep it."""
+        claims = self._home.space.claims
+        has = bool(standing.announced or claims(standing.owner))
+        return has and bool(standing.grace) and self.waiting < self._home.config.limits.waiting_sessions
+
+    def _expire(self, owner: str) -> None:
+        standing = self._left[owner]
+        logger.info("session %d did not come back", standing.number)
+        self._end(standing)
+        self._home.flush()
+
+    def _stop_waiting(self, standing: Standing) -> None:
+        self._waiting.forget(standing.owner)
+        self._left.pop(standing.owner, None)
+
+    def _end(self, standing: Standing) -> None:
+        """Retracts in one turn all that a session owned."""
+        self._stop_waiting(standing)
+        self._home.end_owners([standing.owner, standing.interests])
+        name = standing.client.name
+        if self._by_client.get(name) is standing:
+            del self._by_client[name]
+            self._home.clients.left(standing.client)
+
+
+def _superseded(identity: str, name: str) -> str:
+    """What is told to the one of two clients with one identity that was there first."""
+    owner = identity.removeprefix("owner:")
+    what = f"client {identity!r:.80}" if owner == identity else f"durable owner {owner!r:.80}"
+    return (
+        f"another connection, named {name!r:.80}, has come as the same {what}: of one identity only the "
+        f"latest stays, and those that are to share an owner need one each (client=…)"
+    )

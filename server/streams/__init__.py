@@ -1,0 +1,1 @@
+"""What feeds a stream that a peer has opened."""

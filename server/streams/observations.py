@@ -1,0 +1,256 @@
+"""Observing: what an opened stream is fed with, live or from the log.
+
+A live observation is one observer of the space: the state first, then every epoch.  One that begins or
+ends at an epoch, or wants only what is on disk, is a *replay*: a task reads the log as fast as the stream
+takes it, and, if the stream is to go on, hands over to the live feed at an epoch where both agree.
+
+Always: a stream sees each epoch once and in order, whether it comes from the log or live; a replay holds
+no more than a few hundred epochs in memory; an interest that is not quiet is a fact of its session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from dataspace.errors import ProtocolError, Refused, UsageError
+from dataspace.kernel.changes import Changes
+from dataspace.kernel.interests import Interest
+from dataspace.kernel.space import Space
+from dataspace.wire import packets as p
+from dataspace.wire.features import MAIN, SYSTEM
+from index.patterns.patterns import observe
+from index.values.values import Map, Value, same
+from relay.delivery.backlog import Observation
+from relay.delivery.outbox import OutStream
+from relay.delivery.policies import Policy
+from relay.log.columns import Blocks
+from relay.store.errors import LogDamaged, LogFailed
+from server.streams.columns import begins_now, progress_mark, pump_columns
+from server.streams.read_counts import Reads
+from server.streams.replay import Pump
+from server.streams.request import Request, read_request
+
+if TYPE_CHECKING:
+    from server.sessions.connection import Connection
+
+PROGRESS_SECONDS: Final = 0.1
+"""Seconds between two marks of progress of one stream."""
+
+
+class Observing:
+    """The streams of one connection and what feeds each."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._live: dict[OutStream, tuple[Space, Interest, Observation]] = {}
+        self._replays: dict[OutStream, trio.CancelScope] = {}
+        self._marks: dict[OutStream, trio.CancelScope] = {}
+        self._slots: Final = trio.Semaphore(connection.home.config.limits.replays)
+        self.reads: Final = Reads(connection)
+
+    def open(self, stream: OutStream, spec: Map) -> None:
+        """Begins to feed a stream; raises ``Refused`` or ``UsageError`` if it cannot be."""
+        connection, home = self._connection, self._connection.home
+        name = spec.get("space", MAIN)
+        if name == SYSTEM:
+            self._open_system(stream, read_request(spec))
+            return
+        home.check_space(name if isinstance(name, str) else repr(name))
+        request = read_request(spec)
+        if begins_now(home, request):
+            self._open_live(stream, request, home.space)
+        else:
+            self._start(self._replays, self._replay, stream, request)
+        if request.progress and request.upto is None and not request.durable:
+            self._start(self._marks, self._tell_progress, stream)
+        if not request.snapshot and request.after is None is request.as_of:
+            # nothing else says where it begins
+            connection.say(p.Reached(home.commits.durable, (stream.number,)))
+        if not request.quiet:
+            self._announce(stream, request.pattern)
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[None]:
+        """Waits until one more replay may hold a part of the log in memory, here and in all."""
+        async with self._slots, self._connection.daemon.replays:
+            yield
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether a replay waits for others to have read."""
+        slots = self._slots, self._connection.daemon.replays
+        return any(each.statistics().tasks_waiting for each in slots)
+
+    def close(self, stream: OutStream) -> None:
+        """Stops feeding a stream; its interest goes with it."""
+        live = self._live.pop(stream, None)
+        if live is not None:
+            space, interest, observation = live
+            space.ignore(interest, observation)
+        for scope in (self._replays.get(stream), self._marks.pop(stream, None)):
+            if scope is not None:
+                scope.cancel()
+        if isinstance(stream.observation, Observation | Blocks):
+            stream.observation.close()
+        self.forget(stream.number)
+
+    def forget(self, number: int) -> None:
+        """Retracts the interest of a stream, if it is a fact: of this connection or of one before."""
+        standing = self._connection.own
+        if not self._connection.gone and standing.announced.pop(number, None) is not None:
+            self._connection.home.commit(standing.interests, ((p.RETRACT, number),), None, 0, None)
+
+    def end(self) -> None:
+        """The connection is over; its facts, interests among them, go in one turn elsewhere."""
+        self.reads.end()
+        for space, interest, observation in self._live.values():
+            space.ignore(interest, observation)
+        self._live.clear()
+        for stream in self._connection.streams.values():
+            if isinstance(stream.observation, Observation | Blocks):
+                stream.observation.close()
+
+    def reached(self) -> list[p.Reached]:
+        """Up to where the streams have been told all that there was; O(streams).
+
+        Who was told of nothing for long would else come back, after a lost connection, to where that began:
+        all that was written since would be read for nothing, or refused, where the log has let it go.
+        """
+        durable, told = self._connection.home.commits.durable, dict[int, list[int]]()
+        for stream, (space, _, observation) in self._live.items():
+            if stream not in self._replays and space is self._connection.home.space:
+                self._reach(stream, observation, durable, told)
+        for stream in self._replays:
+            if isinstance(stream.observation, Observation):
+                self._reach(stream, stream.observation, stream.replayed, told)
+        return [p.Reached(at, tuple(numbers)) for at, numbers in told.items()]
+
+    @staticmethod
+    def _reach(stream: OutStream, observation: Observation, at: int, told: dict[int, list[int]]) -> None:
+        """Notes that this stream is as far as that, if nothing waits for it and its peer does not know."""
+        if (
+            not len(observation)
+            and observation.failure is None
+            and at > max(stream.reached, observation.newest)
+        ):
+            stream.reached = at
+            told.setdefault(at, []).append(stream.number)
+
+    # -- live -----------------------------------------------------------------------------------------
+
+    def _open_system(self, stream: OutStream, request: Request) -> None:
+        """What the daemon says of itself: facts of now, of which no log is kept, nor who is interested."""
+        if not request.live or request.policy is Policy.WAIT or request.progress:
+            raise Refused("epoch-gone", f"space {SYSTEM!r} keeps no log, there is only its state")
+        self._open_live(stream, request, self._connection.daemon.topics.space)
+
+    def _open_live(self, stream: OutStream, request: Request, space: Space) -> None:
+        observation = self.observation(stream, request)
+        self.attach(stream, request.pattern, observation, space)
+        if request.snapshot and request.after is None:
+            rows = space.matches(request.pattern)
+            observation.extend(Changes(space.epoch, space.time, rows, flags=p.SNAPSHOT))
+        self._connection.wake(stream)
+
+    def observation(self, stream: OutStream, request: Request) -> Observation:
+        """The waiting room of a stream, new or the one that it has."""
+        known = stream.observation
+        if isinstance(known, Observation):
+            return known
+        made = stream.observation = Observation(
+            partial(self._connection.sending.wake, stream),
+            policy=request.policy,
+            counts=self._connection.daemon.slow,
+            behind=lambda: self._fall_behind(stream, request),
+            room=self._connection.daemon.room,
+        )
+        return made
+
+    def _fall_behind(self, stream: OutStream, request: Request) -> None:
+        """A stream that waits has no room: the log has the rest, and a task reads it as it is taken."""
+        if stream not in self._replays:
+            self._start(self._replays, self._resume_from_log, stream, request)
+
+    def _start(
+        self,
+        scopes: dict[OutStream, trio.CancelScope],
+        function: Callable[..., Awaitable[None]],
+        stream: OutStream,
+        *args: object,
+    ) -> None:
+        """Runs a task for a stream until ``close`` cancels it, which may be before it has begun."""
+        scope = scopes[stream] = trio.CancelScope()
+
+        async def run() -> None:
+            try:
+                with scope:
+                    await trio.lowlevel.checkpoint_if_cancelled()
+                    await function(stream, *args)
+            finally:
+                if scopes.get(stream) is scope:
+                    del scopes[stream]
+
+        self._connection.start(run)
+
+    async def _resume_from_log(self, stream: OutStream, request: Request) -> None:
+        live = self._live.pop(stream, None)
+        if live is not None:
+            space, interest, observation = live
+            space.ignore(interest, observation)
+        after = self.observation(stream, request).newest
+        await self._replay(stream, replace(request, after=after, as_of=None, snapshot=False, net=False))
+
+    async def _tell_progress(self, stream: OutStream) -> None:
+        """Says through which epoch all has been told, while nothing waits that would say it by itself."""
+        home, told = self._connection.home, -1
+        while True:
+            await home.commits.wait_beyond(told)
+            live = self._live.get(stream)
+            if live is not None and stream not in self._replays and not len(live[2]):
+                told = home.space.epoch
+                live[2].extend(progress_mark(told))
+                self._connection.wake(stream)
+                home.flush()
+            await trio.sleep(PROGRESS_SECONDS)
+
+    def attach(self, stream: OutStream, pattern: Value, observation: Observation, space: Space) -> None:
+        """Has a space tell an observation from the next epoch on."""
+        interest = space.observe(pattern, observation)
+        self._live[stream] = (space, interest, observation)
+
+    def _announce(self, stream: OutStream, pattern: Value) -> None:
+        """Asserts the interest, for an owner whose handles no client can name.
+
+        A session that has come back opens its streams again, and their interests have been there all along.
+        """
+        standing = self._connection.own
+        before = standing.announced.get(stream.number)
+        if before is not None and same(before, pattern):
+            return
+        ended = [(p.RETRACT, stream.number)] if before is not None else []
+        fact = (p.ASSERT, stream.number, observe(pattern))
+        self._connection.home.commit(standing.interests, (*ended, fact), None, 0, None)
+        standing.announced[stream.number] = pattern
+
+    # -- from the log ---------------------------------------------------------------------------------
+
+    async def _replay(self, stream: OutStream, request: Request) -> None:
+        connection = self._connection
+        try:
+            if request.columns:
+                await pump_columns(connection, stream, request)
+            else:
+                await Pump(connection, self, stream, request).run()
+        except (Refused, ProtocolError) as refusal:
+            connection.fail(stream, refusal.code, refusal.text)
+        except (LogFailed, LogDamaged) as failure:
+            connection.fail(stream, failure.code, str(failure))
+        except UsageError as error:
+            connection.fail(stream, "bad-request", str(error))
+        connection.home.flush()

@@ -1,0 +1,83 @@
+"""Reads: what a bulk reader has had of the log, for whoever wonders what a query costs.
+
+Each connection that reads by the column has one fact in the space ``system``, with totals that grow as its
+reads come to their ends, and each read is a line in the daemon's log.  Apart from the replays, which need not
+know who counts.
+
+Always: the fact is there from the end of the first read until the connection ends.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from index.patterns.text import unparse_pattern
+from index.values.values import Record
+from server.streams.request import Request
+
+if TYPE_CHECKING:
+    from relay.log.columns import Block
+    from server.sessions.connection import Connection
+
+logger: Final = logging.getLogger("dataspace")
+
+
+@dataclass(slots=True)
+class Read:
+    """One read: its rows and their bytes so far, and when it began."""
+
+    began: float
+    rows: int = 0
+    bytes: int = 0
+
+    def sent(self, block: Block) -> None:
+        """One more block has been made for the reader."""
+        self.rows += len(block)
+        self.bytes += len(block.packed)
+
+
+class Reads:
+    """The reads of one connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._totals = [0, 0, 0, 0.0]
+        self._fact: Record | None = None
+
+    def begun(self) -> Read:
+        """A read that begins now."""
+        return Read(trio.current_time())
+
+    def ended(self, read: Read, request: Request) -> None:
+        """A read has come to its end, with all that was asked for taken but the last block or two."""
+        seconds = trio.current_time() - read.began
+        connection = self._connection
+        self._totals = [a + b for a, b in zip(self._totals, (1, read.rows, read.bytes, seconds), strict=True)]
+        reads, rows, size, spent = self._totals
+        standing = connection.standing.number if connection.standing else connection.number
+        fact = Record(
+            "read", standing, connection.name, connection.home.name, reads, rows, size, round(spent * 1000)
+        )
+        self._say(fact)
+        logger.info(
+            "session %d read %d rows, %d bytes, up to epoch %s of %s in %.3f s",
+            standing,
+            read.rows,
+            read.bytes,
+            request.upto,
+            unparse_pattern(request.pattern),
+            seconds,
+        )
+
+    def end(self) -> None:
+        """The connection has ended."""
+        self._say(None)
+
+    def _say(self, fact: Record | None) -> None:
+        before, self._fact = self._fact, fact
+        told = [[each] if each is not None else [] for each in (fact, before)]
+        self._connection.daemon.topics.state(*told)

@@ -1,0 +1,199 @@
+"""Pumping: one replay of the log into a stream, as fast as it is taken, and on to the live feed.
+
+It is apart from the streams of a connection because it is the one thing there that waits: for the disk, for
+a turn among other replays, and for the reader.
+
+Always: a stream is told every epoch once, whether from the log, from what is not on disk yet, or live; no
+more than a few hundred changes are offered before others may run.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from dataspace.kernel.changes import Changes
+from dataspace.wire import packets as p
+from index.patterns.skeletons import skeleton
+from relay.delivery.backlog import BYTE_LIMIT, MESSAGE_LIMIT
+from relay.delivery.net_changes import Difference
+from relay.delivery.outbox import OutStream
+from relay.log.recent import Recent, retold
+from relay.log.replay import Replay
+from server.streams.columns import beginning, from_log, progress_mark, time_of
+from server.streams.request import Request
+
+if TYPE_CHECKING:
+    from server.sessions.connection import Connection
+    from server.streams.observations import Observing
+
+YIELD_SECONDS: Final = 0.5
+"""How soon a replay that is not read makes room for one that waits to begin."""
+
+
+SLICE: Final = 512
+SLICE_BYTES: Final = 64 << 10
+"""Changes, and about how many bytes of them, that a replay offers before it lets others run."""
+
+
+class Pump:
+    """One replay: from the log into a stream, as fast as it is taken."""
+
+    def __init__(
+        self, connection: Connection, observing: Observing, stream: OutStream, request: Request
+    ) -> None:
+        self.connection = connection
+        self.home = connection.home
+        self.observing = observing
+        self.stream = stream
+        self.request = request
+        self.observation = observing.observation(stream, request)
+
+    async def run(self) -> None:
+        """Feeds the stream until it is complete, or has gone over to the live feed."""
+        request, commits = self.request, self.home.commits
+        start = beginning(self.home, request)
+        if not self._is_full and await self._goes_on(start):
+            return
+        replay = await from_log(self.home, request, Replay)
+        start = replay.at
+        async with self.observing.reading():
+            await trio.to_thread.run_sync(replay.prepare)
+        if request.wants_state:
+            since = await trio.to_thread.run_sync(time_of, self.home, start)
+            self.observation.extend(Changes(start, since, replay.bag(), flags=p.SNAPSHOT))
+            self._wake()
+        at = await self._feed_net(replay) if request.net else start
+        while request.upto is None or at < request.upto:
+            goal = commits.durable if request.upto is None else min(commits.durable, request.upto)
+            if goal > at:
+                await self._feed(replay, goal)
+                at = self.stream.replayed = goal
+                if request.progress:
+                    self.observation.extend(progress_mark(at))
+                    self._wake()
+            elif request.durable or request.upto is not None:
+                await commits.wait_beyond(at)
+            else:
+                self._go_live(replay)
+                return
+        self.stream.complete = True
+        self._wake()
+
+    async def _goes_on(self, after: int) -> bool:
+        """Whether all since ``after`` is in memory and not too much: then it is told, and the stream live."""
+        request, recent = self.request, self.home.commits.recent
+        past = request.durable or request.upto is not None or request.as_of is not None
+        if past or request.after is None or not await self._recalls(recent, after):
+            return False
+        form = skeleton(request.pattern)
+        epochs = retold(recent, form, after, partial(self.home.space.index.row_count, form))
+        if epochs is None:
+            return False
+        self.observing.attach(self.stream, request.pattern, self.observation, self.home.space)
+        changes = [Changes(*epoch) for epoch in epochs]
+        if request.net and changes:
+            difference = Difference(after + 1)
+            for each in changes:
+                difference.fold(each)
+            changes = [difference.changes()] if len(difference) else []
+        if changes:
+            self.observation.extend_all(changes)
+        self.observation.catch_up()
+        self._wake()
+        return True
+
+    async def _recalls(self, recent: Recent, after: int) -> bool:
+        """Whether all epochs beyond ``after`` are in memory: some of the former daemon may still be read."""
+        if recent.lacks(after):
+            async with self.home.recalling:
+                if recent.lacks(after):  # else another one has read it meanwhile
+                    read = await trio.to_thread.run_sync(recent.missing, self.home.log, after)
+                    if read is not None:
+                        recent.put_before(after, read)
+        return after >= recent.after
+
+    async def _feed_net(self, replay: Replay) -> int:
+        """What has happened until now, as a net difference; the epoch where it ends.
+
+        More messages than may wait for an observer are told in several differences, since none may be lost.
+        """
+        now = self.home.space.epoch if self.request.upto is None else self.request.upto
+        now = max(replay.at, min(now, self.home.space.epoch))
+        await self.home.commits.wait_durable(now)
+        difference, size = Difference(replay.at + 1), 0
+        async with self.observing.reading():
+            for number, micros, added, messages, removed in replay.epochs(now):
+                changes = Changes(number, micros, added, messages, removed)
+                difference.fold(changes)
+                size += len(changes.packed) if messages else 0
+                if difference.epochs % SLICE == 0:
+                    await trio.lowlevel.checkpoint()
+                if len(difference.messages) >= MESSAGE_LIMIT or size >= BYTE_LIMIT:
+                    self.observation.extend(difference.changes())
+                    difference, size = Difference(number + 1), 0
+                    self._wake()
+                    await self._wait_room()
+        if len(difference):
+            self.observation.extend(difference.changes())
+            self._wake()
+        return now
+
+    async def _feed(self, replay: Replay, goal: int) -> None:
+        """Feeds the stream up to an epoch that is on disk."""
+        while replay.at < goal:
+            async with self.observing.reading():
+                await self._feed_some(replay, goal)
+            await self._wait_room()
+
+    async def _feed_some(self, replay: Replay, goal: int) -> None:
+        """Feeds the stream until it is done, or is not read while others wait to begin."""
+        slice: list[Changes] = []
+        size = room = 0
+        for number, micros, added, messages, removed in replay.epochs(goal):
+            changes = Changes(number, micros, added, messages, removed)
+            slice.append(changes)
+            size += changes.size + 1
+            room += len(changes.packed)
+            if size >= SLICE or room >= SLICE_BYTES:
+                self._offer(slice)
+                slice, size, room = [], 0, 0
+                await trio.lowlevel.checkpoint()
+                while self._is_full:
+                    if self.observing.is_waited_for:
+                        return  # the next time begins where this one has come to
+                    with trio.move_on_after(YIELD_SECONDS) as patience:
+                        await self.stream.wait_taken()
+                    if patience.cancelled_caught:
+                        return  # it may not be read for long, and a part of the log is in memory for it
+        self._offer(slice)
+
+    def _offer(self, epochs: list[Changes]) -> None:
+        if epochs:
+            self.observation.extend_all(epochs)
+        self._wake()
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether the stream has more than enough to send."""
+        return self.stream.sated or self.observation.full
+
+    async def _wait_room(self) -> None:
+        """Lets others run, and waits while the stream is full."""
+        await trio.lowlevel.checkpoint()
+        while self._is_full:
+            await self.stream.wait_taken()
+
+    def _go_live(self, replay: Replay) -> None:
+        """All that is on disk was told: what is committed but not yet written follows, then the live feed."""
+        for number, micros, added, messages, removed in replay.tail(self.home.commits.tail(replay.at)):
+            self.observation.extend(Changes(number, micros, added, messages, removed))
+        self.observation.catch_up()
+        self.observing.attach(self.stream, self.request.pattern, self.observation, self.home.space)
+        self._wake()
+
+    def _wake(self) -> None:
+        self.connection.wake(self.stream)
+        self.home.flush()

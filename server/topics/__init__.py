@@ -1,0 +1,1 @@
+"""Topics of the daemon: their catalogue, publishers and subscribers."""

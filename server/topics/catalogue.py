@@ -1,0 +1,185 @@
+"""Topics of a daemon: by name, and as facts in the space ``system``, where anybody can observe what there is.
+
+The catalogue belongs to the daemon; what each connection publishes and follows is ``topic_following``, and
+what of it is on disk ``topic_keeping``.
+
+Always: the catalogue says what is, in the turn in which it came to be; a topic without producers has ended
+and its name is free, unless it is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Final
+
+import trio
+
+from dataspace.errors import Refused
+from dataspace.kernel.space import Space
+from dataspace.topics.times import Order
+from dataspace.wire import packets as p
+from dataspace.wire.features import SYSTEM
+from index.values.values import Record
+from relay.topics.feed import Feed
+from relay.topics.steps import Ledger
+from relay.topics.topic import Topic
+
+"""The name of the space that says what there is."""
+
+MAX_TOPICS: Final = 4096
+
+MAX_RETAIN: Final = 256 << 20
+"""Bytes that one topic may retain in memory."""
+
+MAX_WAIT: Final = 60_000
+"""Milliseconds that a lookup may wait at once."""
+
+_OWNER: Final = "catalogue"
+
+
+@dataclass(eq=False)
+class Entry:
+    """A topic in the catalogue; ``owner`` is the session that may end it, ``ledger`` is for durable ones."""
+
+    number: int
+    topic: Topic
+    owner: int
+    ledger: Ledger | None = None
+    feeds: dict[int, Feed] = field(default_factory=dict)
+    room: trio.Event = field(default_factory=trio.Event)
+    completed: trio.Event = field(default_factory=trio.Event)
+
+    @property
+    def acts(self) -> Topic | Ledger:
+        """What carries out the steps of producers."""
+        return self.ledger or self.topic
+
+    @property
+    def full(self) -> bool:
+        """Whether a subscriber for whom publishers wait has more than enough."""
+        return any(each.full for each in self.feeds.values())
+
+    @property
+    def fact(self) -> Record:
+        """What the catalogue says of it."""
+        topic = self.topic
+        return Record("topic", topic.name, self.number, len(topic.partitions), topic.order.dimensions)
+
+    def make_room(self) -> None:
+        """Lets the publishers that wait look again."""
+        self.room.set()
+        self.room = trio.Event()
+
+    def look(self) -> None:
+        """More of it is on disk: subscribers may be told, and who waits for epochs looks again."""
+        for feed in self.feeds.values():
+            feed.look()
+        self.completed.set()
+        self.completed = trio.Event()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsStatistics:
+    """What there is now; bytes are what subscribers have yet to take, and what topics retain in memory."""
+
+    topics: int
+    producers: int
+    subscriptions: int
+    waiting_bytes: int
+    retained_bytes: int
+
+
+class Topics:
+    """The topics of a daemon, by name; ``now`` gives microseconds since 1970 UTC."""
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        self._now = now
+        self._entries: dict[str, Entry] = {}
+        # durable topics and their producers keep their numbers, so none may come again after a restart
+        self._numbers = count(now())
+        self._handles = count(1)
+        self._facts: dict[object, int] = {}
+        self._appeared = trio.Event()
+        self.space: Final = Space(SYSTEM)
+        # nothing of this space is on disk, and its epochs must not repeat those of an earlier daemon
+        self.space.epoch = now()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def number(self) -> int:
+        """A number that was never used, for a topic, a producer or a subscription."""
+        return next(self._numbers)
+
+    def find(self, name: str) -> Entry:
+        """The topic of that name."""
+        entry = self._entries.get(name)
+        if entry is None:
+            raise Refused("no-topic", f"no topic named {name!r}, there are {len(self._entries)}")
+        return entry
+
+    async def wait_for(self, name: str, milliseconds: int) -> Entry:
+        """The topic of that name, once there is one; ``Refused`` after so many milliseconds."""
+        with trio.move_on_after(min(milliseconds, MAX_WAIT) / 1000):
+            while name not in self._entries:
+                await self._appeared.wait()
+        return self.find(name)
+
+    def make(self, name: str, order: Order, partitions: int, retain: int, owner: int) -> Entry:
+        """A new topic in memory; its first producer has yet to join it."""
+        self.check_another()
+        if not 0 <= retain <= MAX_RETAIN:
+            raise Refused("limit", f"retain {retain} bytes, limit {MAX_RETAIN}")
+        return Entry(self.number(), Topic(name, order, partitions, retain=retain), owner)
+
+    def check_another(self) -> None:
+        """Refuses one topic more than there may be."""
+        if len(self._entries) >= MAX_TOPICS:
+            raise Refused("limit", f"{len(self._entries)} topics, limit {MAX_TOPICS}")
+
+    def enlist(self, entry: Entry) -> None:
+        """Puts a topic into the catalogue."""
+        self._entries[entry.topic.name] = entry
+        self.state([entry.fact], [])
+        self._appeared.set()
+        self._appeared = trio.Event()
+
+    def retire(self, entry: Entry) -> None:
+        """Ends a topic to which nothing can come; its name is free."""
+        if self.is_listed(entry) and entry.topic.ended:
+            self.end(entry)
+
+    def end(self, entry: Entry) -> None:
+        """Ends a topic: its subscriptions are over, and its producers can send no more."""
+        del self._entries[entry.topic.name]
+        entry.topic.end()
+        entry.make_room()
+        entry.look()
+        self.state([], [entry.fact])
+
+    def is_listed(self, entry: Entry) -> bool:
+        """Whether this topic has not ended."""
+        return self._entries.get(entry.topic.name) is entry
+
+    def statistics(self) -> TopicsStatistics:
+        """Counts, in O(topics, partitions and subscriptions)."""
+        entries = self._entries.values()
+        return TopicsStatistics(
+            len(entries),
+            sum(each.producers for entry in entries for each in entry.topic.statistics()),
+            sum(len(entry.feeds) for entry in entries),
+            sum(feed.statistics().bytes for entry in entries for feed in entry.feeds.values()),
+            sum(entry.topic.history.size for entry in entries),
+        )
+
+    def state(self, appeared: list[Record], vanished: list[Record]) -> None:
+        """Says in the catalogue what there is now, and what no longer, in one turn."""
+        actions: list[p.Action] = []
+        for fact in appeared:
+            self._facts[fact] = handle = next(self._handles)
+            actions.append((p.ASSERT, handle, fact))
+        actions += [(p.RETRACT, self._facts.pop(fact)) for fact in vanished if fact in self._facts]
+        if actions:
+            self.space.commit(_OWNER, actions, self._now())

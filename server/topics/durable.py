@@ -1,0 +1,177 @@
+"""Keeping: the durable topics of a daemon, over restarts, and producers whose connection is away.
+
+It ties the catalogue to the journal: puts topics back at a start, has what is done to them written, and
+lets a producer that said so come back within its time, to the capabilities that it held.
+
+Always: durable topics are back before the first client is let in; a producer that is away holds what it
+held for as long as it said, and not a moment longer: then it has crashed, and subscribers are told.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from dataspace.errors import Refused
+from dataspace.topics.times import Order
+from relay.journal.journal import Journal
+from relay.journal.recovery import recovered
+from relay.journal.rows import Ended
+from relay.journal.writer import TopicWriter
+from relay.store.errors import LogDamaged
+from relay.topics.steps import Ledger
+from relay.topics.topic import Topic
+from server.owners.deadlines import Expiring
+from server.topics.catalogue import Entry, Topics
+
+if TYPE_CHECKING:
+    from server.topics.following import Following
+
+logger = logging.getLogger("dataspace")
+
+RETAIN: Final = 64 << 20
+"""Bytes that a durable topic retains unless it is told."""
+
+MAX_RETAIN: Final = 1 << 40
+MAX_AWAY: Final = 300_000
+"""Milliseconds that a producer may be away at most, whatever it asks for."""
+
+
+class Keeping:
+    """Durable topics, and who publishes to them."""
+
+    def __init__(self, topics: Topics, journal: Journal, flush: Callable[[], None]) -> None:
+        self.writer: Final = TopicWriter(journal, self._written)
+        self._topics = topics
+        self._flush = flush
+        self._entries: dict[int, Entry] = {}
+        self._next_slot = 1
+        self._attached: dict[int, Following] = {}
+        self._away: Final = Expiring(self._lapsed)
+        self._places: dict[str, tuple[Entry, int]] = {}
+
+    # -- topics ---------------------------------------------------------------------------------------
+
+    def recover(self, *, accept_damage: bool) -> None:
+        """Puts all topics back; producers that may not be away have crashed with the daemon before.
+
+        Raises ``LogDamaged`` for one that is not what it was; with ``accept_damage``, goes on without it.
+        """
+        journal = self.writer.journal
+        for slot in journal.slots():
+            try:
+                begun, position = journal.topic(slot)
+                entry = self._restored(recovered(journal, begun, position))
+            except LogDamaged as damage:
+                if not accept_damage:
+                    raise
+                logger.warning("%s; the topic in slot %d is given up, as told", damage, slot)
+                journal.write([Ended(slot)])
+                continue
+            self._topics.enlist(entry)
+            assert entry.ledger is not None  # it was on disk
+            for producer in list(entry.ledger.members):
+                self.detach(entry, producer, "the daemon was started again")
+        if self._entries:
+            logger.info("recovered %d durable topics", len(self._entries))
+
+    def _restored(self, ledger: Ledger) -> Entry:
+        ledger.write = self.writer.note
+        return self._kept(Entry(ledger.number, ledger.topic, 0, ledger))
+
+    def _kept(self, entry: Entry) -> Entry:
+        assert entry.ledger is not None  # the caller has made one
+        self._entries[entry.ledger.slot] = entry
+        self._next_slot = max(self._next_slot, entry.ledger.slot + 1)
+        return entry
+
+    def make(
+        self, name: str, order: Order, partitions: int, retain: int, age: float | None, owner: int
+    ) -> Entry:
+        """A new durable topic; its first producer has yet to join it."""
+        self._topics.check_another()
+        retain = retain or RETAIN
+        if not 0 < retain <= MAX_RETAIN:
+            raise Refused("limit", f"retain {retain} bytes, limit {MAX_RETAIN}")
+        topic = Topic(name, order, partitions, lasting=True)
+        number = self._topics.number()
+        ledger = Ledger(topic, number, self._next_slot, retain, self.writer.note, age=age)
+        return self._kept(Entry(number, topic, owner, ledger))
+
+    def begin(self, entry: Entry) -> None:
+        """Has the making of a topic written, before anything that is done to it."""
+        assert entry.ledger is not None  # made above
+        self.check_room()
+        self.writer.begin(entry.ledger)
+
+    def end(self, entry: Entry) -> None:
+        """A durable topic is no more."""
+        if entry.ledger is not None:
+            for producer in entry.ledger.members:
+                self._come_back(producer)
+            del self._entries[entry.ledger.slot]
+            self.writer.end(entry.ledger)
+
+    def check_room(self) -> None:
+        """Refuses what would have to be written while the disk is full."""
+        if self.writer.full is not None:
+            raise Refused("disk-full", f"durable topics take nothing: {self.writer.full}")
+
+    def _written(self, ledgers: Sequence[Ledger]) -> None:
+        for ledger in ledgers:
+            entry = self._entries.get(ledger.slot)
+            if entry is not None:
+                entry.look()
+        self._flush()
+
+    def ledgers(self) -> list[Ledger]:
+        """Those of all durable topics."""
+        return [each.ledger for each in self._entries.values() if each.ledger is not None]
+
+    # -- producers ------------------------------------------------------------------------------------
+
+    def attach(self, producer: int, following: Following) -> None:
+        """A producer has a connection; one that it had before, and that may not know yet, loses it."""
+        before = self._attached.get(producer)
+        if before is not None and before is not following:
+            before.lose(producer)
+        self._come_back(producer)
+        self._attached[producer] = following
+
+    def detach(self, entry: Entry, producer: int, reason: str) -> None:
+        """A producer has no connection any more: it is away for a while, or has crashed."""
+        ledger = entry.ledger
+        assert ledger is not None  # only those of durable topics are attached
+        self._attached.pop(producer, None)
+        away = ledger.members[producer].away
+        if away:
+            self._places[str(producer)] = (entry, producer)
+            self._away.renew(str(producer), trio.current_time() + away / 1000)
+        else:
+            ledger.crash(producer, reason)
+
+    def gone(self, producer: int) -> None:
+        """A producer has left or crashed."""
+        self._attached.pop(producer, None)
+
+    def _come_back(self, producer: int) -> None:
+        self._away.forget(str(producer))
+        self._places.pop(str(producer), None)
+
+    def _lapsed(self, name: str) -> None:
+        entry, producer = self._places.pop(name)
+        assert entry.ledger is not None  # as above
+        away = entry.ledger.members[producer].away
+        entry.ledger.crash(producer, f"it did not come back within {away / 1000:g} s")
+        self._flush()
+
+    # -- life -----------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Ends what has been away for too long, and lets go what is too old, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._away.run)
+            nursery.start_soon(self.writer.trim_aged, self.ledgers)

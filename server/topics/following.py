@@ -1,0 +1,389 @@
+"""Following: what one connection publishes to topics, and what it follows.
+
+It is apart from the catalogue because it begins and ends with a connection.
+
+Always: only the connection that joined as a producer can send as it; producers of which more than a window
+is unanswered break the protocol, so what waits for a slow subscriber or the disk is bounded; a step of a
+durable topic is answered when it is on disk; a producer that may not be away crashes with its connection.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from dataspace.codec import unpack
+from dataspace.errors import Closed, ProtocolError, Refused, UsageError
+from dataspace.topics import encoding as forms
+from dataspace.topics.encoding import changes_of
+from dataspace.topics.messages import Message
+from dataspace.topics.times import Order
+from dataspace.wire import packets as p
+from index.values.values import Map, Record, Value
+from relay.delivery.outbox import OutStream
+from relay.store.errors import LogDamaged, LogFailed
+from relay.topics.feed import Feed, Packed
+from server.topics.catalogue import Entry, Topics
+from server.topics.catch_up import Catching
+from server.topics.durable import MAX_AWAY
+
+if TYPE_CHECKING:
+    from dataspace.topics.times import Time
+    from server.sessions.connection import Connection
+    from server.topics.durable import Keeping
+
+MAX_PRODUCERS: Final = 1024
+"""Producers of one connection."""
+
+WINDOW: Final = 1 << 20
+"""Bytes that a producer may have unanswered, before its last packet."""
+
+SPARE: Final = 4096
+"""Bytes of a frame that are not the items of a batch."""
+
+_OPTIONS: Final = frozenset(["kind", "space", "topic", "id", "partitions", "as_of", "policy"])
+
+
+@dataclass(eq=False)
+class Producer:
+    """A producer of one connection: its topic, and what of it is unanswered."""
+
+    entry: Entry
+    unanswered: int = 0
+
+
+@dataclass(eq=False)
+class _Stream:
+    """A stream that follows a topic, and what the catalogue says of it."""
+
+    entry: Entry
+    number: int
+    facts: list[Record]
+    catching: trio.CancelScope | None = None
+
+
+class Following:
+    """What one connection publishes and follows."""
+
+    def __init__(self, connection: Connection, topics: Topics, keeping: Keeping) -> None:
+        self._connection = connection
+        self._topics = topics
+        self._keeping = keeping
+        self._producers: dict[int, Producer] = {}
+        self._streams: dict[OutStream, _Stream] = {}
+
+    # -- producers ------------------------------------------------------------------------------------
+
+    def join(self, name: str, arguments: Map) -> Value:
+        """Lets this connection publish to a topic, which is made if there is none of that name."""
+        if len(self._producers) >= MAX_PRODUCERS:
+            raise Refused("limit", f"{len(self._producers)} producers, limit {MAX_PRODUCERS}")
+        if not name:
+            raise Refused("bad-request", "a topic has a name")
+        order = Order(_integer(arguments, "dimensions", 0))
+        partitions = _integer(arguments, "partitions", 1)
+        entry = self._found(name) or self._made(name, order, partitions, arguments)
+        self._check_shape(entry, order, partitions, arguments)
+        told = self._come_back(entry, arguments)
+        return told if told is not None else self._joined(entry, arguments)
+
+    def _found(self, name: str) -> Entry | None:
+        try:
+            return self._topics.find(name)
+        except Refused:
+            return None
+
+    def _made(self, name: str, order: Order, partitions: int, arguments: Map) -> Entry:
+        retain, owner = _integer(arguments, "retain", 0), self._connection.number
+        if arguments.get("back") is True:
+            raise Refused("no-topic", f"no topic named {name!r} to come back to")
+        if arguments.get("durable") is not True:
+            return self._topics.make(name, order, partitions, retain, owner)
+        age = arguments.get("age")
+        if age is not None and (age.__class__ not in (int, float) or not age > 0):
+            raise Refused("bad-request", f"age must be a number of seconds, got {age!r:.60}")
+        return self._keeping.make(name, order, partitions, retain, age, owner)
+
+    def _check_shape(self, entry: Entry, order: Order, partitions: int, arguments: Map) -> None:
+        topic, there = entry.topic, len(entry.topic.partitions)
+        if (topic.order, there) != (order, partitions):
+            raise Refused(
+                "topic-differs",
+                f"{topic.name!r} has {there} partitions and {topic.order.dimensions} dimensions,"
+                f" asked for were {partitions} and {order.dimensions}",
+            )
+        if arguments.get("durable") is True and entry.ledger is None:
+            raise Refused("topic-differs", f"{topic.name!r} is not durable")
+
+    def _come_back(self, entry: Entry, arguments: Map) -> Value:
+        """Gives a producer that was away to this connection, if there is one of the name that is given."""
+        name, back = _name(arguments), arguments.get("back") is True
+        ledger = entry.ledger
+        number = ledger.named(name) if ledger is not None and name else None
+        if ledger is not None and number is not None:
+            member = ledger.members[number]
+            self._keeping.attach(number, self)
+            self._producers[number] = Producer(entry)
+            self._topics.state([self._publication(number, entry)], [])
+            return Map(
+                {
+                    "producer": number,
+                    "id": entry.number,
+                    "taken": member.steps,
+                    "held": tuple(entry.topic.holds(number)),
+                    "time": None,
+                }
+            )
+        if back and ledger is not None and name in ledger.departed:
+            return Map({"producer": None, "id": entry.number, "taken": ledger.departed[name], "held": ()})
+        if back:
+            raise Refused("no-producer", f"producer {name!r} has crashed: it was away for too long")
+        return None
+
+    def _joined(self, entry: Entry, arguments: Map) -> Value:
+        number, at = self._topics.number(), _integer(arguments, "partition", 0)
+        time = arguments.get("time")
+        ledger = entry.ledger
+        if ledger is None:
+            start = entry.topic.join(number, at, time)  # type: ignore[arg-type]  # join checks it
+        else:
+            self._keeping.check_room()
+            name, away = _name(arguments), _integer(arguments, "away", 0)
+            if not 0 <= away <= MAX_AWAY or (away and not name):
+                raise Refused("bad-request", f"away must be at most {MAX_AWAY} ms, and needs a name")
+            if not self._topics.is_listed(entry):
+                entry.topic.partition(at)
+                if time is not None:
+                    entry.topic.order.check(time)
+                self._keeping.begin(entry)
+            start = ledger.join(number, at, time, name=name, away=away)  # type: ignore[arg-type]  # as above
+            self._keeping.attach(number, self)
+        if not self._topics.is_listed(entry):
+            self._topics.enlist(entry)
+        self._producers[number] = Producer(entry)
+        self._topics.state([self._publication(number, entry)], [])
+        held = tuple(entry.topic.holds(number))
+        return Map({"producer": number, "time": start, "id": entry.number, "taken": 0, "held": held})
+
+    def _publication(self, number: int, entry: Entry) -> Record:
+        at = entry.topic.partition_of(number)
+        return Record("publication", entry.topic.name, at, number, self._connection.number)
+
+    def produce(self, packet: p.Produce, size: int) -> None:
+        """Carries out the steps of a producer in order; the answer comes when there is room for more.
+
+        ``ProtocolError`` for one that does not wait for answers.
+        """
+        producer = self._producers.get(packet.producer)
+        if producer is None:
+            raise Refused("no-producer", f"producer {packet.producer} is not one of this connection's")
+        if producer.unanswered > WINDOW:
+            raise ProtocolError("overrun", f"{producer.unanswered} bytes unanswered, window {WINDOW}")
+        entry = producer.entry
+        try:
+            for step in packet.steps:
+                self._carry_out(packet.producer, producer, step)
+        finally:
+            self._topics.retire(entry)
+        if entry.ledger is not None:
+            producer.unanswered += size
+            self._keeping.writer.when_durable(partial(self._durable, producer, packet.number, size))
+        elif entry.full:
+            producer.unanswered += size
+            self._connection.start(self._answer_later, producer, packet.number, size)
+        else:
+            self._connection.say(p.Answer(packet.number, None))
+
+    def _durable(self, producer: Producer, number: int, size: int) -> None:
+        """What a producer of a durable topic did is on disk."""
+        if self._connection.gone:
+            return
+        if producer.entry.full:
+            self._connection.start(self._answer_later, producer, number, size)
+        else:
+            producer.unanswered -= size
+            self._connection.say(p.Answer(number, None))
+
+    async def _answer_later(self, producer: Producer, number: int, size: int) -> None:
+        while producer.entry.full:
+            await producer.entry.room.wait()
+        producer.unanswered -= size
+        self._connection.say(p.Answer(number, None))
+        self._connection.daemon.flush()
+
+    def _carry_out(self, number: int, producer: Producer, step: Value) -> None:
+        entry = producer.entry
+        if not self._topics.is_listed(entry):
+            raise Refused("no-topic", f"topic {entry.topic.name!r} has ended")
+        match step:
+            case (forms.SEND, time, bytes(items)):
+                self._send(entry, number, time, items)
+            case (forms.CHANGE, changes):
+                entry.acts.progress(number, changes_of(changes))
+            case (forms.LEAVE,):
+                self._gone(number)
+                entry.acts.leave(number)
+            case (forms.CRASH, str(reason)):
+                self._gone(number)
+                entry.acts.crash(number, reason[:4096])
+            case _:
+                raise Refused("bad-request", f"no step of a producer: {step!r:.80}")
+
+    def _send(self, entry: Entry, number: int, time: Value, items: bytes) -> None:
+        limit = self._connection.daemon.config.limits.frame_bytes - SPARE
+        if len(items) > limit:
+            raise Refused("limit", f"a batch of {len(items)} bytes, limit {limit}")
+        if entry.ledger is not None:
+            self._keeping.check_room()
+        unpack(items)  # a subscriber must not be broken by a producer
+        entry.acts.send(number, time, items, len(items))  # type: ignore[arg-type]  # send checks it
+
+    def _gone(self, number: int) -> None:
+        self._topics.state([], [self._publication(number, self._producers.pop(number).entry)])
+        self._keeping.gone(number)
+
+    def lose(self, number: int) -> None:
+        """A producer has come back by another connection, before the end of this one was noticed."""
+        self._topics.state([], [self._publication(number, self._producers.pop(number).entry)])
+
+    def end_topic(self, name: str) -> None:
+        """Ends a topic: the session that made it may, or any if it is durable and nobody publishes to it."""
+        entry = self._topics.find(name)
+        idle = entry.ledger is not None and not entry.topic.producers
+        if entry.owner != self._connection.number and not idle:
+            raise Refused("not-owner", f"topic {name!r} belongs to session {entry.owner}")
+        self._topics.end(entry)
+        self._keeping.end(entry)
+
+    # -- subscribers ----------------------------------------------------------------------------------
+
+    def open(self, stream: OutStream, spec: Map) -> None:
+        """Begins to feed a stream with the messages of a topic; ``Refused`` or ``UsageError``."""
+        unknown = [str(name) for name in spec if name not in _OPTIONS]
+        if unknown:
+            raise Refused("bad-request", f"no option {unknown[0]!r}, known are {', '.join(sorted(_OPTIONS))}")
+        name, policy = spec.get("topic"), spec.get("policy", "fail")
+        if not isinstance(name, str) or policy not in ("fail", "wait"):
+            raise Refused("bad-request", "a topic and a policy, 'fail' or 'wait', are needed")
+        entry = self._topics.find(name)
+        if spec.get("id", entry.number) != entry.number:
+            raise Refused("no-topic", f"topic {name!r} is another one now")
+        partitions = spec.get("partitions", tuple(range(len(entry.topic.partitions))))
+        as_of = spec.get("as_of")
+        if not isinstance(partitions, tuple) or not (as_of is None or isinstance(as_of, tuple)):
+            raise Refused("bad-request", "partitions and as_of must be arrays")
+        connection = self._connection
+        feed = Feed(
+            lambda: connection.wake(stream), entry.make_room, wait=policy == "wait", gate=entry.ledger
+        )
+        stream.observation = feed
+        chosen: list[int] = list(partitions)  # type: ignore[arg-type]  # checked by the topic
+        times: tuple[Time, ...] | None = as_of  # type: ignore[assignment]  # as above
+        self._follow(stream, entry, feed, chosen, times)
+
+    def _follow(
+        self, stream: OutStream, entry: Entry, feed: Feed, chosen: list[int], as_of: tuple[Time, ...] | None
+    ) -> None:
+        number, session = self._topics.number(), self._connection.number
+        facts = [Record("subscription", entry.topic.name, each, number, session) for each in chosen]
+        self._streams[stream] = followed = _Stream(entry, number, facts)
+        over, teller = partial(self._over, stream), _Teller(feed)
+        try:
+            if as_of is None or entry.ledger is None:
+                entry.topic.subscribe(number, chosen, teller, over, as_of=as_of)
+            else:
+                catching = Catching(entry, number, chosen, as_of, self._keeping.writer.journal)
+                followed.catching = trio.CancelScope()
+                self._connection.start(self._catch_up, stream, followed, catching, feed)
+        except (UsageError, Refused):
+            del self._streams[stream]
+            raise
+        if stream in self._streams:
+            entry.feeds[number] = feed
+            self._topics.state(facts, [])
+        self._connection.wake(stream)
+
+    async def _catch_up(self, stream: OutStream, followed: _Stream, catching: Catching, feed: Feed) -> None:
+        """Feeds a stream from the disk, as it is taken, until that meets the present."""
+        assert followed.catching is not None  # as _follow has made it
+        connection = self._connection
+        with followed.catching:
+            try:
+                await catching.run(feed, _Teller(feed), partial(self._over, stream), stream.wait_taken)
+            except Refused as refusal:
+                connection.fail(stream, refusal.code, refusal.text)
+            except (LogFailed, LogDamaged) as failure:
+                connection.fail(stream, failure.code, str(failure))
+        connection.daemon.flush()
+
+    def _over(self, stream: OutStream) -> None:
+        """Nothing more comes of a topic: the stream is complete once it is taken."""
+        stream.complete = True
+        feed = stream.observation
+        self.close(stream)
+        self._connection.wake(stream)
+        if isinstance(feed, Feed):
+            self._keeping.writer.when_durable(feed.look)
+
+    def close(self, stream: OutStream) -> None:
+        """Stops feeding a stream, if it was fed from here."""
+        found = self._streams.pop(stream, None)
+        if found is not None:
+            if found.catching is not None:
+                found.catching.cancel()
+            found.entry.topic.unsubscribe(found.number)
+            found.entry.feeds.pop(found.number, None)
+            found.entry.make_room()
+            self._topics.state([], found.facts)
+
+    def end(self, reason: str) -> None:
+        """The connection is over: subscriptions end, producers are away or crash; may be called again."""
+        for stream in list(self._streams):
+            self.close(stream)
+        for number, producer in list(self._producers.items()):
+            entry = producer.entry
+            self._gone(number)
+            if not self._topics.is_listed(entry):
+                continue
+            if entry.ledger is None:
+                entry.topic.crash(number, reason)
+                self._topics.retire(entry)
+                continue
+            try:
+                self._keeping.detach(entry, number, reason)
+            except (LogFailed, Closed):
+                pass  # the daemon is ending, and the next one has it crash
+
+
+class _Teller:
+    """Tells one subscriber; a message is packed once for all of them."""
+
+    __slots__ = ("_feed",)
+
+    latest: Packed | None = None
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+
+    def __call__(self, message: Message) -> None:
+        packed = _Teller.latest
+        if packed is None or packed.message is not message:
+            packed = _Teller.latest = Packed(message)
+        self._feed.offer(packed)
+
+
+def _name(arguments: Map) -> str:
+    value = arguments.get("name", "")
+    if not isinstance(value, str) or len(value) > 256:
+        raise Refused("bad-request", f"name must be text of at most 256 characters, got {value!r:.60}")
+    return value
+
+
+def _integer(arguments: Map, name: str, default: int) -> int:
+    value = arguments.get(name, default)
+    if value.__class__ is not int:
+        raise Refused("bad-request", f"{name} must be an integer, got {value!r:.60}")
+    return value

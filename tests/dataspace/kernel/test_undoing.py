@@ -1,0 +1,224 @@
+"""A turn is whole: an exception at any line of it undoes all of it, or comes after all of it is done."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import dataspace.space
+import index.trie
+from dataspace.errors import Refused
+from dataspace.kernel.bulk_assertions import Assertions
+from dataspace.kernel.changes import Changes
+from dataspace.kernel.space import Space, SpaceLimits
+from dataspace.wire.packets import ASSERT, REPLACE, RETRACT, SEND
+from index.patterns.patterns import capture
+from index.values.values import Record, Value, key
+
+SOURCES = tuple(str(Path(module.__file__ or "").parent) for module in (dataspace.space, index.trie))
+PATTERNS: tuple[Value, ...] = (capture(), Record("p", capture()), Record("q", 1), Record("r", capture(), 2))
+RULES = "r($x, 2) <- p($x), not q($x). s(count($x)) <- p($x). u($x) <- r($x, _), s(_)."
+Turn = Callable[[Space], object]
+
+
+class _Ear:
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+
+    def offer(self, changes: Changes) -> None:
+        self.heard.append(
+            (changes.number, list(changes.added), list(changes.messages), list(changes.removed))
+        )
+
+
+class _Room:
+    """A space with facts, owners and ears, and the epochs that were submitted of it."""
+
+    def __init__(self, prepare: Turn) -> None:
+        self.space = Space("main", limits=SpaceLimits(facts=40, facts_per_owner=20))
+        self.ears = [_Ear() for _ in PATTERNS]
+        for pattern, ear in zip(PATTERNS, self.ears, strict=True):
+            self.space.observe(pattern, ear)
+        self.space.commit("a", [(ASSERT, n, Record("p", n)) for n in range(4)], 1)
+        self.space.commit("b", [(ASSERT, 1, Record("p", 1)), (ASSERT, 2, Record("q", 2))], 2)
+        self.space.fresh_handle("a")
+        prepare(self.space)
+
+    def state(self, *, told: bool = True) -> Any:
+        space = self.space
+        space.index.check()
+        if told:
+            assert not space._touched
+            assert not any(interest._waiting for interest in space._interests.values())
+        claims = {
+            owner: {h if owner != "rules" else key(v): key(v) for h, v in held.items()}
+            for owner, held in space.all_claims().items()
+        }
+        bag = Counter(at for held in claims.values() for at in held.values())
+        assert bag == {key(value): space.index.count(value) for value in space.index.values()}
+        assert space._claimed == bag.total()
+        return space.epoch, space.time, claims, space.fresh_handle("a")
+
+    def heard(self) -> list[Any]:
+        """What each ear has heard, in any order within an epoch."""
+        return [
+            [(epoch, *[sorted(map(repr, some)) for some in told]) for epoch, *told in e.heard]
+            for e in self.ears
+        ]
+
+
+def _in_finalizer(frame: FrameType | None) -> bool:
+    """Whether this makes or ends a weak reference: what is raised when a value has gone is swallowed."""
+    while frame is not None and frame.f_code.co_filename.startswith(SOURCES):
+        if frame.f_code.co_qualname in ("Terms._forget", "Terms._make"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+@contextmanager
+def _struck(at: int, error: type[BaseException]) -> Iterator[None]:
+    """Raises an exception at the so-manieth line of the index and the kernel that runs."""
+    left = at
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal left
+        name = frame.f_code.co_filename
+        if not (name.startswith(SOURCES) or name.startswith("<")):
+            return None
+        if _in_finalizer(frame):
+            return None
+        if event == "line" and sys.exc_info()[1] is None:  # one exception at a time
+            left -= 1
+            if not left:
+                raise error(f"struck at line {at}")
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+def _nothing(_: Space) -> None: ...
+
+
+def _with_rules(space: Space) -> None:
+    space.commit("rules of", [(ASSERT, 1, Record("rule", "some", RULES))], 3)
+    while space.rules.pending:
+        space.advance(3)
+
+
+def _commit(owner: str, *actions: Any) -> Turn:
+    return lambda space: space.commit(owner, list(actions), 9)
+
+
+TURNS: dict[str, Turn] = {
+    "assertion": _commit("a", (ASSERT, 9, Record("p", 9))),
+    "first of an owner": _commit("c", (ASSERT, 9, Record("p", 9)), (ASSERT, 10, Record("q", 1))),
+    "claim on what is there": _commit("c", (ASSERT, 9, Record("p", 1)), (ASSERT, 10, Record("p", 8))),
+    "retraction": _commit("a", (RETRACT, 0)),
+    "retraction of a copy": _commit("b", (RETRACT, 1)),
+    "last of an owner": _commit("b", (RETRACT, 1), (RETRACT, 2)),
+    "replacement": _commit("a", (REPLACE, 1, 7, Record("p", 7)), (REPLACE, 7, 8, Record("q", 1))),
+    "handle used again": _commit(
+        "a", (RETRACT, 0), (ASSERT, 0, Record("q", 1)), (RETRACT, 0), (ASSERT, 0, Record("p", 0))
+    ),
+    "balanced": _commit("a", (ASSERT, 9, Record("p", 9)), (RETRACT, 9), (ASSERT, 9, Record("p", 2))),
+    "message": _commit("a", (SEND, Record("p", 5))),
+    "everything": _commit(
+        "a", (ASSERT, 9, "p"), (SEND, Record("p", 5)), (RETRACT, 2), (SEND, 1), (ASSERT, 2, Record("r", 1, 2))
+    ),
+    "publication": lambda space: space.commit(
+        "a", Assertions(1 << 40, [Record("p", 1), Record("p", 9)]), 9, publication=True
+    ),
+    "refused": _commit("a", (RETRACT, 0), (ASSERT, 9, Record("p", 9)), (ASSERT, 1, Record("p", 9))),
+    "too much": _commit("a", (RETRACT, 0), *[(ASSERT, 9 + n, Record("p", n)) for n in range(30)]),
+    "act": lambda space: space.act("a", [(REPLACE, 0, 9, Record("p", 9))], 9),
+    "act of several": lambda space: space.act(
+        "a", [(RETRACT, 0), (SEND, "m"), (ASSERT, 9, Record("q", 1))], 9
+    ),
+    "act of a message": lambda space: space.act("a", [(SEND, Record("p", 5))], 9),
+    "end": lambda space: space.end(["a", "nobody", "b"], 9),
+}
+RULED: dict[str, Turn] = {
+    name: TURNS[name]
+    for name in ("assertion", "retraction", "replacement", "everything", "last of an owner", "end")
+} | {
+    "rule": _commit("c", (ASSERT, 1, Record("rule", "new", "t($x) <- p($x).")), (ASSERT, 2, Record("p", 9))),
+    "end of rules": lambda space: space.end(["rules of"], 9),
+}
+
+
+def _following(space: Space) -> list[Any]:
+    """Two turns like any other, and what they meant: in any order, as rules may have begun anew."""
+    turns = [(ASSERT, 50, Record("p", 50)), (ASSERT, 51, Record("q", 1)), (SEND, "on")], [(RETRACT, 51)]
+    epochs = [space.commit("a", turn, 20) for turn in turns]
+    return [
+        (*epoch[:2], [Counter(map(key, values)) for values in (epoch.added, epoch.messages, epoch.removed)])
+        for epoch in epochs
+    ]
+
+
+def _run(room: _Room, turn: Turn) -> None:
+    """A turn, which may well be refused."""
+    try:
+        turn(room.space)
+    except Refused:
+        pass
+
+
+def _check(prepare: Turn, turn: Turn, at: int, error: type[BaseException]) -> bool:
+    """One turn that is struck, beside two that are not: whether it was long enough for that."""
+    room, other, done = _Room(prepare), _Room(prepare), _Room(prepare)
+    before = room.state()
+    struck = False
+    try:
+        with _struck(at, error):
+            _run(room, turn)
+    except error as raised:
+        assert "struck" in str(raised)
+        struck = True
+    if not struck:
+        return False
+    assert room.space.damage is None
+    after = room.state(told=False)
+    if after == before:
+        room.state()
+    else:  # it came when all was done
+        _run(done, turn)
+        _run(other, turn)
+        assert after == done.state()
+    assert _following(room.space) == _following(other.space)
+    assert room.state() == other.state()
+    lacking = [its for mine, its in zip(room.heard(), other.heard(), strict=True) if mine != its]
+    assert len(lacking) <= (after != before)  # the one that was being told may lack that
+    return True
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+@pytest.mark.parametrize("name", TURNS)
+def test_an_exception_at_any_line_leaves_all_or_nothing(name: str, error: type[BaseException]) -> None:
+    at = 1
+    while _check(_nothing, TURNS[name], at, error):
+        at += 1
+    assert at > 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RULED)
+def test_an_exception_at_any_line_of_a_turn_with_rules_leaves_all_or_nothing(name: str) -> None:
+    at = 1
+    while _check(_with_rules, RULED[name], at, KeyboardInterrupt):
+        at += 1 if at < 100 else 13
+    assert at > 100

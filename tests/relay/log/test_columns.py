@@ -1,0 +1,161 @@
+"""Blocks of columns say exactly what a replay says, however they are cut."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given, strategies as st
+
+from dataspace.client.bulk.blocks import Block, block
+from dataspace.codec import unpack
+from dataspace.errors import ProtocolError
+from dataspace.kernel.epochs import Epoch
+from index.patterns.patterns import capture, discard, exact
+from index.patterns.skeletons import skeleton
+from index.values.values import Record, Value, keys
+from relay.log import columns as columnar
+from relay.log.columns import ColumnReplay
+from relay.log.log import Log
+from relay.log.replay import Replay
+from relay.log.selections import flat_selection
+from tests.relay.log.histories import append, lived
+from tests.relay.log.test_replay import PATTERNS, Turns, histories
+
+MORE_PATTERNS: Sequence[Value] = (
+    *PATTERNS,
+    Record("p", capture("a", "int"), capture("b", "float")),
+    Record("p", capture("a"), discard("str")),
+    exact(Record("p", capture("a"), capture("b"))),
+    Record("p", "1", capture("b")),
+    Record("p", 1, capture("b")),
+    Record("p", capture("a"), capture("a")),
+    Record("q", capture("a"), (capture("b"),)),
+    Record("q", capture("a"), capture("b", "seq"), capture("c", "record")),
+)
+
+
+def told(blocks: Iterator[Block]) -> list[tuple[int, int, str, int, object]]:
+    """Every change by itself: epoch, time, kind, position in the epoch, captures."""
+    said: list[tuple[int, int, str, int, object]] = []
+    for each in blocks:
+        rows = iter(zip(*each.columns, strict=True) if each.columns else [()] * len(each))
+        at = each.skipped
+        for number, time, *counts in zip(
+            each.numbers, each.times, each.added, each.messages, each.removed, strict=True
+        ):
+            for kind, count in zip("+!-", counts, strict=True):
+                for _ in range(count):
+                    said.append((number, time, kind, at, keys(next(rows))))
+                    at += 1
+            at = 0
+    return said
+
+
+def plainly(log: Log, pattern: Value, after: int, upto: int) -> list[tuple[int, int, str, int, object]]:
+    said: list[tuple[int, int, str, int, object]] = []
+    for number, time, *kinds in Replay(log, pattern, after).epochs(upto):
+        rows = [(kind, row) for kind, rows in zip("+!-", kinds, strict=True) for row in rows]
+        said += [(number, time, kind, at, keys(row)) for at, (kind, row) in enumerate(rows)]
+    return said
+
+
+def received(log: Log, pattern: Value, after: int, upto: int) -> Iterator[Block]:
+    for each in ColumnReplay(log, pattern, after).blocks(upto):
+        made = block(unpack(each.packed))
+        assert len(made) == len(each)
+        yield made
+
+
+@given(histories(), st.sampled_from(MORE_PATTERNS), st.integers(1, 5), st.data())
+def test_blocks_say_what_a_replay_says(turns: Turns, pattern: Value, rows: int, data: st.DataObject) -> None:
+    _, epochs, _ = lived(turns, ())
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columnar, "BLOCK_ROWS", rows)
+        log = Log.open(Path(folder))
+        append(log, *epochs)
+        upto = data.draw(st.integers(0, log.last))
+        after = data.draw(st.integers(0, upto))
+        assert told(received(log, pattern, after, upto)) == plainly(log, pattern, after, upto)
+        log.close()
+
+
+@given(histories(), st.sampled_from(MORE_PATTERNS))
+def test_a_state_in_blocks_is_the_state(turns: Turns, pattern: Value) -> None:
+    _, epochs, _ = lived(turns, ())
+    with tempfile.TemporaryDirectory() as folder:
+        log = Log.open(Path(folder))
+        append(log, *epochs)
+        made = [block(unpack(each.packed)) for each in ColumnReplay(log, pattern, log.last).state(9)]
+        assert all(each.snapshot and each.times == (9,) for each in made)
+        expected = {keys(row) for row in Replay(log, pattern, log.last).bag()}
+        assert {row for *_, row in told(iter(made))} == expected
+        log.close()
+
+
+def test_an_epoch_that_is_too_large_is_divided_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columnar, "BLOCK_ROWS", 3)
+    forming = columnar._Forming(1)
+    forming.add(5, 50, [(1,)], [], [], 1)
+    forming.add(6, 60, [(at,) for at in range(4)], [(4,)], [(at,) for at in range(5, 8)], 1)
+    forming.add(7, 70, [], [], [(8,)], 1)
+    made = [block(unpack(each.packed)) for each in forming.blocks()]
+    assert [(each.numbers, each.skipped, each.more) for each in made] == [
+        ((5,), 0, False),
+        ((6,), 0, True),
+        ((6,), 3, True),
+        ((6,), 6, False),
+        ((7,), 0, False),
+    ]
+    assert [each.columns[0] for each in made] == [(0 + 1,), (0, 1, 2), (3, 4, 5), (6, 7), (8,)]
+
+
+def test_most_patterns_are_read_from_plain_rows() -> None:
+    flat = [flat_selection(skeleton(pattern)) is not None for pattern in MORE_PATTERNS]
+    assert flat == [True, True, True, True, False, False, True, True, True, True, False, False, False, False]
+
+
+@pytest.mark.parametrize(
+    "value", [1, (1,), (0, 0, (1,), (1,), (1,), (0,), (0,), ((1, 2),)), (0, 0, (), (), (), (), (), ())]
+)
+def test_what_is_no_block_is_refused(value: Value) -> None:
+    with pytest.raises(ProtocolError, match="no block of changes"):
+        block(value)
+
+
+WIDE = Record("p", 1, 2, 3)
+NARROW = Record("p", 1, 2)
+FAITHFUL = Record("p", capture("a"), capture("b"))
+
+
+@pytest.mark.parametrize("after", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("rows", [1, 2, 8192])
+def test_facts_that_are_wider_than_the_pattern_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int, rows: int
+) -> None:
+    """Captures stop telling facts apart in epoch 2, and the epochs are read from before, at and after it."""
+    monkeypatch.setattr(columnar, "BLOCK_ROWS", rows)
+    turns = [([NARROW], []), ([WIDE], []), ([], [NARROW]), ([NARROW], []), ([], [WIDE]), ([], [NARROW])]
+    log = Log.open(tmp_path)
+    for number, (added, removed) in enumerate(turns, 1):
+        append(log, Epoch(number, number, added, (), removed))
+    expected = plainly(log, FAITHFUL, after, 6)
+    assert [(number, kind) for number, _, kind, *_ in expected if number > 1] == [(6, "-")]
+    log.cursors.clear()
+    assert told(received(log, FAITHFUL, after, 6)) == expected
+    log.close()
+
+
+def test_a_pattern_that_captures_all_fields_is_read_without_the_state(tmp_path: Path) -> None:
+    log = Log.open(tmp_path)
+    for number in range(1, 5):
+        append(log, Epoch(number, number, [Record("p", number, 0)], (), ()))
+    first = ColumnReplay(log, FAITHFUL, 2)
+    assert not first.at_hand(), "whether there are wider facts has to be looked for once"
+    assert sum(map(len, first.blocks(4))) == 2
+    assert all(ColumnReplay(log, FAITHFUL, at).at_hand() for at in (2, 4))
+    assert ColumnReplay(log, exact(FAITHFUL), 1).at_hand(), "no fact is wider"
+    assert not ColumnReplay(log, Record("p", capture(), discard()), 4).at_hand()
+    log.close()

@@ -1,0 +1,102 @@
+"""A state that no epoch explains is found: the newest snapshot is held against the epochs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dataspace.kernel.epochs import Claims, Epoch
+from dataspace.kernel.handles import Handles
+from index.values.values import Record
+from relay.log.log import Log
+from relay.log.retention import Retention
+from relay.log.snapshots import RecoveredState
+from relay.log.verification import verify
+from tests.relay.log.histories import append, epoch, flight
+from tests.relay.log.test_retention import fill, write_snapshot
+
+GHOST = Record("ghost", 1)
+
+
+def _state(log: Log) -> RecoveredState:
+    state = RecoveredState()
+    for each in log.read(0):
+        state.apply(each)
+    return state
+
+
+def _damages(directory: Path) -> str:
+    return "\n".join(verify(directory).damages)
+
+
+def test_a_snapshot_that_the_epochs_explain_is_no_damage(log: Log, tmp_path: Path) -> None:
+    fill(log, 9, snapshot=5)
+    assert _damages(tmp_path) == ""
+    log.trim(Retention(age=4.0), 9_000_000)
+    assert log.oldest > 1
+    assert _damages(tmp_path) == ""
+
+
+def test_a_fact_in_no_epoch_is_named(log: Log, tmp_path: Path) -> None:
+    fill(log, 5)
+    state = _state(log)
+    state.owners.setdefault("durable:a", Handles())[7] = GHOST
+    write_snapshot(log, state)
+    fill_on(log, 6)
+    assert _damages(tmp_path) == (
+        "snapshot after epoch 5: durable:a claims ghost(1) under handle 7, but no epoch does"
+    )
+
+
+def test_a_claim_that_an_epoch_has_ended_is_named_though_older_ones_are_gone(
+    log: Log, tmp_path: Path
+) -> None:
+    fill(log, 5)
+    (owner, claims), *_ = _state(log).owners.items()
+    handle = next(iter(claims))
+    made = epoch(6, flight(6))
+    append(log, made._replace(time=6_000_000, claims=[*made.claims, Claims(owner, (), [handle])]))
+    fill_on(log, 7)
+    whole = _state(log)
+    whole.owners[owner][handle] = claims[handle]
+    write_snapshot(log, whole)
+    log.trim(Retention(age=2.5), 7_000_000)
+    assert 1 < log.oldest <= 6
+    assert f"under handle {handle}, but the epochs end that claim" in _damages(tmp_path)
+
+
+@pytest.mark.parametrize("trimmed", [False, True])
+def test_claims_that_a_snapshot_lacks_or_has_otherwise_are_named(
+    log: Log, tmp_path: Path, trimmed: bool
+) -> None:
+    fill(log, 5)
+    if trimmed:
+        write_snapshot(log, _state(log))
+    state = _state(log)
+    fill_on(log, 6)
+    for each in log.read(5):
+        state.apply(each)
+    (change,) = next(iter(log.read(5))).claims
+    (handle, _), *_ = change.asserted
+    state.owners[change.owner][handle] = GHOST
+    write_snapshot(log, state)
+    if trimmed:
+        log.trim(Retention(age=0.5), 6_000_000)
+        assert log.oldest > 1
+    assert f"under handle {handle}, but the epochs say " in _damages(tmp_path)
+    del state.owners[change.owner][handle]
+    write_snapshot(log, state)
+    assert "by the epochs" in _damages(tmp_path) and "is not there" in _damages(tmp_path)
+
+
+def test_an_epoch_that_ends_what_none_began_is_named(log: Log, tmp_path: Path) -> None:
+    fill(log, 2)
+    append(log, Epoch(3, 3_000_000, (), ("m",), (), (Claims("durable:a", (), (99,)),)))
+    assert _damages(tmp_path) == "epoch 3 ends claim 99 of durable:a, which no epoch begins"
+
+
+def fill_on(log: Log, number: int) -> None:
+    """One more epoch as ``fill`` makes them."""
+    made = epoch(number, flight(number))
+    append(log, made._replace(time=number * 1_000_000))

@@ -1,0 +1,244 @@
+"""Who waits for the disk is told after the disk, in order, and never when the disk has failed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from dataspace.errors import Closed
+from dataspace.kernel.epochs import Claims, Epoch
+from index.values.values import Record, Value
+from relay.log.log import Log
+from relay.log.writer import GroupCommit
+from relay.store.errors import LogFailed
+from tests.relay.log.histories import epoch, flight
+
+
+@asynccontextmanager
+async def running(commits: GroupCommit) -> AsyncIterator[GroupCommit]:
+    """The task that writes, closed at the end."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(commits.run)
+        yield commits
+        await commits.close()
+
+
+def numbered(first: int, last: int) -> list[Epoch]:
+    return [epoch(number, flight(number)) for number in range(first, last + 1)]
+
+
+# -- order --------------------------------------------------------------------------------------------
+
+
+async def test_acceptance_follows_the_commit_that_has_the_epoch(log: Log) -> None:
+    happened: list[str] = []
+    log._storage._writer.set_trace_callback(lambda statement: happened.append(statement.split(" VALUES")[0]))
+    append = log.append
+
+    def recorded(*arguments: object) -> None:
+        append(*arguments)  # type: ignore[arg-type]  # as it came
+        happened.append("append returned")
+
+    log.append = recorded  # type: ignore[assignment]
+    async with running(GroupCommit(log, after_group=lambda: happened.append("flush"))) as commits:
+        for each in numbered(1, 3):
+            commits.submit(each, lambda done: happened.append(f"accepted {done.number}"))
+        assert not happened, "submitting only queues"
+        await commits.wait_durable(3)
+    written = ["BEGIN IMMEDIATE", *["INSERT INTO segments"], "COMMIT", "append returned"]
+    assert happened == [*written, "accepted 1", "accepted 2", "accepted 3", "flush"]
+    assert log._storage._writer.execute("PRAGMA synchronous").fetchone() == (2,), "2 is FULL"
+
+
+async def test_what_gathers_during_a_write_goes_in_one_more(log: Log) -> None:
+    accepted: list[int] = []
+    async with running(GroupCommit(log)) as commits:
+        commits.submit(epoch(1, flight(1)), lambda done: accepted.append(done.number))
+        await trio.testing.wait_all_tasks_blocked()
+        for each in numbered(2, 50):
+            commits.submit(each, lambda done: accepted.append(done.number))
+        await commits.wait_durable(50)
+        assert commits.statistics().groups <= 3
+    assert accepted == list(range(1, 51))
+    assert [each.number for each in log.read(0)] == accepted
+
+
+# -- waiting ------------------------------------------------------------------------------------------
+
+
+async def test_waiting_ends_with_the_epoch_waited_for(log: Log) -> None:
+    async with running(GroupCommit(log)) as commits:
+        seen: list[str] = []
+
+        async def waits(wait: Callable[[int], object], at: int, name: str) -> None:
+            await wait(at)  # type: ignore[misc]  # one of the two below
+            seen.append(name)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(waits, commits.wait_durable, 1, "durable 1")
+            nursery.start_soon(waits, commits.wait_beyond, 1, "beyond 1")
+            await trio.testing.wait_all_tasks_blocked()
+            assert not seen
+            commits.submit(epoch(1, flight(1)))
+            await commits.wait_durable(1)
+            await trio.testing.wait_all_tasks_blocked()
+            assert seen == ["durable 1"]
+            commits.submit(epoch(2, flight(2)))
+        assert seen == ["durable 1", "beyond 1"]
+        assert commits.durable == 2
+
+
+async def test_a_silent_turn_is_waited_for_though_its_number_is_durable(log: Log) -> None:
+    commits = GroupCommit(log)
+    silent = Epoch(0, 0, claims=[Claims("a", [(1, "x")])], silent=True)
+    commits.submit(silent)
+    with trio.move_on_after(0) as patience:
+        await commits.wait_durable(0)
+    assert patience.cancelled_caught
+    async with running(commits):
+        await commits.wait_durable(0)
+        assert log.last_segment == 1
+
+
+async def test_after_an_unclean_end_nothing_is_waited_for_that_never_was(tmp_path: Path) -> None:
+    first = Log.open(tmp_path)
+    second = Log.open(tmp_path)  # as after a crash: the first never closed
+    commits = GroupCommit(second)
+    assert commits.durable == second.next_epoch - 1 > 0
+    await commits.wait_durable(second.next_epoch - 1)
+    second.close()
+    first._storage.close()
+
+
+async def test_the_backlog_is_bounded_for_who_asks(log: Log) -> None:
+    commits = GroupCommit(log, backlog_epochs=3, backlog_bytes=10_000)
+    for each in numbered(1, 3):
+        commits.submit(each)
+    await commits.wait_room()
+    commits.submit(epoch(4, Record("blob", b"x" * 20_000)))
+    assert commits.statistics().backlog_epochs == 4
+    with trio.move_on_after(0) as patience:
+        await commits.wait_room()
+    assert patience.cancelled_caught
+    async with running(commits):
+        await commits.wait_room()
+        await commits.wait_durable(4)
+        assert (commits.backlog_bytes, commits.statistics().backlog_epochs) == (0, 0)
+
+
+async def test_the_tail_is_what_is_not_on_disk_yet(log: Log) -> None:
+    commits = GroupCommit(log)
+    for each in numbered(1, 4):
+        commits.submit(each)
+    assert [each.number for each in commits.tail(2)] == [3, 4]
+    async with running(commits):
+        await commits.wait_durable(4)
+        assert commits.tail(0) == []
+    assert [each.number for each in log.read(0)] == [1, 2, 3, 4]
+
+
+# -- the end ------------------------------------------------------------------------------------------
+
+
+async def test_closing_writes_what_waits(log: Log) -> None:
+    commits = GroupCommit(log)
+    for each in numbered(1, 4):
+        commits.submit(each)
+    await commits.close()
+    assert log.last == 4
+    with pytest.raises(Closed):
+        commits.submit(epoch(5, 5))
+    with pytest.raises(Closed):
+        await commits.wait_beyond(4)
+
+
+async def test_a_disk_that_fails_fails_everybody_and_accepts_nothing_more(log: Log) -> None:
+    log._storage._writer.execute("PRAGMA query_only = 1")
+    commits = GroupCommit(log)
+    accepted: list[Epoch] = []
+    commits.submit(epoch(1, Record("blob", b"x" * 100_000)), accepted.append)
+    with pytest.RaisesGroup(pytest.RaisesExc(LogFailed), pytest.RaisesExc(LogFailed), flatten_subgroups=True):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(commits.wait_durable, 1)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(commits.run)
+    assert not accepted
+    assert log.last == 0
+    with pytest.raises(LogFailed):
+        commits.submit(epoch(2, 2))
+    with pytest.raises(LogFailed):
+        await commits.wait_beyond(0)
+
+
+async def test_a_full_disk_is_waited_for(log: Log) -> None:
+    (pages,) = log._storage.rows("PRAGMA page_count")[0]
+    log._storage._writer.execute(f"PRAGMA max_page_count = {pages + 60}")
+    commits = GroupCommit(log, backlog_bytes=250_000)
+    accepted: list[int] = []
+    with trio.fail_after(20):
+        async with running(commits):
+            for number in range(1, 5):
+                commits.submit(epoch(number, "x" * 100_000), lambda each: accepted.append(each.number))
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(commits.wait_durable, 2)
+                await commits.wait_room()
+            assert commits.is_behind or len(accepted) == 2, "it is the full disk that lets go"
+            while len(accepted) < 2:  # noqa: ASYNC110  # a half of the group fits
+                await trio.sleep(0.01)
+            assert accepted == [1, 2] and log.last == 2
+            await commits.wait_room()  # nobody is held up by it who only looks
+            log._storage._writer.execute(f"PRAGMA max_page_count = {pages + 6000}")
+            await commits.wait_durable(4)
+            assert accepted == [1, 2, 3, 4]
+    assert [each.number for each in log.read(0)] == [1, 2, 3, 4]
+
+
+async def test_closing_does_not_wait_for_room(log: Log, caplog: pytest.LogCaptureFixture) -> None:
+    (pages,) = log._storage.rows("PRAGMA page_count")[0]
+    log._storage._writer.execute(f"PRAGMA max_page_count = {pages}")
+    commits = GroupCommit(log, state=dict)
+    with trio.fail_after(20):
+        async with running(commits):
+            commits.submit(epoch(1, "x" * 100_000))
+    assert "1 epochs that nobody was promised are given up" in caplog.text
+
+
+# -- snapshots ----------------------------------------------------------------------------------------
+
+
+async def test_snapshots_follow_the_changes_and_the_end(log: Log) -> None:
+    owners: dict[str, dict[int, Value]] = {"durable:EWR": {}}
+    commits = GroupCommit(log, state=lambda: owners, snapshot_changes=10)
+    async with running(commits):
+        for each in numbered(1, 30):
+            owners["durable:EWR"].update(each.claims[0].asserted)
+            commits.submit(each)
+            await commits.wait_durable(each.number)
+    assert commits.statistics().snapshots >= 3
+    assert log.snapshot_epoch() == 30
+    with log._storage.transaction() as connection:
+        connection.execute("UPDATE segments SET body = x'00'")
+    assert log.recover().owners == owners, "no segment is needed"
+
+
+async def test_a_snapshot_is_the_state_of_its_epoch_whatever_happens_meanwhile(log: Log) -> None:
+    owners: dict[str, dict[int, Value]] = {"durable:EWR": {}}
+    commits = GroupCommit(log, state=lambda: owners, snapshot_changes=1)
+    async with running(commits):
+        for each in numbered(1, 60):
+            owners["durable:EWR"].update(each.claims[0].asserted)
+            commits.submit(each)
+            if each.number % 7 == 0:
+                await trio.lowlevel.checkpoint()
+    assert log.recover().owners == owners
+
+
+async def test_without_changes_nothing_is_written_at_the_end(log: Log) -> None:
+    commits = GroupCommit(log, state=dict)
+    await commits.close()
+    assert log.snapshot_epoch() is None

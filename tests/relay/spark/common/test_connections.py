@@ -1,0 +1,152 @@
+"""Links outlive tasks while they are in good order, and a daemon may be away for a while, not for ever."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import ClassVar
+
+import pytest
+
+from dataspace.errors import Broken, Refused, Unreachable
+from relay.spark.common import connections as links, targets as peers
+from relay.spark.common.connections import Patience, asked, close_all, lent
+from relay.spark.common.options import sink_options
+from relay.spark.common.targets import Peer
+from relay.spark.sink.batches import FORGETTING, Batch, Handed, discard
+
+A, B = Peer("tcp://a:1"), Peer("tcp://b:1")
+
+
+class Wire:
+    """A link to nowhere that knows how often it was made, and whether anybody is there."""
+
+    made: ClassVar[int] = 0
+    absent: ClassVar[int] = 0
+
+    def __init__(self, url: str, **_said: object) -> None:
+        if Wire.absent:
+            Wire.absent -= 1
+            raise Unreachable(f"nobody at {url}")
+        Wire.made += 1
+        self.number = Wire.made
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Clock:
+    """A clock that only moves when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.pauses: list[float] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.pauses.append(seconds)
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
+    made = Clock()
+    links.close_all()  # those of other tests are real
+    monkeypatch.setattr(peers, "Link", Wire)
+    monkeypatch.setattr(links, "time", made)
+    Wire.made = Wire.absent = 0
+    yield made
+    links._idle.clear()
+
+
+def number(link: object) -> int:
+    assert isinstance(link, Wire)
+    return link.number
+
+
+def test_a_link_in_good_order_is_lent_again() -> None:
+    assert [asked(A, 1.0, number) for _ in range(3)] == [1, 1, 1]
+    assert asked(B, 1.0, number) == 2
+
+
+def test_a_link_that_failed_or_was_left_early_is_closed() -> None:
+    with pytest.raises(Refused), lent(A) as link:
+        raise Refused("no", "no")
+    assert link.closed
+    assert asked(A, 1.0, number) == 2
+
+
+def test_two_users_have_two_links() -> None:
+    with lent(A) as one, lent(A) as other:
+        assert one is not other
+
+
+def test_a_forked_child_does_not_speak_over_its_parents_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert asked(A, 1.0, number) == 1
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    assert asked(A, 1.0, number) == 2
+
+
+def test_all_links_are_closed_when_the_process_has_done() -> None:
+    with lent(B) as idle:
+        pass
+    with lent(A) as link:
+        close_all()
+        assert link.closed and idle.closed
+    assert asked(A, 1.0, number) == 3
+
+
+def test_a_kept_link_that_broke_is_replaced_at_once(clock: Clock) -> None:
+    broken = [True]
+
+    def question(link: object) -> int:
+        if broken.pop() if broken else False:
+            raise Broken("gone")
+        return number(link)
+
+    assert asked(A, 1.0, question) == 2
+    assert clock.pauses == []
+
+
+def test_a_daemon_that_comes_back_in_time_is_waited_for_with_growing_pauses(clock: Clock) -> None:
+    Wire.absent = 8
+    assert asked(A, 30.0, number) == 1
+    assert clock.pauses == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+
+
+def test_a_daemon_that_stays_away_is_an_error_that_names_the_bound(clock: Clock) -> None:
+    Wire.absent = 1000
+    with pytest.raises(Unreachable, match=r"nobody at tcp://a:1; waited 5 s for it \(connectTimeout\)"):
+        asked(A, 5.0, number)
+    assert 4.0 <= clock.now <= 5.0
+
+
+def test_the_time_starts_anew_when_the_daemon_has_answered(clock: Clock) -> None:
+    patience = Patience(2.0)
+    for _ in range(5):
+        patience.spent(Broken("gone"))
+        patience.spent(Broken("gone"))
+        patience.answered()
+    assert clock.now > 0.2
+
+
+def test_a_refusal_is_not_tried_again() -> None:
+    tries = []
+
+    def question(link: object) -> None:
+        tries.append(link)
+        raise Refused("epoch-gone", "no")
+
+    with pytest.raises(Refused):
+        asked(A, 30.0, question)
+    assert len(tries) == 1
+
+
+def test_a_daemon_that_is_away_is_hardly_waited_for_if_it_is_only_to_forget(clock: Clock) -> None:
+    Wire.absent = 1000
+    options = sink_options({"url": A.url, "label": "p", "connectTimeout": "10m"})
+    discard(options, [Handed(Batch("query", 0, "run"))])
+    assert clock.now <= FORGETTING

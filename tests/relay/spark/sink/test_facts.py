@@ -1,0 +1,164 @@
+"""Each row of a result is one operation on one fact, and what cannot be a fact is refused beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, strategies as st
+from pyspark.sql.types import StringType, StructField, StructType
+
+from dataspace.client.bulk.packed import Columns, unpacked
+from dataspace.errors import UsageError
+from index.values.values import Map, Record, Value, key
+from relay.spark.common.schema import JSON_MARK
+from relay.spark.sink.facts import BadRow, Facts, Operation
+from tests.relay.spark.schemas import ddl
+
+KINDS = (pa.int64(), pa.string(), pa.float64(), pa.string())
+
+
+def operations(facts: Facts, **columns: Sequence[object] | pa.Array) -> list[Operation]:
+    return facts.operations(pa.RecordBatch.from_pydict(columns))
+
+
+def only(template: str, **row: object) -> Value:
+    """The fact that a template makes of one row of longs and strings."""
+    kinds = {int: "bigint", str: "string", type(None): "string"}
+    schema = ddl(", ".join(f"{name} {kinds[type(value)]}" for name, value in row.items()))
+    facts = Facts(schema, template=template)
+    ((verb, fact),) = operations(facts, **{name: [value] for name, value in row.items()})
+    assert verb == "assert"
+    return fact
+
+
+def test_a_template_puts_columns_where_it_names_them() -> None:
+    assert only("airborne($origin, $n)", n=3, origin="JFK") == Record("airborne", "JFK", 3)
+    assert only("p($x, $x)", x=1) == Record("p", 1, 1)
+
+
+def test_a_template_may_nest_and_hold_constants() -> None:
+    assert only('p([1, $x], {"k": $y}, q($x))', x=1, y="a") == Record(
+        "p", (1, 1), Map([("k", "a")]), Record("q", 1)
+    )
+    assert only("p(lit($), $x)", x=1).fields[1:] == (1,)  # type: ignore[union-attr]
+
+
+def test_a_label_goes_before_all_columns_but_the_reserved_ones() -> None:
+    facts = Facts(ddl("a string, _epoch bigint, b bigint, _seq bigint"), label="p")
+    made = operations(facts, a=["x"], _epoch=[5], b=[1], _seq=[0])
+    assert made == [("assert", Record("p", "x", 1))]
+
+
+def test_the_change_type_decides_what_a_row_does() -> None:
+    facts = Facts(ddl("a bigint, _change_type string"), label="p")
+    kinds = ["insert", "delete", "message", "update_preimage", "update_postimage"]
+    made = operations(facts, a=[1] * 5, _change_type=kinds)
+    assert [verb for verb, _ in made] == ["assert", "retract", "send", "retract", "assert"]
+    assert {fact for _, fact in made} == {Record("p", 1)}
+
+
+@pytest.mark.parametrize("kind", ["upsert", None])
+def test_a_change_type_that_means_nothing_fails_with_the_row(kind: str | None) -> None:
+    facts = Facts(ddl("a bigint, _change_type string"), label="p")
+    with pytest.raises(BadRow, match=r"in \(7, .*allowed are insert"):
+        operations(facts, a=[7], _change_type=pa.array([kind], pa.string()))
+
+
+def test_values_keep_their_class() -> None:
+    schema = "i int, f double, b boolean, y binary, t timestamp, a array<timestamp>, n string"
+    time = datetime(2026, 1, 1, tzinfo=UTC)
+    facts = Facts(ddl(schema), label="p")
+    made = operations(facts, i=[1], f=[1.0], b=[True], y=[b"y"], t=[time], a=[[time, None]], n=[None])
+    assert made == [("assert", Record("p", 1, 1.0, True, b"y", time, (time, None), None))]
+
+
+def test_a_time_in_another_zone_is_the_same_time_in_utc() -> None:
+    facts = Facts(ddl("t timestamp"), label="p")
+    column = pa.array([datetime(2026, 1, 1, tzinfo=UTC)]).cast(pa.timestamp("us", "Europe/Berlin"))
+    ((_, fact),) = facts.operations(pa.RecordBatch.from_arrays([column], ["t"]))
+    assert fact == Record("p", datetime(2026, 1, 1, tzinfo=UTC))
+
+
+def test_a_column_of_json_gives_back_the_value() -> None:
+    schema = StructType([StructField("x", StringType(), True, JSON_MARK)])
+    made = operations(Facts(schema, label="p"), x=['{"@":"r","fields":[1]}'])
+    assert made == [("assert", Record("p", Record("r", 1)))]
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ("p($orign)", r"no column \$orign, did you mean \$origin\? \(there are origin, n\)"),
+        ("p($)", r"a \$ without a name"),
+        ("p(_, $n)", "_ says nothing"),
+        ("p($n", "option template"),
+    ],
+)
+def test_a_template_that_cannot_work_is_refused_when_the_query_starts(template: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        Facts(ddl("origin string, n bigint"), template=template)
+
+
+def test_a_type_without_a_value_form_is_refused_unless_it_is_not_used() -> None:
+    schema = ddl("d date, n bigint")
+    with pytest.raises(UsageError, match="column d is date, which is no value of a dataspace: cast it"):
+        Facts(schema, label="p")
+    Facts(schema, template="p($n)")
+
+
+def test_a_template_without_columns_makes_a_fact_for_each_row() -> None:
+    facts = Facts(ddl("n bigint"), template="tick()")
+    assert operations(facts, n=[1, 2]) == [("assert", Record("tick"))] * 2
+
+
+rows = st.lists(
+    st.tuples(
+        st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1)),
+        st.one_of(st.none(), st.text(max_size=3)),
+        st.one_of(st.none(), st.floats(width=64)),
+        st.sampled_from(["insert", "delete", "message", "update_preimage", "update_postimage"]),
+    ),
+    max_size=8,
+)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "p($n, $s, $x)",
+        'p($x, 1, [$n, {"k": $s}], lit($), $n)',
+        "exact(p($s))",
+        '"lit"($n)',
+        "p()",
+        "[$n, $s]",
+        None,
+    ],
+)
+@given(rows=rows)
+def test_by_the_column_rows_mean_what_they_mean_one_by_one(
+    template: str | None, rows: list[tuple[int | None, str | None, float | None, str]]
+) -> None:
+    schema = ddl("n bigint, s string, x double, _change_type string")
+    facts = Facts(schema, template=template, label=None if template else "lit")
+    columns = [[row[at] for row in rows] for at in range(4)]
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, KINDS, strict=True)]
+    batch = pa.RecordBatch.from_arrays(arrays, schema.fieldNames())
+    each = facts.operations(batch)
+    for retracts, part in facts.parts(batch):
+        made = list(part.operations())
+        meant = [operation for operation in each if (operation[0] == "retract") is retracts]
+        assert [(verb, key(fact)) for verb, fact in made] == [(verb, key(fact)) for verb, fact in meant]
+        carried = list(unpacked(part.packed()).operations())
+        assert [(verb, key(fact)) for verb, fact in carried] == [(verb, key(fact)) for verb, fact in meant]
+    assert sum(len(part) for _, part in facts.parts(batch)) == len(rows)
+
+
+def test_records_come_by_the_column_and_dead_letters_do_not() -> None:
+    facts = Facts(ddl("n bigint"), template="p($n:int)", dead_letter="bad")
+    ((_, columns),) = facts.parts(pa.RecordBatch.from_pydict({"n": [1, 2]}))
+    assert columns == Columns("assert", "p", [[1, 2]], 2)
+    ((_, letters),) = facts.parts(pa.RecordBatch.from_pydict({"n": pa.array([1, None], pa.int64())}))
+    assert [verb for verb, _ in letters.operations()] == ["assert", "send"]

@@ -1,0 +1,180 @@
+"""Offsets say exactly which epochs a query has read, whatever Spark forgets of where it began."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, strategies as st
+
+from dataspace.client.bulk.client import Frontier
+from dataspace.errors import UsageError
+from relay.spark.common.parsing import Numbered
+from relay.spark.source.offsets import (
+    DataLoss,
+    Offset,
+    Origin,
+    Span,
+    anew,
+    beginning,
+    following,
+    further,
+    lost,
+    missing,
+    offset,
+    remaining,
+    span,
+)
+
+
+def at(epoch: int, oldest: int = 1, space: str = "s") -> Frontier:
+    return Frontier(epoch, oldest, space)
+
+
+def kept(place: Offset) -> Offset:
+    """An offset as it comes back from a checkpoint."""
+    return offset(json.loads(json.dumps(place.json())))
+
+
+@pytest.mark.parametrize(
+    ("start", "epoch", "origin"),
+    [
+        ("snapshot", 0, Origin("snapshot", 9)),
+        ("latest", 9, Origin("after", 9)),
+        ("earliest", 3, Origin("after", 3)),
+        (6, 5, Origin("after", 5)),
+        (10, 9, Origin("after", 9)),
+    ],
+)
+def test_a_stream_begins_where_it_was_told_to(start: Numbered, epoch: int, origin: Origin) -> None:
+    assert beginning(start, at(9, oldest=4)) == Offset(epoch, "s", origin)
+
+
+def test_the_snapshot_of_an_empty_space_is_nothing_and_what_follows_is_read_from_the_first() -> None:
+    begun = beginning("snapshot", at(0))
+    assert following(begun, at(0), None) == begun
+    assert span(begun, following(begun, at(2), None)) == Span(0, 2)
+
+
+def test_a_starting_epoch_that_is_gone_or_has_not_come_is_refused() -> None:
+    with pytest.raises(DataLoss, match="startingEpoch 3 is gone, the oldest epoch retained is 4"):
+        beginning(3, at(9, oldest=4))
+    with pytest.raises(UsageError, match="startingEpoch 11 has not come yet, the newest epoch is 9"):
+        beginning(11, at(9))
+
+
+def test_the_same_offset_is_the_same_text() -> None:
+    place = Offset(7, "s", Origin("snapshot", 5))
+    assert json.dumps(place.json()) == '{"epoch": 7, "space": "s", "from": {"snapshot": 5}}'
+    assert json.dumps(kept(place).json()) == json.dumps(place.json())
+    assert json.dumps(Offset(7, "s").json()) == '{"epoch": 7, "space": "s"}'
+
+
+def test_a_text_that_is_no_offset_is_refused() -> None:
+    for said in ({}, {"epoch": "7", "space": "s"}, {"epoch": 7, "space": "s", "from": {"then": 1}}):
+        with pytest.raises(DataLoss, match="no offset"):
+            offset(said)  # type: ignore[arg-type]  # what a damaged checkpoint may hold
+
+
+def test_a_snapshot_is_a_batch_even_when_nothing_follows_it() -> None:
+    begun = beginning("snapshot", at(9))
+    end = following(begun, at(9), None)
+    assert end != begun
+    assert span(begun, end) == Span(9, 9, as_of=9)
+    assert following(end, at(9), None) == end
+
+
+def test_the_first_batch_begins_where_its_end_says_and_not_where_spark_says() -> None:
+    """A query killed in batch 0 is asked for its beginning again, when the latest epoch is another."""
+    for start, wanted in (
+        ("latest", Span(9, 12)),
+        ("snapshot", Span(9, 12, as_of=9)),
+        ("earliest", Span(0, 12)),
+    ):
+        end = kept(following(beginning(start, at(9)), at(12), None))  # type: ignore[arg-type]
+        assert span(beginning(start, at(50)), end) == wanted  # type: ignore[arg-type]
+
+
+def test_a_batch_without_news_is_no_batch() -> None:
+    place = Offset(9, "s")
+    assert following(place, at(9), None) is place
+    assert following(beginning("latest", at(9)), at(9), 5) == beginning("latest", at(9))
+
+
+def test_a_limit_counts_epochs_after_a_snapshot() -> None:
+    assert following(beginning("snapshot", at(9)), at(30), 5).epoch == 14
+    assert following(Offset(9, "s"), at(30), 5) == Offset(14, "s")
+
+
+@given(st.integers(0, 40), st.integers(1, 12), st.sets(st.integers(1, 9)))
+def test_a_limit_does_not_count_numbers_that_no_epoch_has(begin: int, limit: int, fours: set[int]) -> None:
+    """Gaps of three numbers, after each multiple of four in a set."""
+    gaps = [(4 * each, 4 * each + 4) for each in sorted(fours) if each + 1 not in fours]
+    absent = {number for before, first in gaps for number in range(before + 1, first)}
+    numbers = [number for number in range(begin + 1, 200) if number not in absent]
+    assert further(begin, limit, gaps) == numbers[limit - 1]
+
+
+def test_another_space_lost_epochs_and_epochs_gone_are_losses() -> None:
+    place = Offset(9, "s")
+    assert lost(place, at(9)) is None
+    assert lost(place, at(20, oldest=10)) is None
+    assert "epochs 10 to 10 are gone" in str(lost(place, at(20, oldest=11)))
+    assert "the newest is 8" in str(lost(place, at(8)))
+    assert "it is t, it was s" in str(lost(place, at(9, space="t")))
+
+
+def test_who_accepts_a_loss_goes_on_with_the_oldest_change_that_is_left() -> None:
+    place = Offset(9, "s")
+    for now in (at(20, oldest=13), at(20, space="t", oldest=13)):
+        end = following(anew(place, now), now, None)
+        assert span(place, kept(end)) == Span(12, 20)
+    back = following(anew(place, at(5)), at(5), None)
+    assert span(place, kept(back)) == Span(5, 5)
+    assert span(back, following(back, at(8), None)) == Span(5, 8)
+
+
+def test_a_batch_read_again_after_a_loss_is_refused_or_cut_to_what_is_left() -> None:
+    wanted = Span(3, 9)
+    assert missing(wanted, "s", at(9, oldest=4)) is None
+    assert missing(wanted, "s", at(9, oldest=5)) is not None
+    assert remaining(wanted, "s", at(9, oldest=6)) == Span(5, 9)
+    assert remaining(wanted, "s", at(7)) == Span(3, 7)
+    assert remaining(wanted, "s", at(30, oldest=12)) is None
+    assert remaining(wanted, "t", at(9)) is None
+    assert remaining(Span(3, 3, as_of=3), "s", at(9, oldest=4)) == Span(3, 3, as_of=3)
+
+
+@given(
+    st.sampled_from(["snapshot", "latest", "earliest", 4]),
+    st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=12),
+    st.one_of(st.none(), st.integers(1, 4)),
+)
+def test_every_epoch_is_read_once_whatever_the_pace_the_limit_and_the_crashes(
+    start: Numbered, steps: list[tuple[int, bool]], limit: int | None
+) -> None:
+    epoch, oldest = 6, 3
+    begun = beginning(start, at(epoch, oldest))
+    read: list[int] = []
+    here = begun
+    for grown, crashed in steps:
+        epoch += grown
+        end = following(here, at(epoch, oldest), limit)  # perhaps the same, if another daemon moves on
+        if crashed and here is begun:
+            here = beginning(start, at(epoch, oldest))  # Spark asks anew, and keeps the end
+        batch = span(kept(here), kept(end))
+        if batch.as_of is not None:
+            read.extend(range(1, batch.as_of + 1))
+        read.extend(range(batch.after + 1, batch.upto + 1))
+        here = end
+    first = {"snapshot": 1, "latest": 7, "earliest": 3, 4: 4}[start]
+    assert read == list(range(first, here.epoch + 1)) or (not read and here == begun)
+
+
+def test_what_stays_while_another_daemon_moves_on_is_not_read_again() -> None:
+    begun = beginning("earliest", at(5))
+    first = following(begun, at(5), None)
+    stays = following(first, at(5), None)
+    assert kept(first).origin == Origin("after", 0)
+    assert span(kept(first), kept(stays)).empty
+    assert span(stays, following(stays, at(6), None)) == Span(5, 6)

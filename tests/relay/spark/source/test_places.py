@@ -1,0 +1,36 @@
+"""A query's place is one text, which belongs to one pattern and to as many daemons as it began with."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dataspace.errors import UsageError
+from relay.spark.source.offsets import DataLoss, Offset, Origin
+from relay.spark.source.places import offsets_of, place
+
+ONE, TWO = Offset(7, "s"), Offset(0, "t", Origin("snapshot", 5))
+
+
+@pytest.mark.parametrize("offsets", [[ONE], [TWO], [ONE, TWO]])
+def test_a_place_is_read_back(offsets: list[Offset]) -> None:
+    said = place(offsets, "p($x)")
+    assert offsets_of(json.loads(json.dumps(said)), ["u"] * len(offsets), "p( $x )") == offsets
+    assert json.dumps(said) == json.dumps(place(offsets, "p( $x )"))
+
+
+def test_another_pattern_needs_a_checkpoint_of_its_own() -> None:
+    with pytest.raises(UsageError, match=r"is of the pattern p\(\$x\), the query asks for q\(\$x\)"):
+        offsets_of(place([ONE], "p($x)"), ["u"], "q($x)")
+
+
+def test_the_number_of_daemons_does_not_change() -> None:
+    with pytest.raises(UsageError, match="is of 1 daemons, url names 2: u, v"):
+        offsets_of(place([ONE], "p()"), ["u", "v"], "p()")
+
+
+def test_a_text_of_somebody_else_is_refused() -> None:
+    for text in ({"daemons": 1, "pattern": "p()"}, {"offset": 1, "pattern": "p()"}):
+        with pytest.raises(DataLoss, match="no offset of a dataspace"):
+            offsets_of(text, ["u"], "p()")

@@ -1,0 +1,137 @@
+"""What is staged is on disk, bounded, and there whole or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trio
+from hypothesis import given, strategies as st
+
+from dataspace.errors import Refused
+from relay.store.staging import ROW_BYTES, Staging, _text
+
+
+@pytest.fixture
+def staging(tmp_path: Path) -> Iterator[Staging]:
+    area = Staging(tmp_path)
+    yield area
+    area.close()
+
+
+async def test_parts_come_back_in_the_order_of_keys_and_staging(staging: Staging) -> None:
+    await staging.stage(("q", "2"), b"c")
+    await staging.stage(("q", "1"), b"a")
+    await staging.stage(("q", "1"), b"b")
+    assert await staging.staged([("q", "1"), ("q", "2")]) == [b"a", b"b", b"c"]
+
+
+async def test_a_key_of_which_nothing_is_here_is_refused(staging: Staging) -> None:
+    await staging.stage(("q", "1"), b"a")
+    with pytest.raises(Refused, match="nothing is staged under"):
+        await staging.staged([("q", "1"), ("q",)])
+
+
+async def test_discarding_takes_all_below_a_prefix_and_nothing_else(staging: Staging) -> None:
+    for key in (("q", "1"), ("q", "1", "0"), ("q", "10"), ("qq",)):
+        await staging.stage(key, b"x")
+    await staging.discard(("q", "1"))
+    assert await staging.staged([("q", "10"), ("qq",)]) == [b"x", b"x"]
+    assert staging.statistics().keys == 2
+    await staging.discard(("q",), ("nothing",))
+    assert staging.statistics().keys == 1
+    assert staging.statistics().bytes == len(_text(("qq",))) + 1 + ROW_BYTES
+
+
+async def test_a_key_begins_anew_after_it_was_discarded(staging: Staging) -> None:
+    await staging.stage(("q",), b"old")
+    await staging.discard(("q",))
+    await staging.stage(("q",), b"new")
+    assert await staging.staged([("q",)]) == [b"new"]
+
+
+async def test_nothing_comes_in_below_a_closed_key_and_beside_it_it_does(staging: Staging) -> None:
+    for run in ("1", "10", "2"):
+        await staging.stage(("q", "0", run, "+"), b"x")
+    await staging.discard(("q", "0"), close=("q", "0", "1"))
+    assert staging.statistics().keys == 0
+    for late in (("q", "0", "1"), ("q", "0", "1", "+"), ("q", "0", "1", "+", "x")):
+        with pytest.raises(Refused, match="this is late"):
+            await staging.stage(late, b"x")
+    for other in (("q", "0", "10", "+"), ("q", "0"), ("q",)):
+        await staging.stage(other, b"x")
+    assert staging.statistics().keys == 3
+
+
+async def test_closed_keys_are_bounded(staging: Staging, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("relay.store.staging.CLOSED", 2)
+    for run in "123":
+        await staging.discard(("q",), close=("q", run))
+    await staging.stage(("q", "1"), b"x")
+    for late in "23":
+        with pytest.raises(Refused, match="this is late"):
+            await staging.stage(("q", late), b"x")
+
+
+async def test_it_survives_a_restart_and_keeps_count(tmp_path: Path) -> None:
+    area = Staging(tmp_path)
+    await area.stage(("q",), b"abc")
+    area.close()
+    limit = 3 + 3 + ROW_BYTES
+    again = Staging(tmp_path, limit=limit)
+    assert await again.staged([("q",)]) == [b"abc"]
+    with pytest.raises(Refused, match=f"{limit + 5 + ROW_BYTES} bytes staged, limit staged_bytes={limit}"):
+        await again.stage(("r",), b"de")
+    await again.discard(("q",))
+    await again.stage(("r",), b"de")
+    again.close()
+
+
+async def test_what_is_old_is_purged(staging: Staging) -> None:
+    await staging.stage(("q",), b"abc")
+    staging.purge(60.0)
+    assert staging.statistics().parts == 1
+    staging.purge(-60.0)
+    assert staging.statistics() == type(staging.statistics())(0, 0, 0, staging.statistics().limit)
+
+
+async def test_what_is_old_goes_while_it_runs(tmp_path: Path) -> None:
+    area = Staging(tmp_path, kept=0.05)
+    await area.stage(("q",), b"abc")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(area.run)
+        with trio.fail_after(10):
+            while area.statistics().bytes:  # noqa: ASYNC110  # there is nothing to be told by
+                await trio.sleep(0.005)
+        nursery.cancel_scope.cancel()
+    area.close()
+
+
+async def test_keys_count_so_that_many_empty_parts_come_to_the_limit(tmp_path: Path) -> None:
+    area = Staging(tmp_path, limit=10 * ROW_BYTES)
+    with pytest.raises(Refused, match="limit staged_bytes"):
+        for number in range(10):
+            await area.stage(("q" * 5, str(number)), b"")
+    assert 1 < area.statistics().parts < 10
+    area.close()
+
+
+async def test_many_can_stage_at_once(staging: Staging) -> None:
+    async with trio.open_nursery() as nursery:
+        for number in range(20):
+            nursery.start_soon(staging.stage, ("q", str(number % 4)), bytes([number]))
+    parts = await staging.staged([("q", str(number)) for number in range(4)])
+    assert sorted(parts) == [bytes([number]) for number in range(20)]
+
+
+texts = st.text(alphabet="a\0\1\xff", max_size=3)
+
+
+@given(st.lists(texts, max_size=3).map(tuple), st.lists(texts, max_size=3).map(tuple))
+def test_bytes_of_keys_begin_alike_exactly_if_the_keys_do(
+    one: tuple[str, ...], other: tuple[str, ...]
+) -> None:
+    assert _text(one).startswith(_text(other)) == (one[: len(other)] == other)
+    inside = _text(other) <= _text(one) < _text(other) + b"\xff"
+    assert inside == (one[: len(other)] == other)

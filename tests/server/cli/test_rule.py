@@ -1,0 +1,119 @@
+"""What a transcript of ``dataspace rule`` (``tests/transcripts/commands/rule.txt``) would not show."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server.cli.test_command import Running, run
+from tests.server.processes import DaemonProcess
+
+pytestmark = pytest.mark.slow
+
+REACH = "reach($x, $y) <- road($x, $y). reach($x, $z) <- reach($x, $y), road($y, $z)."
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    process = DaemonProcess(tmp_path_factory.mktemp("daemon") / "data")
+    process.start()
+    run(process.url, "assert", "--durable", "map", 'road("a", "b")', 'road("b", "c")')
+    assert run(process.url, "rule", "add", "reach", REACH, "--durable", "map").returncode == 0
+    yield process.url
+    assert process.stop() == 0
+
+
+def said(url: str, *words: str) -> str:
+    done = run(url, "rule", *words)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def refused(url: str, *words: str) -> str:
+    done = run(url, "rule", *words)
+    assert done.returncode == 2 and done.stdout == ""
+    return done.stderr
+
+
+def test_a_rule_is_held_until_the_command_ends_and_takes_its_facts_along(url: str) -> None:
+    with Running(url, "rule", "add", "back", "back($y, $x) <- road($x, $y).") as command:
+        assert command.error_line() == "added rule back\n"
+        with Running(url, "observe", "back($x, $y)", "--count", "4") as watching:
+            came = [watching.line().split(" ", 1)[1] for _ in range(2)]
+            assert sorted(came) == ['+ x="b" y="a"\n', '+ x="c" y="b"\n']
+            assert command.end(signal.SIGTERM) == (0, "", "")
+            gone = [watching.line().split(" ", 2)[:2] for _ in range(2)]
+            assert gone[0] == gone[1] and gone[0][1] == "-", "in one epoch"
+
+
+def test_what_is_wrong_with_a_text_is_shown_at_its_place(url: str) -> None:
+    complaint = refused(url, "add", "bad", "near($town, $from) <- road($form, $town).")
+    assert "unsafe rule: $from in the head is bound by no positive part of the body: did you mean $form?" in (
+        complaint
+    )
+    line, caret = complaint.splitlines()[-2:]
+    assert line[caret.index("^") :].startswith("$from")
+    assert "did you" not in refused(url, "add", "bad", "p($x) <- ")
+
+
+def test_a_cycle_through_what_blocks_is_refused_with_the_whole_cycle(url: str) -> None:
+    complaint = refused(url, "add", "bad", "p($x) <- road($x, _), not q($x). q($x) <- p($x).")
+    assert "bad is not carried out: " in complaint and "break it with next" in complaint
+    assert "bad" not in said(url, "list"), "and is not left behind"
+
+
+def rows(url: str, *words: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in said(url, *words, "--json").splitlines()]
+
+
+def test_answers_are_there_for_programs(url: str) -> None:
+    road, reach = ({"@": label, "fields": ["a", "b"]} for label in ("road", "reach"))
+    first = "reach($x, $y) <- road($x, $y)."
+    assert rows(url, "why", 'reach("a", "b")') == [
+        {"depth": 0, "fact": reach, "by": first},
+        {"depth": 1, "fact": road, "by": "claimed"},
+    ]
+    assert rows(url, "why", 'reach("b", "a")') == []
+    assert rows(url, "why-not", 'reach("a", "b")') == [{"there": reach}]
+    lacking = rows(url, "why-not", 'reach("b", "a")')
+    assert [row["lacks"].split("  ")[0] for row in lacking] == [
+        "no match of road($x, $y)",
+        "no match of road($y, $z)",
+    ]
+    assert {"rule": first, "monotone": True, "because": []} in rows(url, "monotone")
+    explained = rows(url, "explain")
+    assert {"stratum": 0, "relation": "reach", "cycle": False, "rows": 3}.items() <= next(
+        row for row in explained if row.get("relation") == "reach"
+    ).items()
+    assert next(row for row in explained if row.get("rule") == first)["orders"] == [
+        "road($x, $y) -> reach($x, $y)"
+    ]
+
+
+def test_a_file_can_be_given(url: str, tmp_path: Path) -> None:
+    (tmp_path / "two.rules").write_text("two($x) <- reach($x, $y), reach($y, _).\n", encoding="utf-8")
+    done = run(url, "rule", "add", "two", f"@{tmp_path / 'two.rules'}", "--durable", "file")
+    assert done.returncode == 0
+    assert said(url, "why", 'two("a")').startswith('two("a")    by two($x)')
+    assert "no such file" in refused(url, "add", "two", f"@{tmp_path / 'none.rules'}").lower()
+
+
+def test_a_rule_that_raises_is_listed_as_suspended(url: str) -> None:
+    text = "ratio($x, 1 / $n) <- measured($x, $n)."
+    assert run(url, "rule", "add", "ratio", text, "--durable", "ratio").returncode == 0
+    run(url, "assert", "--durable", "ratio", "measured(1, 0)")
+    assert "    suspended: ZeroDivisionError: division by zero" in said(url, "list")
+
+
+def test_what_others_wrote_controls_no_terminal(url: str) -> None:
+    fact = r'rule("\u001b[2J\u202e", "p($x) <-\n \u001b[31m")'
+    assert run(url, "assert", "--durable", "rogue", fact).returncode == 0
+    for words in (["list"], ["list", "--json"]):
+        shown = said(url, *words)
+        assert shown.replace("\n", "").isprintable(), shown
+    assert r"\u001b[2J\u202e:" in said(url, "list")

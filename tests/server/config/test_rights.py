@@ -1,0 +1,160 @@
+"""A pattern is within what may be observed only if all that it matches is, and a caveat only takes away."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given, strategies as st
+
+from dataspace.errors import Refused, UsageError
+from dataspace.wire.packets import ASSERT, REPLACE, RETRACT, SEND
+from index.patterns.patterns import exact, lit, matcher
+from index.patterns.text import parse, parse_pattern
+from index.values.values import Map, Record, Value
+from server.config.rights import EVERYTHING, Permit, Rights, covers
+
+ATOMS = st.sampled_from([None, True, 1, 1.0, "a", b"a"])
+CLASSES = st.sampled_from(["int", "str", "record", "seq", "map", "bool"])
+
+
+def _structures(inner: st.SearchStrategy[Value]) -> st.SearchStrategy[Value]:
+    return st.one_of(
+        st.builds(
+            lambda label, fields: Record(label, *fields), st.sampled_from("pq"), st.lists(inner, max_size=2)
+        ),
+        st.lists(inner, max_size=2).map(tuple),
+        st.dictionaries(st.sampled_from("kl"), inner, max_size=2).map(Map),
+    )
+
+
+VALUES = st.recursive(ATOMS, _structures, max_leaves=4)
+PATTERNS = st.recursive(
+    st.one_of(
+        ATOMS,
+        st.just(Record("_")),
+        st.builds(lambda name: Record("_", name), CLASSES),
+        VALUES.map(lit),
+    ),
+    lambda inner: st.one_of(
+        _structures(inner),
+        inner.filter(lambda each: isinstance(each, Record | tuple | Map)).map(exact),
+        st.builds(lambda of, sub: Record("$", None, of, sub), st.none() | CLASSES, inner),
+    ),
+    max_leaves=4,
+)
+
+
+@given(PATTERNS, PATTERNS, VALUES)
+@example(Record("$", None, None, None), Record("_"), True)
+def test_what_is_covered_matches_nothing_else(allowed: Value, asked: Value, value: Value) -> None:
+    if covers(allowed, asked) and matcher(asked)(value) is not None:
+        assert matcher(allowed)(value) is not None
+
+
+@given(PATTERNS)
+def test_everything_covers_everything(asked: Value) -> None:
+    assert covers(Record("_"), asked)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "asked", "within"),
+    [
+        ("p(_)", "p($x)", True),
+        ("p(_)", "p($x, $y)", True),
+        ("p(_)", 'p("a")', True),
+        ('p("a")', 'p("a", $x)', True),
+        ('p("a")', "p($x)", False),
+        ("p(_, _)", "p($x)", False),
+        ("p(_)", "q($x)", False),
+        ("p(_)", "$x", False),
+        ("p(_:int)", "p($x:int)", True),
+        ("p(_:int)", "p(3)", True),
+        ("p(_:int)", "p($x)", False),
+        ("p(_:int)", "p($x:str)", False),
+        ('p({"k": _})', 'p({"k": $x, "l": $y})', True),
+        ('p({"k": _})', 'p({"l": $y})', False),
+        ("Observe(p(_))", "Observe(p(_))", True),
+        ("Observe(_)", "Observe(p($x))", True),
+        ("p(_)", "p($x(q(_)))", True),
+        ("p(q(_))", "p($x(q($y)))", True),
+        ("p(q(_))", "p($x)", False),
+    ],
+)
+def test_examples(allowed: str, asked: str, within: bool) -> None:
+    assert covers(parse_pattern(allowed), parse_pattern(asked)) is within
+
+
+def _permit(*tables: dict[str, Value]) -> Permit:
+    return Permit("somebody", [Rights.read(Map(table)) for table in tables])
+
+
+def test_a_table_without_rights_allows_everything() -> None:
+    assert Rights.read(Map({})) == EVERYTHING
+    assert Permit("somebody", [EVERYTHING]).open
+
+
+def test_what_is_not_listed_is_not_allowed() -> None:
+    permit = _permit({"assert": ("p(_)",)})
+    permit.check_actions([(ASSERT, 1, parse("p(1)")), (REPLACE, 1, 2, parse("p(2)")), (RETRACT, 2)])
+    for action in [(ASSERT, 1, parse("q(1)")), (SEND, parse("p(1)")), (REPLACE, 1, 2, parse("q(2)"))]:
+        with pytest.raises(Refused, match="the token 'somebody' does not allow to"):
+            permit.check_actions([action])
+    for check in [
+        lambda: permit.check_observe(parse_pattern("p($x)")),
+        lambda: permit.check_durable("anything"),
+        lambda: permit.check_topic("anything"),
+        lambda: permit.check_reader("anything"),
+        lambda: permit.check_inspect("the index"),
+        permit.check_reads,
+    ]:
+        with pytest.raises(Refused):
+            check()
+    permit.check_writes()
+    permit.check_space("any")
+
+
+def test_rules_are_facts_that_need_a_right_of_their_own() -> None:
+    rule = (ASSERT, 1, parse('rule("r", "p($x) <- q($x).")'))
+    with pytest.raises(Refused, match="add rules"):
+        _permit({"assert": True}).check_actions([rule])
+    _permit({"rules": True}).check_actions([rule])
+
+
+def test_a_caveat_can_only_take_away() -> None:
+    permit = _permit({"assert": ("p(_)",), "durable": ("one",)}, {"assert": True, "observe": True})
+    permit.check_actions([(ASSERT, 1, parse("p(1)"))])
+    with pytest.raises(Refused):
+        permit.check_actions([(ASSERT, 1, parse("q(1)"))])
+    with pytest.raises(Refused):
+        permit.check_observe(parse_pattern("p($x)"))
+    with pytest.raises(Refused):
+        permit.check_durable("one")
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {},
+        {"spaces": ("kitchen",)},
+        {"observe": ("p(_)",), "readers": ("nightly",), "rules": True},
+        {"assert": True, "send": ("m(_)",), "durable": ("d",), "topics": ("t",), "inspect": True},
+    ],
+)
+def test_what_is_stated_of_rights_states_the_same_rights(table: dict[str, Value]) -> None:
+    rights = Rights.read(Map(table))
+    assert Rights.read(rights.stated()) == rights
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({"assrt": True}, "no right 'assrt', known are assert, send, observe"),
+        ({"assert": ("p($x)",)}, "captures, write _"),
+        ({"assert": ("p(",)}, "is no pattern"),
+        ({"observe": 3}, "observe must be true, false or an array of patterns as text, got 3"),
+        ({"rules": "yes"}, "rules must be true or false"),
+        ({"until": "tomorrow"}, "until must be a time"),
+    ],
+)
+def test_a_table_that_is_none_is_refused(table: dict[str, Value], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        Rights.read(Map(table))

@@ -1,0 +1,225 @@
+"""A daemon that is sent SIGHUP takes tokens and certificates anew, and lets go of nobody else."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import ssl
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import trio
+
+import dataspace
+from dataspace import ProtocolError, Record, Refused
+from dataspace.errors import UsageError
+from dataspace.wire import packets as p
+from dataspace.wire.features import Wanted
+from index.values.values import Map
+from server.config.model import Config, Limits, ServerTls
+from server.config.rights import Rights
+from server.config.tokens import Key
+from server.daemon.daemon import serve
+from tests.server.peers import Peer, turn
+from tests.server.processes import DaemonProcess
+from tests.server.sessions.test_transports import HERE, SERVER, TRUSTING
+
+READ = "dataspace: SIGHUP, the configuration is read again"
+OPEN = Key("operator", "the secret of the operator")
+SENSOR = Key("sensor", "the secret of a sensor", Rights.read(Map({"assert": ("reading(_, _)",)})))
+
+
+class Reread:
+    """A daemon in this process, and the configuration that it finds when it looks again."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.fails = ""
+        self.reads = 0
+
+    def __call__(self) -> Config:
+        self.reads += 1
+        if self.fails:
+            raise UsageError(self.fails)
+        return self.config
+
+    async def take(self, config: Config, capfd: pytest.CaptureFixture[str]) -> str:
+        """What the daemon says once it has looked at another configuration."""
+        self.config = config
+        os.kill(os.getpid(), signal.SIGHUP)
+        said = ""
+        while not said:
+            await trio.sleep(0.01)
+            said = capfd.readouterr().err
+        return said
+
+    async def start(self, nursery: trio.Nursery) -> str:
+        addresses: list[str] = await nursery.start(serve, self.config, self)
+        scheme, _, rest = addresses[0].partition(":")
+        return f"{scheme}://{rest}"
+
+
+def config_of(
+    data: Path, *keys: Key, listen: str = "tcp:127.0.0.1:0", tls: ServerTls | None = None
+) -> Config:
+    return Config(listen=(listen,), data=data, keys=keys, tls=tls)
+
+
+def expelled() -> AbstractContextManager[object, bool]:
+    """Where a client is told that its token is no good, whatever it is waiting for."""
+    return pytest.raises(ProtocolError, match="unauthorized: the token is not good any more")
+
+
+async def test_a_token_that_is_taken_back_ends_its_sessions_and_no_others(
+    tmp_path: Path, nursery: trio.Nursery, capfd: pytest.CaptureFixture[str]
+) -> None:
+    reread = Reread(config_of(tmp_path, OPEN, SENSOR))
+    url = await reread.start(nursery)
+    with trio.fail_after(20):
+        async with dataspace.connect(url, token=OPEN.secret) as stays:
+            with expelled():
+                async with dataspace.connect(url, token=SENSOR.secret) as goes:
+                    await goes.assert_(Record("reading", "d1", 1.0))
+                    await stays.assert_(Record("present", "me"))
+                    said = await reread.take(config_of(tmp_path, OPEN), capfd)
+                    assert said == f"{READ}: 1 tokens, 1 sessions ended\n"
+                    await trio.sleep_forever()
+            assert await stays.matches("reading($device, _)") == []
+            assert await stays.matches("present($who)") == [("me",)]
+            with pytest.raises(ProtocolError, match="not one of this daemon's"):
+                async with dataspace.connect(url, token=SENSOR.secret):
+                    pass
+            await reread.take(config_of(tmp_path, OPEN, SENSOR), capfd)
+            async with dataspace.connect(url, token=SENSOR.secret) as again:
+                await again.assert_(Record("reading", "d1", 2.0))
+            assert await stays.matches("present($who)") == [("me",)]
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        replace(SENSOR, secret="another secret of a sensor"),
+        replace(SENSOR, rights=Rights.read(Map({"assert": ("reading(_)",)}))),
+    ],
+    ids=["secret", "rights"],
+)
+async def test_a_token_that_is_good_for_something_else_ends_its_sessions(
+    now: Key, tmp_path: Path, nursery: trio.Nursery, capfd: pytest.CaptureFixture[str]
+) -> None:
+    reread = Reread(config_of(tmp_path, SENSOR))
+    url = await reread.start(nursery)
+    with trio.fail_after(20):
+        with expelled():
+            async with dataspace.connect(url, token=SENSOR.secret) as goes:
+                assert "0 sessions ended" in await reread.take(config_of(tmp_path, SENSOR), capfd)
+                await goes.assert_(Record("reading", "d1", 1.0))
+                assert "1 sessions ended" in await reread.take(config_of(tmp_path, now), capfd)
+                await trio.sleep_forever()
+        async with dataspace.connect(url, token=now.secret) as comes:
+            with pytest.raises(Refused):
+                await comes.assert_(Record("other"))
+
+
+async def test_a_session_that_waits_for_its_client_goes_with_its_token(
+    tmp_path: Path, nursery: trio.Nursery, capfd: pytest.CaptureFixture[str]
+) -> None:
+    reread = Reread(config_of(tmp_path, OPEN, SENSOR))
+    url = await reread.start(nursery)
+    with trio.fail_after(20):
+        async with dataspace.connect(url, token=OPEN.secret) as looks:
+            async with Peer(url) as lost:
+                wanted = Wanted(token=SENSOR.secret, grace=60.0)
+                await lost.say(p.Hello(p.VERSION, "~sensor", "", wanted.packed()))
+                await lost.say(turn(1, (p.ASSERT, 1, Record("reading", "d1", 1.0))))
+                for _ in range(2):  # a welcome, and that the turn is taken
+                    await lost.hear()
+            while (await looks.status())["sessions_waiting"] != 1:
+                await looks.sync()
+            assert await looks.matches("reading($device, _)") == [("d1",)]
+            assert "1 sessions ended" in await reread.take(config_of(tmp_path, OPEN), capfd)
+            assert await looks.matches("reading($device, _)") == []
+
+
+async def test_what_is_wrong_changes_nothing_and_what_waits_for_a_restart_is_named(
+    tmp_path: Path, nursery: trio.Nursery, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = config_of(tmp_path, SENSOR)
+    reread = Reread(before)
+    url = await reread.start(nursery)
+    with trio.fail_after(20):
+        async with dataspace.connect(url, token=SENSOR.secret) as stays:
+            reread.fails = "daemon.toml: tokns: no such setting"
+            said = await reread.take(before, capfd)
+            assert (
+                said
+                == "dataspace: SIGHUP, the configuration is not taken: daemon.toml: tokns: no such setting\n"
+            )
+            reread.fails = ""
+            said = await reread.take(replace(before, limits=Limits(streams=1), verbose=True), capfd)
+            assert said.endswith("these have changed and need a restart: limits, verbose\n")
+            await stays.assert_(Record("reading", "d1", 1.0))
+
+
+async def test_a_renewed_certificate_is_shown_to_who_comes_next(
+    tmp_path: Path, nursery: trio.Nursery, capfd: pytest.CaptureFixture[str]
+) -> None:
+    listening = config_of(tmp_path, listen="tls:127.0.0.1:0", tls=SERVER)
+    reread = Reread(listening)
+    url = await reread.start(nursery)
+    renewed = ServerTls(str(HERE / "client.pem"), str(HERE / "client.key"))
+    with trio.fail_after(20):
+        async with dataspace.connect(url, tls=TRUSTING) as stays:
+            first = await trio.to_thread.run_sync(certificate, url)
+            said = await reread.take(replace(listening, tls=ServerTls("no such file")), capfd)
+            assert "is not taken" in said and "no such file" in said
+            assert await trio.to_thread.run_sync(certificate, url) == first
+            await reread.take(replace(listening, tls=renewed), capfd)
+            assert await trio.to_thread.run_sync(certificate, url) != first
+            await stays.assert_(Record("present", "me"))
+
+
+def certificate(url: str) -> bytes | None:
+    """What a daemon shows to who comes now."""
+    place = urlsplit(url)
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    with (
+        socket.create_connection((place.hostname, place.port)) as plain,
+        context.wrap_socket(plain) as shown,
+    ):
+        return shown.getpeercert(binary_form=True)
+
+
+@pytest.mark.slow
+def test_the_command_reads_its_file_again(tmp_path: Path) -> None:
+    file = tmp_path / "daemon.toml"
+    file.write_text('[[tokens]]\nname = "a"\nsecret = "a secret of somebody"\n')
+    daemon = DaemonProcess(tmp_path / "data", "--config", str(file))
+    daemon.start()
+    try:
+
+        async def main() -> None:
+            with trio.fail_after(20):
+                async with dataspace.connect(daemon.url, token="a secret of somebody") as space:
+                    file.write_text(
+                        f"{file.read_text()}\n[[tokens]]\nname = 'b'\nsecret = 'another secret of one'\n"
+                    )
+                    daemon.process.send_signal(signal.SIGHUP)
+                    while True:
+                        try:
+                            async with dataspace.connect(daemon.url, token="another secret of one") as other:
+                                await other.assert_(Record("present", "b"))
+                                assert await space.matches("present($who)") == [("b",)]
+                                return
+                        except ProtocolError:
+                            await trio.sleep(0.02)
+
+        trio.run(main)
+    finally:
+        assert daemon.stop() == 0
+    assert "SIGHUP, the configuration is read again: 2 tokens, 0 sessions ended" in daemon.errors

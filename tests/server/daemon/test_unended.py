@@ -1,0 +1,93 @@
+"""A failure in the end of one owner ends neither the daemon nor keeps others from ending."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dataspace.errors import InternalError
+from dataspace.kernel.handles import Handles
+from dataspace.wire.packets import ASSERT
+from index.values.values import Record
+from relay.log.log import Log
+from relay.store.errors import LogFailed
+from server.config.model import Config
+from server.daemon.daemon import Daemon
+from server.daemon.space import LoggedSpace
+
+OWNERS = ["session:1", "session:2", "session:3"]
+
+
+class _Broken(Handles):
+    """Claims that cannot be read: what a defect would leave."""
+
+    def __iter__(self) -> Iterator[int]:
+        raise RuntimeError("broken claims")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[LoggedSpace]:
+    """The space of a daemon that does not run, with three owners of a fact each."""
+    config = Config(listen=(), data=tmp_path)
+    (settings,) = config.all_spaces()
+    with_log = Log.open(settings.data)
+    daemon = Daemon(config, [(settings, with_log)])
+    for at, owner in enumerate(OWNERS):
+        daemon.main.commit(owner, [(ASSERT, at, Record("p", at))], None, 0, None)
+    yield daemon.main
+    daemon.main.staging.close()
+    daemon.keeping.writer.journal.close()
+    with_log.close()
+
+
+async def test_an_owner_that_cannot_be_ended_is_reported_and_all_others_end(
+    home: LoggedSpace, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = home.space._claims[OWNERS[1]]
+    home.space._claims[OWNERS[1]] = _Broken(whole.items())
+    home.end_owners(OWNERS)
+    assert [*home.space.index.values()] == [Record("p", 1)]
+    assert home.space.owners() == [OWNERS[1]]
+    assert [record.exc_info is not None for record in caplog.records if record.levelname == "ERROR"] == [
+        True
+    ] * 2
+    assert "session:2 could not be ended" in caplog.text and "its 1 facts" in caplog.text
+    assert home.space.damage is home.commits.failure is None
+    home.space._claims[OWNERS[1]] = whole
+    home.end_owners(OWNERS)  # it is all as before, and can be tried again
+    assert not len(home.space.index)
+
+
+async def test_claims_that_the_index_lacks_are_there_again_when_their_end_has_failed(
+    home: LoggedSpace, caplog: pytest.LogCaptureFixture
+) -> None:
+    home.space.index.remove(Record("p", 1))
+    home.end_owners(OWNERS)
+    assert not home.space.owners() and not len(home.space.index)
+    home.space.index.check()
+    assert "could not be ended together" in caplog.text
+
+
+async def test_a_space_that_cannot_be_restored_ends_the_daemon(
+    home: LoggedSpace, caplog: pytest.LogCaptureFixture
+) -> None:
+    home.space.index.remove(Record("p", 1))
+    home.space._claims["session:4"] = _Unreadable()
+    home.end_owners([OWNERS[1]])
+    assert home.space.damage is not None
+    assert "could not be undone, the daemon ends" in caplog.text
+    with pytest.raises(LogFailed, match="space main is damaged"):
+        await home.commits.run()
+    with pytest.raises(LogFailed):
+        home.commit(OWNERS[0], [(ASSERT, 7, 7)], None, 0, None)
+    with pytest.raises(InternalError, match="could not be undone"):
+        home.space.commit(OWNERS[0], [(ASSERT, 7, 7)], 0)
+
+
+class _Unreadable(Handles):
+    """Claims of which the values cannot be read."""
+
+    def values(self):  # type: ignore[no-untyped-def]  # never returns
+        raise RuntimeError("broken claims")

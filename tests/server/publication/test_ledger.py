@@ -1,0 +1,140 @@
+"""A publication finds the claims that it ends, at a cost that does not grow with what its owner claims."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, strategies as st
+
+from dataspace.errors import Refused
+from dataspace.kernel.space import Space
+from dataspace.wire.packets import ASSERT, RETRACT
+from index.patterns.patterns import DISCARD, capture
+from index.values.values import Record, Value, key
+from server.publication.ledger import Ledgers
+from server.publication.packed import Operations
+
+BY = Record("p", capture("k"), DISCARD)
+OWNER = "durable:w"
+Batch = list[tuple[str, Value]]
+
+facts = st.builds(lambda k, v: Record("p", k, v), st.sampled_from([1, 1.0, None]), st.integers(0, 1))
+batches = st.lists(st.tuples(st.sampled_from(["assert", "retract", "send"]), facts), max_size=6)
+inserts = st.lists(st.tuples(st.just("assert"), facts), min_size=1, max_size=3)
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["by value", "by key", "replace", "other", "end", "refused"]), batches | inserts
+    ),
+    max_size=8,
+)
+
+
+def publish(space: Space, ledgers: Ledgers, batch: Batch, *, replace: bool = False, by: Value = None) -> None:
+    operations = Operations([verb for verb, _ in batch], [value for _, value in batch])
+    plan = ledgers.plan(OWNER, operations, replace=replace, by=by)
+    space.commit(OWNER, plan.actions, 1, publication=True)
+    plan.settle()
+
+
+def claimed(space: Space) -> list[Value]:
+    return list(space.claims(OWNER).values())
+
+
+def expected(held: list[Value], kind: str, batch: Batch) -> list[Value]:
+    """What an owner claims after a publication, worked out one operation after another."""
+    held = [] if kind == "replace" else list(held)
+    for verb, fact in batch:
+        same_fact = [each for each in held if key(each) == key(fact)]
+        if kind == "replace":
+            held += [fact] if verb == "assert" and not same_fact else []
+        elif verb == "retract":
+            for each in same_fact[:1]:
+                held.remove(each)
+        elif verb == "assert" and kind == "by value":
+            held.append(fact)
+        elif verb == "assert":
+            assert isinstance(fact, Record)
+            held = [each for each in held if key(each.fields[0]) != key(fact.fields[0])] + [fact]  # type: ignore[union-attr]  # all are records
+    return held
+
+
+def alike(some: list[Value], others: list[Value]) -> bool:
+    return sorted(map(repr, map(key, some))) == sorted(map(repr, map(key, others)))
+
+
+@given(steps, st.sampled_from([0, 2, 1000]))
+def test_claims_are_those_of_a_plain_computation_whatever_happens_in_between(
+    done: list[tuple[str, Batch]], known: int
+) -> None:
+    space = Space("test")
+    ledgers = Ledgers(space, known=known)
+    held: list[Value] = []
+    for kind, batch in done:
+        if kind == "end":
+            ledgers.forget(OWNER)
+            space.end([OWNER], 1)
+            held = []
+        elif kind == "other":  # a session of the same durable owner
+            ledgers.forget(OWNER)
+            fresh = space.fresh_handle(OWNER)
+            space.commit(OWNER, [(ASSERT, fresh + at, fact) for at, (_, fact) in enumerate(batch)], 1)
+            held += [fact for _, fact in batch]
+        elif kind == "refused":  # planned, and then not done
+            ledgers.plan(OWNER, Operations([verb for verb, _ in batch], [fact for _, fact in batch]), by=BY)
+        else:
+            publish(space, ledgers, batch, replace=kind == "replace", by=BY if kind == "by key" else None)
+            held = expected(held, kind, batch)
+        assert alike(claimed(space), held)
+        assert ledgers.statistics().known <= known
+
+
+@pytest.mark.parametrize("by", [None, BY])
+def test_claims_are_read_once_and_not_for_each_batch(by: Value) -> None:
+    space = Space("test")
+    ledgers = Ledgers(space)
+    publish(space, ledgers, [("assert", Record("p", n, 0)) for n in range(500)])
+    for n in range(100):
+        old, new = Record("p", n, 0), Record("p", n, 1)
+        publish(space, ledgers, [("assert", new)] if by else [("assert", new), ("retract", old)], by=by)
+        publish(space, ledgers, [("assert", Record("p", 1000 + n, 0))], by=by)
+    assert alike(claimed(space), [Record("p", n, int(n < 100)) for n in [*range(500), *range(1000, 1100)]])
+    assert ledgers.statistics().read == 500
+
+
+def test_an_owner_without_claims_has_no_ledger() -> None:
+    space = Space("test")
+    ledgers = Ledgers(space)
+    fact = Record("p", 1, 0)
+    publish(space, ledgers, [("assert", fact), ("assert", fact), ("retract", fact)])
+    assert ledgers.statistics().ledgers == ledgers.statistics().known == 1
+    publish(space, ledgers, [("retract", fact), ("retract", fact)])
+    assert ledgers.statistics().ledgers == 0
+    assert claimed(space) == []
+
+
+def test_what_is_only_added_needs_no_ledger() -> None:
+    space = Space("test")
+    ledgers = Ledgers(space)
+    for n in range(3):
+        publish(space, ledgers, [("assert", Record("p", n, 0)), ("send", n)])
+    assert ledgers.statistics().read == ledgers.statistics().ledgers == 0
+
+
+def test_a_fact_that_is_there_already_is_not_touched() -> None:
+    space = Space("test")
+    ledgers = Ledgers(space)
+    fact = Record("p", 1, 2)
+    publish(space, ledgers, [("assert", fact)], by=BY)
+    assert not ledgers.plan(OWNER, Operations(["assert"], [fact]), by=BY).actions
+
+
+def test_what_takes_the_place_of_another_fact_comes_before_that_goes() -> None:
+    space = Space("test")
+    ledgers = Ledgers(space)
+    publish(space, ledgers, [("assert", Record("p", 1, 0))], by=BY)
+    plan = ledgers.plan(OWNER, Operations(["assert"], [Record("p", 1, 1)]), by=BY)
+    assert [action[0] for action in plan.actions] == [ASSERT, RETRACT]
+
+
+def test_a_fact_without_a_key_is_refused() -> None:
+    with pytest.raises(Refused, match="does not match"):
+        Ledgers(Space("test")).plan(OWNER, Operations(["assert"], [Record("q", 1)]), by=BY)

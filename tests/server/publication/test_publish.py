@@ -1,0 +1,128 @@
+"""What bulk writers stage is published once, by whoever has the writer, and not without bounds."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from pathlib import Path
+
+import pytest
+import trio
+
+import dataspace
+from dataspace import Record, Refused, RemoteSpace
+from dataspace.client.bulk.packed import Columns
+from dataspace.kernel.space import SpaceLimits
+from index.patterns.text import parse_pattern
+from index.values.values import Map
+from server.config.model import Limits
+
+
+async def stage(space: RemoteSpace, key: str, *numbers: int) -> None:
+    operations = tuple([("assert", Record("n", number)) for number in numbers])
+    await space.request("stage", Map({"key": (key,), "operations": operations}))
+
+
+async def publish(
+    space: RemoteSpace, key: str, client: str, sequence: int, *, exclusive: bool = True
+) -> object:
+    request = {
+        "keys": ((key,),),
+        "owner": "w",
+        "client": client,
+        "sequence": sequence,
+        "exclusive": exclusive,
+    }
+    return await space.request("publish", Map(request))
+
+
+async def test_whoever_began_last_has_the_writer(url: str) -> None:
+    async with dataspace.connect(url) as space:
+        for number, client in ((1, "a"), (2, "b")):
+            await stage(space, client, number)
+            await publish(space, client, client, 1)
+        await stage(space, "a", 3)
+        with pytest.raises(Refused, match="writer 'w' has been written to by b since epoch 2"):
+            await publish(space, "a", "a", 2)
+        assert await publish(space, "a", "a", 1) == 1, "what was published before is answered as ever"
+        await stage(space, "c", 4)
+        await publish(space, "c", "c", 1, exclusive=False)
+        await stage(space, "b", 5)
+        await publish(space, "b", "b", 2)
+        assert sorted(await space.matches("n($)")) == [(1,), (2,), (4,), (5,)]
+
+
+async def test_operations_may_come_with_the_publication_between_what_was_staged(url: str) -> None:
+    async with dataspace.connect(url) as space:
+        await stage(space, "a", 1)
+        await stage(space, "b", 3)
+        inline = Columns("assert", "n", [[2]], 1).packed()
+        told = Map({"keys": (("a",), inline, ("b",)), "owner": "w", "client": "c", "sequence": 1})
+        assert [await space.request("publish", told) for _ in range(2)] == [1, 1]
+        async with space.observe("n($)", after=0, upto=1) as seen:
+            epoch = await seen.next_epoch()
+        assert epoch is not None
+        assert list(epoch.added) == [(1,), (2,), (3,)]
+
+
+async def test_what_a_session_of_the_same_owner_changes_is_known_to_the_next_publication(url: str) -> None:
+    async def put(sequence: int, *numbers: int) -> None:
+        rows = Columns("assert", "p", [[1] * len(numbers), list(numbers)], len(numbers)).packed()
+        told = {"keys": (rows,), "owner": "w", "client": "c", "sequence": sequence}
+        await space.request("publish", Map({**told, "by": parse_pattern("p($k, _)")}))
+
+    async with dataspace.connect(url) as space, dataspace.connect(url, owner="w") as other:
+        await put(1, 0)
+        await other.assert_(Record("p", 1, 7))
+        await put(2, 1)
+        assert await space.matches("p(1, $)") == [(1,)]
+
+
+@pytest.mark.parametrize("kept", [None, "p($k, _)"])
+async def test_a_session_and_a_writer_of_one_name_claim_side_by_side(url: str, kept: str | None) -> None:
+    """Each numbers its claims upwards, and neither comes upon what the other has claimed meanwhile."""
+    by = None if kept is None else parse_pattern(kept)
+    async with dataspace.connect(url, owner="w") as space:
+        for number in range(1, 4):
+            claim = await space.assert_(Record("n", number))
+            rows = Columns("assert", "p", [[number, -number], [0, 0]], 2).packed()
+            told = {"keys": (rows,), "owner": "w", "client": "c", "sequence": number, "by": by}
+            await space.request("publish", Map(told))
+        await space.retract(claim)
+        assert await space.matches("n($)") == [(1,), (2,)]
+        assert len(await space.matches("p($, _)")) == 6
+
+
+@pytest.mark.parametrize("rubbish", [b"", b"\xc1", Columns("upsert", "n", [[2]], 1).packed()])
+async def test_what_comes_with_the_publication_and_means_nothing_is_refused(url: str, rubbish: bytes) -> None:
+    async with dataspace.connect(url) as space:
+        await stage(space, "a", 1)
+        told = Map({"keys": (("a",), rubbish), "owner": "w", "client": "c", "sequence": 1})
+        with pytest.raises(Refused, match=r"no operations|malformed|no value"):
+            await space.request("publish", told)
+        assert await space.matches("n($)") == []
+
+
+@pytest.mark.parametrize("space_limits", [SpaceLimits(actions_per_publication=3)])
+async def test_a_publication_is_read_up_to_its_limit_only(url: str) -> None:
+    async with dataspace.connect(url) as space:
+        await stage(space, "a", 1, 2)
+        await stage(space, "a", 3, 4)
+        with pytest.raises(
+            Refused, match="publication of 4 actions or more, limit actions_per_publication=3"
+        ):
+            await publish(space, "a", "a", 1)
+        assert await space.matches("n($)") == []
+
+
+@pytest.mark.parametrize("limits", [Limits(staged_seconds=0.05)])
+async def test_what_nobody_publishes_in_time_is_dropped_while_the_daemon_runs(
+    url: str, tmp_path: Path
+) -> None:
+    async with dataspace.connect(url) as space:
+        await stage(space, "a", 1)
+        with contextlib.closing(sqlite3.connect(tmp_path / "staged.sqlite")) as file, trio.fail_after(30):
+            while file.execute("SELECT count(*) FROM staged").fetchone()[0]:  # noqa: ASYNC110  # nobody tells
+                await trio.sleep(0.01)
+        with pytest.raises(Refused, match="nothing is staged under"):
+            await publish(space, "a", "a", 1)

@@ -1,0 +1,327 @@
+"""A session whose connection is lost may come back within its grace period, and nobody has seen it go."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import trio
+
+import dataspace
+from dataspace import Broken, Record, RemoteSpace
+from dataspace.client.observations import Observation
+from dataspace.streams.stages.marks import Aborted
+from dataspace.wire import packets as p
+from dataspace.wire.features import Wanted
+from index.patterns.patterns import capture, observe
+from index.values.values import Map
+from server.config.model import Limits
+from tests.server.peers import Peer, fact, hello, opening, turn
+from tests.server.proxies import Proxy
+
+GRACE = 20.0
+
+
+@pytest.fixture
+async def witness(url: str) -> AsyncIterator[RemoteSpace]:
+    async with dataspace.connect(url) as space:
+        yield space
+
+
+class Back:
+    """Waits until a client has lost its connection so often, and has another."""
+
+    def __init__(self, space: RemoteSpace) -> None:
+        self.space = space
+        self.changed = trio.Event()
+        space.on_connection = lambda _what: self.changed.set()
+
+    async def wait(self, reconnects: int = 1) -> None:
+        with trio.fail_after(10):
+            while self.space.reconnects < reconnects:
+                self.changed = trio.Event()
+                await self.changed.wait()
+
+
+async def _sessions_waiting(witness: RemoteSpace, count: int) -> None:
+    with trio.fail_after(10):
+        while (await witness.status())["sessions_waiting"] != count:
+            await witness.sync()
+
+
+async def _take(observation: Observation, count: int) -> list[tuple[str, object]]:
+    with trio.fail_after(10):
+        return [
+            (change.kind, change.captures[0]) for change in [await anext(observation) for _ in range(count)]
+        ]
+
+
+@pytest.mark.slow
+async def test_facts_and_handles_are_as_they_were_and_nobody_saw_a_blink(
+    url: str, proxy: Proxy, witness: RemoteSpace
+) -> None:
+    async with (
+        witness.observe("present($who)") as seen,
+        dataspace.connect(proxy.url, grace=GRACE) as space,
+    ):
+        back = Back(space)
+        alice = await space.assert_(Record("present", "Alice"))
+        proxy.cut()
+        await back.wait()
+        await space.replace(alice, Record("present", "Bob"))
+        await space.assert_(Record("present", "Carol"))
+        assert await _take(seen, 4) == [("+", "Alice"), ("+", "Bob"), ("-", "Alice"), ("+", "Carol")]
+        assert (await witness.status())["sessions_resumed"] == 1
+
+
+async def test_turns_made_meanwhile_are_in_effect_once(proxy: Proxy, witness: RemoteSpace) -> None:
+    async with (
+        witness.observe("say($n)", snapshot=False) as heard,
+        dataspace.connect(proxy.url, grace=GRACE) as space,
+    ):
+        heard.open()
+        await witness.sync()
+        await space.assert_(Record("present", "Alice"))
+        proxy.refusing = True
+        proxy.cut()
+        tickets = []
+        for n in range(20):
+            draft = space.draft()
+            draft.send(Record("say", n))
+            tickets.append(await space.submit(draft))
+        await _sessions_waiting(witness, 1)
+        proxy.refusing = False
+        epochs = [await ticket.wait() for ticket in tickets]
+        assert epochs == sorted(set(epochs))
+        assert await _take(heard, 20) == [("!", n) for n in range(20)]
+
+
+@pytest.mark.slow
+async def test_observations_are_sent_what_they_missed_epoch_by_epoch(
+    proxy: Proxy, witness: RemoteSpace
+) -> None:
+    async with dataspace.connect(proxy.url, grace=GRACE) as space, space.observe("n($n)") as seen:
+        await seen.next_epoch()
+        proxy.refusing = True
+        proxy.cut()
+        await _sessions_waiting(witness, 1)
+        for n in range(10):  # facts that came and went while nobody looked, and messages
+            claim = await witness.assert_(Record("n", n))
+            await witness.send(Record("n", -n))
+            await witness.retract(claim)
+        proxy.refusing = False
+        missed = await _take(seen, 30)
+        assert missed == [change for n in range(10) for change in (("+", n), ("!", -n), ("-", n))]
+
+
+async def test_interests_do_not_blink_and_those_given_up_meanwhile_go(
+    proxy: Proxy, witness: RemoteSpace
+) -> None:
+    interest = observe(Record("n", capture("n")))
+    async with (
+        witness.observe(Record("Observe", Record("lit", interest.fields[0]))) as watched,
+        dataspace.connect(proxy.url, grace=GRACE) as space,
+    ):
+        assert (await watched.next_epoch()) is not None
+        kept, given_up = space.observe("n($n)"), space.observe("m($n)")
+        await kept.next_epoch()
+        await given_up.next_epoch()
+        back = Back(space)
+        proxy.refusing = True
+        proxy.cut()
+        await _sessions_waiting(witness, 1)
+        await given_up.aclose()
+        proxy.refusing = False
+        await back.wait()
+        await space.sync()
+        assert await witness.matches("Observe(m($))") == []
+        await kept.aclose()
+        await space.sync()
+        with trio.fail_after(10):
+            changes = [change.kind for change in [await anext(watched), await anext(watched)]]
+        assert changes == ["+", "-"], "it came once and went once"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("limits", [Limits(grace_seconds=0.05)])
+async def test_after_the_grace_period_the_facts_go_and_the_client_shows_the_difference_only(
+    proxy: Proxy, witness: RemoteSpace
+) -> None:
+    stays = await witness.assert_(Record("n", 0))
+    goes = await witness.assert_(Record("n", 1))
+    async with (
+        dataspace.connect(proxy.url, grace=GRACE) as space,
+        space.observe("n($n)") as seen,
+        witness.observe("n(2)") as own,
+    ):
+        await own.next_epoch()
+        assert await _take(seen, 2) == [("+", 0), ("+", 1)]
+        await space.assert_(Record("n", 2))
+        assert await _take(seen, 1) == [("+", 2)]
+        proxy.refusing = True
+        proxy.cut()
+        with trio.fail_after(10):
+            assert [len((await own.next_epoch()).added), len((await own.next_epoch()).removed)] == [1, 1]  # type: ignore[union-attr]  # not at its end
+        await witness.replace(stays, Record("n", 0))
+        await witness.retract(goes)
+        await witness.send(Record("n", "a message"))
+        await witness.assert_(Record("n", 3))
+        proxy.refusing = False
+        # n(2) went and came back, n(0) was replaced by itself: neither is shown.
+        assert await _take(seen, 3) == [("+", 3), ("!", "a message"), ("-", 1)]
+        assert await witness.matches("n(2)") == [()]
+        await space.send(Record("n", "the next"))
+        assert await _take(seen, 1) == [("!", "the next")]
+
+
+async def test_without_grace_facts_go_with_the_connection(proxy: Proxy, witness: RemoteSpace) -> None:
+    async with witness.observe("present($who)") as seen, dataspace.connect(proxy.url) as space:
+        await space.assert_(Record("present", "Alice"))
+        proxy.refusing = True
+        proxy.cut()
+        assert await _take(seen, 2) == [("+", "Alice"), ("-", "Alice")]
+
+
+async def test_a_goodbye_ends_the_session_at_once(url: str, witness: RemoteSpace) -> None:
+    async with witness.observe("present($who)") as seen:
+        async with dataspace.connect(url, grace=GRACE) as space:
+            await space.assert_(Record("present", "Alice"))
+        assert await _take(seen, 2) == [("+", "Alice"), ("-", "Alice")]
+        assert (await witness.status())["sessions_waiting"] == 0
+
+
+async def _greeted(peer: Peer, wanted: Wanted, client: str = "~peer") -> p.Welcome:
+    await peer.say(hello(client)._replace(features=wanted.packed()))
+    welcome = await peer.hear()
+    assert isinstance(welcome, p.Welcome)
+    return welcome
+
+
+async def _left_waiting(url: str, witness: RemoteSpace) -> p.Welcome:
+    """A session with one fact that waits for its client; its welcome."""
+    async with Peer(url) as peer:
+        welcome = await _greeted(peer, Wanted(grace=GRACE))
+        await peer.say(turn(1, (p.ASSERT, 1, fact(1))))
+        assert isinstance(await peer.hear(), p.Accepted)
+    await _sessions_waiting(witness, 1)
+    return welcome
+
+
+async def test_the_secret_admits_and_the_session_has_its_number(url: str, witness: RemoteSpace) -> None:
+    first = await _left_waiting(url, witness)
+    secret = first.features["secret"]
+    assert isinstance(secret, bytes) and len(secret) == 16
+    async with Peer(url) as peer:
+        again = await _greeted(peer, Wanted(grace=GRACE, resume=(first.session, secret)))
+        assert (again.session, again.sequence, again.features["resumed"]) == (first.session, 1, True)
+        await peer.say(turn(2, (p.RETRACT, 1)))
+        assert isinstance(await peer.hear(), p.Accepted)
+
+
+@pytest.mark.parametrize("off", [(1, b""), (0, b"\0" * 16)])
+async def test_a_wrong_number_or_secret_begins_a_new_session(
+    url: str, witness: RemoteSpace, off: tuple[int, bytes]
+) -> None:
+    first = await _left_waiting(url, witness)
+    secret = first.features["secret"]
+    assert isinstance(secret, bytes)
+    async with Peer(url) as peer:
+        again = await _greeted(peer, Wanted(grace=GRACE, resume=(first.session + off[0], off[1] or secret)))
+        assert again.session != first.session and "resumed" not in again.features
+        assert await witness.matches("fact($)") == [], "the older session of this identity has ended"
+
+
+async def test_a_client_takes_over_from_its_own_ghost(url: str, witness: RemoteSpace) -> None:
+    """The old connection is still open, as far as the daemon knows."""
+    async with witness.observe("fact($n)") as seen, Peer(url) as ghost, Peer(url) as peer:
+        first = await _greeted(ghost, Wanted(grace=GRACE))
+        await ghost.say(turn(1, (p.ASSERT, 1, fact(1))), opening(7, quiet=False))
+        assert isinstance(await ghost.hear(), p.Accepted | p.Values)
+        secret = first.features["secret"]
+        assert isinstance(secret, bytes)
+        await _greeted(peer, Wanted(grace=GRACE, resume=(first.session, secret)))
+        assert (await ghost.farewell()).code == "superseded"
+        await peer.say(opening(7, quiet=False), turn(2, (p.ASSERT, 2, fact(2))))
+        assert await _take(seen, 2) == [("+", 1), ("+", 2)]
+
+
+async def test_a_protocol_error_ends_the_session_at_once(url: str, witness: RemoteSpace) -> None:
+    async with Peer(url) as peer:
+        await _greeted(peer, Wanted(grace=GRACE))
+        await peer.say(turn(1, (p.ASSERT, 1, fact(1))))
+        assert isinstance(await peer.hear(), p.Accepted)
+        await peer.say(hello())
+        assert (await peer.farewell()).code == "unexpected"
+    assert await witness.matches("fact($)") == []
+    assert (await witness.status())["sessions_waiting"] == 0
+
+
+@pytest.mark.slow
+async def test_more_observations_than_replays_come_back(url: str, proxy: Proxy, witness: RemoteSpace) -> None:
+    """Each must read the log; they take turns, and none is refused."""
+    async with dataspace.connect(proxy.url, grace=GRACE) as space:
+        await space.assert_(Record("present", "Alice"))
+        seen = [space.observe(Record("n", n, capture()), quiet=True) for n in range(400)]
+        for each in seen:
+            await each.next_epoch()
+        proxy.refusing = True
+        proxy.cut()
+        await _sessions_waiting(witness, 1)
+        async with witness.turn() as draft:
+            for n in range(400):
+                draft.send(Record("n", n, "missed"))
+        proxy.refusing = False
+        for each in seen:
+            assert await _take(each, 1) == [("!", "missed")]
+
+
+@pytest.mark.parametrize("limits", [Limits(waiting_sessions=3)])
+async def test_only_so_many_sessions_wait(url: str, witness: RemoteSpace) -> None:
+    for n in range(6):
+        async with Peer(url) as peer:
+            await _greeted(peer, Wanted(grace=GRACE), f"~peer {n}")
+            await peer.say(turn(1, (p.ASSERT, 1, fact(n))))
+            assert isinstance(await peer.hear(), p.Accepted)
+    await _sessions_waiting(witness, 3)
+    with trio.fail_after(10):
+        while len(await witness.matches("fact($)")) != 3:
+            await witness.sync()
+
+
+async def test_a_session_with_nothing_to_come_back_to_does_not_wait(url: str, witness: RemoteSpace) -> None:
+    async with Peer(url) as peer:
+        await _greeted(peer, Wanted(grace=GRACE))
+    assert (await witness.status())["sessions_waiting"] == 0
+
+
+async def test_features_of_the_wrong_kind_are_refused(url: str) -> None:
+    async with Peer(url) as peer:
+        await peer.say(hello()._replace(features=Map({"resume": "please"})))
+        bye = await peer.farewell()
+        assert "features.resume must be a session's number and its secret" in bye.text
+
+
+# -- without coming back --------------------------------------------------------------------------------
+
+
+async def test_a_lost_connection_is_drained_and_then_raises_the_reason(
+    proxy: Proxy, witness: RemoteSpace
+) -> None:
+    async with dataspace.connect(proxy.url, reconnect=False) as space, space.observe("n($n)") as seen:
+        await seen.next_epoch()
+        for n in range(20):
+            await witness.send(Record("n", n))
+        await space.sync()  # all of it has come, and none was read
+        lost = trio.Event()
+        space.on_connection = lambda what: lost.set() if what == "lost" else None
+        proxy.cut()
+        await lost.wait()
+        assert await _take(seen, 20) == [("!", n) for n in range(20)]
+        with pytest.raises(Broken, match=r"connection to tcp://.* was lost: the daemon closed it"):
+            await anext(seen)
+        with pytest.raises(Aborted) as later:
+            await anext(seen)
+        assert isinstance(later.value.reason, Broken)
+        assert await seen.peek() is False
+        with pytest.raises(Broken, match="was lost"):
+            await space.send("too late")

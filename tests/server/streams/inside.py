@@ -1,0 +1,120 @@
+"""A daemon inside the test: a real log on a real disk, real connections over socket pairs, no port.
+
+What a test of a race needs and a port would hide: the hand on the writer.  While it is held back, turns are
+committed in memory and wait for the disk, as they do on a slow one.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from dataspace.transport.sockets import SocketLink
+from dataspace.wire import packets as p
+from dataspace.wire.session import Role, Session
+from relay.log.log import Log
+from server.config.model import Config, Limits
+from server.daemon.daemon import Daemon
+from server.daemon.space import LoggedSpace
+from server.sessions.connection import Connection
+from tests.server.peers import hello, packed
+
+
+class Wire:
+    """The peer's end of a connection: says packets, hears packets."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self.link: Final = SocketLink(connected)
+        self._session = Session(Role.CLIENT, max_frame=64 << 20, max_elements=64 << 20)
+        self._heard: list[p.Packet] = []
+
+    async def say(self, *packets: p.Packet) -> None:
+        """Sends packets, allowed or not, in one go where the kernel takes them."""
+        data = b"".join(map(packed, packets))
+        while data:
+            data = data[self.link.send_nowait(data) :]
+            if data:
+                await self.link.wait_writable()
+
+    async def hear(self) -> p.Packet | None:
+        """The next packet, or None when the daemon has hung up."""
+        while not self._heard:
+            chunk = await self.link.receive()
+            if not chunk:
+                return None
+            self._heard.extend(self._session.feed(chunk))
+        return self._heard.pop(0)
+
+    async def greet(self, client: str = "~peer") -> p.Welcome:
+        """Says hello and hears the welcome."""
+        await self.say(hello(client))
+        welcome = await self.hear()
+        assert isinstance(welcome, p.Welcome)
+        return welcome
+
+
+class Inside:
+    """One life of a daemon."""
+
+    def __init__(self, daemon: Daemon, log: Log, nursery: trio.Nursery) -> None:
+        self.daemon = daemon
+        self.home: LoggedSpace = daemon.main
+        self._log = log
+        self._nursery = nursery
+        self._held = False
+        self.wires: list[Wire] = []
+
+    def hold(self) -> None:
+        """Holds the writer back before its next group."""
+        if not self._held:
+            self._held = self._log._writing.acquire(blocking=False)
+
+    def release(self) -> None:
+        """Lets the writer go on."""
+        if self._held:
+            self._held = False
+            self._log._writing.release()
+
+    def connect(self) -> Wire:
+        """A new peer, which has said nothing yet."""
+        ours, theirs = socket.socketpair()
+        number = len(self.daemon.connections) + 1
+        connection = Connection(self.daemon, SocketLink(ours), number, trusted=True)
+        self.daemon.connections[number] = connection
+        self._nursery.start_soon(connection.run)
+        self.wires.append(Wire(theirs))
+        return self.wires[-1]
+
+
+@asynccontextmanager
+async def inside(data: Path, limits: Limits | None = None) -> AsyncIterator[Inside]:
+    """A daemon with its log in a directory, until the end of the block; it ends in good order."""
+    config = Config(data=data, limits=limits or Limits())
+    (settings,) = config.all_spaces()
+    log = Log.open(settings.data)
+    daemon = Daemon(config, [(settings, log)])
+    home = daemon.main
+    try:
+        async with trio.open_nursery() as writers:
+            writers.start_soon(home.commits.run)
+            await home.commits.wait_durable(home.space.epoch)
+            async with trio.open_nursery() as nursery:
+                made = Inside(daemon, log, nursery)
+                try:
+                    yield made
+                finally:
+                    made.release()
+                    for wire in made.wires:
+                        wire.link.close()
+                    nursery.cancel_scope.cancel()
+            with trio.CancelScope(shield=True):
+                await home.commits.close()
+    finally:
+        daemon.keeping.writer.journal.close()
+        home.staging.close()
+        log.close()
