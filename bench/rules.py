@@ -29,9 +29,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from dataspace.flows.flows import Flow
+from dataspace.kernel.actions import ASSERT, RETRACT
 from dataspace.kernel.space import Space
 from dataspace.rules.engine.program import Program
-from dataspace.wire.packets import ASSERT, RETRACT
 from index.values.values import Record, Value
 
 CLOSURE: Final = "reach($x, $y) <- edge($x, $y). reach($x, $z) <- reach($x, $y), edge($y, $z)."

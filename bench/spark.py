@@ -1,9 +1,9 @@
 """How fast does Spark read from a dataspace and write to it, beside what Spark can do at best?
 
-One Spark session (``local[2]``, configured by ``dataspace.spark.configure``) and one daemon in a process of its
-own.  The *replay* is a batch read of CHANGES changes with three captured fields, from the daemon's log into
-``noop``; beside it, in turn and in the same run, the same rows come prepared from a Python data source, as
-tuples and as Arrow batches, and from Parquet.  The *latency* is from the moment before an assertion to the
+One Spark session (``local[2]``, configured by ``dataspace.spark.configure``) and one daemon in a process of
+its own.  The *replay* is a batch read of CHANGES changes with three captured fields, from the daemon's log
+into ``noop``; beside it, in turn and in the same run, the same rows come prepared from a Python data source,
+as tuples and as Arrow batches, and from Parquet.  The *latency* is from the moment before an assertion to the
 function of ``foreachBatch`` that has collected its row, beside a line sent to Spark's own socket source.
 
     replay_rows_per_s            one partition

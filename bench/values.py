@@ -28,8 +28,8 @@ from random import Random
 from typing import Final
 
 from dataspace.codec import pack, unpack
+from dataspace.kernel.actions import ASSERT, RETRACT
 from dataspace.kernel.space import Space
-from dataspace.wire.packets import ASSERT, RETRACT
 from index.patterns.patterns import capture, skeleton
 from index.patterns.text import parse, unparse
 from index.trie.trie import Index

@@ -49,7 +49,9 @@ __all__, __getattr__ = face(
         "dataspace.client.subscriptions": "Subscription TopicEpoch",
         "dataspace.client.session.turns": "Claim Draft Ticket",
         "dataspace.transport.credentials": "Tls",
-        "dataspace.errors": "Broken Closed DataspaceError InternalError ProtocolError Refused Unreachable UsageError",
+        "dataspace.errors": (
+            "Broken Closed DataspaceError InternalError ProtocolError Refused Unreachable UsageError"
+        ),
         "index.values.values": "Map Record Value",
     },
 )

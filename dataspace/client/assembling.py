@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 from dataspace.errors import ProtocolError
+from dataspace.kernel.actions import MORE
 from dataspace.kernel.epoch_changes import EpochChanges
-from dataspace.wire.packets import MORE
 from index.values.values import Record, Value
 
 

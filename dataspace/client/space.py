@@ -25,6 +25,7 @@ from dataspace.client.session.session import Exchange
 from dataspace.client.session.turns import Claim, Draft, Handles, Ticket
 from dataspace.client.subscriptions import Subscription
 from dataspace.errors import UsageError
+from dataspace.kernel.actions import Action
 from dataspace.topics.times import Time
 from dataspace.wire import packets as p
 from index.patterns.patterns import Pattern
@@ -104,11 +105,11 @@ class RemoteSpace:
         """Submits a turn and waits for its epoch; raises ``Refused`` and nothing has happened."""
         return await (await self.submit(draft)).wait()
 
-    async def submit(self, draft: Draft | Sequence[p.Action]) -> Ticket:
+    async def submit(self, draft: Draft | Sequence[Action]) -> Ticket:
         """Sends a turn without waiting for its answer; waits only while too many are on their way."""
         return await self._exchange.submit(_actions(draft))
 
-    def submit_nowait(self, draft: Draft | Sequence[p.Action]) -> Ticket:
+    def submit_nowait(self, draft: Draft | Sequence[Action]) -> Ticket:
         """Sends a turn at once, or as soon as there is a connection again; see ``submit`` for its bound.
 
         Raises ``Refused("limit")`` for one that is larger than what the daemon takes.
@@ -304,5 +305,5 @@ class RemoteSpace:
         return len(self._exchange.in_flight)
 
 
-def _actions(draft: Draft | Sequence[p.Action]) -> tuple[p.Action, ...]:
+def _actions(draft: Draft | Sequence[Action]) -> tuple[Action, ...]:
     return tuple(draft.actions if isinstance(draft, Draft) else draft)

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import Final, overload
 
 from dataspace.errors import ProtocolError, Refused
+from dataspace.kernel.actions import ASSERT, Action
 from dataspace.kernel.handles import ALL, NO_HANDLE, SECRET
-from dataspace.wire.packets import ASSERT, Action
 from index.values.values import Record, Value, key
 
 

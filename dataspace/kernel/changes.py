@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from dataspace.codec import pack
-from dataspace.wire.packets import MORE, SNAPSHOT
+from dataspace.kernel.actions import MORE, SNAPSHOT
 from index.values.values import Record, Value
 
 Captures = tuple[Value, ...]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from dataspace.wire.packets import PROGRESS, SNAPSHOT
+from dataspace.kernel.actions import PROGRESS, SNAPSHOT
 from index.values.values import Value
 
 ADDED: Final = "+"

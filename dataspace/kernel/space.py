@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from dataspace.errors import InternalError, Refused, UsageError
+from dataspace.kernel.actions import ASSERT, RETRACT, SEND, Action
 from dataspace.kernel.bulk_assertions import Assertions
 from dataspace.kernel.changes import Captures
 from dataspace.kernel.derivation import RULES, RuleHost, rules_in
@@ -30,7 +31,6 @@ from dataspace.kernel.handles import ALL, FRESH, SECRET, Handles, Held
 from dataspace.kernel.interests import Interest, Observer, tell_each
 from dataspace.kernel.turns import Draft, InForm, take, take_back
 from dataspace.rules.relations.budgets import Bounds
-from dataspace.wire.packets import ASSERT, RETRACT, SEND, Action
 from index.patterns.patterns import skeleton
 from index.trie.trie import NOTHING, Index
 from index.values.values import Value, key

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 from dataspace.errors import Refused
+from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, SEND, Action, no_action, no_handle
 from dataspace.kernel.handles import ALL, NO_HANDLE, SECRET
-from dataspace.wire.packets import ASSERT, REPLACE, RETRACT, SEND, Action, no_action, no_handle
 from index.patterns.text import unparse
 from index.trie.nodes import At, all_at, at_of
 from index.values.values import Record, Value, is_flat, key

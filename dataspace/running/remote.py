@@ -29,11 +29,11 @@ from dataspace.client.session.session import IN_FLIGHT
 from dataspace.client.session.turns import Ticket
 from dataspace.client.space import RemoteSpace
 from dataspace.errors import ActorCrashed, Broken, Refused
+from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, Action
 from dataspace.kernel.epoch_changes import EpochChanges
 from dataspace.kernel.space import Space
 from dataspace.running.actors import Shell, log_crash, wall
 from dataspace.transport.credentials import Tls
-from dataspace.wire.packets import ASSERT, REPLACE, RETRACT, Action
 from index.patterns.patterns import capture
 
 AFTER_ALL: Final = frozenset(["later", "snapshot"])

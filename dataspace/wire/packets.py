@@ -14,24 +14,10 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, TypeAlias
 
 from dataspace.errors import ProtocolError
+from dataspace.kernel.actions import Action, are_actions
 from index.values.values import Map, Value
 
 VERSION: Final = 1
-
-# Operations inside a turn: the first element of each action.
-ASSERT: Final = 0
-RETRACT: Final = 1
-SEND: Final = 2
-REPLACE: Final = 3
-
-# Flags of a stream value, which is one epoch (or a part of one) of one pattern.
-MORE: Final = 1
-SNAPSHOT: Final = 2
-CONFLATED: Final = 4
-PROGRESS: Final = 8
-
-Action: TypeAlias = tuple[Value, ...]
-"""``(ASSERT, handle, value)``, ``(RETRACT, handle)``, ``(SEND, value)`` or ``(REPLACE, old, new, value)``."""
 
 
 class Hello(NamedTuple):
@@ -263,42 +249,6 @@ def _numbers(value: Value) -> bool:
     return value.__class__ is tuple and all(_number(each) for each in value)
 
 
-def _actions(value: Value) -> bool:
-    """Whether this is an array; ``ProtocolError`` names an element that is no action."""
-    if value.__class__ is not tuple:
-        return False
-    for action in value:
-        if action.__class__ is not tuple or not action or action[0].__class__ is not int:
-            raise no_action(action)
-        verb = action[0]
-        if _SIZES.get(verb) != len(action):
-            raise no_action(action)
-        if verb != SEND:
-            handle = action[1]
-            if handle.__class__ is not int or not 0 <= handle < _NO_HANDLE:
-                raise no_handle(handle)
-            if verb == REPLACE:
-                handle = action[2]
-                if handle.__class__ is not int or not 0 <= handle < _NO_HANDLE:
-                    raise no_handle(handle)
-    return True
-
-
-_NO_HANDLE: Final = 1 << 63
-_SIZES: Final[dict[Value, int]] = {ASSERT: 3, RETRACT: 2, SEND: 2, REPLACE: 4}
-"""The elements of an action, by its verb."""
-
-
-def no_action(value: Value) -> ProtocolError:
-    """What to raise for a value that should be an action."""
-    return ProtocolError("malformed", f"no action: {value!r:.80}, see Turn in WIRE.md")
-
-
-def no_handle(value: Value) -> ProtocolError:
-    """What to raise for a value that should be a handle."""
-    return ProtocolError("malformed", f"a handle is a number from 0 to 2^63-1, got {value!r:.60}")
-
-
 def _any(_value: Value) -> bool:
     return True
 
@@ -310,14 +260,14 @@ _NAMES: Final = {
     _flag: "true or false",
     _sequence: "an array",
     _numbers: "an array of numbers",
-    _actions: "an array",
+    are_actions: "an array",
     _any: "any value",
 }
 
 # number: packet, checks of its fields
 TABLE: Final[dict[int, tuple[type[Packet], tuple[_Check, ...]]]] = {
     1: (Hello, (_number, _text, _text, _map)),
-    2: (Turn, (_number, _text, _text, _actions)),
+    2: (Turn, (_number, _text, _text, are_actions)),
     3: (Open, (_number, _map, _number, _number)),
     4: (Ask, (_number, _number, _number)),
     5: (Abort, (_number, _text, _flag)),

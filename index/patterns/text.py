@@ -47,7 +47,7 @@ def parse(text: str, *, depth: int = MAX_DEPTH, elements: int | None = None) -> 
 
 
 def parse_pattern(text: str, *, depth: int = MAX_DEPTH, elements: int | None = None) -> Value:
-    """The pattern that a text says, which ``index.patterns.patterns.skeleton`` is known to accept within its limits.
+    """The pattern that a text says, which ``patterns.skeleton`` is known to accept within its limits.
 
     Raises ``ParseError`` as ``parse`` does, and for what is a value but no pattern, such as ``lit()``.
 

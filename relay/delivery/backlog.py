@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from dataspace.errors import Refused
+from dataspace.kernel.actions import MORE, SNAPSHOT
 from dataspace.kernel.changes import PART, Changes, Lost
-from dataspace.wire.packets import MORE, SNAPSHOT
 from relay.delivery.memory import OVERHEAD, Room
 from relay.delivery.net_changes import Difference
 from relay.delivery.policies import Policy, SlowCounts

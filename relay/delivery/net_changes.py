@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from dataspace.kernel.actions import CONFLATED
 from dataspace.kernel.changes import Captures, Changes
-from dataspace.wire.packets import CONFLATED
 from index.values.values import keys
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from relay.faults import reach
+from dataspace.faults import reach
 from relay.journal.reader import JournalReader
 from relay.journal.rows import (
     FORMAT,

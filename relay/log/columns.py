@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from dataspace.codec import packer
 from dataspace.errors import Refused
-from dataspace.wire.packets import MORE, SNAPSHOT
+from dataspace.kernel.actions import MORE, SNAPSHOT
 from index.patterns.patterns import DISCARD
 from index.patterns.skeletons import skeleton
 from index.values.values import Record, Value

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Self
 
-from relay.faults import reach
+from dataspace.faults import reach
 from relay.log.chain import SCHEMA as CHAIN_SCHEMA
 from relay.log.header import SCHEMA as META_SCHEMA, put_meta
 from relay.log.holders import SCHEMA as READERS_SCHEMA, Readers

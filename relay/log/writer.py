@@ -21,9 +21,9 @@ from typing import Final
 import trio
 
 from dataspace.errors import Closed
+from dataspace.faults import reach
 from dataspace.kernel.epochs import Epoch
 from dataspace.kernel.handles import Held
-from relay.faults import reach
 from relay.log.log import SNAPSHOT_CHANGES, Log
 from relay.log.recent import Recent
 from relay.log.segments import Encoded, encode

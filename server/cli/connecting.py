@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from index.values.values import Value, text_of
 
 if TYPE_CHECKING:
-    from dataspace import RemoteSpace, Tls
+    from dataspace.client.space import RemoteSpace
+    from dataspace.transport.credentials import Tls
 
 
 def add_to(command: argparse.ArgumentParser) -> None:
@@ -40,9 +41,9 @@ def connect(
     args: argparse.Namespace, *, owner: str = "", grace: float = 0.0, lease: float = 0.0, space: str = ""
 ) -> AbstractAsyncContextManager[RemoteSpace]:
     """The connection that the options of a command ask for."""
-    import dataspace  # the daemon need not load the client
+    from dataspace.client.connect import connect  # the daemon need not load the client
 
-    return dataspace.connect(
+    return connect(
         args.url,
         name=f"dataspace {args.command}",
         owner=owner,
@@ -63,7 +64,7 @@ def _token(args: argparse.Namespace) -> str | None:
 
 def _tls(args: argparse.Namespace) -> Tls:
     """What the command line says of TLS, and for the rest the environment."""
-    from dataspace import Tls  # as above
+    from dataspace.transport.credentials import Tls  # as above
 
     said = {"ca": args.tls_ca, "certificate": args.tls_certificate, "key": args.tls_key}
     return replace(Tls.default(), **{name: value for name, value in said.items() if value})

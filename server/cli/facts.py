@@ -21,8 +21,8 @@ from dataspace.client.observations import Observation
 from dataspace.client.session.turns import Draft, Ticket
 from dataspace.client.space import RemoteSpace
 from dataspace.errors import Refused, UsageError
+from dataspace.kernel.actions import SEND
 from dataspace.kernel.epoch_changes import time_of
-from dataspace.wire.packets import SEND
 from index.patterns.text import parse_pattern, unparse
 from index.values.jsons import to_json
 from index.values.values import Map, Value

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import trio
 
-import dataspace
+from dataspace.client.space import RemoteSpace
 from dataspace.errors import Refused, UsageError
+from dataspace.kernel.actions import ASSERT, RETRACT, Action
 from dataspace.rules.language.parser import read_rules
-from dataspace.wire.packets import ASSERT, RETRACT, Action
 from index.patterns.text import parse, parse_pattern, unparse
 from index.values.jsons import to_json
 from index.values.values import Map, Record, Value
@@ -70,7 +70,7 @@ async def _add(args: argparse.Namespace) -> int:
     return 0
 
 
-async def _keep(space: dataspace.RemoteSpace, name: str, text: str) -> None:
+async def _keep(space: RemoteSpace, name: str, text: str) -> None:
     """Claims a rule for a durable owner, in one turn in the place of the one of this name."""
     handle = _handle(name)
     fresh = (ASSERT, handle, Record("rule", name, text))
@@ -82,13 +82,13 @@ async def _keep(space: dataspace.RemoteSpace, name: str, text: str) -> None:
         await _commit(space, fresh)
 
 
-async def _take_back(space: dataspace.RemoteSpace, name: str, former: set[Value]) -> None:
+async def _take_back(space: RemoteSpace, name: str, former: set[Value]) -> None:
     """Ends the durable claim on a rule that is not carried out, and makes the former again, in one turn."""
     again = [(ASSERT, _handle(name), Record("rule", name, text)) for text in former]
     await _commit(space, (RETRACT, _handle(name)), *again)
 
 
-async def _texts(space: dataspace.RemoteSpace, name: str) -> set[Value]:
+async def _texts(space: RemoteSpace, name: str) -> set[Value]:
     """The texts that are rules under a name, whoever asserted them."""
     return {text for each, text in await space.matches("rule($name:str, $text:str)") if each == name}
 
@@ -105,7 +105,7 @@ async def _remove(args: argparse.Namespace) -> int:
     return 0
 
 
-async def _commit(space: dataspace.RemoteSpace, *actions: Action) -> None:
+async def _commit(space: RemoteSpace, *actions: Action) -> None:
     await (await space.submit(actions)).wait()
 
 
@@ -124,11 +124,11 @@ def _text(given: str) -> str:
         raise UsageError(f"rules of {given[1:]}: {error}") from None
 
 
-async def _errors(space: dataspace.RemoteSpace) -> list[tuple[Value, ...]]:
+async def _errors(space: RemoteSpace) -> list[tuple[Value, ...]]:
     return await space.matches("rule-error($name, $text, $row, $why)")
 
 
-async def _list(space: dataspace.RemoteSpace, *, as_json: bool) -> int:
+async def _list(space: RemoteSpace, *, as_json: bool) -> int:
     troubles = {row[:2]: row[2:] for row in await _errors(space)}
     for name, text in sorted(await space.matches("rule($name:str, $text:str)")):
         row, reason = troubles.get((name, text), (Map(), None))

@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Final
 
 from dataspace.errors import Refused, UsageError
-from dataspace.wire.packets import ASSERT, REPLACE, SEND, Action
+from dataspace.kernel.actions import ASSERT, REPLACE, SEND, Action
 from index.patterns.patterns import ATOM_CLASSES, Pattern, lit, matcher, skeleton
 from index.patterns.text import parse_pattern, unparse
 from index.values.values import Map, Record, Value, same

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING
 import trio
 
 from dataspace.errors import Closed, Refused
+from dataspace.kernel.actions import RETRACT, Action
 from dataspace.kernel.epochs import Epoch
 from dataspace.kernel.space import Space
 from dataspace.wire.features import SYSTEM
-from dataspace.wire.packets import RETRACT, Action
 from index.values.values import Map
 from relay.log.log import Log
 from relay.log.trimming import retain

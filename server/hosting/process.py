@@ -1,4 +1,4 @@
-"""The process of one isolated actor: ``python -m server.hosting.process``, started by a daemon and by nobody else.
+"""The process of one isolated actor: ``python -m server.hosting.process``, started only by a daemon.
 
 It gets a connected socket as an inherited descriptor, what to run on its standard input, and reports on what
 was its standard output; what it prints goes where the daemon's errors go.

@@ -15,13 +15,13 @@ from typing import Final
 
 from dataspace.errors import Refused, UsageError
 from dataspace.flows.mermaid import mermaid
+from dataspace.kernel.actions import Action
 from dataspace.kernel.derivation import RuleHost
 from dataspace.kernel.space import Space
 from dataspace.rules.engine.dependencies import Outline
 from dataspace.rules.engine.explaining import Explainer, Proof
 from dataspace.rules.language.parser import read_rules
 from dataspace.rules.language.syntax import Rule
-from dataspace.wire.packets import Action
 from index.patterns.text import unparse
 from index.values.values import Map, Record, Value
 from server.config.model import RuleText

@@ -18,8 +18,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from dataspace.errors import Refused
+from dataspace.kernel.actions import ASSERT, RETRACT, SEND, Action
 from dataspace.kernel.bulk_assertions import Assertions
-from dataspace.wire.packets import ASSERT, RETRACT, SEND, Action
 from index.patterns.patterns import matcher
 from index.values.values import Value, key, keys, same
 from server.publication.packed import Operations

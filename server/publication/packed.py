@@ -1,6 +1,6 @@
 """Staged: what the bytes that a bulk writer handed in mean.
 
-They come as columns, as plain rows (``dataspace/client/bulk/packed.py``) or as pairs of verb and value.  They are
+They come as columns, as plain rows (``client/bulk/packed``) or as pairs of verb and value.  They are
 checked when they come, kept as they are, and read when they are published.  Apart from publishing, which
 knows what operations do but not how they were written.
 

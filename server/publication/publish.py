@@ -16,8 +16,8 @@ import trio
 
 from dataspace.codec import pack, unpack, unpack_own
 from dataspace.errors import Refused
+from dataspace.faults import reach
 from index.values.values import Value
-from relay.faults import reach
 from server.config.rights import OPEN, Permit
 from server.owners.leases import PREFIX as LEASE
 from server.publication.packed import Operations, check, check_pair, read

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from dataspace.errors import DataspaceError, ProtocolError, Refused, UsageError
+from dataspace.faults import reach
 from dataspace.wire import packets as p
 from dataspace.wire.features import SYSTEM
 from dataspace.wire.session import Role, Session, State
 from index.values.values import Map
 from relay.delivery.outbox import OutStream
-from relay.faults import reach
 from server.config.rights import OPEN
 from server.owners.leases import PREFIX as LEASE
 from server.publication.offers import Offering

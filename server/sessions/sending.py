@@ -16,13 +16,13 @@ from typing import Final
 
 import trio
 
+from dataspace.faults import reach
 from dataspace.kernel.epochs import Epoch
 from dataspace.transport.sockets import Link
 from dataspace.wire import packets as p
 from dataspace.wire.heartbeat import Heartbeat
 from dataspace.wire.session import Session
 from relay.delivery.outbox import Outbox, OutStream
-from relay.faults import reach
 
 BURST: Final = 256 << 10
 """Bytes that one connection may have handed out but not yet to the kernel, before its streams wait."""

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import trio
 
 from dataspace.errors import Refused
+from dataspace.kernel.actions import PROGRESS
 from dataspace.kernel.changes import Changes
-from dataspace.wire import packets as p
 from relay.delivery.outbox import OutStream
 from relay.log.columns import Blocks, ColumnReplay
 from relay.log.replay import Live, Replay
@@ -126,4 +126,4 @@ async def pump_columns(connection: Connection, stream: OutStream, request: Reque
 
 def progress_mark(number: int) -> Changes:
     """All epochs to this one have been told; its time is when that is said."""
-    return Changes(number, time.time_ns() // 1000, flags=p.PROGRESS)
+    return Changes(number, time.time_ns() // 1000, flags=PROGRESS)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from dataspace.errors import ProtocolError, Refused, UsageError
+from dataspace.kernel.actions import ASSERT, RETRACT, SNAPSHOT
 from dataspace.kernel.changes import Changes
 from dataspace.kernel.interests import Interest
 from dataspace.kernel.space import Space
@@ -104,7 +105,7 @@ class Observing:
         """Retracts the interest of a stream, if it is a fact: of this connection or of one before."""
         standing = self._connection.own
         if not self._connection.gone and standing.announced.pop(number, None) is not None:
-            self._connection.home.commit(standing.interests, ((p.RETRACT, number),), None, 0, None)
+            self._connection.home.commit(standing.interests, ((RETRACT, number),), None, 0, None)
 
     def end(self) -> None:
         """The connection is over; its facts, interests among them, go in one turn elsewhere."""
@@ -155,7 +156,7 @@ class Observing:
         self.attach(stream, request.pattern, observation, space)
         if request.snapshot and request.after is None:
             rows = space.matches(request.pattern)
-            observation.extend(Changes(space.epoch, space.time, rows, flags=p.SNAPSHOT))
+            observation.extend(Changes(space.epoch, space.time, rows, flags=SNAPSHOT))
         self._connection.wake(stream)
 
     def observation(self, stream: OutStream, request: Request) -> Observation:
@@ -233,8 +234,8 @@ class Observing:
         before = standing.announced.get(stream.number)
         if before is not None and same(before, pattern):
             return
-        ended = [(p.RETRACT, stream.number)] if before is not None else []
-        fact = (p.ASSERT, stream.number, observe(pattern))
+        ended = [(RETRACT, stream.number)] if before is not None else []
+        fact = (ASSERT, stream.number, observe(pattern))
         self._connection.home.commit(standing.interests, (*ended, fact), None, 0, None)
         standing.announced[stream.number] = pattern
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from dataspace.kernel.actions import SNAPSHOT
 from dataspace.kernel.changes import Changes
-from dataspace.wire import packets as p
 from index.patterns.skeletons import skeleton
 from relay.delivery.backlog import BYTE_LIMIT, MESSAGE_LIMIT
 from relay.delivery.net_changes import Difference
@@ -63,7 +63,7 @@ class Pump:
             await trio.to_thread.run_sync(replay.prepare)
         if request.wants_state:
             since = await trio.to_thread.run_sync(time_of, self.home, start)
-            self.observation.extend(Changes(start, since, replay.bag(), flags=p.SNAPSHOT))
+            self.observation.extend(Changes(start, since, replay.bag(), flags=SNAPSHOT))
             self._wake()
         at = await self._feed_net(replay) if request.net else start
         while request.upto is None or at < request.upto:

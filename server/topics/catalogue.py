@@ -17,9 +17,9 @@ from typing import Final
 import trio
 
 from dataspace.errors import Refused
+from dataspace.kernel.actions import ASSERT, RETRACT, Action
 from dataspace.kernel.space import Space
 from dataspace.topics.times import Order
-from dataspace.wire import packets as p
 from dataspace.wire.features import SYSTEM
 from index.values.values import Record
 from relay.topics.feed import Feed
@@ -176,10 +176,10 @@ class Topics:
 
     def state(self, appeared: list[Record], vanished: list[Record]) -> None:
         """Says in the catalogue what there is now, and what no longer, in one turn."""
-        actions: list[p.Action] = []
+        actions: list[Action] = []
         for fact in appeared:
             self._facts[fact] = handle = next(self._handles)
-            actions.append((p.ASSERT, handle, fact))
-        actions += [(p.RETRACT, self._facts.pop(fact)) for fact in vanished if fact in self._facts]
+            actions.append((ASSERT, handle, fact))
+        actions += [(RETRACT, self._facts.pop(fact)) for fact in vanished if fact in self._facts]
         if actions:
             self.space.commit(_OWNER, actions, self._now())

@@ -25,10 +25,10 @@ from pathlib import Path
 import pytest
 
 from dataspace.errors import Refused
+from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, SEND, Action
 from dataspace.kernel.changes import Changes
 from dataspace.kernel.interests import Interest
 from dataspace.kernel.space import Space, SpaceLimits
-from dataspace.wire.packets import ASSERT, REPLACE, RETRACT, SEND, Action
 from index.patterns.text import parse, parse_pattern, unparse
 from tests.server.hosting import flowing
 

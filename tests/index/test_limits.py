@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dataspace.codec import pack, unpack
+from dataspace.kernel.actions import ASSERT, SEND
 from dataspace.kernel.space import Space
-from dataspace.wire.packets import ASSERT, SEND
 from index.errors import DataspaceError, UsageError
 from index.patterns.patterns import capture, capture_names, exact, lit, matcher, observe, skeleton
 from index.patterns.text import ParseError, parse, parse_pattern, unparse

@@ -13,6 +13,7 @@ from typing import Final, Self
 import trio
 
 from dataspace.codec import pack
+from dataspace.kernel.actions import Action
 from dataspace.transport.addresses import parse_url
 from dataspace.wire import packets as p
 from dataspace.wire.frames import frame
@@ -33,7 +34,7 @@ def hello(client: str = "~peer", *, version: int = p.VERSION, name: str = "peer"
     return p.Hello(version, client, name, Map())
 
 
-def turn(sequence: int, *actions: p.Action, owner: str = "", space: str = "main") -> p.Turn:
+def turn(sequence: int, *actions: Action, owner: str = "", space: str = "main") -> p.Turn:
     return p.Turn(sequence, space, owner, actions)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from dataspace.actors.engine.spaces import Home
 from dataspace.errors import ActorCrashed
-from dataspace.wire.packets import Action
+from dataspace.kernel.actions import Action
 from index.errors import UsageError
 from index.values.values import Value
 

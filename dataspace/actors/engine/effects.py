@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from dataspace.wire.packets import Action
+from dataspace.kernel.actions import Action
 from index.values.values import Value
 
 if TYPE_CHECKING:

@@ -30,9 +30,9 @@ from dataspace.actors.engine.timers import Timers
 from dataspace.actors.engine.tracing import Tracer
 from dataspace.actors.engine.turns import Turn
 from dataspace.errors import ActorCrashed
+from dataspace.kernel.actions import ASSERT, RETRACT, Action
 from dataspace.kernel.changes import Changes
 from dataspace.kernel.space import Space
-from dataspace.wire.packets import ASSERT, RETRACT, Action
 from index.errors import UsageError
 
 

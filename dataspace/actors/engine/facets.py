@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from dataspace.actors.engine.events import Delivery
 from dataspace.actors.engine.fields import Block
+from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT
 from dataspace.kernel.changes import Changes
-from dataspace.wire.packets import ASSERT, REPLACE, RETRACT
 from index.patterns.patterns import Pattern, observe, skeleton
 from index.values.values import Value, same
 

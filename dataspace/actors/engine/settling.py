@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from dataspace.actors.engine.actors import FACETS
 from dataspace.actors.engine.effects import Draft
 from dataspace.actors.engine.facets import Facet
-from dataspace.wire.packets import RETRACT
+from dataspace.kernel.actions import RETRACT
 from index.errors import UsageError
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from dataspace.kernel.actions import Action
 from dataspace.kernel.space import Space
-from dataspace.wire.packets import Action
 
 Commit = Callable[[str, Sequence[Action], int], object]
 End = Callable[[str], None]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from dataspace.actors.engine.crashes import described
-from dataspace.wire.packets import ASSERT, REPLACE, RETRACT, Action
+from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, Action
 from index.patterns.text import unparse
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from dataspace.actors.engine.fields import Block, Derived, Field
 from dataspace.actors.engine.records import pattern_of
 from dataspace.actors.engine.timers import Timer
 from dataspace.errors import ActorCrashed
-from dataspace.wire.packets import ASSERT, RETRACT, SEND
+from dataspace.kernel.actions import ASSERT, RETRACT, SEND
 from index.errors import UsageError
 from index.patterns.patterns import Pattern, matcher
 from index.values.values import Map, Value, freeze, is_flat

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from dataspace.errors import ProtocolError
-from dataspace.wire.packets import MORE, SNAPSHOT
+from dataspace.kernel.actions import MORE, SNAPSHOT
 from index.values.values import Value
 
 Counts: TypeAlias = tuple[int, ...]

@@ -256,7 +256,7 @@ class Link:
     ) -> int:
         """Makes one turn of what is staged under these keys; its epoch.
 
-        Packed operations (``dataspace.client.bulk.packed``) may stand in place of a key, and need no staging then.
+        Packed operations (``bulk.packed``) may stand in place of a key, and need no staging then.
         A ``(client, sequence)`` that was published before changes nothing and answers with its old epoch.
         With ``replace``, what is asserted becomes the whole set of the owner; with the pattern ``by``, a
         fact takes the place of those of the owner that have the same captures.  With ``exclusive`` the owner

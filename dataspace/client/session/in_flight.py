@@ -20,6 +20,7 @@ from typing import Final
 from dataspace.client.session.portions import TurnLimits, portions
 from dataspace.client.session.turns import Claims, Ticket
 from dataspace.errors import DataspaceError, Refused
+from dataspace.kernel.actions import Action
 from dataspace.wire import packets as p
 from dataspace.wire.session import encode
 
@@ -46,7 +47,7 @@ class InFlight:
         yield from list(self._sent.values())
         yield from list(self._held or ())
 
-    def submit(self, owner: str, actions: tuple[p.Action, ...]) -> Ticket:
+    def submit(self, owner: str, actions: tuple[Action, ...]) -> Ticket:
         """Sends a turn, or holds it; ``Refused("limit")`` for one larger than what the daemon takes."""
         ticket = Ticket(self.sequence + 1, owner, actions)
         data = encode(self._turn_of(ticket))

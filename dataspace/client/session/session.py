@@ -32,6 +32,7 @@ from dataspace.client.session.questions import Question
 from dataspace.client.session.turns import Claims, Ticket
 from dataspace.client.session.uplink import Uplink
 from dataspace.errors import Broken, Closed, DataspaceError, ProtocolError, Refused, UsageError
+from dataspace.kernel.actions import Action
 from dataspace.transport.addresses import Address
 from dataspace.transport.credentials import Credentials
 from dataspace.wire import packets as p
@@ -144,7 +145,7 @@ class Exchange:
 
     # -- turns ----------------------------------------------------------------------------------------
 
-    async def submit(self, actions: tuple[p.Action, ...]) -> Ticket:
+    async def submit(self, actions: tuple[Action, ...]) -> Ticket:
         """Sends a turn without waiting for its answer; waits only while too many are on their way."""
         while len(self.in_flight) >= IN_FLIGHT:
             self._check_open()
@@ -154,7 +155,7 @@ class Exchange:
             await self._room.wait()
         return self.submit_nowait(actions)
 
-    def submit_nowait(self, actions: tuple[p.Action, ...]) -> Ticket:
+    def submit_nowait(self, actions: tuple[Action, ...]) -> Ticket:
         """Sends a turn at once, or as soon as there is a connection again; see ``submit`` for its bound.
 
         Raises ``Refused("limit")`` for one that is larger than what the daemon takes.

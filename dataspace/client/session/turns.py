@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import trio
 
 from dataspace.errors import DataspaceError, UsageError
-from dataspace.wire.packets import ASSERT, REPLACE, RETRACT, SEND, Action
+from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, SEND, Action
 from index.values.values import Value
 
 

@@ -23,8 +23,8 @@ from pyspark.sql import DataFrame, SparkSession, functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.window import Window
 
-from relay.spark import configure, register
 from relay.spark.demo.expected import Figures
+from relay.spark.sessions import configure, register
 
 _CAPTURES: Final = "($carrier:str, $number:int, _, $origin:str, _, $scheduled:time)"
 FLIGHT: Final = "flight" + _CAPTURES

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Final
 
 import dataspace.spark
 from dataspace import Record, connect_blocking
+from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, Action
 from dataspace.kernel.space import Space
-from dataspace.wire.packets import ASSERT, REPLACE, RETRACT, Action
 from relay.log.log import Log
 from relay.log.segments import Encoded, encode
 from relay.spark.examples.common import say, told

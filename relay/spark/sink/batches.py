@@ -26,7 +26,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from dataspace.client.bulk.packed import Pairs, unpacked
 from dataspace.errors import DataspaceError
-from relay.faults import reach
+from dataspace.faults import reach
 from relay.spark.common.connections import asked, lent
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from dataspace.flows.flows import Flow
+from dataspace.kernel.actions import ASSERT, RETRACT, SEND
 from dataspace.kernel.derivation import RULES
 from dataspace.kernel.epochs import Epoch
 from dataspace.kernel.space import Space, Submit
-from dataspace.wire.packets import ASSERT, RETRACT, SEND
 from index.errors import UsageError
 from index.patterns.text import parse, unparse
 from index.values.values import Record, key

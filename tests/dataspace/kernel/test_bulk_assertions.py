@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dataspace.errors import ProtocolError, Refused, UsageError
+from dataspace.kernel.actions import ASSERT, Action
 from dataspace.kernel.bulk_assertions import Assertions
 from dataspace.kernel.changes import Changes
 from dataspace.kernel.handles import NO_HANDLE
 from dataspace.kernel.space import Space, SpaceLimits
-from dataspace.wire.packets import ASSERT, Action
 from index.patterns.text import parse_pattern
 from index.values.values import Record, Value, key
 from tests.strategies import values

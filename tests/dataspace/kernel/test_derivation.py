@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given, settings, strategies as st
 
 from dataspace.errors import Refused
+from dataspace.kernel.actions import ASSERT, RETRACT, Action
 from dataspace.kernel.changes import Changes
 from dataspace.kernel.derivation import RULES
 from dataspace.kernel.epochs import Numbered
 from dataspace.kernel.space import Space, SpaceLimits
 from dataspace.rules.language.parser import read_rules
-from dataspace.wire.packets import ASSERT, RETRACT, Action
 from index.patterns.patterns import capture, matcher
 from index.values.values import Record, Value, key
 from tests.dataspace.kernel.ledger import Ledger

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from dataspace.errors import ProtocolError, Refused, UsageError
+from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, SEND, Action
 from dataspace.kernel.changes import Changes
 from dataspace.kernel.epochs import Epoch
 from dataspace.kernel.handles import FRESH
 from dataspace.kernel.space import Space, SpaceLimits
-from dataspace.wire.packets import ASSERT, REPLACE, RETRACT, SEND, Action
 from index.patterns.patterns import capture, matcher
 from index.values.values import Map, Record, Value, key
 from tests.dataspace.kernel.ledger import Ledger

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-import dataspace.space
-import index.trie
+import dataspace
+import index
 from dataspace.errors import Refused
+from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, SEND
 from dataspace.kernel.bulk_assertions import Assertions
 from dataspace.kernel.changes import Changes
 from dataspace.kernel.space import Space, SpaceLimits
-from dataspace.wire.packets import ASSERT, REPLACE, RETRACT, SEND
 from index.patterns.patterns import capture
 from index.values.values import Record, Value, key
 
-SOURCES = tuple(str(Path(module.__file__ or "").parent) for module in (dataspace.space, index.trie))
+SOURCES = tuple(str(Path(package.__file__ or "").parent) for package in (dataspace, index))
 PATTERNS: tuple[Value, ...] = (capture(), Record("p", capture()), Record("q", 1), Record("r", capture(), 2))
 RULES = "r($x, 2) <- p($x), not q($x). s(count($x)) <- p($x). u($x) <- r($x, _), s(_)."
 Turn = Callable[[Space], object]

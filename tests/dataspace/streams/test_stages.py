@@ -12,8 +12,8 @@ import trio.testing
 
 from dataspace import streams as s
 from dataspace.errors import Closed, UsageError
+from dataspace.kernel.actions import ASSERT, RETRACT, SEND
 from dataspace.kernel.space import Space
-from dataspace.wire.packets import ASSERT, RETRACT, SEND
 from index.patterns.text import parse_pattern
 from index.values.values import Record
 from relay.log.log import Log

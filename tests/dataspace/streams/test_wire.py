@@ -19,10 +19,10 @@ import trio.testing
 
 import dataspace
 from dataspace import Broken, Record, Refused, RemoteSpace, streams as s
+from dataspace.kernel.actions import SEND
 from dataspace.kernel.epoch_changes import EpochChanges
 from dataspace.kernel.space import Space
 from dataspace.streams.pipes.bound import NOTHING, Link
-from dataspace.wire import packets as p
 from server.config.model import Config
 from server.daemon.daemon import serve
 from tests.server.proxies import Proxy
@@ -236,7 +236,7 @@ async def test_a_space_in_this_process_keeps_the_same_protocol() -> None:
     checker = s.check(s.observation(space, "n($n)", snapshot=False))
     link = Link[EpochChanges](checker, NOTHING)
     for n in range(5):
-        space.commit("me", [(p.SEND, Record("n", n))], n)
+        space.commit("me", [(SEND, Record("n", n))], n)
     assert await link.peek()
     assert [number(await link.read()) for _ in range(5)] == list(range(5))
     answered: list[str] = []

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dataspace.errors import ProtocolError, UsageError
+from dataspace.kernel.actions import ASSERT
 from dataspace.wire import packets as p
 from dataspace.wire.frames import frame
 from dataspace.wire.session import FIRST_FRAME, Role, Session, State
@@ -13,7 +14,7 @@ from index.values.values import Map, Record
 
 HELLO = p.Hello(p.VERSION, "me", "a test", Map())
 WELCOME = p.Welcome(p.VERSION, 1, "space", 0, 0, Map(), Map())
-TURN = p.Turn(1, "main", "", ((p.ASSERT, 1, Record("present", "Alice")),))
+TURN = p.Turn(1, "main", "", ((ASSERT, 1, Record("present", "Alice")),))
 
 
 def _pair() -> tuple[Session, Session]:

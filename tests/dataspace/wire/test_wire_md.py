@@ -11,6 +11,7 @@ from pathlib import Path
 
 import dataspace
 from dataspace.codec import pack
+from dataspace.kernel.actions import ASSERT, RETRACT, SEND, SNAPSHOT
 from dataspace.wire import packets as p
 from dataspace.wire.session import Role, Session
 from index.patterns.patterns import capture
@@ -34,11 +35,11 @@ SAID: list[tuple[str, p.Packet]] = [
         ),
     ),
     (">", p.Open(1, Map({"kind": "observe", "pattern": Record("present", capture("who"))}), 256, 65_536)),
-    ("<", p.Values(1, 0, ((0, 0, p.SNAPSHOT, (), (), (), 0),), 0)),
-    (">", p.Turn(1, "main", "", ((p.ASSERT, 1, ALICE), (p.SEND, Record("say", "Alice", "hi"))))),
+    ("<", p.Values(1, 0, ((0, 0, SNAPSHOT, (), (), (), 0),), 0)),
+    (">", p.Turn(1, "main", "", ((ASSERT, 1, ALICE), (SEND, Record("say", "Alice", "hi"))))),
     ("<", p.Values(1, 1, ((2, TIME, 0, (("Alice",),), (), (), 2),), 0)),
     ("<", p.Accepted(1, (2,))),
-    (">", p.Turn(2, "main", "", ((p.RETRACT, 7),))),
+    (">", p.Turn(2, "main", "", ((RETRACT, 7),))),
     ("<", p.Refusal(2, "unknown-handle", "handle 7 stands for nothing")),
     (">", p.Ask(1, 512, 131_072)),
     (">", p.Request(1, "frontier", Map({"after": 2, "wait": 1000}))),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import example, given, strategies as st
 
+from dataspace.kernel.actions import CONFLATED, MORE, SNAPSHOT
 from dataspace.kernel.changes import PART, Changes, Lost
-from dataspace.wire.packets import CONFLATED, MORE, SNAPSHOT
 from index.values.values import Value
 from relay.delivery.backlog import PART_BYTES, Observation
 from relay.delivery.memory import Room

@@ -11,7 +11,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from dataspace.codec import unpack
-from dataspace.wire.packets import ASSERT, RETRACT, SEND
+from dataspace.kernel.actions import ASSERT, RETRACT, SEND
 from index.errors import UsageError
 from index.patterns.text import parse_pattern
 from index.values.jsons import from_json

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dataspace.errors import Refused
+from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, SEND, Action
 from dataspace.kernel.epochs import Epoch
 from dataspace.kernel.space import Space
-from dataspace.wire.packets import ASSERT, REPLACE, RETRACT, SEND, Action
 from index.patterns.patterns import DISCARD, capture
 from index.values.values import Record, Value, key, order_key
 from relay.log.log import Log

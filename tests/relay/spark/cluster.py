@@ -14,6 +14,8 @@ from typing import Self
 
 import pyspark
 
+import dataspace.version
+
 BIN = Path(pyspark.__file__).parent / "bin"
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
@@ -33,7 +35,7 @@ class Programs:
             "SPARK_NO_DAEMONIZE": "1",
             "SPARK_LOCAL_IP": "127.0.0.1",
             "PYSPARK_PYTHON": sys.executable,
-            "PYTHONPATH": str(Path(relay.spark.__file__).parents[2]),
+            "PYTHONPATH": str(Path(dataspace.version.__file__).parents[1]),
         }
         log = self._folder / f"log {len(self._programs)}"
         with log.open("w") as told:

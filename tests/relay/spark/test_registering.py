@@ -11,12 +11,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 import dataspace.spark
-from relay.spark import configure
+from relay.spark.sessions import configure
 
 
 def python(code: str) -> str:
     """What a fresh Python prints that runs some code from the directory of the sources."""
-    top = str(Path(relay.spark.__file__).parents[2])
+    top = str(Path(dataspace.__file__).parents[1])
     done = subprocess.run([sys.executable, "-c", code], cwd=top, capture_output=True, text=True, check=True)
     return done.stdout.strip()
 
@@ -27,7 +27,7 @@ def loaded(module: str, *suspects: str) -> str:
 
 
 def test_importing_loads_neither_spark_nor_arrow() -> None:
-    assert loaded("relay.spark", "pyspark", "pyarrow", "trio") == "[]"
+    assert loaded("dataspace.spark", "pyspark", "pyarrow", "trio") == "[]"
 
 
 def test_an_executor_loads_nothing_of_the_daemon() -> None:
@@ -76,10 +76,6 @@ def test_importing_registers_in_a_session_that_is_active(spark: SparkSession) ->
     import importlib
 
     registered: list[object] = []
-    original = dataspace.spark.register
-    try:
-        importlib.reload(relay.spark)
-        registered.append(spark.read.format("dataspace").option("pattern", "p($x)").load().columns)
-    finally:
-        dataspace.spark.register = original
+    importlib.reload(dataspace.spark)
+    registered.append(spark.read.format("dataspace").option("pattern", "p($x)").load().columns)
     assert registered == [["x", "_change_type", "_epoch", "_epoch_timestamp", "_seq"]]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from dataspace.errors import Refused, UsageError
-from dataspace.wire.packets import ASSERT, REPLACE, RETRACT, SEND
+from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, SEND
 from index.patterns.patterns import exact, lit, matcher
 from index.patterns.text import parse, parse_pattern
 from index.values.values import Map, Record, Value

@@ -17,6 +17,7 @@ import trio
 import dataspace
 from dataspace import ProtocolError, Record, Refused
 from dataspace.errors import UsageError
+from dataspace.kernel.actions import ASSERT
 from dataspace.wire import packets as p
 from dataspace.wire.features import Wanted
 from index.values.values import Map
@@ -134,7 +135,7 @@ async def test_a_session_that_waits_for_its_client_goes_with_its_token(
             async with Peer(url) as lost:
                 wanted = Wanted(token=SENSOR.secret, grace=60.0)
                 await lost.say(p.Hello(p.VERSION, "~sensor", "", wanted.packed()))
-                await lost.say(turn(1, (p.ASSERT, 1, Record("reading", "d1", 1.0))))
+                await lost.say(turn(1, (ASSERT, 1, Record("reading", "d1", 1.0))))
                 for _ in range(2):  # a welcome, and that the turn is taken
                     await lost.hear()
             while (await looks.status())["sessions_waiting"] != 1:

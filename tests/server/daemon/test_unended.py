@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from dataspace.errors import InternalError
+from dataspace.kernel.actions import ASSERT
 from dataspace.kernel.handles import Handles
-from dataspace.wire.packets import ASSERT
 from index.values.values import Record
 from relay.log.log import Log
 from relay.store.errors import LogFailed

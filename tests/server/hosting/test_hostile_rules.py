@@ -10,7 +10,7 @@ import trio
 
 import dataspace
 from dataspace import Record
-from dataspace.wire.packets import ASSERT, RETRACT
+from dataspace.kernel.actions import ASSERT, RETRACT
 from tests.server.processes import DaemonProcess
 
 pytestmark = pytest.mark.slow

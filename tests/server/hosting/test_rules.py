@@ -11,8 +11,8 @@ import trio
 
 import dataspace
 from dataspace import Map, Record
+from dataspace.kernel.actions import ASSERT
 from dataspace.kernel.space import Space
-from dataspace.wire.packets import ASSERT
 from server.config.model import RuleText
 from server.hosting.rules import OWNER, actions_to_hold, rule_facts, warn_of_troubles
 from tests.server.processes import DaemonProcess

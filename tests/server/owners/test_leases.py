@@ -11,6 +11,7 @@ import trio
 import dataspace
 from dataspace import Record, Refused, RemoteSpace
 from dataspace.client.observations import Observation
+from dataspace.kernel.actions import ASSERT, RETRACT, SEND
 from dataspace.wire import packets as p
 from index.values.values import Map
 from server.config.model import Config, Limits
@@ -49,7 +50,7 @@ async def test_facts_outlive_the_connection_and_go_when_nobody_renews(url: str, 
         async with Peer(url) as peer:
             await peer.greet()
             assert await _granted(peer, LEASE) is True
-            await peer.say(turn(1, (p.ASSERT, 1, fact(1)), owner=LEASE))
+            await peer.say(turn(1, (ASSERT, 1, fact(1)), owner=LEASE))
             assert isinstance(await peer.hear(), p.Accepted)
             await peer.say(p.Bye("", ""))
         assert await _take(seen, 1) == [("+", 1)]
@@ -62,7 +63,7 @@ async def test_facts_outlive_the_connection_and_go_when_nobody_renews(url: str, 
 async def test_without_a_lease_nothing_is_asserted(url: str) -> None:
     async with Peer(url) as peer:
         await peer.greet()
-        await peer.say(turn(1, (p.ASSERT, 1, fact(1)), owner=LONG))
+        await peer.say(turn(1, (ASSERT, 1, fact(1)), owner=LONG))
         refusal = await peer.hear()
         assert isinstance(refusal, p.Refusal) and refusal.code == "no-lease"
         await peer.say(p.Request(1, "renew", Map({"owner": LONG})))
@@ -76,9 +77,9 @@ async def test_a_lease_is_granted_once_and_then_renewed_by_anybody(url: str) -> 
         await other.greet("~two")
         assert await _granted(peer, LONG) is True
         assert await _granted(other, LONG) is False
-        await other.say(turn(1, (p.ASSERT, 1, fact(1)), owner=LONG))
+        await other.say(turn(1, (ASSERT, 1, fact(1)), owner=LONG))
         assert isinstance(await other.hear(), p.Accepted)
-        await peer.say(turn(1, (p.RETRACT, 1), owner=LONG))
+        await peer.say(turn(1, (RETRACT, 1), owner=LONG))
         assert isinstance(await peer.hear(), p.Accepted)
 
 
@@ -138,7 +139,7 @@ async def test_who_was_away_for_too_long_asserts_everything_anew(proxy: Proxy, w
         proxy.refusing = True
         proxy.cut()
         assert await _take(seen, 2) == [("+", "Alice"), ("-", "Alice")]
-        ticket = await space.submit([(p.SEND, Record("present", "a message"))])
+        ticket = await space.submit([(SEND, Record("present", "a message"))])
         proxy.refusing = False
         await ticket.wait()
         assert await _take(seen, 2) == [("+", "Alice"), ("!", "a message")]
@@ -152,7 +153,7 @@ async def test_who_slept_for_too_long_asserts_everything_anew(url: str, witness:
         await space.assert_(Record("present", "Alice"))
         await witness.request("release", Map({"owner": space.owner}))
         assert await _take(seen, 2) == [("+", "Alice"), ("-", "Alice")]
-        tickets = [await space.submit([(p.ASSERT, 100 + n, Record("present", n))]) for n in range(20)]
+        tickets = [await space.submit([(ASSERT, 100 + n, Record("present", n))]) for n in range(20)]
         epochs = [await ticket.wait() for ticket in tickets]
         assert epochs == sorted(set(epochs))
         assert await _take(seen, 21) == [("+", "Alice"), *[("+", n) for n in range(20)]]
@@ -166,8 +167,8 @@ async def test_a_restart_gives_a_lease_its_whole_time_anew(tmp_path: Path) -> No
             await peer.greet()
             for owner in (LONG, LEASE):
                 assert await _granted(peer, owner) is True
-            await peer.say(turn(1, (p.ASSERT, 1, fact(1)), owner=LONG))
-            await peer.say(turn(2, (p.ASSERT, 1, fact(2)), owner=LEASE))
+            await peer.say(turn(1, (ASSERT, 1, fact(1)), owner=LONG))
+            await peer.say(turn(2, (ASSERT, 1, fact(2)), owner=LEASE))
             assert isinstance(await peer.hear(), p.Accepted)
         nursery.cancel_scope.cancel()
     async with trio.open_nursery() as nursery:

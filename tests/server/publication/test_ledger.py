@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dataspace.errors import Refused
+from dataspace.kernel.actions import ASSERT, RETRACT
 from dataspace.kernel.space import Space
-from dataspace.wire.packets import ASSERT, RETRACT
 from index.patterns.patterns import DISCARD, capture
 from index.values.values import Record, Value, key
 from server.publication.ledger import Ledgers

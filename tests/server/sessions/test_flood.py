@@ -9,6 +9,7 @@ import trio
 
 import dataspace
 from dataspace import RemoteSpace as Space
+from dataspace.kernel.actions import ASSERT
 from dataspace.wire import packets as p
 from dataspace.wire.features import Wanted
 from index.patterns.patterns import capture
@@ -175,7 +176,7 @@ async def test_sessions_that_are_left_behind_are_bounded(url: str, bystander: Sp
         async with Peer(url) as peer:
             await peer.say(hello(f"~flood {n}")._replace(features=Wanted(grace=60.0).packed()))
             await peer.hear()
-            await peer.say(turn(1, (p.ASSERT, 1, fact(n))))
+            await peer.say(turn(1, (ASSERT, 1, fact(n))))
             await peer.hear()
     told = await bystander.status()
     while told["sessions"] != 1:

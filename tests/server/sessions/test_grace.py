@@ -10,6 +10,7 @@ import trio
 import dataspace
 from dataspace import Broken, Record, RemoteSpace
 from dataspace.client.observations import Observation
+from dataspace.kernel.actions import ASSERT, RETRACT
 from dataspace.streams.stages.marks import Aborted
 from dataspace.wire import packets as p
 from dataspace.wire.features import Wanted
@@ -201,7 +202,7 @@ async def _left_waiting(url: str, witness: RemoteSpace) -> p.Welcome:
     """A session with one fact that waits for its client; its welcome."""
     async with Peer(url) as peer:
         welcome = await _greeted(peer, Wanted(grace=GRACE))
-        await peer.say(turn(1, (p.ASSERT, 1, fact(1))))
+        await peer.say(turn(1, (ASSERT, 1, fact(1))))
         assert isinstance(await peer.hear(), p.Accepted)
     await _sessions_waiting(witness, 1)
     return welcome
@@ -214,7 +215,7 @@ async def test_the_secret_admits_and_the_session_has_its_number(url: str, witnes
     async with Peer(url) as peer:
         again = await _greeted(peer, Wanted(grace=GRACE, resume=(first.session, secret)))
         assert (again.session, again.sequence, again.features["resumed"]) == (first.session, 1, True)
-        await peer.say(turn(2, (p.RETRACT, 1)))
+        await peer.say(turn(2, (RETRACT, 1)))
         assert isinstance(await peer.hear(), p.Accepted)
 
 
@@ -235,20 +236,20 @@ async def test_a_client_takes_over_from_its_own_ghost(url: str, witness: RemoteS
     """The old connection is still open, as far as the daemon knows."""
     async with witness.observe("fact($n)") as seen, Peer(url) as ghost, Peer(url) as peer:
         first = await _greeted(ghost, Wanted(grace=GRACE))
-        await ghost.say(turn(1, (p.ASSERT, 1, fact(1))), opening(7, quiet=False))
+        await ghost.say(turn(1, (ASSERT, 1, fact(1))), opening(7, quiet=False))
         assert isinstance(await ghost.hear(), p.Accepted | p.Values)
         secret = first.features["secret"]
         assert isinstance(secret, bytes)
         await _greeted(peer, Wanted(grace=GRACE, resume=(first.session, secret)))
         assert (await ghost.farewell()).code == "superseded"
-        await peer.say(opening(7, quiet=False), turn(2, (p.ASSERT, 2, fact(2))))
+        await peer.say(opening(7, quiet=False), turn(2, (ASSERT, 2, fact(2))))
         assert await _take(seen, 2) == [("+", 1), ("+", 2)]
 
 
 async def test_a_protocol_error_ends_the_session_at_once(url: str, witness: RemoteSpace) -> None:
     async with Peer(url) as peer:
         await _greeted(peer, Wanted(grace=GRACE))
-        await peer.say(turn(1, (p.ASSERT, 1, fact(1))))
+        await peer.say(turn(1, (ASSERT, 1, fact(1))))
         assert isinstance(await peer.hear(), p.Accepted)
         await peer.say(hello())
         assert (await peer.farewell()).code == "unexpected"
@@ -280,7 +281,7 @@ async def test_only_so_many_sessions_wait(url: str, witness: RemoteSpace) -> Non
     for n in range(6):
         async with Peer(url) as peer:
             await _greeted(peer, Wanted(grace=GRACE), f"~peer {n}")
-            await peer.say(turn(1, (p.ASSERT, 1, fact(n))))
+            await peer.say(turn(1, (ASSERT, 1, fact(n))))
             assert isinstance(await peer.hear(), p.Accepted)
     await _sessions_waiting(witness, 3)
     with trio.fail_after(10):

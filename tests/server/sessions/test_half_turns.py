@@ -9,6 +9,7 @@ import trio
 
 import dataspace
 from dataspace import Record
+from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT
 from dataspace.wire import packets as p
 from index.values.values import Map
 from server.cli.main import main
@@ -24,9 +25,9 @@ JUNK = {
     "a map": Map({0: 1}),
     "text": "assert",
     "a text as verb": ("assert", 9, 1),
-    "too short": (p.ASSERT, 9),
-    "too long": (p.RETRACT, 1, 2),
-    "a handle that is none": (p.REPLACE, 1, 1.5, 2),
+    "too short": (ASSERT, 9),
+    "too long": (RETRACT, 1, 2),
+    "a handle that is none": (REPLACE, 1, 1.5, 2),
 }
 
 
@@ -52,9 +53,9 @@ async def _send_half_turns(url: str, owner: str) -> None:
                     if owner.startswith("lease:"):
                         await peer.say(p.Request(1, "lease", Map({"owner": owner})))
                         assert isinstance(await peer.hear(), p.Answer)
-                    await peer.say(turn(1, (p.ASSERT, 2 * at, Record("b")), owner=owner))
+                    await peer.say(turn(1, (ASSERT, 2 * at, Record("b")), owner=owner))
                     assert isinstance(await peer.hear(), p.Accepted)
-                    actions = ((p.ASSERT, 99, Record("ghost", at)), (p.RETRACT, 2 * at), junk)
+                    actions = ((ASSERT, 99, Record("ghost", at)), (RETRACT, 2 * at), junk)
                     await peer.say(turn(2, *actions, owner=owner))  # type: ignore[arg-type]  # on purpose
                     assert (await peer.farewell()).code == "malformed"
             assert await bystander.matches("ghost($n)") == []

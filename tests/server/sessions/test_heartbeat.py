@@ -10,6 +10,7 @@ import trio
 
 import dataspace
 from dataspace import Record, UsageError
+from dataspace.kernel.actions import SEND
 from dataspace.wire import packets as p
 from dataspace.wire.features import Wanted
 from dataspace.wire.heartbeat import Heartbeat
@@ -87,7 +88,7 @@ async def test_a_peer_that_agreed_and_says_nothing_is_told_and_parted_from(url: 
 async def test_a_peer_that_agreed_on_nothing_may_be_silent(url: str) -> None:
     async with Peer(url) as peer:
         assert (await peer.greet()).features == Map()
-        await peer.say(turn(1, (p.SEND, "hi")))
+        await peer.say(turn(1, (SEND, "hi")))
         assert isinstance(await peer.hear(), p.Accepted)
         with trio.move_on_after(3 * INTERVAL) as patience:
             assert await peer.hear() is not None, "nothing at all, not even a ping"

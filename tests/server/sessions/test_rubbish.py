@@ -21,6 +21,7 @@ import dataspace
 from dataspace import Record, Refused
 from dataspace.codec import MAX_ELEMENTS, pack
 from dataspace.errors import ProtocolError
+from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, SEND, Action
 from dataspace.kernel.changes import Changes
 from dataspace.kernel.space import SpaceLimits
 from dataspace.transport.sockets import SocketLink
@@ -94,7 +95,7 @@ ACQUAINTANCES = {
     "deep nesting of arrays": (frame(b"\x91" * 100_000 + b"\x00"), "limit", "nested deeper than"),
     "deep nesting in few bytes": (frame(b"\x91" * 100 + b"\x00"), "limit", "nested deeper than"),
     "deep nesting of records": (
-        packed(turn(2, (p.SEND, _nested_records(62)))),
+        packed(turn(2, (SEND, _nested_records(62)))),
         "limit",
         "nested deeper than",
     ),
@@ -115,8 +116,8 @@ ACQUAINTANCES = {
     ),
     "an action that is none": (packed(turn(2, (9, 1))), "malformed", "no action: (9, 1)"),
     "an empty action": (packed(turn(2, ())), "malformed", "no action: ()"),
-    "a handle that is none": (packed(turn(2, (p.ASSERT, "one", 1))), "malformed", "a handle is"),
-    "a handle below zero": (packed(turn(2, (p.ASSERT, -1, 1))), "malformed", "a handle is"),
+    "a handle that is none": (packed(turn(2, (ASSERT, "one", 1))), "malformed", "a handle is"),
+    "a handle below zero": (packed(turn(2, (ASSERT, -1, 1))), "malformed", "a handle is"),
     "an unknown extension": (frame(b"\x92\x07\xc7\x01\x09\x00"), "malformed", "extension 9"),
 }
 
@@ -127,7 +128,7 @@ async def test_a_session_that_breaks_a_rule_ends(url: str, bystander: Space, wha
     with trio.fail_after(10):
         async with Peer(url) as peer:
             await peer.greet()
-            await peer.say(turn(1, (p.ASSERT, 1, Record("mine", 1))))
+            await peer.say(turn(1, (ASSERT, 1, Record("mine", 1))))
             assert isinstance(await peer.hear(), p.Accepted)
             await peer.shout(data)
             bye = await peer.farewell()
@@ -142,7 +143,7 @@ async def test_what_comes_before_the_rubbish_counts_and_what_follows_does_not(
 ) -> None:
     async with Peer(url) as peer:
         await peer.greet()
-        sent = [packed(turn(n, (p.SEND, fact(n)))) for n in (1, 2)]
+        sent = [packed(turn(n, (SEND, fact(n)))) for n in (1, 2)]
         async with bystander.observe("fact($n)", quiet=True) as observation:
             await observation.next_epoch()
             await peer.shout(sent[0] + frame(b"\xc1") + sent[1])
@@ -160,9 +161,9 @@ async def test_a_reset_in_the_middle_of_a_frame_ends_only_that_session(url: str,
         for client in range(5):
             async with Peer(url) as peer:
                 await peer.greet(f"~{client}")
-                await peer.say(turn(1, (p.ASSERT, 1, Record("mine", client))))
+                await peer.say(turn(1, (ASSERT, 1, Record("mine", client))))
                 came = await observation.next_epoch()
-                await peer.shout(packed(turn(2, (p.SEND, "never")))[:-3])
+                await peer.shout(packed(turn(2, (SEND, "never")))[:-3])
                 peer.reset()
                 went = await observation.next_epoch()
                 assert came is not None and went is not None
@@ -188,7 +189,7 @@ async def test_silence_instead_of_hello_ends_at_a_deadline(url: str, bystander: 
 @pytest.mark.parametrize("limits", [Limits(frame_seconds=0.05)])
 async def test_a_frame_that_comes_byte_by_byte_ends_at_a_deadline(url: str, bystander: Space) -> None:
     async def drip(peer: Peer) -> None:
-        for byte in packed(turn(1, (p.SEND, "x" * 100_000))):
+        for byte in packed(turn(1, (SEND, "x" * 100_000))):
             await peer.shout(bytes([byte]))
             await trio.sleep(0.001)
 
@@ -219,9 +220,9 @@ async def test_a_busy_peer_whose_reads_end_within_frames_meets_no_deadline(
 
 CHATTER: dict[str, Callable[[int], p.Packet]] = {
     "pings": lambda n: p.Ping(n),
-    "turns": lambda n: turn(n, (p.SEND, 1)),
+    "turns": lambda n: turn(n, (SEND, 1)),
     "old turns": lambda n: turn(0),
-    "refused turns": lambda n: turn(n, (p.RETRACT, n)),
+    "refused turns": lambda n: turn(n, (RETRACT, n)),
     "unknown verbs": lambda n: p.Request(n, "x" * 1000, Map()),
     "requests": lambda n: p.Request(n, "status", Map()),
 }
@@ -287,8 +288,8 @@ TINY = SpaceLimits(actions_per_turn=3, facts_per_owner=4, facts=6)
 
 @pytest.mark.parametrize("space_limits", [TINY])
 async def test_a_turn_beyond_a_limit_is_refused_whole(url: str, bystander: Space) -> None:
-    def facts(first: int, count: int) -> list[p.Action]:
-        return [(p.ASSERT, n, fact(n)) for n in range(first, first + count)]
+    def facts(first: int, count: int) -> list[Action]:
+        return [(ASSERT, n, fact(n)) for n in range(first, first + count)]
 
     async with Peer(url) as one, Peer(url) as two:
         await one.greet("~one")
@@ -397,7 +398,7 @@ async def test_a_stream_that_makes_no_sense_fails_alone(
 async def test_a_second_connection_of_an_identity_replaces_the_first(url: str, bystander: Space) -> None:
     async with Peer(url) as old, Peer(url) as new:
         await old.greet("~twin")
-        await old.say(turn(5, (p.ASSERT, 1, fact(1))), opening(1, fact(2), quiet=False))
+        await old.say(turn(5, (ASSERT, 1, fact(1))), opening(1, fact(2), quiet=False))
         assert isinstance(await old.hear(), p.Values)
         assert isinstance(await old.hear(), p.Accepted)
         welcome = await new.greet("~twin")
@@ -405,7 +406,7 @@ async def test_a_second_connection_of_an_identity_replaces_the_first(url: str, b
         assert (await old.farewell()).code == "superseded"
         assert await bystander.matches("fact($n)") == []
         assert await bystander.matches("Observe(_)") == []
-        await new.say(turn(5, (p.SEND, "again")), turn(6, (p.ASSERT, 1, fact(1))))
+        await new.say(turn(5, (SEND, "again")), turn(6, (ASSERT, 1, fact(1))))
         again, fresh = await new.hear(), await new.hear()
         assert isinstance(again, p.Accepted) and isinstance(fresh, p.Accepted)
         assert (again.first, fresh.first) == (5, 6) and again.epochs < fresh.epochs
@@ -424,7 +425,7 @@ async def test_an_earlier_attempt_of_a_process_does_not_replace_a_later_one(
         assert isinstance(await fresh.hear(), p.Welcome)
         await stale.say(attempt(1, b"one"))
         assert (await stale.farewell()).code == "superseded"
-        await fresh.say(turn(1, (p.ASSERT, 1, fact(1))))
+        await fresh.say(turn(1, (ASSERT, 1, fact(1))))
         assert isinstance(await fresh.hear(), p.Accepted)
         await other.say(attempt(1, b"another"))
         assert isinstance(await other.hear(), p.Welcome)
@@ -457,7 +458,7 @@ async def test_a_client_that_is_superseded_stays_away(url: str, bystander: Space
 async def test_a_session_cannot_touch_the_handles_of_its_interests(url: str, bystander: Space) -> None:
     async with Peer(url) as peer:
         await peer.greet()
-        await peer.say(opening(1, fact(1), quiet=False), turn(1, (p.RETRACT, -1)))
+        await peer.say(opening(1, fact(1), quiet=False), turn(1, (RETRACT, -1)))
         bye = await peer.farewell()
     assert (bye.code, bye.text.startswith("a handle is")) == ("malformed", True)
 
@@ -473,7 +474,7 @@ async def test_what_is_as_deep_as_may_be_reaches_all_who_observe(
     async with Peer(url) as peer:
         await peer.greet()
         for depth, make in [(d, m) for d in range(1, 64) for m in (_nested, _nested_records)]:
-            await peer.say(turn(2 * depth + (make is _nested), (p.SEND, make(depth))))
+            await peer.say(turn(2 * depth + (make is _nested), (SEND, make(depth))))
             heard = await peer.hear()
             if isinstance(heard, p.Bye):
                 break
@@ -483,7 +484,7 @@ async def test_what_is_as_deep_as_may_be_reaches_all_who_observe(
         await observation.next_epoch()
         await peer.greet("~again")
         await peer.say(
-            opening(1, _nested(deepest), quiet=quiet), turn(1, (p.ASSERT, 1, _nested_records(deepest)))
+            opening(1, _nested(deepest), quiet=quiet), turn(1, (ASSERT, 1, _nested_records(deepest)))
         )
         async for change in observation:
             if change.whole == _nested_records(deepest):
@@ -554,7 +555,7 @@ async def test_a_defect_ends_the_session_in_which_it_is(
     async with Peer(url) as peer:
         await peer.greet()
         monkeypatch.setattr(Connection, place, defective)
-        await peer.say(turn(1, (p.ASSERT, 1, fact(1))), opening(1))
+        await peer.say(turn(1, (ASSERT, 1, fact(1))), opening(1))
         assert await peer.farewell() == p.Bye("internal", "a defect in the daemon ended this session")
     while await bystander.matches("fact($n)"):
         pass  # until its facts have gone
@@ -623,10 +624,10 @@ options = st.sampled_from(
     ["kind", "space", "pattern", "snapshot", "after", "as_of", "upto", "durable", "quiet"]
 )
 actions = st.one_of(
-    st.tuples(st.just(p.ASSERT), numbers, values),
-    st.tuples(st.just(p.RETRACT), numbers),
-    st.tuples(st.just(p.SEND), values),
-    st.tuples(st.just(p.REPLACE), numbers, numbers, values),
+    st.tuples(st.just(ASSERT), numbers, values),
+    st.tuples(st.just(RETRACT), numbers),
+    st.tuples(st.just(SEND), values),
+    st.tuples(st.just(REPLACE), numbers, numbers, values),
     st.lists(values, max_size=4).map(tuple),
 )
 packets: st.SearchStrategy[p.Packet] = st.one_of(

@@ -18,7 +18,7 @@ from server.config.model import Config, Limits, ServerTls
 from server.daemon.daemon import serve
 from server.sessions.listeners import CannotListen
 
-HERE = Path(__file__).parent / "certificates"
+HERE = Path(__file__).parents[1] / "certificates"
 CA = str(HERE / "ca.pem")
 SERVER = ServerTls(str(HERE / "daemon.pem"), str(HERE / "daemon.key"))
 TRUSTING = Tls(ca=CA)

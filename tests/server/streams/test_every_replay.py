@@ -20,9 +20,19 @@ import trio
 import trio.testing
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from dataspace.kernel.actions import (
+    ASSERT,
+    CONFLATED,
+    MORE,
+    PROGRESS,
+    REPLACE,
+    RETRACT,
+    SEND,
+    SNAPSHOT,
+    Action,
+)
 from dataspace.kernel.epochs import Epoch
 from dataspace.wire import packets as p
-from dataspace.wire.packets import ASSERT, CONFLATED, MORE, PROGRESS, REPLACE, RETRACT, SEND, SNAPSHOT, Action
 from index.patterns.patterns import DISCARD, capture
 from index.patterns.readers import match_reader
 from index.patterns.skeletons import skeleton

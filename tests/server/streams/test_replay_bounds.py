@@ -9,8 +9,8 @@ import trio
 import trio.testing
 
 import dataspace
+from dataspace.kernel.actions import ASSERT, SEND
 from dataspace.wire import packets as p
-from dataspace.wire.packets import ASSERT, SEND
 from index.values.values import Record
 from relay.delivery.memory import OVERHEAD
 from relay.delivery.outbox import AHEAD_BYTES

@@ -9,6 +9,7 @@ from hypothesis import event, given, settings, strategies as st
 
 from dataspace.codec import pack, unpack
 from dataspace.errors import Refused
+from dataspace.kernel.actions import ASSERT, RETRACT
 from dataspace.kernel.derivation import RULES
 from dataspace.kernel.space import Space, SpaceLimits
 from dataspace.rules.engine.program import Program
@@ -16,7 +17,6 @@ from dataspace.rules.language.parser import read_rules
 from dataspace.rules.relations.budgets import Bounds, size_of
 from dataspace.rules.relations.complaints import complaint
 from dataspace.rules.relations.terms import MAX_DEPTH, MAX_FACT
-from dataspace.wire.packets import ASSERT, RETRACT
 from index.errors import UsageError
 from index.values.values import Map, Record, Value, bounded, key, text_of
 from tests.dataspace.rules.oracle import Facts, follow
@@ -51,7 +51,7 @@ texts = st.lists(
     min_size=1,
     max_size=3,
 ).map(" ".join)
-facts = st.sampled_from(
+facts: st.SearchStrategy[Value] = st.sampled_from(
     [
         Record("n", 1),
         Record("n", (1, "ü")),
@@ -63,6 +63,11 @@ facts = st.sampled_from(
     ]
 )
 turns = st.lists(st.lists(facts, max_size=3, unique_by=key), min_size=1, max_size=4)
+
+
+def troubled(program: Program) -> bool:
+    """Whether any text is not carried out now."""
+    return program.has_trouble
 
 
 def end_of(text: str, claimed: Facts) -> Facts | None:
@@ -96,7 +101,7 @@ def test_rules_hold_what_follows_or_are_suspended_within_their_bytes(
     bounds = Bounds(600, made=60_000, held=60_000)
     program = Program(bounds=bounds)
     program.add("r", text)
-    if program.has_trouble:  # a cycle that cannot be put in order, or an unsafe text
+    if troubled(program):  # a cycle that cannot be put in order, or an unsafe text
         event("refused")
         return
     claimed: Facts = {}
@@ -110,7 +115,7 @@ def test_rules_hold_what_follows_or_are_suspended_within_their_bytes(
             claimed.update((key(each), each) for each in added)
             program.tick(added, removed)
             assert size_of(program.derived()) == program.budget.held <= bounds.held
-            if program.has_trouble:
+            if troubled(program):
                 event("suspended")
                 assert program.derived() == []
                 if "next" not in text:
@@ -187,7 +192,7 @@ def test_a_fact_that_is_too_large_only_in_the_middle_of_a_tick_suspends_nothing(
     program.add("p", text)
     program.tick([Record("a", half), Record("b", 1)])
     program.tick([Record("b", half), Record("a", 1)], [Record("a", half), Record("b", 1)])
-    assert not program.has_trouble and program.derived() == [Record("p", 1, half)]
+    assert not troubled(program) and program.derived() == [Record("p", 1, half)]
     program.tick([Record("a", half)])
     assert "a derived fact of about" in program.entries["p", text].trouble
 
@@ -214,10 +219,10 @@ def test_what_goes_makes_room_for_what_comes() -> None:
         program.tick(
             [Record("n", n + at) for at in range(20)], [Record("n", n + at - 20) for at in range(20)]
         )
-    assert not program.has_trouble and len(program.derived()) == 20
+    assert not troubled(program) and len(program.derived()) == 20
     program.add("more", "more($x) <- copy($x).")
     program.remove("copy", "copy($x) <- n($x).")
-    assert not program.has_trouble and program.budget.held == 0
+    assert not troubled(program) and program.budget.held == 0
 
 
 @given(st.text(max_size=3), values, st.text(max_size=50))

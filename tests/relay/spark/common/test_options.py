@@ -189,7 +189,7 @@ def test_spans_of_time_have_units() -> None:
 
 def listed(heading: str) -> set[str]:
     """The options in the tables of a chapter of SPARK.md."""
-    text = (Path(options.__file__).parent / "SPARK.md").read_text()
+    text = (Path(options.__file__).parents[1] / "SPARK.md").read_text()
     chapter = text.split(f"\n## {heading}\n")[1].split("\n### ")[0]
     cells = re.findall(r"^\| (`.*?) \|", chapter, re.MULTILINE)
     return {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}

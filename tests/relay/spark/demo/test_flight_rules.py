@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from dataspace.kernel.actions import ASSERT, RETRACT, Action
 from dataspace.kernel.space import Space
-from dataspace.wire.packets import ASSERT, RETRACT, Action
 from index.patterns.patterns import capture
 from index.values.values import Record, Value
 from relay.spark.demo import flights as f

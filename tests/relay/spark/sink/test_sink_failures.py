@@ -17,7 +17,7 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 
 import dataspace.spark
-from relay.faults import VARIABLE
+from dataspace.faults import VARIABLE
 from tests.relay.spark.daemons import Daemon
 from tests.relay.spark.queries import PATIENCE, stream, until
 from tests.relay.spark.sink.test_sink import Checkpoint, write_now

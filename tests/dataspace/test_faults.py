@@ -9,10 +9,10 @@ import sys
 
 import pytest
 
-from relay import faults
+from dataspace import faults
 
 PROGRAM = """
-from relay.faults import reach
+from dataspace.faults import reach
 for number in range(5):
     reach("other")
     print(number, flush=True)

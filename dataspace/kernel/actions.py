@@ -1,0 +1,63 @@
+"""Actions: what a turn does, one tuple for each, and the flags of the changes that observers get.
+
+A turn asserts, retracts, replaces and sends.  Hosted actors, clients and publications build the same tuples,
+and the wire carries them as they are; so they stand here, below the wire.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+from dataspace.errors import ProtocolError
+from index.values.values import Value
+
+# Operations inside a turn: the first element of each action.
+ASSERT: Final = 0
+RETRACT: Final = 1
+SEND: Final = 2
+REPLACE: Final = 3
+
+# Flags of a stream value, which is one epoch (or a part of one) of one pattern.
+MORE: Final = 1
+SNAPSHOT: Final = 2
+CONFLATED: Final = 4
+PROGRESS: Final = 8
+
+Action: TypeAlias = tuple[Value, ...]
+"""``(ASSERT, handle, value)``, ``(RETRACT, handle)``, ``(SEND, value)`` or ``(REPLACE, old, new, value)``."""
+
+
+def are_actions(value: Value) -> bool:
+    """True if this is an array of actions; ``ProtocolError`` for an element that is no action.  O(actions)."""
+    if value.__class__ is not tuple:
+        return False
+    for action in value:
+        if action.__class__ is not tuple or not action or action[0].__class__ is not int:
+            raise no_action(action)
+        verb = action[0]
+        if _SIZES.get(verb) != len(action):
+            raise no_action(action)
+        if verb != SEND:
+            handle = action[1]
+            if handle.__class__ is not int or not 0 <= handle < _NO_HANDLE:
+                raise no_handle(handle)
+            if verb == REPLACE:
+                handle = action[2]
+                if handle.__class__ is not int or not 0 <= handle < _NO_HANDLE:
+                    raise no_handle(handle)
+    return True
+
+
+_NO_HANDLE: Final = 1 << 63
+_SIZES: Final[dict[Value, int]] = {ASSERT: 3, RETRACT: 2, SEND: 2, REPLACE: 4}
+"""The elements of an action, by its verb."""
+
+
+def no_action(value: Value) -> ProtocolError:
+    """What to raise for a value that should be an action."""
+    return ProtocolError("malformed", f"no action: {value!r:.80}, see Turn in WIRE.md")
+
+
+def no_handle(value: Value) -> ProtocolError:
+    """What to raise for a value that should be a handle."""
+    return ProtocolError("malformed", f"a handle is a number from 0 to 2^63-1, got {value!r:.60}")
