@@ -16,11 +16,13 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from dataspace.client.bulk.client import Link
 from dataspace.errors import Broken, Closed, DataspaceError, Unreachable
-from relay.spark.common.targets import Peer
+from dataspace.transport.credentials import Tls
+from dataspace.wire.features import MAIN
 
 T = TypeVar("T")
 
@@ -107,3 +109,21 @@ def asked(peer: Peer, bound: float, question: Callable[[Link], T]) -> T:
                 return question(link)
         except AWAY as error:
             patience.spent(error)
+
+
+SYSTEM_TLS: Final = Tls()
+"""Whom the system trusts, and no certificate of one's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A daemon, one of its spaces, and what is shown to it."""
+
+    url: str
+    token: str = field(default="", repr=False)
+    tls: Tls = SYSTEM_TLS
+    space: str = MAIN
+
+    def link(self) -> Link:
+        """A new link; raises what ``Link`` does."""
+        return Link(self.url, name="spark", space=self.space, token=self.token, tls=self.tls)

@@ -21,8 +21,8 @@ from dataspace.transport.addresses import default_url, parse_url
 from dataspace.transport.credentials import Tls, default_token, read_token
 from dataspace.wire.features import MAIN
 from relay.spark.common import parsing as values
+from relay.spark.common.connections import Peer
 from relay.spark.common.parsing import Bag, First, Last, Malformed, Start
-from relay.spark.common.targets import Peer
 
 CARRY_BYTES: Final = 256 * 1024
 """What a task may hand to the driver: some ten thousand rows of three columns."""

@@ -37,8 +37,24 @@ from index.patterns.patterns import capture, capture_names, skeleton
 from index.patterns.skeletons import ATOM_CLASSES
 from index.patterns.text import ParseError, parse_pattern, unparse
 from index.values.jsons import to_json
-from relay.spark.common.nesting import ATOMS, Convert, Unfit, conversion, held_class
 from relay.spark.common.parsing import Malformed
+
+if TYPE_CHECKING:
+    from index.values.values import Value
+
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, TypeAlias
+
+from pyspark.sql.types import (
+    ByteType,
+    IntegerType,
+    MapType,
+    ShortType,
+)
+
+from index.values.values import Map, Record
 
 if TYPE_CHECKING:
     from index.values.values import Value
@@ -297,3 +313,93 @@ def capture_classes(pattern: Value) -> list[tuple[str, str | None]]:
     classes = {check.path: str(check.argument) for check in form.checks if check.kind == "class"}
     names = capture_names(pattern)
     return [(name, classes.get(path)) for name, path in zip(names, form.captures, strict=True)]
+
+
+ATOMS: Final[Mapping[type[DataType], type]] = {
+    StringType: str,
+    ByteType: int,
+    ShortType: int,
+    IntegerType: int,
+    LongType: int,
+    DoubleType: float,
+    BooleanType: bool,
+    BinaryType: bytes,
+    TimestampType: datetime,
+}
+"""The class of values that each plain type holds."""
+
+_COMPOUNDS: Final[Mapping[type[DataType], type]] = {StructType: Record, ArrayType: tuple, MapType: Map}
+
+LABEL: Final = "_label"
+"""The field of a struct that takes the record's label; it must be the first."""
+
+Convert: TypeAlias = "Callable[[Value], object]"
+
+
+class Unfit(Exception):
+    """A value is other inside than its type; whoever looks for the row says which."""
+
+
+def held_class(kind: DataType) -> type | None:
+    """The class of values that a type holds, or None for a type that holds no value.
+
+    >>> held_class(ArrayType(LongType())).__name__
+    'tuple'
+    """
+    known = ATOMS.get(type(kind)) or _COMPOUNDS.get(type(kind))
+    return known if known is not None and all(map(held_class, _inner(kind))) else None
+
+
+def conversion(kind: DataType) -> Convert | None:
+    """What makes Arrow's form of a value that is of the type's class, or None where it is that already."""
+    match kind:
+        case StructType():
+            return _struct(kind)
+        case ArrayType():
+            element = _checked(kind.elementType, nullable=kind.containsNull)
+            return lambda value: [element(item) for item in value]  # type: ignore[union-attr]  # a sequence, by its class
+        case MapType():
+            at = _checked(kind.keyType, nullable=False)
+            held = _checked(kind.valueType, nullable=kind.valueContainsNull)
+            return lambda value: [(at(k), held(v)) for k, v in value.pairs()]  # type: ignore[union-attr]  # a map
+    return None
+
+
+def _struct(kind: StructType) -> Convert:
+    fields = [(field.name, _checked(field.dataType, nullable=field.nullable)) for field in kind.fields]
+    labelled = bool(fields) and fields[0][0] == LABEL
+
+    def convert(value: Value) -> object:
+        assert isinstance(value, Record)  # by its class
+        parts = (value.label, *value.fields) if labelled else value.fields
+        if len(parts) != len(fields):
+            raise Unfit
+        return {name: inner(part) for (name, inner), part in zip(fields, parts, strict=True)}
+
+    return convert
+
+
+def _checked(kind: DataType, *, nullable: bool) -> Convert:
+    """The conversion of a part, which must be of the type's class, or null where that may be."""
+    held, inner = held_class(kind), conversion(kind)
+
+    def convert(value: Value) -> object:
+        if value is None and nullable:
+            return None
+        if value.__class__ is not held:
+            raise Unfit
+        return value if inner is None else inner(value)
+
+    return convert
+
+
+def _inner(kind: DataType) -> list[DataType]:
+    """The types inside a type."""
+    match kind:
+        case StructType():
+            return [field.dataType for field in kind.fields]
+        case ArrayType():
+            return [kind.elementType]
+        case MapType():
+            return [kind.keyType, kind.valueType]
+    return []

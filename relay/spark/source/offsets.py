@@ -21,7 +21,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from dataspace.errors import DataspaceError, UsageError
+from index.patterns.text import unparse_pattern
 from relay.spark.common.parsing import Numbered
+from relay.spark.common.schema import parsed
 
 if TYPE_CHECKING:
     from dataspace.client.bulk.client import Frontier
@@ -240,3 +242,41 @@ def remaining(span: Span, space: str, now: Frontier) -> Span | None:
     as_of = None if span.as_of is None else after
     left = Span(after, upto, as_of)
     return None if space != now.space or after > upto or left.empty else left
+
+
+PATTERN: Final = "pattern"
+
+
+def place(offsets: Sequence[Offset], pattern: str) -> Json:
+    """The text, as Spark turns it into one.
+
+    >>> place([Offset(7, "s")], "p( $x )")
+    {'epoch': 7, 'space': 's', 'pattern': 'p($x)'}
+    """
+    said = unparse_pattern(parsed(pattern))
+    if len(offsets) == 1:
+        return {**offsets[0].json(), PATTERN: said}
+    return {"daemons": [each.json() for each in offsets], PATTERN: said}
+
+
+def offsets_of(said: Json, urls: Sequence[str], pattern: str) -> list[Offset]:
+    """The offsets that a text from a checkpoint means.
+
+    Raises ``UsageError`` for the checkpoint of another pattern or of another number of daemons, and
+    ``DataLoss`` for a text that is none of ours.
+    """
+    kept = {name: value for name, value in said.items() if name != PATTERN}
+    before, now = said.get(PATTERN), unparse_pattern(parsed(pattern))
+    if before != now:
+        raise UsageError(
+            f"the checkpoint is of the pattern {before}, the query asks for {now}: "
+            f"give it a checkpoint of its own"
+        )
+    several = kept.get("daemons", [kept])
+    if not isinstance(several, list):
+        raise DataLoss(f"the checkpoint holds {said!r}, which is no offset of a dataspace")
+    if len(several) != len(urls):
+        raise UsageError(
+            f"the checkpoint is of {len(several)} daemons, url names {len(urls)}: {', '.join(urls)}"
+        )
+    return [offset(each) for each in several]

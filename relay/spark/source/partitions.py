@@ -1,7 +1,8 @@
-"""Spans as partitions: which epochs of which daemon a task reads, and how many tasks share a batch.
+"""Partitions: which epochs of which daemon a task reads, and how many tasks share a batch.
 
-Streams and batch reads both come to this once they know where they begin and end.  Apart from both because
-it is the same for either, and because Spark pickles a partition into every task.
+Streams and batch reads both use partitions once they know where they begin and end.  Spark pickles a
+partition into every task.  The rows of a small batch need no task: the driver reads them, and they travel in
+the plan.
 
 Always: what a partition says is enough to read it, with the options that its reader has; what is gone is
 found out before a task is made for it.
@@ -9,9 +10,9 @@ found out before a task is made for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import InputPartition
 
@@ -22,6 +23,7 @@ from relay.spark.source.frontiers import Watch
 from relay.spark.source.offsets import Span
 from relay.spark.source.readings import feed_of
 from relay.spark.source.tasks import Task, rows
+from relay.spark.tuning import inline_rows
 from relay.spark.tuning.workers import spare_collections
 
 if TYPE_CHECKING:
@@ -29,9 +31,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from dataspace.client.bulk.client import Frontier
+    from relay.spark.common.connections import Peer
     from relay.spark.common.options import ReadOptions, StreamOptions
     from relay.spark.common.schema import Columns
-    from relay.spark.common.targets import Peer
 
 
 class SpanPartition(InputPartition):
@@ -102,3 +104,39 @@ def before_time(peer: Peer, options: StreamOptions | ReadOptions, time: tuple[in
     """The epoch of a topic after which those at or after a time begin."""
     feed = feed_of(options.topic)
     return asked(peer, options.connect_timeout, lambda link: feed.before(link, time, space))
+
+
+EPOCHS: Final = 256
+ROWS: Final = 5_000
+"""Bounds on rows that travel in the plan: epochs that are read to look for them, and rows."""
+
+
+class CarriedPartition(InputPartition):
+    """Spans whose rows rode along; they can still be read from the daemons."""
+
+    def __init__(self, parts: Sequence[SpanPartition]) -> None:
+        self.parts = tuple(parts)
+
+
+def carried(
+    parts: Sequence[SpanPartition], options: StreamOptions, columns: Columns
+) -> list[pa.RecordBatch] | None:
+    """All rows of some spans, or None where they are better read by tasks.
+
+    A span that begins with a state is left to the tasks: only the daemon knows how large that is.
+    """
+    if not inline_rows.supported() or any(_large(part) for part in parts):
+        return None
+    batches: list[pa.RecordBatch] = []
+    count = 0
+    for part in parts:
+        for batch in rows_of(part, options, columns):
+            batches.append(batch)
+            count += batch.num_rows
+            if count > ROWS:
+                return None
+    return batches
+
+
+def _large(part: SpanPartition) -> bool:
+    return part.span.as_of is not None or part.span.upto - part.span.after > EPOCHS

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from dataspace.errors import DataspaceError
-from relay.spark.common.nesting import Unfit
 from relay.spark.common.schema import (
     CHANGE_TYPE,
     CRASHED,
@@ -30,6 +29,7 @@ from relay.spark.common.schema import (
     TIME,
     Column,
     Columns,
+    Unfit,
 )
 
 if TYPE_CHECKING:

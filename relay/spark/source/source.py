@@ -30,27 +30,28 @@ from pyspark.sql.streaming.datasource import (
 from relay.spark.common.connections import asked, close_all
 from relay.spark.common.errors import plain_rows, plainly
 from relay.spark.source import offsets
-from relay.spark.source.inline_rows import CarriedPartition, carried, carrier
-from relay.spark.source.offsets import Json
+from relay.spark.source.offsets import Json, offsets_of, place
 from relay.spark.source.partitions import (
+    CarriedPartition,
     SpanPartition,
     before_time,
+    carried,
     columns_of,
     partitions_of,
     rows_of,
     watch,
 )
-from relay.spark.source.places import offsets_of, place
 from relay.spark.source.readings import feed_of
+from relay.spark.tuning.inline_rows import carrier
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
     from dataspace.client.bulk.client import Frontier
+    from relay.spark.common.connections import Peer
     from relay.spark.common.options import StreamOptions
     from relay.spark.common.parsing import Start
-    from relay.spark.common.targets import Peer
 
 
 class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -15,9 +15,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from dataspace.errors import Refused
-from relay.spark.common.connections import AWAY, Patience, asked, lent
+from relay.spark.common.connections import AWAY, Patience, Peer, asked, lent
 from relay.spark.common.schema import Columns
-from relay.spark.common.targets import Peer
 from relay.spark.source import offsets
 from relay.spark.source.offsets import Span
 from relay.spark.source.readings import feed_of

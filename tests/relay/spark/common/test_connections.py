@@ -9,10 +9,9 @@ from typing import ClassVar
 import pytest
 
 from dataspace.errors import Broken, Refused, Unreachable
-from relay.spark.common import connections as links, targets as peers
-from relay.spark.common.connections import Patience, asked, close_all, lent
+from relay.spark.common import connections
+from relay.spark.common.connections import Patience, Peer, asked, close_all, lent
 from relay.spark.common.options import sink_options
-from relay.spark.common.targets import Peer
 from relay.spark.sink.batches import FORGETTING, Batch, Handed, discard
 
 A, B = Peer("tcp://a:1"), Peer("tcp://b:1")
@@ -54,12 +53,12 @@ class Clock:
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     made = Clock()
-    links.close_all()  # those of other tests are real
-    monkeypatch.setattr(peers, "Link", Wire)
-    monkeypatch.setattr(links, "time", made)
+    connections.close_all()  # those of other tests are real
+    monkeypatch.setattr(connections, "Link", Wire)
+    monkeypatch.setattr(connections, "time", made)
     Wire.made = Wire.absent = 0
     yield made
-    links._idle.clear()
+    connections._idle.clear()
 
 
 def number(link: object) -> int:

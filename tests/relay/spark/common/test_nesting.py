@@ -17,8 +17,7 @@ from pyspark.sql.types import (
 )
 
 from index.values.values import Map, Record, Value
-from relay.spark.common.nesting import held_class
-from relay.spark.common.schema import Column, columns
+from relay.spark.common.schema import Column, columns, held_class
 
 POINT = StructType([StructField("x", LongType()), StructField("y", DoubleType(), False)])
 NAMED = StructType([StructField("_label", StringType()), StructField("x", LongType())])

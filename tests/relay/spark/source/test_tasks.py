@@ -13,10 +13,10 @@ from hypothesis import given, strategies as st
 from dataspace.client.bulk.blocks import Block
 from dataspace.client.bulk.client import Frontier
 from dataspace.errors import Broken, Refused, Unreachable
-from relay.spark.common import connections as links, targets as peers
+from relay.spark.common import connections
+from relay.spark.common.connections import Peer
 from relay.spark.common.options import stream_options
 from relay.spark.common.schema import columns, inferred
-from relay.spark.common.targets import Peer
 from relay.spark.source.offsets import DataLoss, Span
 from relay.spark.source.tasks import Task, rows
 
@@ -98,12 +98,12 @@ class Wire:
 
 @pytest.fixture(autouse=True)
 def wire(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    links.close_all()  # those of other tests are real
-    monkeypatch.setattr(peers, "Link", Wire)
-    monkeypatch.setattr(links, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: None))
+    connections.close_all()  # those of other tests are real
+    monkeypatch.setattr(connections, "Link", Wire)
+    monkeypatch.setattr(connections, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: None))
     yield
-    links._idle.clear()
-    links._open.clear()
+    connections._idle.clear()
+    connections._open.clear()
     Wire.breaks, Wire.space, Wire.oldest = 0, "s", 1
 
 
@@ -144,7 +144,7 @@ def test_a_daemon_that_stays_away_fails_the_task(monkeypatch: pytest.MonkeyPatch
     def nobody(_url: str, **_said: object) -> Wire:
         raise Unreachable("nobody")
 
-    monkeypatch.setattr(peers, "Link", nobody)
+    monkeypatch.setattr(connections, "Link", nobody)
     with pytest.raises(Unreachable, match="waited 0 s"):
         read(task(Span(0, 8), connectTimeout="0s"))
 

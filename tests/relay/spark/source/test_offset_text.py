@@ -7,8 +7,7 @@ import json
 import pytest
 
 from dataspace.errors import UsageError
-from relay.spark.source.offsets import DataLoss, Offset, Origin
-from relay.spark.source.places import offsets_of, place
+from relay.spark.source.offsets import DataLoss, Offset, Origin, offsets_of, place
 
 ONE, TWO = Offset(7, "s"), Offset(0, "t", Origin("snapshot", 5))
 

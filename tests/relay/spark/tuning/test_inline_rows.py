@@ -12,11 +12,11 @@ from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 from relay.spark.common.connections import close_all
 from relay.spark.common.options import stream_options
 from relay.spark.common.schema import inferred
-from relay.spark.source import inline_rows as carrying
-from relay.spark.source.inline_rows import CarriedPartition
-from relay.spark.source.partitions import SpanPartition
+from relay.spark.source import partitions
+from relay.spark.source.partitions import CarriedPartition, SpanPartition
 from relay.spark.source.rows import Misfit
 from relay.spark.source.source import ChangesStream
+from relay.spark.tuning import inline_rows
 from tests.relay.spark.daemons import Daemon
 from tests.relay.spark.queries import Row, Seen, run_now, stream
 
@@ -73,7 +73,7 @@ def test_rows_ride_along_and_can_be_read_again(own_daemon: Daemon, reader: Chang
 def test_what_is_too_much_is_left_to_tasks(
     own_daemon: Daemon, reader: ChangesStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(carrying, "ROWS", 2)
+    monkeypatch.setattr(partitions, "ROWS", 2)
     start = reader.initialOffset()
     own_daemon.turn("+p(1)", "+p(2)", "+p(3)")
     end = reader.latestOffset(start, reader.getDefaultReadLimit())
@@ -101,12 +101,12 @@ def test_a_row_that_does_not_fit_fails_here_as_well(own_daemon: Daemon, reader: 
 def test_without_sparks_private_class_tasks_read_everything(
     own_daemon: Daemon, reader: ChangesStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(carrying, "Wrapper", None)
+    monkeypatch.setattr(inline_rows, "Wrapper", None)
     start = reader.initialOffset()
     own_daemon.turn("+p(1)")
     end = reader.latestOffset(start, reader.getDefaultReadLimit())
     (part,) = reader.partitions(start, end)
-    assert isinstance(part, SpanPartition) and carrying.carrier(ChangesStream) is ChangesStream
+    assert isinstance(part, SpanPartition) and inline_rows.carrier(ChangesStream) is ChangesStream
 
 
 @pytest.mark.spark
