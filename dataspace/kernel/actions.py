@@ -28,7 +28,7 @@ Action: TypeAlias = tuple[Value, ...]
 
 
 def are_actions(value: Value) -> bool:
-    """True if this is an array of actions; ``ProtocolError`` for an element that is no action.  O(actions)."""
+    """True if this is an array of actions; raises ``ProtocolError`` for an element that is no action."""
     if value.__class__ is not tuple:
         return False
     for action in value:

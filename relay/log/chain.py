@@ -1,8 +1,9 @@
-"""The chain: the table of segments, each sealed to the one before.
+"""The chain: the table of segments, each sealed to the one before, and the log's header under one seal.
 
-It finds segments by epoch, hands them out in order, and checks the seal of each on the way, so that no
-reader gets what was altered.  It is apart from the log, which knows what an epoch number is worth, what
-was acknowledged and what to do about damage; the chain only knows what is there.
+The chain finds segments by epoch, returns them in order, and checks the seal of each on the way, so that no
+reader gets what was altered.  The header is a few named numbers by which everything else is read: the oldest
+epoch, the numbers that may have been issued, the newest snapshot.  They change in place, so they cannot be
+chained.  The log decides what an epoch number is worth and what to do about damage.
 
 Always: a segment handed out is the one that was written, and follows the one handed out before; memory is
 bounded by what a reader fetches at once.
@@ -13,9 +14,11 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from hashlib import blake2b
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
+from dataspace.codec import pack
 from dataspace.errors import Refused
 from relay.log.segments import CHECKSUM_BYTES, Segment
 from relay.store.errors import LogDamaged
@@ -250,3 +253,39 @@ def _of_kind(kind: type, value: Any) -> Any:
 
 def _column(rows: list[tuple[Any, ...]]) -> list[Any]:
     return [row[0] for row in rows]
+
+
+META_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS starts (first INTEGER PRIMARY KEY, before INTEGER NOT NULL);
+"""
+
+SEAL: Final = "seal"
+
+
+def read_meta(storage: Storage, found: Callable[[str], None] = refuse) -> dict[str, Any]:
+    """All of it by name; O(starts).  Damage goes to ``found``; if that returns, it is read as it is."""
+    with storage.reading() as connection:
+        connection.execute("BEGIN")  # a writer must not come between the names and their seal
+        try:
+            meta = dict(connection.execute("SELECT name, value FROM meta"))
+            altered = meta.get(SEAL, b"") not in (b"", _seal(connection))
+        finally:
+            connection.execute("COMMIT")
+    if altered:
+        found(f"{storage.path}: what the log knows of itself was altered")
+    meta.pop(SEAL, None)
+    return meta
+
+
+def put_meta(connection: sqlite3.Connection, **named: object) -> None:
+    """Puts some of it, after all else in a transaction that touches ``starts``; O(starts)."""
+    connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", named.items())
+    connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (SEAL, _seal(connection)))
+
+
+def _seal(connection: sqlite3.Connection) -> bytes:
+    meta = connection.execute("SELECT name, value FROM meta WHERE name <> ? ORDER BY name", (SEAL,))
+    starts = connection.execute("SELECT first, before FROM starts ORDER BY first")
+    body = pack((tuple(meta.fetchall()), tuple(starts.fetchall())))
+    return blake2b(body, digest_size=CHECKSUM_BYTES, person=b"meta").digest()

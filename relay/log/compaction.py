@@ -21,8 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from relay.log.chain import Chain
-from relay.log.header import put_meta, read_meta
+from relay.log.chain import Chain, put_meta, read_meta
 from relay.log.log import SCHEMA, sync_directory
 from relay.log.reader import LogReader
 from relay.log.segments import SEGMENT_BYTES, Segment, joined

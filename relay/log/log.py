@@ -20,11 +20,9 @@ from pathlib import Path
 from typing import Final, Self
 
 from dataspace.faults import reach
-from relay.log.chain import SCHEMA as CHAIN_SCHEMA
-from relay.log.header import SCHEMA as META_SCHEMA, put_meta
-from relay.log.holders import SCHEMA as READERS_SCHEMA, Readers
+from relay.log.chain import META_SCHEMA, SCHEMA as CHAIN_SCHEMA, put_meta
 from relay.log.reader import LogReader
-from relay.log.retention import Retention, Trimmed
+from relay.log.retention import SCHEMA as READERS_SCHEMA, Readers, Retention, Trimmed
 from relay.log.segments import FORMAT, Encoded, cut
 from relay.log.snapshots import (
     SCHEMA as SNAPSHOT_SCHEMA,

@@ -1,10 +1,11 @@
-"""Reading a log: what is retained, in order, each segment checked on the way.
+"""Reading and verifying a log: what is retained, in order, each segment checked on the way.
 
 The half of the log that changes nothing.  It is apart from the writing half so that a log can be verified,
 exported and replayed while a daemon writes it, from a copy, or from a disk that is read-only.
 
-Always: what is handed out is what was written, in order and whole, or ``LogDamaged`` is raised; what is not
-retained any more is refused with the oldest epoch held.
+Always: what is returned is what was written, in order and whole, or ``LogDamaged`` is raised; an epoch that
+is not retained is refused with the oldest epoch held; a log that verifies has every acknowledged epoch,
+unaltered.
 """
 
 from __future__ import annotations
@@ -18,9 +19,8 @@ from dataspace.codec import pack
 from dataspace.errors import Refused
 from dataspace.kernel.epochs import Epoch
 from index.values.values import Value
-from relay.log.chain import Chain, refuse
+from relay.log.chain import Chain, read_meta, refuse
 from relay.log.cursors import Cursors
-from relay.log.header import read_meta
 from relay.log.segments import CHECKSUM_BYTES, FORMAT, Segment
 from relay.log.snapshot_check import Explained
 from relay.log.snapshots import RecoveredState, newest, newest_epoch
@@ -219,3 +219,22 @@ class LogReader:
             snapshot = 0
         size = self._storage.size()
         return LogStatistics(self.oldest, self.last, self.reserved, *self._chain.counts(), snapshot, size)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a log holds, and what is wrong with it: nothing, if ``damages`` is empty."""
+
+    identity: str
+    statistics: LogStatistics
+    damages: tuple[str, ...]
+
+
+def verify(directory: Path) -> Verdict:
+    """Checks the log in a directory; O(log).  Raises ``LogFailed`` if there is none that can be read."""
+    reader = LogReader.open(directory)
+    try:
+        damages = tuple(reader.damages())
+        return Verdict(reader.identity, reader.statistics(), damages)
+    finally:
+        reader.close()

@@ -1,21 +1,25 @@
-"""Retention: how much of the past is kept, and for whom?
+"""Retention: which epochs are kept, and for which named readers?
 
-Three reasons let an epoch go: its age, the bytes of what came after it, and that every named reader is done
-with it.  One reason keeps it: a named reader that is not.  A reader that never comes back must not fill the
-disk, so what is held for readers is bounded in bytes, and a reader not heard of for long is passed over.
+An epoch may be deleted for its age, for the bytes of what came after it, or because every named reader has
+acknowledged it.  A named reader that has not acknowledged it keeps it.  A reader that never comes back must
+not fill the disk, so what is held for readers is bounded in bytes, and a reader that was silent for long
+holds nothing.
 
-It is apart from the log because it only decides; what may not go for the log's own sake (whatever the newest
-snapshot has not yet taken in) is decided there.
+This file only decides; the log itself refuses to delete what its newest snapshot does not contain yet.
 
-Always: without a reason given, everything is kept.
+Always: without a setting, everything is kept; an acknowledgement is on disk before it counts, and never goes
+back.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
+from dataspace.errors import Refused
 from relay.log.chain import Chain
-from relay.log.holders import Readers
+from relay.store.storage import Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +80,63 @@ class Trimmed:
     bytes: int
     more: bool
     held_back: int
+
+
+READERS: Final = 1024
+"""Names that are kept."""
+
+SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS readers (
+    name TEXT PRIMARY KEY, epoch INTEGER NOT NULL, seen INTEGER NOT NULL
+) WITHOUT ROWID;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A name, the epoch up to which it is done, and when it said so last, in microseconds."""
+
+    name: str
+    epoch: int
+    seen: int
+
+
+class Readers:
+    """The named readers of one log.  One thread at a time changes them."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        rows = storage.rows("SELECT name, epoch, seen FROM readers")
+        self._known = {name: Reader(name, epoch, seen) for name, epoch, seen in rows}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __iter__(self) -> Iterator[Reader]:
+        return iter(list(self._known.values()))
+
+    def get(self, name: str) -> Reader | None:
+        """The reader of this name, or None."""
+        return self._known.get(name)
+
+    def acknowledge(self, name: str, epoch: int, now: int) -> None:
+        """Notes that a reader is done with everything up to an epoch; one small write.
+
+        An epoch lower than before is taken for a sign of life only.  Raises ``Refused("limit")`` for one
+        name too many.
+        """
+        before = self._known.get(name)
+        if before is None and len(self._known) >= READERS:
+            raise Refused("limit", f"{len(self._known)} named readers, limit {READERS}: forget one")
+        reader = Reader(name, max(epoch, before.epoch if before else 0), now)
+        with self._storage.transaction() as connection:
+            connection.execute(
+                "INSERT OR REPLACE INTO readers VALUES (?, ?, ?)", (name, reader.epoch, reader.seen)
+            )
+        self._known[name] = reader
+
+    def forget(self, name: str) -> bool:
+        """Forgets a reader; whether there was one."""
+        with self._storage.transaction() as connection:
+            connection.execute("DELETE FROM readers WHERE name = ?", (name,))
+        return self._known.pop(name, None) is not None

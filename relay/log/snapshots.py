@@ -19,7 +19,7 @@ from dataspace.codec import pack, unpack_own
 from dataspace.kernel.epochs import Epoch
 from dataspace.kernel.handles import Handles, Held
 from index.values.values import Value, key
-from relay.log.header import put_meta
+from relay.log.chain import put_meta
 from relay.log.segments import CHECKSUM_BYTES, checksum, rows_of, table
 from relay.store.errors import LogDamaged
 from relay.store.storage import Storage

@@ -21,7 +21,7 @@ from relay.journal.verification import TopicsVerdict, verify_topics
 from relay.log.compaction import compact
 from relay.log.export import export
 from relay.log.log import Log
-from relay.log.verification import Verdict, verify
+from relay.log.reader import Verdict, verify
 from server.cli.output import json_line, size_text
 from server.cli.serve import now, retention_of
 from server.config.model import default_data

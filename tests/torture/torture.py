@@ -22,7 +22,7 @@ from pathlib import Path
 
 import trio
 
-from relay.log.verification import verify
+from relay.log.reader import verify
 from tests.server.processes import DaemonProcess
 from tests.server.proxies import Proxy
 from tests.torture.load import Load

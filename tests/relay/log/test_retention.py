@@ -12,11 +12,10 @@ from hypothesis import given, strategies as st
 from dataspace.errors import Refused
 from dataspace.kernel.epochs import Epoch
 from index.values.values import Value, order_key
-from relay.log.holders import READERS
 from relay.log.log import Log
 from relay.log.reader import LogReader
 from relay.log.replay import Replay, state_at
-from relay.log.retention import Retention
+from relay.log.retention import READERS, Retention
 from relay.log.segments import encode
 from relay.log.snapshots import RecoveredState
 from tests.relay.log.histories import append, epoch, flight, lived

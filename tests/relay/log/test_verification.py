@@ -10,9 +10,9 @@ from dataspace.kernel.epochs import Claims, Epoch
 from dataspace.kernel.handles import Handles
 from index.values.values import Record
 from relay.log.log import Log
+from relay.log.reader import verify
 from relay.log.retention import Retention
 from relay.log.snapshots import RecoveredState
-from relay.log.verification import verify
 from tests.relay.log.histories import append, epoch, flight
 from tests.relay.log.test_retention import fill, write_snapshot
 

@@ -13,8 +13,7 @@ import pytest
 
 from index.values.values import Record
 from relay.log.log import Log
-from relay.log.reader import LogReader
-from relay.log.verification import verify
+from relay.log.reader import LogReader, verify
 from relay.store.errors import LogDamaged, LogFailed
 from tests.relay.log.histories import append, epoch, plain
 
