@@ -1,13 +1,13 @@
 """Events: what a callback is told, and by whom it may be told.
 
-They are apart from the index because what is written out for it (``projections``) speaks of them too.
+They are apart from the index because what is written out for it (``readers``) speaks of them too.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, final
 
 from index.values.positions import Path
 from index.values.values import Value
@@ -30,3 +30,22 @@ Callback: TypeAlias = Callable[[Event, Captures], None]
 Cleanup: TypeAlias = Callable[[list[Captures]], None]
 Visible: TypeAlias = frozenset[Path]
 """The paths at which a handler may capture to see a restricted value."""
+
+
+@final
+class Restricted:
+    """A value that only those handlers see that capture at no other paths than ``paths``.
+
+    A relay between two spaces asserts a fact in this form: an endpoint brought the fact, and the parts that
+    the endpoint does not capture are not known there (HOWITWORKS, "visibility restriction").
+    """
+
+    __slots__ = ("paths", "value")
+
+    def __init__(self, value: Value, paths: Visible) -> None:
+        self.value: Final = value
+        self.paths: Final = paths
+
+
+Entry: TypeAlias = Value | Restricted
+"""What an index holds: a value, or a value that not every handler may see."""

@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
 
 from index.errors import InternalError
-from index.patterns.events import Visible
+from index.patterns.events import Entry, Restricted, Visible
 from index.patterns.moves import TO_THE_ROOT, to_moves, visit
 from index.trie.nodes import At, Group, Handler, Leaf, Node, Values, at_of
 from index.values.positions import MISSING, class_of, project
-from index.values.values import keys
+from index.values.values import Value, keys
 
 
 def nodes_below(root: Node) -> Iterator[Node]:
@@ -42,11 +42,15 @@ def verify(root: Node, copies: Mapping[At, int], visible: Mapping[At, Visible]) 
         _verify_moves(node)
         for group in node.groups.values():
             _verify_group(group, conforming, visible)
-    stands = (at == at_of(value, visible.get(at)) for at, value in root.values.items())
+    stands = (at == at_of(_entry(value, visible.get(at))) for at, value in root.values.items())
     _hold(all(stands), "each value stands under its own key")
     _hold(all(count > 0 for count in copies.values()), "copies are counted from one")
     _hold(copies.keys() <= root.values.keys(), "what has copies is here")
     _hold(visible.keys() <= root.values.keys(), "what is restricted is here")
+
+
+def _entry(value: Value, paths: Visible | None) -> Entry:
+    return value if paths is None else Restricted(value, paths)
 
 
 def _verify_moves(node: Node) -> None:

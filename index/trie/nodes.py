@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import TypeAlias
 
-from index.patterns.events import MESSAGE, Callback, Captures, Cleanup, Event, Visible
+from index.patterns.events import MESSAGE, Callback, Captures, Cleanup, Entry, Event, Restricted, Visible
 from index.patterns.moves import Move
 from index.patterns.readers import GroupCode, HandlerCode, group_code
 from index.patterns.skeletons import Check
@@ -25,31 +25,28 @@ from index.values.positions import MISSING, Class, Path, Shape
 from index.values.values import COMPILED, Record, Value, key, keys
 
 At: TypeAlias = Hashable
-"""Under what a value stands in all tables of one index.
+"""The key of a value in all tables of one index.
 
-That is a record's text, which is the quickest key that Python has; other values have their own key, text in a
-box, so that no two are the same.  Where a value is restricted, it stands there together with the restriction.
+A record's key is its text, which is the quickest key that Python has; other values have their own key, text
+in a box, so that no two are the same.  The key of a restricted value includes the restriction.
 """
 
 Values: TypeAlias = dict[At, Value]
 
 
-def at_of(value: Value, visible: Visible | None = None) -> At:
-    """Under what a value stands; O(1) for a record that was asked before, else O(size)."""
-    at: At
+def at_of(value: Entry) -> At:
+    """Returns the key of a value in all tables; O(1) for a record that was asked before, else O(size)."""
     if type(value) is Record:
-        at = value._text or value.text  # spares a call
-    else:
-        at = (value, None) if type(value) is str else key(value)
-    return at if visible is None else (at, visible)
+        return value._text or value.text  # spares a call
+    if isinstance(value, Restricted):
+        return at_of(value.value), value.paths
+    return (value, None) if type(value) is str else key(value)
 
 
-def all_at(values: Sequence[Value], visible: Visible | None = None) -> list[At]:
-    """Under what each of several values stands, without a call for most."""
+def all_at(values: Sequence[Entry]) -> list[At]:
+    """Returns the key of each of several values, without a call for most."""
     if not values:
         return []
-    if visible is not None:
-        return [at_of(each, visible) for each in values]
     return [(each._text or each.text) if type(each) is Record else at_of(each) for each in values]
 
 

@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given, strategies as st
 
 from index.errors import UsageError
+from index.patterns.events import Restricted
 from index.patterns.moves import apply, compute, to_moves, to_paths, visit
 from index.patterns.patterns import DISCARD, capture, discard, exact, observe, skeleton
 from index.patterns.readers import handler_code
 from index.patterns.skeletons import Check, CheckKind
 from index.patterns.text import parse, parse_pattern
+from index.trie.tree import reached
 from index.trie.trie import Event, Index
-from index.trie.walks import reached
 from index.values.positions import MISSING, Path, class_of, project
 from index.values.values import COMPILED, Record, Value
 from tests.index.strategies import patterns
@@ -306,7 +307,7 @@ def test_a_visibility_restriction_reaches_those_who_capture_at_most_as_much_as_t
     index = Index()
     inner = {text: _Facet(index, text) for text in ("p($, _)", "p($, $)", "p(_, _)", "p(_, $)")}
     outer = skeleton(parse_pattern("p($, _)"))
-    index.add(Record("p", 1, "not to be relied on"), visible=frozenset(outer.captures))
+    index.add(Restricted(Record("p", 1, "not to be relied on"), frozenset(outer.captures)))
     assert {text: facet.heard() for text, facet in inner.items()} == {
         "p($, _)": ["+ 1"],
         "p($, $)": [],

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import assume, event, given, strategies as st
 
 from index.errors import UsageError
+from index.patterns.events import Restricted, Visible
 from index.patterns.patterns import capture, discard, exact, lit, matcher, skeleton
 from index.patterns.placeholders import _PLACEHOLDERS, stand_in
 from index.patterns.text import parse, parse_pattern, unparse
@@ -14,7 +15,7 @@ from index.values.values import Map, Record, Value, same
 from tests.index.strategies import anything, patterns, values_near
 
 
-def told(value: Value, visible: frozenset[object], *some: str) -> list[list[str]]:
+def told(value: Value, visible: Visible, *some: str) -> list[list[str]]:
     """What handlers of some patterns are told of a restricted value."""
     index, heard = Index(), [list[str]() for _ in some]
 
@@ -23,7 +24,7 @@ def told(value: Value, visible: frozenset[object], *some: str) -> list[list[str]
 
     for pattern, lines in zip(some, heard, strict=True):
         listen(pattern, lines)
-    index.add(value, visible=visible)  # type: ignore[arg-type]  # as given by stand_in
+    index.add(Restricted(value, visible))
     index.check()
     return heard
 

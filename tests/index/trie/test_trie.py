@@ -9,9 +9,9 @@ from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from index.errors import UsageError
+from index.patterns.events import Entry, Restricted, Visible
 from index.patterns.patterns import DISCARD, capture, discard, exact, lit, skeleton
 from index.trie.trie import ADDED, Event, Index
-from index.values.positions import Path
 from index.values.values import Map, Record, Value, key, keys
 from tests.index import oracle
 from tests.index.strategies import values_near
@@ -66,6 +66,10 @@ patterns = st.one_of(
 )
 
 
+def _entry(value: Value, visible: Visible | None) -> Entry:
+    return value if visible is None else Restricted(value, visible)
+
+
 class _Ear:
     """A callback that remembers what it heard."""
 
@@ -84,8 +88,6 @@ class _Ear:
         heard, self.heard = self.heard, []
         return [(event, captures[0]) for event, captures in heard]
 
-
-Visible = frozenset[Path]
 
 restrictions: st.SearchStrategy[Visible | None] = st.one_of(
     st.none(), st.frozensets(st.sampled_from([(), (0,), (1,), (0, 0)]), max_size=3)
@@ -121,7 +123,11 @@ class IndexMachine(RuleBasedStateMachine):
         removed = [present[at] for at in sorted({pick for pick in picks if pick < len(present)})]
         before = [(pattern, ear, self._told(pattern)) for pattern, ear in self.handlers]
         were = set(self.bag)
-        net = self.index.patch(added, removed, [said], visible=visible)
+        net = self.index.patch(
+            [_entry(each, visible) for each in added],
+            [_entry(each, visible) for each in removed],
+            [_entry(said, visible)],
+        )
         for value in added:
             self.bag.setdefault((key(value), visible), []).append((value, visible))
         for value in removed:
@@ -143,9 +149,9 @@ class IndexMachine(RuleBasedStateMachine):
     def add_and_remove_alone(self, data: st.DataObject, visible: Visible | None) -> None:
         value = data.draw(self._facts())
         known = (key(value), visible) in self.bag
-        assert self.index.add(value, visible=visible) is not known
-        assert self.index.count(value, visible=visible) == 1 + len(self.bag.get((key(value), visible), []))
-        assert self.index.remove(value, visible=visible) is not known
+        assert self.index.add(_entry(value, visible)) is not known
+        assert self.index.count(_entry(value, visible)) == 1 + len(self.bag.get((key(value), visible), []))
+        assert self.index.remove(_entry(value, visible)) is not known
         for pattern, ear in self.handlers:
             row = None if known else self._row(pattern, value, visible)
             new = [] if row is None or keys(row) in self._told(pattern) else [keys(row)]
@@ -189,7 +195,7 @@ class IndexMachine(RuleBasedStateMachine):
             self.index.remove_handler(skeleton(pattern), ear)
         for copies in self.bag.values():
             for value, visible in copies:
-                self.index.remove(value, visible=visible)
+                self.index.remove(_entry(value, visible))
         self.index.check()
         left = self.index.statistics()
         assert (left.values, left.nodes, left.groups, left.leaves, left.handlers) == (0, 1, 0, 0, 0)
@@ -315,14 +321,14 @@ def test_a_restricted_value_is_told_to_those_who_capture_no_more_than_its_bringe
     for pattern, ear in ears.items():
         index.add_handler(skeleton(pattern), ear)
     visible = frozenset(skeleton(p(capture(), DISCARD)).captures)
-    index.add(p("a", "hidden"), visible=visible)
+    index.add(Restricted(p("a", "hidden"), visible))
     assert [len(ear.take()) for ear in ears.values()] == [1, 1, 0]
     assert index.matches(skeleton(p(capture(), capture("b")))) == []
     assert index.matches(skeleton(p(capture("a")))) == [("a",)]
     late = _Ear()
     index.add_handler(skeleton(p(DISCARD, capture())), late)
-    index.send(p("a", "hidden"), visible=visible)
-    index.remove(p("a", "hidden"), visible=visible)
+    index.send(Restricted(p("a", "hidden"), visible))
+    index.remove(Restricted(p("a", "hidden"), visible))
     assert [[event for event, _ in ear.take()] for ear in [*ears.values(), late]] == [["!", "-"]] * 2 + [
         []
     ] * 2
@@ -332,9 +338,9 @@ def test_a_restricted_value_is_told_to_those_who_capture_no_more_than_its_bringe
 def test_a_value_under_a_restriction_is_not_the_one_under_none() -> None:
     index, visible = _index_of(p(1)), frozenset([(0,)])
     with pytest.raises(UsageError, match="not there"):
-        index.remove(p(1), visible=visible)
-    index.add(p(1), visible=visible)
-    assert (len(index), index.count(p(1)), index.count(p(1), visible=visible)) == (2, 1, 1)
+        index.remove(Restricted(p(1), visible))
+    index.add(Restricted(p(1), visible))
+    assert (len(index), index.count(p(1)), index.count(Restricted(p(1), visible))) == (2, 1, 1)
 
 
 # -- callbacks that misbehave -------------------------------------------------------------------------

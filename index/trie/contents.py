@@ -1,0 +1,253 @@
+"""Contents: the values that an index holds, how many copies of each, and where each is filed.
+
+Every change of an index comes down to values that appear and values that vanish.  This is where they do: the
+tables of values and copies are changed, and the value is filed in, or taken out of, each group that it
+reaches.  Whom that concerns is only noted in ``News``; the index calls the callbacks when all is done.
+
+Always: a value is filed where its structure says, once, however many copies there are; a patch that is
+refused has changed nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from index.errors import UsageError
+from index.patterns.events import Entry, Restricted, Visible
+from index.trie import visibility
+from index.trie.invariants import nodes_below
+from index.trie.nodes import At, News, Node, Values, at_of
+from index.trie.tree import Tree, enter, leave, of_class_at
+from index.values.positions import Class, class_of
+from index.values.values import Record, Value
+
+
+class Net(NamedTuple):
+    """What a patch meant: the values that appeared and those that vanished, in the order of the patch."""
+
+    added: list[Value]
+    removed: list[Value]
+
+
+class Contents:
+    """The values of one index, in the tree that files them.
+
+    ``copies`` counts, for each value that is here more than once, how many more; ``visible`` has the
+    restrictions of the values that have one.
+    """
+
+    __slots__ = ("_root", "_tops", "copies", "tree", "values", "visible")
+
+    def __init__(self) -> None:
+        self.values: Final[Values] = {}
+        self.copies: Final[dict[At, int]] = {}
+        self.visible: Final[dict[At, Visible]] = {}
+        self.tree: Final = Tree(self.values)
+        self._root = self.tree.root
+        self._tops = self.tree.tops
+
+    def count(self, at: At) -> int:
+        """Returns how many copies of a value are here; O(1)."""
+        return 1 + self.copies.get(at, 0) if at in self.values else 0
+
+    # -- patches --------------------------------------------------------------------------------------
+
+    def patch(
+        self,
+        coming: list[At],
+        added: Sequence[Value],
+        going: list[At],
+        removed: Sequence[Value],
+        grown: News,
+        gone: News,
+    ) -> tuple[Sequence[Value], Sequence[Value]]:
+        """Applies a patch of unrestricted values; returns what appeared and what vanished."""
+        values, copies = self.values, self.copies
+        changes = len(coming) + len(going)
+        if changes > 1 and len({*coming, *going}) < changes:
+            return self.patch_any(coming, added, going, removed, grown, gone)
+        for at in going:
+            if at not in values:
+                raise not_here(removed[going.index(at)])
+        is_plain = not (copies and not copies.keys().isdisjoint(going))
+        if not is_plain or not values.keys().isdisjoint(coming):
+            return self._patch_copies(coming, added, going, removed, grown, gone)
+        is_watched = self._tops or self._root.each
+        if coming:
+            values.update(zip(coming, added, strict=True))
+            if is_watched:
+                self._file_all(coming, added, grown)
+        for at in going:
+            del values[at]
+        if is_watched and going:
+            self._drop_all(going, removed, gone)
+        return added, removed
+
+    def _patch_copies(
+        self,
+        coming: list[At],
+        added: Sequence[Value],
+        going: list[At],
+        removed: Sequence[Value],
+        grown: News,
+        gone: News,
+    ) -> Net:
+        """A patch that names no value twice, some of whose values have copies."""
+        copies = self.copies
+        net = Net([], [])
+        for at, value in zip(coming, added, strict=True):
+            if at in self.values:
+                copies[at] = copies.get(at, 0) + 1
+            else:
+                self.appear(at, value, grown)
+                net.added.append(value)
+        for at, value in zip(going, removed, strict=True):
+            if at in copies:
+                self.recount({at: copies[at]})
+            else:
+                self.vanish(at, gone)
+                net.removed.append(value)
+        return net
+
+    def patch_any(
+        self,
+        coming: list[At],
+        added: Sequence[Entry],
+        going: list[At],
+        removed: Sequence[Entry],
+        grown: News,
+        gone: News,
+    ) -> Net:
+        """Any patch: what is left of each value counts."""
+        entries = dict(zip([*coming, *going], [*added, *removed], strict=True))
+        appeared, vanished = self.recount(self._balance(coming, going, entries))
+        for at in appeared:
+            self.appear(at, entries[at], grown)
+        for at in vanished:
+            self.vanish(at, gone)
+        return Net([plain(entries[at]) for at in appeared], [plain(entries[at]) for at in vanished])
+
+    def _balance(self, coming: list[At], going: list[At], entries: dict[At, Entry]) -> dict[At, int]:
+        """How many copies of each value there are after a patch; ``UsageError`` if less than none."""
+        after = {at: self.count(at) for at in entries}
+        for at in coming:
+            after[at] += 1
+        for at in going:
+            after[at] -= 1
+            if after[at] < 0:
+                raise not_here(entries[at], " so often" if self.count(at) else "")
+        return after
+
+    def recount(self, after: dict[At, int]) -> tuple[list[At], list[At]]:
+        """Takes over the new counts of copies: which values are to appear, and which to vanish."""
+        appeared, vanished = [], []
+        for at, copies in after.items():
+            if copies > 1:
+                self.copies[at] = copies - 1
+            elif at in self.copies:
+                del self.copies[at]
+            if copies and at not in self.values:
+                appeared.append(at)
+            elif not copies and at in self.values:
+                vanished.append(at)
+        return appeared, vanished
+
+    def reset(self, values: Iterable[Value]) -> None:
+        """Holds exactly these values, unrestricted and as often as they are given, whatever was here.
+
+        What an exception has interrupted is in no order: every table is filled anew, and no callback is
+        called.  Values that were here keep their order.  O(values × nodes).
+        """
+        found: Values = {}
+        counts: dict[At, int] = {}
+        for value in values:
+            at = at_of(value)
+            found[at] = value
+            counts[at] = counts.get(at, 0) + 1
+        ordered = {at: found[at] for at in self.values if at in found}
+        ordered.update(found)
+        self.values.clear()
+        self.values.update(ordered)
+        self.copies.clear()
+        self.copies.update({at: count - 1 for at, count in counts.items() if count > 1})
+        self.visible.clear()
+        for node in nodes_below(self._root):  # each before those below it
+            for table in node.moves.values():
+                for of_class, below in table.items():
+                    below.values = of_class_at(node.values, below.shape[-1][0], of_class)
+            for group in node.groups.values():
+                group.reset(node.values)
+
+    # -- what happens to a value ----------------------------------------------------------------------
+
+    def appear(self, at: At, entry: Entry, news: News) -> None:
+        """A value that was not here is: it is filed everywhere."""
+        values = self.values
+        if type(entry) is Restricted:
+            values[at] = entry.value
+            visibility.appear(self.visible, at, entry, self.tree.reached(entry.value), news)
+            return
+        value: Value = entry
+        values[at] = value
+        for group in self._root.each:
+            group.file(group, at, value, values, news)
+        if type(value) is Record and type(value.label) is str:
+            top = self._tops.get(value.label)
+        else:
+            top = self._tops.get(class_of(value))
+        if top is not None:
+            enter(top, at, value, news)
+
+    def vanish(self, at: At, news: News) -> None:
+        """A value that was here is not: the reverse of ``appear``."""
+        value = self.values.pop(at)
+        if self.visible and at in self.visible:
+            visibility.vanish(self.visible, at, value, self.tree.reached(value), news)
+            return
+        for group in self._root.each:
+            group.drop(group, at, value, news)
+        if type(value) is Record and type(value.label) is str:
+            top = self._tops.get(value.label)
+        else:
+            top = self._tops.get(class_of(value))
+        if top is not None:
+            leave(top, at, value, news)
+
+    def _file_all(self, coming: list[At], added: Sequence[Value], news: News) -> None:
+        """``appear`` of many, but for the root: those of one label in a row are led down the same way."""
+        everything, tops, each = self.values, self._tops, self._root.each
+        last: Class | None = None
+        top: Node | None = None
+        for at, value in zip(coming, added, strict=True):
+            for group in each:
+                group.file(group, at, value, everything, news)
+            of = value.label if type(value) is Record and type(value.label) is str else class_of(value)
+            if of is not last:
+                last, top = of, tops.get(of)
+            if top is not None:
+                enter(top, at, value, news)
+
+    def _drop_all(self, going: list[At], removed: Sequence[Value], news: News) -> None:
+        """``vanish`` of many, but for the root, in the same way."""
+        tops, each = self._tops, self._root.each
+        last: Class | None = None
+        top: Node | None = None
+        for at, value in zip(going, removed, strict=True):
+            for group in each:
+                group.drop(group, at, value, news)
+            of = value.label if type(value) is Record and type(value.label) is str else class_of(value)
+            if of is not last:
+                last, top = of, tops.get(of)
+            if top is not None:
+                leave(top, at, value, news)
+
+
+def not_here(value: Entry, often: str = "") -> UsageError:
+    """Returns the error for a removal of what is not there."""
+    return UsageError(f"removed what is not there{often}: {plain(value)!r:.80}")
+
+
+def plain(entry: Entry) -> Value:
+    """Returns the value of an entry, without its restriction."""
+    return entry.value if isinstance(entry, Restricted) else entry

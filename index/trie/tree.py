@@ -1,0 +1,179 @@
+"""The tree of nodes: the way to a handler, and the nodes that a value reaches.
+
+A handler's skeleton is laid out as a path of moves from the root; nodes, groups and leaves are made on the
+way and taken away when they serve no handler (HOWITWORKS, "extend", "addHandler", "removeHandler").
+``reached`` is the one traversal of the source's ``modify`` without what is done on the way: additions,
+removals and messages all ask for the nodes and go on from there.  It loops rather than recurses, so that no
+pattern is too deep for the interpreter's stack.
+
+Always: a walk returns each node once, and exactly those whose shape the value has; no node is there without a
+handler at it or below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, TypeAlias
+
+from index.patterns.events import Visible
+from index.patterns.moves import TO_THE_ROOT
+from index.patterns.readers import handler_code
+from index.patterns.skeletons import Skeleton
+from index.trie.nodes import At, Handler, News, Node, Values
+from index.values.positions import Class, Path, class_of, project, step
+from index.values.values import COMPILED, Record, Value
+
+
+class Tree:
+    """The nodes of one index, whose values are in ``values``.
+
+    ``tops`` are the nodes below the root, by the class of a whole value.
+    """
+
+    __slots__ = ("root", "tops")
+
+    def __init__(self, values: Values) -> None:
+        self.root: Final = Node((), values)
+        self.tops: Final[dict[Class, Node]] = self.root.moves.setdefault(
+            TO_THE_ROOT, {}
+        )  # stays, even if empty
+
+    def reached(self, value: Value) -> list[Node]:
+        """All nodes whose shape a value has, the root first."""
+        top = self.tops.get(class_of(value))
+        return [self.root] if top is None else [self.root, *reached(top, value)]
+
+    def _way(self, skeleton: Skeleton) -> list[Node]:
+        """The nodes on the way to a skeleton, the root first, as far as they are there."""
+        way = [self.root]
+        for move, of_class in skeleton.way:
+            below = way[-1].moves.get(move, {}).get(of_class)
+            if below is None:
+                break
+            way.append(below)
+        return way
+
+    def find(self, skeleton: Skeleton) -> Handler | None:
+        """The handler of a skeleton, if it is there; O(path)."""
+        way = self._way(skeleton)
+        group = way[-1].groups.get(skeleton.group) if len(way) > len(skeleton.shape) else None
+        leaf = group.leaves.get(skeleton.place) if group is not None else None
+        return leaf.handler(skeleton.captures) if leaf is not None else None
+
+    def candidates(self, skeleton: Skeleton) -> Values:
+        """The fewest values among which are all that match a skeleton."""
+        way = self._way(skeleton)
+        group = way[-1].groups.get(skeleton.group) if len(way) > len(skeleton.shape) else None
+        return way[-1].values if group is None else group.held(skeleton.place, way[-1].values)
+
+    def install(self, skeleton: Skeleton, visible: Mapping[At, Visible]) -> Handler:
+        """Makes a handler, with the nodes, group and leaf that lead to it (HOWITWORKS, "addHandler").
+
+        ``visible`` has the restrictions of the values that have one.  O(values of the shape) for a new group.
+        """
+        node = self._extend(skeleton)
+        code = handler_code(node.shape, skeleton.captures)
+        leaf = node.group(skeleton.group, code).open(skeleton.place, node.values)
+        handler = Handler(code)
+        leaf.serve((*leaf.handlers, handler))
+        for at, value in leaf.values.items():
+            row = handler.row(value, visible.get(at))
+            if row is not None:
+                handler.add(row)
+        return handler
+
+    def _extend(self, skeleton: Skeleton) -> Node:
+        """The node of a shape, with those that lead to it (HOWITWORKS, "extend"); O(values) for a new one."""
+        way = self._way(skeleton)
+        node, done = way[-1], len(way) - 1
+        for move, of_class in skeleton.way[done:]:
+            path = skeleton.shape[done][0]
+            done += 1
+            below = Node(skeleton.shape[:done], of_class_at(node.values, path, of_class))
+            node.moves.setdefault(move, {})[of_class] = below
+            node = below
+        return node
+
+    def prune(self, skeleton: Skeleton) -> None:
+        """Takes out a handler without callbacks, and whatever serves nobody any more; O(path)."""
+        way, of, place = self._way(skeleton), skeleton.group, skeleton.place
+        group = way[-1].groups[of]
+        leaf = group.leaves[place]
+        leaf.serve(tuple([each for each in leaf.handlers if each.code.captures != skeleton.captures]))
+        if leaf.handlers:
+            return
+        group.close(place)
+        if group.leaves:
+            return
+        way[-1].ungroup(of)
+        for move, of_class in reversed(skeleton.way):
+            if not way.pop().is_idle:
+                return
+            moves = way[-1].moves
+            del moves[move][of_class]
+            if not moves[move] and move != TO_THE_ROOT:
+                del moves[move]
+
+
+Trail: TypeAlias = tuple[Value, ...]
+"""A part of a value, what that is in, and so on up to the value: what moves rootward go back on."""
+
+
+def reached(top: Node, value: Value) -> list[Node]:
+    """The nodes below the root whose shape a value has, given the first of them; O(moves tried)."""
+    nodes = [top]
+    waiting: list[tuple[Node, Trail]] = [(top, (value,))]
+    while waiting:
+        node, trail = waiting.pop()
+        for (up, (by,)), table in node.moves.items():
+            above = trail[up:] if up else trail
+            whole = above[0]
+            if type(whole) is Record and type(by) is int:
+                fields = whole.fields
+                if by >= len(fields):
+                    continue
+                part = fields[by]
+            else:
+                part = step(whole, by)  # type: ignore[assignment]  # MISSING has no class
+            if type(part) is Record and type(part.label) is str:
+                below = table.get(part.label)
+            else:
+                below = table.get(class_of(part))
+            if below is not None:
+                nodes.append(below)
+                if below.moves:
+                    waiting.append((below, (part, *above)))
+    return nodes
+
+
+def enter(top: Node, at: At, value: Value, news: News) -> None:
+    """Files a value under a node of its class, and all below that have its shape."""
+    for node in reached(top, value) if top.moves else [top]:
+        values = node.values
+        values[at] = value
+        for group in node.each:
+            if COMPILED:
+                group.walk_in(at, value, values, news)
+            else:
+                group.file(group, at, value, values, news)
+
+
+def leave(top: Node, at: At, value: Value, news: News) -> None:
+    """The reverse of ``enter``."""
+    for node in reached(top, value) if top.moves else [top]:
+        del node.values[at]
+        for group in node.each:
+            if COMPILED:
+                group.walk_out(at, value, news)
+            else:
+                group.drop(group, at, value, news)
+
+
+def of_class_at(values: Values, path: Path, of_class: Class) -> Values:
+    """Those of the values that have a class at a path; O(values)."""
+    if type(of_class) is not str:
+        return {at: value for at, value in values.items() if class_of(project(value, path)) == of_class}
+    if not path:  # a label among all values, by far the most frequent and the longest search
+        return {at: v for at, v in values.items() if type(v) is Record and v.label == of_class}
+    parts = ((at, value, project(value, path)) for at, value in values.items())
+    return {at: value for at, value, part in parts if type(part) is Record and part.label == of_class}
