@@ -24,10 +24,8 @@ import trio
 from dataspace.codec import array_head
 from dataspace.wire.frames import frame
 from dataspace.wire.packets import NUMBERS, Available, Done, Error, Packet, Values
-from relay.delivery.backlog import Observation
 from relay.delivery.memory import LEAST
-from relay.log.columns import Blocks
-from relay.topics.feed import Feed
+from relay.delivery.ports import Backlog
 
 FRAME_ITEMS: Final = 512
 FRAME_BYTES: Final = 32 << 10
@@ -73,7 +71,7 @@ class OutStream:
         """How many values somebody waits to hear of, in total; below 0 for nobody."""
         self.reached = self.replayed = 0
         """The epoch to which the peer was last said to know all, and to which the log was read for it."""
-        self.observation: Observation | Blocks | Feed | None = None
+        self.observation: Backlog | None = None
         self.complete = False
         self.ended = False
         self._taken = trio.Event()
@@ -87,7 +85,7 @@ class OutStream:
     def sated(self) -> bool:
         """Whether all that the credit allows waits already, and more than a little of it beyond that."""
         waiting = self.observation
-        if not isinstance(waiting, Observation | Blocks) or waiting.used < AHEAD_BYTES:
+        if waiting is None or waiting.used < AHEAD_BYTES:
             return False
         return self.items <= self.sent_items + len(waiting) or self.bytes <= self.sent_bytes + waiting.used
 

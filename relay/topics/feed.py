@@ -87,6 +87,11 @@ class Feed:
         """Whether publishers should wait for this subscriber."""
         return self.wait and self._bytes > self._limit
 
+    @property
+    def used(self) -> int:
+        """Bytes that wait, as they would be sent."""
+        return self._bytes
+
     def offer(self, packed: Packed) -> None:
         """Takes in one message; O(1), or O(changes) for progress."""
         if self.failure is not None:

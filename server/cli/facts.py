@@ -28,7 +28,8 @@ from index.values.jsons import to_json
 from index.values.values import Map, Value
 from server.cli.connecting import connect, durable_handle
 from server.cli.lines import given, parsed_lines
-from server.cli.output import duration, json_line, print_epoch, say, size_text, time_text
+from server.cli.output import json_line, print_epoch, say, size_text, time_text
+from server.config.units import duration
 
 _LAST_SECONDS: Final = 5.0
 """How long an interrupted command waits for what it has sent already."""

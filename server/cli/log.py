@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -23,8 +24,8 @@ from relay.log.export import export
 from relay.log.log import Log
 from relay.log.reader import Verdict, verify
 from server.cli.output import json_line, size_text
-from server.cli.serve import now, retention_of
 from server.config.model import default_data
+from server.config.units import retention_of
 from server.daemon.lock import locked
 
 
@@ -75,7 +76,7 @@ def _compact(args: argparse.Namespace, directory: Path) -> int:
             log = Log.open(directory)
             try:
                 log.recover(snapshot=True)
-                while log.trim(retention, now()).more:
+                while log.trim(retention, time.time_ns() // 1000).more:
                     pass
             finally:
                 log.close()

@@ -1,4 +1,4 @@
-"""How the commands print: changes as a line of text or of JSON, durations, sizes.
+"""How the commands print: changes as a line of text or of JSON, times and sizes.
 
 Always: one change is one line, written out at once; control characters in facts are escaped.
 """
@@ -6,45 +6,14 @@ Always: one change is one line, written out at once; control characters in facts
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Iterator
 from datetime import datetime
 from itertools import islice
-from typing import Final
 
-from dataspace.errors import UsageError
 from dataspace.kernel.epoch_changes import Change, EpochChanges
 from index.patterns.text import unparse
 from index.values.jsons import captures_json
-
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
-_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)(?:([KMGT])(i)?)?B?")
-_UNITS: Final = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
-
-def duration(text: str) -> float:
-    """Seconds from text such as ``10s``, ``500ms``, ``2m``, ``1.5h``.
-
-    >>> duration("500ms"), duration("2m"), duration("3")
-    (0.5, 120.0, 3.0)
-    """
-    found = _DURATION.fullmatch(text)
-    if found is None:
-        raise UsageError(f"{text!r} is no duration, write for example 10s, 500ms, 2m or 1h")
-    return float(found[1]) * _UNITS[found[2]]
-
-
-def size(text: str) -> int:
-    """Bytes from text such as ``512KiB``, ``10GiB``, ``1.5MB`` or ``4096``.
-
-    >>> size("512KiB"), size("1.5MB"), size("4096")
-    (524288, 1500000, 4096)
-    """
-    found = _SIZE.fullmatch(text)
-    if found is None:
-        raise UsageError(f"{text!r} is no size, write for example 4096, 512KiB, 100MB or 10GiB")
-    return int(float(found[1]) * (1024 if found[3] else 1000) ** " KMGT".index(found[2] or " "))
 
 
 def time_text(time: datetime) -> str:

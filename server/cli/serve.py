@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable
 
 import trio
 
-from relay.log.retention import Retention
-from server.cli.output import duration, size
 from server.cli.stopping import Stopping
 from server.config.file import load
 from server.config.model import Config
@@ -37,20 +34,6 @@ def serve_command(args: argparse.Namespace) -> int:
     with Stopping(config.stop_seconds) as stopping:
         trio.run(_serve, config, lambda: load(args, config_file(args)).config, stopping)
     return 0
-
-
-def now() -> int:
-    """The time in microseconds since 1970 UTC."""
-    return time.time_ns() // 1000
-
-
-def retention_of(args: argparse.Namespace) -> Retention:
-    """What the command line says of what is kept."""
-    return Retention(
-        age=None if args.keep_for is None else duration(args.keep_for),
-        size=None if args.keep_bytes is None else size(args.keep_bytes),
-        acknowledged=args.keep_unread,
-    )
 
 
 async def _serve(config: Config, reread: Callable[[], Config], stopping: Stopping) -> None:

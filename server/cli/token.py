@@ -12,8 +12,8 @@ from dataspace.errors import UsageError
 from dataspace.transport.credentials import default_token, read_token
 from dataspace.transport.tokens import narrow, new_secret
 from index.values.values import Map, Value
-from server.cli.output import duration
 from server.config.rights import Rights
+from server.config.units import duration
 
 
 def token(args: argparse.Namespace) -> int:

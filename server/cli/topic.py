@@ -21,7 +21,8 @@ from index.values.jsons import to_json
 from index.values.values import Value
 from server.cli.connecting import connect
 from server.cli.lines import lines
-from server.cli.output import duration, json_line, size
+from server.cli.output import json_line
+from server.config.units import duration, size
 
 
 def time_of(text: str) -> Time:

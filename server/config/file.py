@@ -25,8 +25,9 @@ from dataspace.transport.credentials import read_token
 from dataspace.wire.features import MAIN, SYSTEM
 from index.values.values import Map, Value, freeze
 from relay.log.retention import Retention
-from server.config.model import Config, HostedActor, HostedFlow, Limits, RuleText, ServerTls, SpaceConfig
+from server.config.model import Config, HostedActor, HostedFlow, Limits, ServerTls, SpaceConfig
 from server.config.rights import KNOWN as RIGHTS, Rights
+from server.config.rules import RuleText, rule_facts
 from server.config.settings import (
     BY_NAME,
     KEEPING,
@@ -43,7 +44,6 @@ from server.config.settings import (
     unknown,
 )
 from server.config.tokens import Key
-from server.hosting.rules import rule_facts
 
 TABLES: Final = ("spaces", "rules", "actors", "flows", "tokens")
 SPACE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")

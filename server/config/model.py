@@ -18,6 +18,7 @@ from dataspace.wire.frames import MAX_FRAME
 from index.values.values import Value
 from relay.delivery.memory import WAITING_BYTES
 from relay.log.retention import Retention
+from server.config.rules import RuleText
 from server.config.tokens import Key
 
 DEFAULT_LISTEN: Final = "tcp:127.0.0.1:7377"
@@ -60,14 +61,6 @@ class Limits:
     requests: int = 1024
     staged_bytes: int = 4 << 30
     staged_seconds: float = 86_400.0
-
-
-@dataclass(frozen=True, slots=True)
-class RuleText:
-    """A rule that is written in the configuration itself."""
-
-    name: str
-    text: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,6 @@ from dataspace.errors import UsageError
 from dataspace.kernel.space import SpaceLimits
 from dataspace.transport.addresses import parse_listen
 from relay.log.retention import Retention
-from server.cli.output import duration, size
 from server.config.model import (
     DEFAULT_LISTEN,
     HANG_SECONDS,
@@ -30,6 +29,7 @@ from server.config.model import (
     Limits,
     default_data,
 )
+from server.config.units import duration, size
 
 PREFIX: Final = "DATASPACE_SERVE_"
 CONFIG: Final = f"{PREFIX}CONFIG"

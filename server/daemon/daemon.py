@@ -35,6 +35,7 @@ from server.daemon.reloading import reload_on_hangup
 from server.daemon.space import LoggedSpace, now
 from server.hosting.actors import Hosting
 from server.sessions.listeners import Listener, accept, open_listeners
+from server.system import SystemSpace
 from server.topics.catalogue import Topics
 from server.topics.durable import Keeping
 
@@ -66,7 +67,8 @@ class Daemon:
         self.replays = trio.Semaphore(config.limits.all_replays)
         """Replays that may hold a part of the log in memory at once; the others wait for their turn."""
         self.keys = Keys(config.keys)
-        self.topics = Topics(now)
+        self.system = SystemSpace(now)
+        self.topics = Topics(now, self.system)
         self.keeping = Keeping(
             self.topics, Journal(config.data, accept_damage=config.accept_damage), self.flush
         )

@@ -32,8 +32,9 @@ from relay.log.writer import GroupCommit
 from relay.store.errors import LogFailed
 from relay.store.staging import Staging
 from server.config.model import SpaceConfig
+from server.config.rules import rule_facts
 from server.hosting.flows import HostedFlows
-from server.hosting.rules import OWNER, actions_to_hold, rule_facts, warn_of_troubles
+from server.hosting.rules import OWNER, actions_to_hold, warn_of_troubles
 from server.owners.leases import Leases
 from server.owners.publishers import Writers
 from server.owners.turn_numbers import Client, Clients

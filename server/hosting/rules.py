@@ -10,21 +10,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Final
 
-from dataspace.errors import Refused, UsageError
+from dataspace.errors import Refused
 from dataspace.flows.mermaid import mermaid
 from dataspace.kernel.actions import Action
 from dataspace.kernel.derivation import RuleHost
 from dataspace.kernel.space import Space
-from dataspace.rules.engine.dependencies import Outline
 from dataspace.rules.engine.explaining import Explainer, Proof
-from dataspace.rules.language.parser import read_rules
-from dataspace.rules.language.syntax import Rule
 from index.patterns.text import unparse
 from index.values.values import Map, Record, Value
-from server.config.model import RuleText
 
 logger = logging.getLogger("dataspace")
 
@@ -88,25 +83,6 @@ def _proof(host: RuleHost, explainer: Explainer, about: Value) -> Proof | None:
     if proof is None and (found := explainer.match(about)) is not None:
         proof = explainer.why(found)
     return proof
-
-
-def rule_facts(given: Sequence[Path | RuleText]) -> list[Value]:
-    """A rule fact for each file, named after it, and for each text.
-
-    ``UsageError`` for one that cannot be read or used, or not together with those before it.
-    """
-    facts: list[Value] = []
-    rules: list[Rule] = []
-    for each in given:
-        source = f"rules of {each}" if isinstance(each, Path) else f"rule {each.name!r}"
-        try:
-            text = each.read_text(encoding="utf-8") if isinstance(each, Path) else each.text
-            rules += read_rules(text)
-            Outline(rules)
-        except (OSError, UnicodeDecodeError, UsageError) as error:
-            raise UsageError(f"{source}: {error}") from None
-        facts.append(Record("rule", each.stem if isinstance(each, Path) else each.name, text))
-    return facts
 
 
 def warn_of_troubles(host: RuleHost, facts: Sequence[Value]) -> None:

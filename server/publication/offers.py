@@ -17,10 +17,10 @@ import trio
 
 from dataspace.errors import ProtocolError, Refused
 from dataspace.wire import packets as p
+from dataspace.wire.arguments import texts
 from dataspace.wire.windows import Budget, Window
 from index.values.values import Map, Value
 from server.publication.publish import stage
-from server.sessions.requests import texts
 
 if TYPE_CHECKING:
     from server.sessions.connection import Connection

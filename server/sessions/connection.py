@@ -87,7 +87,7 @@ class Connection:
             lose=self._lose,
             defect=self.defect,
         )
-        self.following: Final = Following(self, daemon.topics, daemon.keeping)
+        self.following: Final = Following(self, daemon.topics, daemon.keeping, daemon.system)
         self.offering: Final = Offering(self)
         self.asked = 0
         self._nursery: trio.Nursery

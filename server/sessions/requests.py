@@ -16,6 +16,7 @@ import trio
 
 from dataspace.errors import ProtocolError, Refused, UsageError
 from dataspace.wire import packets as p
+from dataspace.wire.arguments import key, number, text, texts
 from index.values.values import Map, Value
 from relay.store.errors import LogDamaged, LogFailed
 from server.hosting.rules import ask_rules
@@ -166,7 +167,7 @@ async def _publish(connection: Connection, arguments: Map) -> Value:
     _check_publisher(connection, text(arguments, "owner"), text(arguments, "client"))
     return await publish(
         connection.home,
-        [each if isinstance(each, bytes) else _key(each) for each in keys],
+        [each if isinstance(each, bytes) else key(each) for each in keys],
         permit=connection.permit,
         owner=text(arguments, "owner"),
         client=text(arguments, "client"),
@@ -325,33 +326,3 @@ VERBS: Final[dict[str, Verb]] = {
 }
 AT_ONCE: Final = frozenset(["lease", "renew", "release"])
 """Verbs that do not wait, and that later packets of the same connection rely on."""
-
-
-# -- arguments ----------------------------------------------------------------------------------------
-
-
-def text(arguments: Map, name: str, default: str | None = None) -> str:
-    """A text argument, of at most 4 096 characters."""
-    value = arguments.get(name, default)
-    if value.__class__ is not str or len(value) > 4096:
-        raise Refused("bad-request", f"{name} must be text of at most 4096 characters, got {value!r:.60}")
-    return value
-
-
-def number(arguments: Map, name: str, default: int | None = None) -> int:
-    """An integer argument, from -1 to 2^63-1."""
-    value = arguments.get(name, default)
-    if value.__class__ is not int or not -1 <= value < 1 << 63:
-        raise Refused("bad-request", f"{name} must be a number from -1 to 2^63-1, got {value!r:.60}")
-    return value
-
-
-def texts(arguments: Map, name: str) -> tuple[str, ...]:
-    """An argument that is an array of text."""
-    return _key(arguments.get(name))
-
-
-def _key(value: Value) -> tuple[str, ...]:
-    if value.__class__ is tuple and value and all(each.__class__ is str for each in value):
-        return value  # type: ignore[return-value]  # as just checked
-    raise Refused("bad-request", f"a key is an array of text, got {value!r:.60}")

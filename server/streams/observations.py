@@ -149,7 +149,7 @@ class Observing:
         """What the daemon says of itself: facts of now, of which no log is kept, nor who is interested."""
         if not request.live or request.policy is Policy.WAIT or request.progress:
             raise Refused("epoch-gone", f"space {SYSTEM!r} keeps no log, there is only its state")
-        self._open_live(stream, request, self._connection.daemon.topics.space)
+        self._open_live(stream, request, self._connection.daemon.system.space)
 
     def _open_live(self, stream: OutStream, request: Request, space: Space) -> None:
         observation = self.observation(stream, request)

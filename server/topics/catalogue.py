@@ -17,16 +17,12 @@ from typing import Final
 import trio
 
 from dataspace.errors import Refused
-from dataspace.kernel.actions import ASSERT, RETRACT, Action
-from dataspace.kernel.space import Space
 from dataspace.topics.times import Order
-from dataspace.wire.features import SYSTEM
 from index.values.values import Record
 from relay.topics.feed import Feed
 from relay.topics.steps import Ledger
 from relay.topics.topic import Topic
-
-"""The name of the space that says what there is."""
+from server.system import SystemSpace
 
 MAX_TOPICS: Final = 4096
 
@@ -35,8 +31,6 @@ MAX_RETAIN: Final = 256 << 20
 
 MAX_WAIT: Final = 60_000
 """Milliseconds that a lookup may wait at once."""
-
-_OWNER: Final = "catalogue"
 
 
 @dataclass(eq=False)
@@ -92,19 +86,14 @@ class TopicsStatistics:
 
 
 class Topics:
-    """The topics of a daemon, by name; ``now`` gives microseconds since 1970 UTC."""
+    """The topics of a daemon by name, each stated as a fact in the space ``system``."""
 
-    def __init__(self, now: Callable[[], int]) -> None:
-        self._now = now
+    def __init__(self, now: Callable[[], int], system: SystemSpace) -> None:
+        self._system = system
         self._entries: dict[str, Entry] = {}
         # durable topics and their producers keep their numbers, so none may come again after a restart
         self._numbers = count(now())
-        self._handles = count(1)
-        self._facts: dict[object, int] = {}
         self._appeared = trio.Event()
-        self.space: Final = Space(SYSTEM)
-        # nothing of this space is on disk, and its epochs must not repeat those of an earlier daemon
-        self.space.epoch = now()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -142,7 +131,7 @@ class Topics:
     def enlist(self, entry: Entry) -> None:
         """Puts a topic into the catalogue."""
         self._entries[entry.topic.name] = entry
-        self.state([entry.fact], [])
+        self._system.state([entry.fact], [])
         self._appeared.set()
         self._appeared = trio.Event()
 
@@ -157,7 +146,7 @@ class Topics:
         entry.topic.end()
         entry.make_room()
         entry.look()
-        self.state([], [entry.fact])
+        self._system.state([], [entry.fact])
 
     def is_listed(self, entry: Entry) -> bool:
         """Whether this topic has not ended."""
@@ -173,13 +162,3 @@ class Topics:
             sum(feed.statistics().bytes for entry in entries for feed in entry.feeds.values()),
             sum(entry.topic.history.size for entry in entries),
         )
-
-    def state(self, appeared: list[Record], vanished: list[Record]) -> None:
-        """Says in the catalogue what there is now, and what no longer, in one turn."""
-        actions: list[Action] = []
-        for fact in appeared:
-            self._facts[fact] = handle = next(self._handles)
-            actions.append((ASSERT, handle, fact))
-        actions += [(RETRACT, self._facts.pop(fact)) for fact in vanished if fact in self._facts]
-        if actions:
-            self.space.commit(_OWNER, actions, self._now())

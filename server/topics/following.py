@@ -26,6 +26,7 @@ from index.values.values import Map, Record, Value
 from relay.delivery.outbox import OutStream
 from relay.store.errors import LogDamaged, LogFailed
 from relay.topics.feed import Feed, Packed
+from server.system import SystemSpace
 from server.topics.catalogue import Entry, Topics
 from server.topics.catch_up import Catching
 from server.topics.durable import MAX_AWAY
@@ -68,8 +69,9 @@ class _Stream:
 class Following:
     """What one connection publishes and follows."""
 
-    def __init__(self, connection: Connection, topics: Topics, keeping: Keeping) -> None:
+    def __init__(self, connection: Connection, topics: Topics, keeping: Keeping, system: SystemSpace) -> None:
         self._connection = connection
+        self._system = system
         self._topics = topics
         self._keeping = keeping
         self._producers: dict[int, Producer] = {}
@@ -127,7 +129,7 @@ class Following:
             member = ledger.members[number]
             self._keeping.attach(number, self)
             self._producers[number] = Producer(entry)
-            self._topics.state([self._publication(number, entry)], [])
+            self._system.state([self._publication(number, entry)], [])
             return Map(
                 {
                     "producer": number,
@@ -164,7 +166,7 @@ class Following:
         if not self._topics.is_listed(entry):
             self._topics.enlist(entry)
         self._producers[number] = Producer(entry)
-        self._topics.state([self._publication(number, entry)], [])
+        self._system.state([self._publication(number, entry)], [])
         held = tuple(entry.topic.holds(number))
         return Map({"producer": number, "time": start, "id": entry.number, "taken": 0, "held": held})
 
@@ -242,12 +244,12 @@ class Following:
         entry.acts.send(number, time, items, len(items))  # type: ignore[arg-type]  # send checks it
 
     def _gone(self, number: int) -> None:
-        self._topics.state([], [self._publication(number, self._producers.pop(number).entry)])
+        self._system.state([], [self._publication(number, self._producers.pop(number).entry)])
         self._keeping.gone(number)
 
     def lose(self, number: int) -> None:
         """A producer has come back by another connection, before the end of this one was noticed."""
-        self._topics.state([], [self._publication(number, self._producers.pop(number).entry)])
+        self._system.state([], [self._publication(number, self._producers.pop(number).entry)])
 
     def end_topic(self, name: str) -> None:
         """Ends a topic: the session that made it may, or any if it is durable and nobody publishes to it."""
@@ -303,7 +305,7 @@ class Following:
             raise
         if stream in self._streams:
             entry.feeds[number] = feed
-            self._topics.state(facts, [])
+            self._system.state(facts, [])
         self._connection.wake(stream)
 
     async def _catch_up(self, stream: OutStream, followed: _Stream, catching: Catching, feed: Feed) -> None:
@@ -337,7 +339,7 @@ class Following:
             found.entry.topic.unsubscribe(found.number)
             found.entry.feeds.pop(found.number, None)
             found.entry.make_room()
-            self._topics.state([], found.facts)
+            self._system.state([], found.facts)
 
     def end(self, reason: str) -> None:
         """The connection is over: subscriptions end, producers are away or crash; may be called again."""

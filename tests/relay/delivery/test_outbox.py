@@ -7,6 +7,8 @@ from collections.abc import Iterable
 import pytest
 from hypothesis import given, strategies as st
 
+from dataspace.codec import pack
+from dataspace.errors import Refused
 from dataspace.kernel.changes import Changes
 from dataspace.wire import packets as p
 from dataspace.wire.session import Role, Session, State, encode
@@ -220,3 +222,53 @@ def test_no_stream_is_told_more_than_it_asked_for_nor_out_of_order(
     for number, stream in streams.items():
         known = stream.sent_items if by == "items" else stream.sent_bytes
         assert heard[number] == offered[number] or known >= credit[number], "what was asked for is sent"
+
+
+class Words:
+    """Any backlog will do: texts, each a value of the wire."""
+
+    def __init__(self, *waiting: str) -> None:
+        self.waiting = [Word(each) for each in waiting]
+        self.failure: Refused | None = None
+
+    @property
+    def used(self) -> int:
+        return sum(len(each.packed) for each in self.waiting)
+
+    def __len__(self) -> int:
+        return len(self.waiting)
+
+    def take(self, count: int, size: int) -> list[Word]:
+        taken = []
+        while self.waiting and len(taken) < count and size > 0:
+            taken.append(self.waiting.pop(0))
+            size -= len(taken[-1].packed)
+        return taken
+
+
+class Word:
+    def __init__(self, text: str) -> None:
+        self.packed = pack(text)
+
+
+def test_a_stream_sends_from_any_backlog() -> None:
+    told = Told()
+    stream = OutStream(3, 2, PLENTY)
+    stream.observation = waiting = Words("to", "be", "or")
+    told.outbox.wake(stream)
+    assert told.fill() == [p.Values(3, 0, ("to", "be"), 1)]
+    stream.ask(3, PLENTY)
+    stream.complete = True
+    told.outbox.wake(stream)
+    assert told.fill() == [p.Values(3, 2, ("or",), 0), p.Done(3)]
+    assert told.over == [stream]
+    assert not len(waiting)
+
+
+def test_a_stream_ends_with_the_failure_of_its_backlog() -> None:
+    told = Told()
+    stream = OutStream(3, PLENTY, PLENTY)
+    stream.observation = waiting = Words()
+    waiting.failure = Refused("slow-observer", "9 messages wait, limit 8")
+    told.outbox.wake(stream)
+    assert told.fill() == [p.Error(3, "slow-observer", "9 messages wait, limit 8")]

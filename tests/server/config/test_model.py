@@ -16,8 +16,9 @@ from index.values.values import Map
 from server.cli.main import main
 from server.cli.parser import parser
 from server.config.file import Loaded, load
-from server.config.model import Config, HostedActor, HostedFlow, Limits, RuleText, ServerTls
+from server.config.model import Config, HostedActor, HostedFlow, Limits, ServerTls
 from server.config.report import check_lines
+from server.config.rules import RuleText
 from server.config.settings import PREFIX, SETTINGS, config_file
 
 WHOLE = """

@@ -13,7 +13,8 @@ from dataspace import ProtocolError, Record, Refused
 from dataspace.client.bulk.client import Link
 from dataspace.kernel.space import SpaceLimits
 from index.values.values import Map
-from server.config.model import Config, HostedActor, RuleText, SpaceConfig
+from server.config.model import Config, HostedActor, SpaceConfig
+from server.config.rules import RuleText
 from server.daemon.daemon import serve
 from tests.server.peers import Peer, hello, turn
 

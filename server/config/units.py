@@ -1,0 +1,47 @@
+"""Times and sizes as people write them, on the command line and in the configuration file."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import Final
+
+from dataspace.errors import UsageError
+from relay.log.retention import Retention
+
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)(?:([KMGT])(i)?)?B?")
+_UNITS: Final = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def duration(text: str) -> float:
+    """Seconds from text such as ``10s``, ``500ms``, ``2m``, ``1.5h``.
+
+    >>> duration("500ms"), duration("2m"), duration("3")
+    (0.5, 120.0, 3.0)
+    """
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise UsageError(f"{text!r} is no duration, write for example 10s, 500ms, 2m or 1h")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def size(text: str) -> int:
+    """Bytes from text such as ``512KiB``, ``10GiB``, ``1.5MB`` or ``4096``.
+
+    >>> size("512KiB"), size("1.5MB"), size("4096")
+    (524288, 1500000, 4096)
+    """
+    found = _SIZE.fullmatch(text)
+    if found is None:
+        raise UsageError(f"{text!r} is no size, write for example 4096, 512KiB, 100MB or 10GiB")
+    return int(float(found[1]) * (1024 if found[3] else 1000) ** " KMGT".index(found[2] or " "))
+
+
+def retention_of(args: argparse.Namespace) -> Retention:
+    """Returns the retention that the options ``--keep-…`` of a command ask for."""
+    return Retention(
+        age=None if args.keep_for is None else duration(args.keep_for),
+        size=None if args.keep_bytes is None else size(args.keep_bytes),
+        acknowledged=args.keep_unread,
+    )

@@ -1,0 +1,39 @@
+"""The read-only space ``system``, in which the daemon describes itself: its topics, connections that read.
+
+It has no log. Clients can observe its current facts, and what changes in them from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Final
+
+from dataspace.kernel.actions import ASSERT, RETRACT, Action
+from dataspace.kernel.space import Space
+from dataspace.wire.features import SYSTEM
+from index.values.values import Record
+
+_OWNER: Final = "catalogue"
+
+
+class SystemSpace:
+    """The facts that a daemon states about itself; ``now`` returns microseconds since 1970 UTC."""
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        self._now = now
+        self._handles = count(1)
+        self._facts: dict[Record, int] = {}
+        self.space: Final = Space(SYSTEM)
+        # nothing of this space is on disk, and its epochs must not repeat those of an earlier daemon
+        self.space.epoch = now()
+
+    def state(self, appeared: Sequence[Record], vanished: Sequence[Record]) -> None:
+        """Asserts and retracts facts in one turn; a fact that is not there is not retracted."""
+        actions: list[Action] = []
+        for fact in appeared:
+            self._facts[fact] = handle = next(self._handles)
+            actions.append((ASSERT, handle, fact))
+        actions += [(RETRACT, self._facts.pop(fact)) for fact in vanished if fact in self._facts]
+        if actions:
+            self.space.commit(_OWNER, actions, self._now())
