@@ -12,7 +12,7 @@ from server.config.file import load
 from server.config.model import Config
 from server.config.report import check_lines
 from server.config.settings import config_file
-from server.daemon.daemon import serve
+from server.daemon.serve import serve
 from server.hosting.loading import boot_function, log_to_stderr
 
 

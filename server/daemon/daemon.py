@@ -1,49 +1,45 @@
-"""The daemon: its dataspaces, and everybody who is connected.
+"""The daemon: its spaces, and the connections that it serves.
 
-It opens the logs, puts back what was durable, lets the rest be seen to go, and only then listens.
-
-Always: nobody is served before everything durable is back; the end of a connection retracts all it owned in
-one turn.
+Always: the end of a connection flushes what that gave others to send; a connection without a hello counts as
+a stranger.
 """
 
 from __future__ import annotations
 
-import gc
-import logging
+import itertools
 import os
 import resource
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 import trio
 
-from dataspace.errors import Refused
+from dataspace.transport.sockets import Link
 from dataspace.version import __version__
 from dataspace.wire.features import MAIN
-from index.values.values import Map
+from index.values.values import Map, Value
 from relay.delivery.memory import Room
 from relay.delivery.policies import SlowCounts
 from relay.journal.journal import Journal
-from relay.journal.writer import TopicWriter
 from relay.log.log import Log
-from relay.log.writer import GroupCommit
-from server.config.model import Config, SpaceConfig
+from server.config.model import Config, Limits, SpaceConfig
 from server.config.tokens import Keys
-from server.daemon.lock import locked
-from server.daemon.reloading import reload_on_hangup
-from server.daemon.space import LoggedSpace, now
+from server.daemon.space import LoggedSpace, no_space, now
 from server.hosting.actors import Hosting
-from server.sessions.listeners import Listener, accept, open_listeners
+from server.hosting.verbs import hosting_verbs
+from server.owners import verbs as leases
+from server.publication import verbs as publication
+from server.sessions.connection import Connection, Verb
+from server.sessions.house import Home
+from server.sessions.listeners import Listener
+from server.sessions.sending import Sending
+from server.streams import verbs as past
 from server.system import SystemSpace
 from server.topics.catalogue import Topics
 from server.topics.durable import Keeping
+from server.topics.verbs import TopicVerbs
 
-if TYPE_CHECKING:
-    from server.sessions.connection import Connection
-    from server.sessions.sending import Sending
-
-logger = logging.getLogger("dataspace")
+_numbers = itertools.count(1)
 
 
 class Daemon:
@@ -54,11 +50,12 @@ class Daemon:
 
     def __init__(self, config: Config, logs: Sequence[tuple[SpaceConfig, Log]]) -> None:
         self.config = config
+        self.limits: Limits = config.limits
         self.started = now()
         self.listeners: list[Listener] = []
         self.connections: dict[int, Connection] = {}
-        self.strangers: set[Connection] = set()
-        """Those of them that have not said hello."""
+        self.strangers: set[int] = set()
+        """Those of them that have not said hello, by number."""
         self.streams = 0
         """Those that are open, of all connections."""
         self._dirty: list[Sending] = []
@@ -73,9 +70,22 @@ class Daemon:
             self.topics, Journal(config.data, accept_damage=config.accept_damage), self.flush
         )
         self.keeping.recover(accept_damage=config.accept_damage)
-        self.spaces = {each.name: LoggedSpace(self, each, log) for each, log in logs}
+        self.spaces: dict[str, LoggedSpace] = {}
+        names = [each.name for each, _ in logs]
+        for each, log in logs:
+            self.spaces[each.name] = LoggedSpace(
+                each, log, limits=config.limits, flows=config.flows, flush=self.flush, names=names
+            )
         self.main = self.spaces[MAIN]
-        self.hosting = Hosting(self, config.actors)
+        self.hosting = Hosting(config, self.spaces, partial(self.serve, trusted=True), self.flush)
+        self.verbs: Mapping[str, Verb] = {
+            "status": _status_of(self),
+            **past.VERBS,
+            **publication.VERBS,
+            **leases.VERBS,
+            **hosting_verbs(self.hosting),
+            **TopicVerbs(self.topics, self.keeping).table(),
+        }
 
     @property
     def addresses(self) -> list[str]:
@@ -83,24 +93,18 @@ class Daemon:
         return [listener.name for listener in self.listeners]
 
     def find_space(self, name: str) -> LoggedSpace:
-        """The dataspace of that name; ``Refused`` if there is none."""
+        """Returns the space of that name; raises ``Refused`` if there is none."""
         found = self.spaces.get(name)
         if found is None:
-            raise self.no_space(name)
+            raise no_space(name, self.spaces)
         return found
 
-    def no_space(self, name: str) -> Refused:
-        """What to tell of a dataspace that is not there."""
-        return Refused(
-            "no-space", f"no space named {name!r:.80}, there is {', '.join(map(repr, self.spaces))}"
-        )
-
     def touch(self, sending: Sending) -> None:
-        """Notes that somebody has something to say when all are flushed."""
+        """Has the next flush hand over what this queue holds."""
         self._dirty.append(sending)
 
     def flush(self) -> None:
-        """Lets every connection with something to say hand it to the kernel; O(those)."""
+        """Hands to the kernel what connections have to send; O(connections that have something)."""
         while self._dirty:
             dirty, self._dirty = self._dirty, []
             for sending in dirty:
@@ -108,24 +112,35 @@ class Daemon:
 
     # -- connections ----------------------------------------------------------------------------------
 
-    def left(self, connection: Connection, reason: str) -> None:
-        """A connection is over."""
-        connection.home.sessions.leave(connection)
-        self.connections.pop(connection.number, None)
-        self.strangers.discard(connection)
-        self.flush()
-        logger.info(
-            "session %d ended: %s (%d turns, %d bytes in, %d out)",
-            connection.number,
-            reason,
-            connection.turns,
-            connection.received,
-            connection.sending.sent,
-        )
+    def refusal(self) -> str:
+        """Returns why there is no room for another connection; empty if there is."""
+        limits = self.limits
+        if len(self.connections) >= limits.connections:
+            return f"{len(self.connections)} connections, limit connections={limits.connections}"
+        if len(self.strangers) >= limits.strangers:
+            return f"{len(self.strangers)} connections without a hello, limit strangers={limits.strangers}"
+        return ""
+
+    def serve(self, link: Link, *, trusted: bool = False) -> Connection:
+        """Serves a peer in a task of its own; one that the daemon started itself needs no token."""
+        connection = Connection(self, link, next(_numbers), self.verbs, trusted=trusted)
+        self.connections[connection.number] = connection
+        self.strangers.add(connection.number)
+        self.peers.start_soon(connection.run)
+        return connection
+
+    def greeted(self, number: int) -> None:
+        """A connection has said hello."""
+        self.strangers.discard(number)
+
+    def left(self, number: int) -> None:
+        """A connection has ended."""
+        self.connections.pop(number, None)
+        self.strangers.discard(number)
 
     # -- looking --------------------------------------------------------------------------------------
 
-    def status(self, home: LoggedSpace) -> Map:
+    def status(self, home: Home) -> Map:
         """What ``dataspace status`` shows of a space: counts, bytes and times in microseconds."""
 
         told = {
@@ -151,6 +166,14 @@ class Daemon:
         return Map(told)
 
 
+def _status_of(daemon: Daemon) -> Verb:
+    async def status(connection: Connection, _arguments: Map) -> Value:
+        await trio.lowlevel.checkpoint()
+        return daemon.status(connection.home)
+
+    return status
+
+
 def resident_bytes() -> int:
     """Resident memory of this process now, or 0 where the system does not say."""
     try:
@@ -158,73 +181,3 @@ def resident_bytes() -> int:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
         return 0
-
-
-async def serve(
-    config: Config,
-    reread: Callable[[], Config] | None = None,
-    *,
-    task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    """Runs a daemon until it is cancelled; then says goodbye, retracts what sessions own, closes the logs.
-
-    ``reread`` gives the configuration anew when SIGHUP asks for it; without it the signal is left alone.
-    ``task_status`` gets the addresses that are listened on, once everything durable is back.
-    """
-    gc.set_threshold(100_000, 50, 100)
-    with ExitStack() as held:
-        logs = []
-        for each in config.all_spaces():
-            held.enter_context(locked(each.data))
-            log = Log.open(each.data, accept_damage=config.accept_damage)
-            held.callback(log.close)
-            logs.append((each, log))
-        daemon = Daemon(config, logs)
-        held.callback(daemon.keeping.writer.journal.close)
-        for home in daemon.spaces.values():
-            held.callback(home.staging.close)
-        gc.collect()
-        gc.freeze()
-        await _run(daemon, reread, task_status)
-
-
-async def _run(
-    daemon: Daemon, reread: Callable[[], Config] | None, task_status: trio.TaskStatus[list[str]]
-) -> None:
-    daemon.listeners = await open_listeners(daemon.config)
-    spaces = daemon.spaces.values()
-    async with trio.open_nursery() as nursery:
-        writers: list[GroupCommit | TopicWriter] = [home.commits for home in spaces]
-        writers.append(daemon.keeping.writer)
-        scopes = [trio.CancelScope(shield=True) for _ in writers]
-        for writer, scope in zip(writers, scopes, strict=True):
-            nursery.start_soon(_write_log, writer, scope)
-        try:
-            for home in spaces:
-                await home.commits.wait_durable(home.space.epoch)
-            async with trio.open_nursery() as daemon.peers:
-                for listener in daemon.listeners:
-                    daemon.peers.start_soon(accept, daemon, listener)
-                for home in spaces:
-                    daemon.peers.start_soon(home.run)
-                daemon.peers.start_soon(daemon.keeping.run)
-                if daemon.config.actors:
-                    daemon.peers.start_soon(daemon.hosting.run)
-                if reread is not None:
-                    await daemon.peers.start(reload_on_hangup, daemon, reread)
-                task_status.started(daemon.addresses)
-                await trio.sleep_forever()
-        finally:
-            for listener in daemon.listeners:
-                listener.close()
-            with trio.CancelScope(shield=True):
-                async with trio.open_nursery() as closing:
-                    for writer in writers:
-                        closing.start_soon(writer.close)
-            for scope in scopes:
-                scope.cancel()
-
-
-async def _write_log(writer: GroupCommit | TopicWriter, scope: trio.CancelScope) -> None:
-    with scope:
-        await writer.run()

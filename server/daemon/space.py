@@ -13,10 +13,9 @@ from __future__ import annotations
 import logging
 import stat
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import trio
 
@@ -31,7 +30,7 @@ from relay.log.trimming import retain
 from relay.log.writer import GroupCommit
 from relay.store.errors import LogFailed
 from relay.store.staging import Staging
-from server.config.model import SpaceConfig
+from server.config.model import HostedFlow, Limits, SpaceConfig
 from server.config.rules import rule_facts
 from server.hosting.flows import HostedFlows
 from server.hosting.rules import OWNER, actions_to_hold, warn_of_troubles
@@ -41,9 +40,6 @@ from server.owners.turn_numbers import Client, Clients
 from server.publication.ledger import Ledgers
 from server.publication.prepared import Prepared
 from server.sessions.registry import Sessions
-
-if TYPE_CHECKING:
-    from server.daemon.daemon import Daemon
 
 logger = logging.getLogger("dataspace")
 
@@ -56,11 +52,21 @@ def now() -> int:
 class LoggedSpace:
     """What the sessions of one dataspace share."""
 
-    def __init__(self, daemon: Daemon, settings: SpaceConfig, log: Log) -> None:
-        self.daemon = daemon
+    def __init__(
+        self,
+        settings: SpaceConfig,
+        log: Log,
+        *,
+        limits: Limits,
+        flows: Sequence[HostedFlow],
+        flush: Callable[[], None],
+        names: Collection[str],
+    ) -> None:
+        """``flush`` is called after turns; ``names`` are those of all spaces of the daemon."""
         self.settings = settings
-        self.config = daemon.config
-        self.flush = daemon.flush
+        self.limits = limits
+        self.flush = flush
+        self._names = names
         self.name = settings.name
         self.log = log
         self.identity = log.identity
@@ -68,16 +74,15 @@ class LoggedSpace:
         self.recalling = trio.Lock()
         self.rules_due = trio.Event()
         self.sessions = Sessions(self)
-        self.leases = Leases(self)
+        self.leases = Leases(self, most=limits.leases, longest=limits.lease_seconds)
         self.space = Space(settings.name, limits=settings.limits)
         self.space.rules.clock = time.perf_counter_ns
-        self.commits = GroupCommit(log, after_group=daemon.flush, state=self.space.all_claims)
-        limits = daemon.config.limits
+        self.commits = GroupCommit(log, after_group=flush, state=self.space.all_claims)
         self.staging = Staging(settings.data, limit=limits.staged_bytes, kept=limits.staged_seconds)
         self.prepared = Prepared()
         self.writers = Writers()
         self.ledgers = Ledgers(self.space)
-        self.flows = HostedFlows([each for each in daemon.config.flows if each.space == self.name])
+        self.flows = HostedFlows([each for each in flows if each.space == self.name])
         self._recover()
 
     def _recover(self) -> None:
@@ -89,7 +94,7 @@ class LoggedSpace:
         self.incarnation = self.space.epoch
         gone = [owner for owner in self.space.owners() if owner.startswith(("session:", "actor:"))]
         self.space.end(gone, now(), submit=self.commits.submit)
-        self.leases.recover()
+        self.leases.recover(self.space.owners())
         self.flows.attach(self.space)
         facts = rule_facts(self.settings.rules)
         rules = actions_to_hold(self.space, facts)
@@ -240,11 +245,11 @@ class LoggedSpace:
             return
         if name == SYSTEM:
             raise Refused("read-only", f"space {SYSTEM!r} can only be observed, and only now")
-        if name in self.daemon.spaces:
+        if name in self._names:
             raise Refused(
                 "no-space", f"this session is about space {self.name!r}: {name!r} needs another one"
             )
-        raise self.daemon.no_space(name)
+        raise no_space(name, self._names)
 
     async def find_turn(self, client: str, sequence: int) -> int | None:
         """The epoch of an old turn, looked up in the log; O(log), for what nobody remembers."""
@@ -255,7 +260,7 @@ class LoggedSpace:
 
     def limits_map(self) -> Map:
         """The limits that a client is told of at its welcome."""
-        mine = asdict(self.config.limits)
+        mine = asdict(self.limits)
         told = ("frame_bytes", "frame_elements", "streams", "replays")
         return Map({**{name: mine[name] for name in told}, **asdict(self.space.limits)})
 
@@ -276,6 +281,11 @@ class LoggedSpace:
             "disk_bytes": sum(map(_size, self.settings.data.iterdir())),
             "data": str(self.settings.data),
         }
+
+
+def no_space(name: str, names: Collection[str]) -> Refused:
+    """Returns the refusal of a name that no space has; ``names`` are those that there are."""
+    return Refused("no-space", f"no space named {name!r:.80}, there is {', '.join(map(repr, names))}")
 
 
 def _size(path: Path) -> int:

@@ -10,8 +10,8 @@ turns at the latest; an actor that does not yield is named by a watchdog within 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 import trio
 
@@ -25,14 +25,10 @@ from dataspace.errors import UsageError
 from dataspace.running.actors import Shell, log_crash
 from dataspace.running.watchdog import Watchdog
 from index.values.values import Map
-from server.config.model import HostedActor
+from server.config.model import Config, HostedActor
 from server.hosting.guardian import Isolated
 from server.hosting.loading import boot_function, traced
-
-if TYPE_CHECKING:
-    from server.daemon.daemon import Daemon
-    from server.daemon.space import LoggedSpace
-
+from server.hosting.ports import HostSpace, Serve
 
 logger = logging.getLogger("dataspace.actors")
 
@@ -43,9 +39,9 @@ LATE_SECONDS: Final = 2.0
 class Hosted:
     """One actor of the configuration with all that it spawns, and how they have fared."""
 
-    def __init__(self, daemon: Daemon, settings: HostedActor) -> None:
+    def __init__(self, config: Config, settings: HostedActor, serve: Serve) -> None:
         self.settings = settings
-        self.isolated = Isolated(daemon, settings, self.note_crash) if settings.isolate else None
+        self.isolated = Isolated(config, settings, serve, self.note_crash) if settings.isolate else None
         self.boot = boot_function(settings.run, load=not settings.isolate)
         self.program = f"{settings.title} in {settings.space}"
         """What tells its actors from those of others."""
@@ -131,14 +127,20 @@ class Hosted:
 class Hosting:
     """The actors of one daemon."""
 
-    def __init__(self, daemon: Daemon, actors: Sequence[HostedActor]) -> None:
-        self._daemon = daemon
-        self._hosted = {hosted.program: hosted for hosted in [Hosted(daemon, each) for each in actors]}
+    def __init__(
+        self, config: Config, spaces: Mapping[str, HostSpace], serve: Serve, flush: Callable[[], None]
+    ) -> None:
+        """``serve`` gives a process of an isolated actor its connection, ``flush`` is called after turns."""
+        self._config = config
+        self._spaces = spaces
+        self._flush = flush
+        actors = config.actors
+        self._hosted = {hosted.program: hosted for hosted in [Hosted(config, each, serve) for each in actors]}
         self._engine: Engine | None = None
         self._watchdog: Watchdog | None = None
         for each in actors:
-            if each.space not in daemon.spaces:
-                known = ", ".join(daemon.spaces)
+            if each.space not in spaces:
+                known = ", ".join(spaces)
                 raise UsageError(f"actor {each.title}: no space named {each.space!r}, there is {known}")
 
     async def run(self) -> None:
@@ -148,10 +150,10 @@ class Hosting:
         engine.fence = (Exception, SystemExit)  # who calls sys.exit leaves, and the daemon stays
         engine.on_crash = log_crash
         engine.on_end = self._note_end
-        homes = {name: _home(engine, space) for name, space in self._daemon.spaces.items()}
+        homes = {name: _home(engine, space) for name, space in self._spaces.items()}
         for each in self._hosted.values():
             each.start(engine, homes[each.settings.space])
-        config = self._daemon.config
+        config = self._config
         with traced(engine, config.trace), Watchdog(engine, limit=config.stall_seconds) as self._watchdog:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_name_late, shell)
@@ -171,8 +173,8 @@ class Hosting:
         self._hosted[actor.program].note_end(actor)
 
     async def _after_slice(self) -> None:
-        self._daemon.flush()
-        for home in self._daemon.spaces.values():
+        self._flush()
+        for home in self._spaces.values():
             await home.commits.wait_room()
 
 
@@ -188,7 +190,7 @@ async def _name_late(shell: Shell) -> None:
             logger.error("these actors have tasks that were cancelled and do not end: %s", ", ".join(late))
 
 
-def _home(engine: Engine, home: LoggedSpace) -> Home:
+def _home(engine: Engine, home: HostSpace) -> Home:
     """A space as actors reach it: through the log, as everybody does."""
     return engine.home(
         home.space,

@@ -17,7 +17,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
@@ -28,11 +28,8 @@ from dataspace.running.actors import Outside
 from dataspace.transport.sockets import SocketLink
 from dataspace.wire.frames import Cutter, frame
 from index.values.values import Map
-from server.config.model import HostedActor
-
-if TYPE_CHECKING:
-    from server.daemon.daemon import Daemon
-    from server.sessions.connection import Connection
+from server.config.model import Config, HostedActor
+from server.hosting.ports import Serve, Served
 
 MAX_REPORT: Final = 64 << 10
 REPORT_SECONDS: Final = 5.0
@@ -49,9 +46,12 @@ class ProcessEnded(DataspaceError):
 class Isolated:
     """One actor in a process of its own, through all its lives."""
 
-    def __init__(self, daemon: Daemon, settings: HostedActor, crashed: Callable[[str], object]) -> None:
-        """``crashed`` is told of crashes that the process survives, of actors that the first one spawned."""
-        self._daemon = daemon
+    def __init__(
+        self, config: Config, settings: HostedActor, serve: Serve, crashed: Callable[[str], object]
+    ) -> None:
+        """``crashed`` is called with each crash that the process survives, that of an actor spawned in it."""
+        self._config = config
+        self._serve = serve
         self._settings = settings
         self._crashed = crashed
         self.process: int | None = None
@@ -60,7 +60,7 @@ class Isolated:
         self.stuck = False
         """Whether one of its turns has not ended in time, and still lasts."""
         self._signs = 0
-        self._hang = daemon.config.hang_seconds if settings.hang is None else settings.hang
+        self._hang = config.hang_seconds if settings.hang is None else settings.hang
         self._before = (0, 0)
         self._crash = ""
 
@@ -89,8 +89,8 @@ class Isolated:
             with trio.CancelScope(shield=True):
                 await _wait_ended(process)
                 with trio.move_on_after(REPORT_SECONDS):  # what it said last is heard, and then its facts go
-                    await connection.ended.wait()
-            connection.cancel.cancel()
+                    await connection.wait_ended()
+            connection.cancel()
             self.process, self.actors, self.facets, self.stuck = None, 0, 0, False
             for pipe in (process.stdin, process.stdout):
                 assert pipe is not None  # as asked for
@@ -98,10 +98,8 @@ class Isolated:
         if code:
             raise ProcessEnded(self._crash or f"its process {process.pid} {_ending(code)}")
 
-    def _start(self) -> tuple[subprocess.Popen[bytes], Connection]:
+    def _start(self) -> tuple[subprocess.Popen[bytes], Served]:
         """Starts the process, from this thread: on Linux it lives as long as the thread that started it."""
-        from server.sessions.listeners import serve_link  # it needs connections, which need the daemon
-
         ours, theirs = socket.socketpair()
         try:
             with theirs:
@@ -126,7 +124,7 @@ class Isolated:
             raise
         assert process.stdout is not None  # as asked for
         os.set_blocking(process.stdout.fileno(), False)
-        return process, serve_link(self._daemon, SocketLink(ours), trusted=True)
+        return process, self._serve(SocketLink(ours))
 
     async def _await_silence(self, process: subprocess.Popen[bytes]) -> None:
         """Kills a process once it has given no sign of life for too long.
@@ -146,7 +144,7 @@ class Isolated:
 
     def _order(self) -> Map:
         """What to run, and how."""
-        settings, config = self._settings, self._daemon.config
+        settings, config = self._settings, self._config
         return Map(
             {
                 "run": settings.run,

@@ -11,15 +11,14 @@ before it says anything else; a lease that ends retracts all it owned in one tur
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import Final
 
 import trio
 
 from dataspace.errors import Refused
 from server.owners.deadlines import Expiring
-
-if TYPE_CHECKING:
-    from server.daemon.space import LoggedSpace
+from server.owners.ports import Owners
 
 logger = logging.getLogger("dataspace")
 
@@ -27,18 +26,20 @@ PREFIX: Final = "lease:"
 
 
 class Leases:
-    """The leases of a daemon, by owner."""
+    """The leases of a space, by owner: at most ``most``, each of at most ``longest`` seconds."""
 
-    def __init__(self, home: LoggedSpace) -> None:
-        self._home = home
+    def __init__(self, owners: Owners, *, most: int, longest: float) -> None:
+        self._owners = owners
+        self._most = most
+        self._longest = longest
         self._running: Final = Expiring(self._expire)
 
     def __len__(self) -> int:
         return len(self._running)
 
-    def recover(self) -> None:
-        """Gives every lease that the log has facts of its whole time anew."""
-        for owner in self._home.space.owners():
+    def recover(self, owners: Iterable[str]) -> None:
+        """Begins the whole time of every lease among these owners, which the log has facts of."""
+        for owner in owners:
             if owner.startswith(PREFIX):
                 self._renew(owner)
 
@@ -48,11 +49,10 @@ class Leases:
 
     def grant(self, owner: str) -> bool:
         """Begins a lease, or renews one that runs; whether it is a new one."""
-        limit = self._home.config.limits.leases
-        time_to_live(owner, most=self._home.config.limits.lease_seconds)
+        time_to_live(owner, most=self._longest)
         fresh = owner not in self._running
-        if fresh and len(self._running) >= limit:
-            raise Refused("limit", f"{len(self._running)} leases, limit leases={limit}")
+        if fresh and len(self._running) >= self._most:
+            raise Refused("limit", f"{len(self._running)} leases, limit leases={self._most}")
         self._renew(owner)
         return fresh
 
@@ -66,16 +66,16 @@ class Leases:
         """Ends a lease now; nothing happens if there is none."""
         if owner in self._running:
             self._running.forget(owner)
-            self._home.end_owners([owner])
+            self._owners.end_owners([owner])
 
     def _renew(self, owner: str) -> None:
-        seconds = time_to_live(owner, most=self._home.config.limits.lease_seconds)
+        seconds = time_to_live(owner, most=self._longest)
         self._running.renew(owner, trio.current_time() + seconds)
 
     def _expire(self, owner: str) -> None:
         logger.info("%s was not renewed", owner)
-        self._home.end_owners([owner])
-        self._home.flush()
+        self._owners.end_owners([owner])
+        self._owners.flush()
 
 
 def time_to_live(owner: str, *, most: float) -> float:

@@ -11,7 +11,7 @@ what it was not asked for has broken the protocol; ``Done`` says that all of it 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
@@ -20,10 +20,8 @@ from dataspace.wire import packets as p
 from dataspace.wire.arguments import texts
 from dataspace.wire.windows import Budget, Window
 from index.values.values import Map, Value
+from server.publication.ports import OfferPeer
 from server.publication.publish import stage
-
-if TYPE_CHECKING:
-    from server.sessions.connection import Connection
 
 
 class InStream:
@@ -66,22 +64,23 @@ class InStream:
 class Offering:
     """The streams that one connection offers."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, peer: OfferPeer, *, most: int, size: int) -> None:
+        """At most ``most`` streams at a time, which share a budget of ``size`` bytes."""
+        self._peer = peer
+        self._most = most
         self._streams: dict[int, InStream] = {}
-        self._budget: Final = Budget(connection.home.config.limits.offered_bytes)
+        self._budget: Final = Budget(size)
 
     def open(self, offer: p.Offer) -> None:
         """Begins to pull a stream, or says why not."""
-        connection = self._connection
         try:
             stream = InStream(offer.stream, self._key(offer.spec), self._window())
         except Refused as refusal:
-            connection.say(p.Error(offer.stream, refusal.code, refusal.text[:4000]))
+            self._peer.say(p.Error(offer.stream, refusal.code, refusal.text[:4000]))
             return
         self._streams[offer.stream] = stream
-        connection.say(p.Ask(offer.stream, *stream.asked))
-        connection.start(self._pull, stream)
+        self._peer.say(p.Ask(offer.stream, *stream.asked))
+        self._peer.start(self._pull, stream)
 
     def arrive(self, packet: p.Values, size: int) -> None:
         """Values have come; those of a stream that has failed meanwhile are thrown away."""
@@ -101,9 +100,8 @@ class Offering:
             self._budget.leave()
 
     def _window(self) -> Window:
-        limit = self._connection.home.config.limits.requests
-        if len(self._streams) >= limit:
-            raise Refused("limit", f"{len(self._streams)} offered streams, limit requests={limit}")
+        if len(self._streams) >= self._most:
+            raise Refused("limit", f"{len(self._streams)} offered streams, limit requests={self._most}")
         self._budget.join()
         return Window(self._budget)
 
@@ -116,28 +114,27 @@ class Offering:
 
     async def _pull(self, stream: InStream) -> None:
         """Handles what comes, and asks for more."""
-        connection = self._connection
         try:
             while self._streams.get(stream.number) is stream:
                 if stream.waiting:
                     await self._handle(stream)
                 elif stream.complete:
-                    connection.say(p.Done(stream.number))
+                    self._peer.say(p.Done(stream.number))
                     self.drop(stream.number)
                 else:
                     stream.arrived = trio.Event()
                     await stream.arrived.wait()
-                connection.home.flush()
+                self._peer.home.flush()
         except (Refused, ProtocolError) as refusal:
             self.drop(stream.number)
-            connection.say(p.Error(stream.number, refusal.code, refusal.text[:4000]))
-            connection.home.flush()
+            self._peer.say(p.Error(stream.number, refusal.code, refusal.text[:4000]))
+            self._peer.home.flush()
 
     async def _handle(self, stream: InStream) -> None:
         values, size = stream.waiting.popleft()
-        await stage(self._connection.home, stream.key, values, self._connection.permit)
+        await stage(self._peer.home, stream.key, values, self._peer.permit)
         stream.window.take(len(values), size)
         asked = stream.window.ask()
         if asked is not None:
             stream.asked = asked
-            self._connection.say(p.Ask(stream.number, *asked))
+            self._peer.say(p.Ask(stream.number, *asked))

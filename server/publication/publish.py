@@ -10,7 +10,6 @@ Always: nothing staged is seen before it is published; a publication is one epoc
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import trio
 
@@ -21,13 +20,11 @@ from index.values.values import Value
 from server.config.rights import OPEN, Permit
 from server.owners.leases import PREFIX as LEASE
 from server.publication.packed import Operations, check, check_pair, read
-
-if TYPE_CHECKING:
-    from server.daemon.space import LoggedSpace
+from server.publication.ports import Committer
 
 
 async def stage(
-    home: LoggedSpace, at: tuple[str, ...], operations: tuple[Value, ...], permit: Permit = OPEN
+    home: Committer, at: tuple[str, ...], operations: tuple[Value, ...], permit: Permit = OPEN
 ) -> None:
     """Keeps pairs of verb and value on disk under a key, after what is there already, if permitted."""
     for operation in operations:
@@ -36,14 +33,14 @@ async def stage(
     await home.staging.stage(at, pack(operations))
 
 
-async def stage_packed(home: LoggedSpace, at: tuple[str, ...], body: bytes, permit: Permit = OPEN) -> int:
+async def stage_packed(home: Committer, at: tuple[str, ...], body: bytes, permit: Permit = OPEN) -> int:
     """The same for operations in any form, kept as they came once they are known to mean something."""
     count = _checked(home, body, permit)[1]  # what it was read as is let go before the disk is waited for
     await home.staging.stage(at, body)
     return count
 
 
-async def prepare(home: LoggedSpace, body: bytes, permit: Permit = OPEN) -> int:
+async def prepare(home: Committer, body: bytes, permit: Permit = OPEN) -> int:
     """Reads packed operations that are to be published soon, so that they need not be read then."""
     staged, count = _checked(home, body, permit)
     home.prepared.keep(body, read(staged))
@@ -51,9 +48,9 @@ async def prepare(home: LoggedSpace, body: bytes, permit: Permit = OPEN) -> int:
     return count
 
 
-def _checked(home: LoggedSpace, body: bytes, permit: Permit) -> tuple[Value, int]:
+def _checked(home: Committer, body: bytes, permit: Permit) -> tuple[Value, int]:
     """What packed operations hold, and how many they are, if they mean something and are permitted."""
-    staged = unpack(body, elements=home.config.limits.frame_elements)
+    staged = unpack(body, elements=home.limits.frame_elements)
     count = check(staged)
     _permitted(staged, permit)
     return staged, count
@@ -70,7 +67,7 @@ def _check(operations: Operations, permit: Permit) -> None:
 
 
 async def publish(
-    home: LoggedSpace,
+    home: Committer,
     keys: Sequence[tuple[str, ...] | bytes],
     *,
     permit: Permit = OPEN,
@@ -113,7 +110,7 @@ async def publish(
     return epoch
 
 
-async def _staged(home: LoggedSpace, keys: Sequence[tuple[str, ...] | bytes], permit: Permit) -> Operations:
+async def _staged(home: Committer, keys: Sequence[tuple[str, ...] | bytes], permit: Permit) -> Operations:
     """All operations under these keys; refused as soon as they are more than a publication may have."""
     limit = home.space.limits.actions_per_publication
     verbs: list[str] = []
@@ -129,7 +126,7 @@ async def _staged(home: LoggedSpace, keys: Sequence[tuple[str, ...] | bytes], pe
     return Operations(verbs, values)
 
 
-async def _read(home: LoggedSpace, at: tuple[str, ...] | bytes, permit: Permit) -> Iterable[Operations]:
+async def _read(home: Committer, at: tuple[str, ...] | bytes, permit: Permit) -> Iterable[Operations]:
     """The operations under a key, part by part, or those that came in place of one."""
     if not isinstance(at, bytes):
         return map(read, map(unpack_own, await home.staging.staged([at])))
@@ -141,7 +138,7 @@ async def _read(home: LoggedSpace, at: tuple[str, ...] | bytes, permit: Permit) 
     return [prepared]
 
 
-async def _published(home: LoggedSpace, client: str, sequence: int) -> int | None:
+async def _published(home: Committer, client: str, sequence: int) -> int | None:
     """The epoch of a batch that was published before."""
     known = home.clients.get(client)
     if sequence > known.sequence:
@@ -152,7 +149,7 @@ async def _published(home: LoggedSpace, client: str, sequence: int) -> int | Non
     return epoch
 
 
-def _granted(home: LoggedSpace, owner: str) -> str:
+def _granted(home: Committer, owner: str) -> str:
     """The owner in whose name to publish: a lease, which begins or is renewed by it, or a durable one."""
     if owner.startswith(LEASE):
         home.leases.grant(owner)

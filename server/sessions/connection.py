@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
 from time import perf_counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import trio
 
@@ -24,12 +25,12 @@ from dataspace.faults import reach
 from dataspace.wire import packets as p
 from dataspace.wire.features import SYSTEM
 from dataspace.wire.session import Role, Session, State
-from index.values.values import Map
+from index.values.values import Map, Value
 from relay.delivery.outbox import OutStream
 from server.config.rights import OPEN
 from server.owners.leases import PREFIX as LEASE
 from server.publication.offers import Offering
-from server.sessions.greeting import greet
+from server.sessions.greeting import admit, heartbeat, welcome
 from server.sessions.registry import Standing
 from server.sessions.requests import answer
 from server.sessions.sending import Sending
@@ -38,7 +39,7 @@ from server.topics.following import Following
 
 if TYPE_CHECKING:
     from dataspace.transport.sockets import Link
-    from server.daemon.daemon import Daemon
+    from server.sessions.house import Home, House
 
 logger = logging.getLogger("dataspace")
 
@@ -53,13 +54,21 @@ LINGER: Final = 1.0
 """Seconds for the last words to leave, and to be heard before the socket is closed."""
 
 
-class Connection:
-    """One accepted peer."""
+Verb: TypeAlias = "Callable[[Connection, Map], Awaitable[Value]]"
 
-    def __init__(self, daemon: Daemon, link: Link, number: int, *, trusted: bool = False) -> None:
-        self.daemon = daemon
-        self.home = daemon.main
+
+class Connection:
+    """One accepted peer, whose requests are among ``verbs``; a ``trusted`` one needs no token."""
+
+    def __init__(
+        self, house: House, link: Link, number: int, verbs: Mapping[str, Verb], *, trusted: bool = False
+    ) -> None:
+        self.house: Final = house
+        self.flush: Final = house.flush
+        self.limits: Final = house.limits
+        self.home: Home = house.main
         """The dataspace that it is about, once it has said which."""
+        self._verbs = verbs
         self.trusted = trusted
         self.link = link
         self.number = number
@@ -69,11 +78,11 @@ class Connection:
         self.permit = OPEN
         self.lost = False
         """Whether the line broke, rather than one of the two ends ending it."""
-        self.cancel = trio.CancelScope()
+        self._scope = trio.CancelScope()
         self.received = 0
         self.turns = 0
         self.streams: dict[int, OutStream] = {}
-        limits = daemon.config.limits
+        limits = house.limits
         self.session: Final = Session(
             Role.SERVER, max_frame=limits.frame_bytes, max_elements=limits.frame_elements
         )
@@ -83,16 +92,18 @@ class Connection:
             self.session,
             over=self._over,
             beaten=self.observing.reached,
-            touch=daemon.touch,
+            touch=house.touch,
             lose=self._lose,
             defect=self.defect,
         )
-        self.following: Final = Following(self, daemon.topics, daemon.keeping, daemon.system)
-        self.offering: Final = Offering(self)
+        self.following: Final = Following(
+            self, house.topics, house.keeping, house.system, frame_bytes=limits.frame_bytes
+        )
+        self.offering: Final = Offering(self, most=limits.requests, size=limits.offered_bytes)
         self.asked = 0
         self._nursery: trio.Nursery
         self._reading = trio.CancelScope()
-        self.ended: Final = trio.Event()
+        self._ended: Final = trio.Event()
         self.gone = False
 
     # -- life -----------------------------------------------------------------------------------------
@@ -101,7 +112,7 @@ class Connection:
         """Serves the peer until it leaves, breaks the protocol, or is cancelled."""
         reason = "the peer closed the connection"
         try:
-            with self.cancel:
+            with self._scope:
                 async with trio.open_nursery() as self._nursery:
                     self.start(self.sending.run)
                     with self._reading:
@@ -120,10 +131,10 @@ class Connection:
                     self.observing.end()
                     self.following.end(reason)
                     self.gone = True
-                    self.home.sessions.leave(self)
+                    self._leave_session()
                     await self._linger()
                     self._nursery.cancel_scope.cancel()
-            if self.cancel.cancelled_caught:
+            if self._scope.cancelled_caught:
                 reason = "the daemon ended it"
         finally:
             self._leave(reason)
@@ -139,7 +150,7 @@ class Connection:
             self.defect()
 
     async def _read(self) -> None:
-        patience = math.inf if self.trusted else self.daemon.config.limits.hello_seconds
+        patience = math.inf if self.trusted else self.limits.hello_seconds
         deadline = trio.current_time() + patience
         while self.session.state is not State.ENDED:
             chunk = await self._receive(deadline)
@@ -147,7 +158,7 @@ class Connection:
                 return
             self.received += len(chunk)
             some = await self._act_on(chunk)
-            self.daemon.flush()
+            self.flush()
             deadline = self._deadline(deadline, some)
             await self._wait_room()
             self.sending.beat.heard(trio.current_time())  # we may not have listened for a while
@@ -164,7 +175,7 @@ class Connection:
         return chunk
 
     def _late(self) -> ProtocolError:
-        limits = self.daemon.config.limits
+        limits = self.limits
         if self.session.state is State.FRESH:
             return ProtocolError("timeout", f"no hello within {limits.hello_seconds} s")
         beat = self.sending.beat
@@ -180,7 +191,7 @@ class Connection:
                 break
             await self._act(packet)
             if count % BUNDLE == 0 or perf_counter() > until:
-                self.daemon.flush()
+                self.flush()
                 await trio.lowlevel.checkpoint()
                 until = perf_counter() + BUNDLE_SECONDS
         return count > 0
@@ -195,7 +206,7 @@ class Connection:
         if not self.session.held:
             return math.inf
         if some or before == math.inf:
-            return trio.current_time() + self.daemon.config.limits.frame_seconds
+            return trio.current_time() + self.limits.frame_seconds
         return before
 
     @property
@@ -207,7 +218,7 @@ class Connection:
     async def _wait_room(self) -> None:
         """Reads no further while the disk is behind or the peer does not take what it is told."""
         await self.home.commits.wait_room()
-        limits = self.daemon.config.limits
+        limits = self.limits
         sending = self.sending
         if sending.unheard > limits.unsent_bytes:
             with trio.move_on_after(limits.stalled_seconds):
@@ -222,7 +233,7 @@ class Connection:
         To close while there is something to read would reset the connection, and the reset would overtake
         them; so what still comes is thrown away.
         """
-        self.daemon.flush()
+        self.flush()
         with trio.move_on_after(LINGER):
             while self.sending.is_blocked():
                 await self.sending.wait_drained()
@@ -235,10 +246,32 @@ class Connection:
         self.link.close()
         self.observing.end()
         self.following.end(reason)
-        self.daemon.streams -= len(self.streams)
+        self.house.streams -= len(self.streams)
         self.streams.clear()
-        self.daemon.left(self, reason)
-        self.ended.set()
+        self._leave_session()
+        self.house.left(self.number)
+        self.flush()
+        logger.info(
+            "session %d ended: %s (%d turns, %d bytes in, %d out)",
+            self.number,
+            reason,
+            self.turns,
+            self.received,
+            self.sending.sent,
+        )
+        self._ended.set()
+
+    def _leave_session(self) -> None:
+        if self.standing is not None:
+            self.home.sessions.leave(self.standing, self)
+
+    async def wait_ended(self) -> None:
+        """Returns once the connection has ended and what its session owned is retracted."""
+        await self._ended.wait()
+
+    def cancel(self) -> None:
+        """Ends the connection at once, without a goodbye."""
+        self._scope.cancel()
 
     # -- what the peer says ---------------------------------------------------------------------------
 
@@ -269,17 +302,46 @@ class Connection:
             case p.Error(stream):
                 self.offering.drop(stream)
             case p.Request():
-                await answer(self, packet)
+                await answer(self, packet, self._verbs, self.limits.requests)
             case p.Produce():
                 self._produce(packet)
             case p.Ping(number):
                 self.say(p.Pong(number))
             case p.Hello():
-                greet(self, packet)
+                self._greet(packet)
             case p.Bye():
                 self.part("", "")
             case _:
                 pass  # a pong needs no answer
+
+    def _greet(self, hello: p.Hello) -> None:
+        """Answers a hello with a welcome; ``ProtocolError`` for a peer that may not come in."""
+        admitted = admit(self.house, hello, trusted=self.trusted)
+        wanted, self.permit, self.home = admitted.wanted, admitted.permit, admitted.home
+        if self.permit.until is not None:
+            self.start(self._expel, self.permit.until)
+        self.name = hello.name
+        self.standing, resumed = self.home.sessions.greet(self, hello.client, wanted)
+        self.house.greeted(self.number)
+        if resumed:
+            self.session.resume()
+        logger.info(
+            "session %d: %r (%r) from %s%s",  # quoted, so that no name writes lines of its own
+            self.standing.number,
+            self.name,
+            hello.client,
+            self.link.peer,
+            f" came back as connection {self.number}" if resumed else "",
+        )
+        interval = heartbeat(self.limits, wanted)
+        self.sending.beat_at(interval)
+        self.session.allow_frames(self.limits.frame_bytes)
+        self.say(welcome(self.home, self.standing, interval, resumed=resumed))
+
+    async def _expel(self, until: datetime) -> None:
+        """Ends the connection when its token is not good any more."""
+        await trio.sleep(max(0.0, (until - datetime.now(UTC)).total_seconds()))
+        self.dismiss("unauthorized", "the token is not good any more")
 
     async def _turn(self, turn: p.Turn) -> None:
         client = self.own.client
@@ -333,13 +395,13 @@ class Connection:
 
     def _take_room(self) -> None:
         """One stream more, here and in all; ``Refused`` where those are too many."""
-        limits, here, all_here = self.daemon.config.limits, len(self.streams), self.daemon.streams
+        limits, here, all_here = self.limits, len(self.streams), self.house.streams
         if here >= limits.streams:
             raise Refused("limit", f"{here} streams, limit streams={limits.streams}")
         if all_here >= limits.all_streams:
             said = f"{all_here} streams of all connections, limit all_streams={limits.all_streams}"
             raise Refused("limit", said)
-        self.daemon.streams += 1
+        self.house.streams += 1
 
     def _feeder(self, spec: Map) -> Observing | Following:
         """Who feeds a stream, if the peer may have it."""
@@ -371,7 +433,7 @@ class Connection:
 
     def _over(self, stream: OutStream) -> None:
         if self.streams.pop(stream.number, None) is not None:
-            self.daemon.streams -= 1
+            self.house.streams -= 1
         self.observing.close(stream)
         self.following.close(stream)
 
@@ -396,7 +458,7 @@ class Connection:
     def part(self, code: str, text: str) -> None:
         """Says goodbye, after which nothing is said; the connection closes once that has left."""
         self.sending.part(code, text[:4000])
-        self.daemon.flush()
+        self.flush()
 
     def dismiss(self, code: str, text: str) -> None:
         """Ends this connection, and says why."""
@@ -407,13 +469,13 @@ class Connection:
         """Ends this connection because its client has another one; its session is not its own any more."""
         self.gone = True
         self.part("superseded", by)
-        self.cancel.cancel()
+        self._scope.cancel()
 
     def defect(self) -> None:
         """Ends the session because of the exception that is being handled, which nobody foresaw."""
         logger.exception("session %d failed: this is a defect, please report it", self.number)
         if self.session.parted:  # even that did not go well
-            self.cancel.cancel()
+            self._scope.cancel()
             return
         self.sending.forget()
         self.dismiss("internal", "a defect in the daemon ended this session")
@@ -421,4 +483,4 @@ class Connection:
     def _lose(self) -> None:
         """The kernel says that the peer is gone."""
         self.lost = True
-        self.cancel.cancel()
+        self._scope.cancel()

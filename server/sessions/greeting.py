@@ -1,96 +1,69 @@
-"""Greeting: what happens between a hello and its welcome.
+"""The handshake: what a hello asks for, what of it is granted, and the welcome that says so.
 
-Who is it, what may it do, about which dataspace is it, does it come back to a session, and what does it get
-of what it would like?  It is apart from the connection because all of it happens once.
-
-Always: whoever is not let in is told why before anything of theirs was looked at; nothing is granted that was
-not asked for.
+Always: a client that is not admitted learns why before anything else of it was looked at; nothing is granted
+that was not asked for.
 """
 
 from __future__ import annotations
 
-import logging
 import math
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING
-
-import trio
+from dataclasses import dataclass
 
 from dataspace.errors import ProtocolError, Refused
 from dataspace.wire import packets as p
 from dataspace.wire.features import Granted, Wanted
+from server.config.model import Limits
+from server.config.rights import OPEN, Permit
 from server.owners.turn_numbers import PASSING
-
-if TYPE_CHECKING:
-    from server.sessions.connection import Connection
-
-logger = logging.getLogger("dataspace")
+from server.sessions.house import Home, House
+from server.sessions.registry import Standing
 
 
-def greet(connection: Connection, hello: p.Hello) -> None:
-    """Answers a hello with a welcome; ``ProtocolError`` for a peer that may not come in."""
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """A client that may come in: what it wants, what it may do, and the space that its session is about."""
+
+    wanted: Wanted
+    permit: Permit
+    home: Home
+
+
+def admit(house: House, hello: p.Hello, *, trusted: bool) -> Admission:
+    """Returns what a hello is admitted to; raises ``ProtocolError`` for a client that may not come in.
+
+    With ``trusted`` it needs no token.
+    """
     if hello.version != p.VERSION:
         raise ProtocolError("version", f"version {hello.version}, this daemon speaks {p.VERSION}")
     if not hello.client:
         raise ProtocolError("malformed", "Hello.client must not be empty: turns are numbered by it")
     wanted = Wanted.read(hello.features)
-    _admit(connection, hello.client, wanted)
-    connection.name = hello.name
-    home = connection.home
-    standing, resumed = home.sessions.greet(connection, hello.client, wanted)
-    connection.standing = standing
-    connection.daemon.strangers.discard(connection)
-    if resumed:
-        connection.session.resume()
-    logger.info(
-        "session %d: %r (%r) from %s%s",  # quoted, so that no name writes lines of its own
-        standing.number,
-        connection.name,
-        hello.client,
-        connection.link.peer,
-        f" came back as connection {connection.number}" if resumed else "",
-    )
-    interval = _interval(connection, wanted)
-    connection.sending.beat_at(interval)
-    connection.session.allow_frames(connection.daemon.config.limits.frame_bytes)
-    connection.say(
-        p.Welcome(
-            p.VERSION,
-            standing.number,
-            home.identity,
-            home.space.epoch,
-            standing.client.sequence,
-            home.limits_map(),
-            Granted(interval, standing.grace, standing.secret, resumed).packed(),
-        )
-    )
-
-
-def _admit(connection: Connection, client: str, wanted: Wanted) -> None:
-    """Finds out what the peer may do, and which dataspace it is about."""
-    if not connection.trusted:
-        connection.permit = connection.daemon.keys.admit(wanted.token)
-    permit = connection.permit
+    permit = OPEN if trusted else house.keys.admit(wanted.token)
     try:
         permit.check_space(wanted.space)
-        connection.home = connection.daemon.find_space(wanted.space)
-        if not client.startswith(PASSING):
-            permit.check_durable(client.removeprefix("owner:"))
+        home = house.find_space(wanted.space)
+        if not hello.client.startswith(PASSING):
+            permit.check_durable(hello.client.removeprefix("owner:"))
     except Refused as refusal:
         raise ProtocolError(refusal.code, refusal.text) from None
-    if permit.until is not None:
-        connection.start(_expel, connection, permit.until)
+    return Admission(wanted, permit, home)
 
 
-async def _expel(connection: Connection, until: datetime) -> None:
-    """Ends the connection when its token is not good any more."""
-    await trio.sleep(max(0.0, (until - datetime.now(UTC)).total_seconds()))
-    connection.dismiss("unauthorized", "the token is not good any more")
+def welcome(home: Home, standing: Standing, interval: float, *, resumed: bool) -> p.Welcome:
+    """Returns the answer to a hello; ``interval`` is that of the heartbeat, in seconds."""
+    return p.Welcome(
+        p.VERSION,
+        standing.number,
+        home.identity,
+        home.space.epoch,
+        standing.client.sequence,
+        home.limits_map(),
+        Granted(interval, standing.grace, standing.secret, resumed).packed(),
+    )
 
 
-def _interval(connection: Connection, wanted: Wanted) -> float:
-    """How often both sides say something: what the peer would like, within what the daemon allows."""
-    limits = connection.daemon.config.limits
+def heartbeat(limits: Limits, wanted: Wanted) -> float:
+    """Returns how often both sides must send something: what the client wants, within the limits."""
     if wanted.heartbeat == math.inf:
         return math.inf
     return max(limits.heartbeat_least, min(wanted.heartbeat, limits.heartbeat_seconds))

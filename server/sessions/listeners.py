@@ -6,7 +6,6 @@ Always: whatever one peer does, the accept loop goes on; running out of descript
 from __future__ import annotations
 
 import errno
-import itertools
 import logging
 import os
 import socket
@@ -14,7 +13,7 @@ import ssl
 import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
@@ -25,16 +24,12 @@ from dataspace.transport.tls import TlsLink
 from dataspace.wire.packets import Bye
 from dataspace.wire.session import Role, Session
 from server.config.model import Config
-from server.sessions.connection import Connection
-
-if TYPE_CHECKING:
-    from server.daemon.daemon import Daemon
+from server.sessions.ports import Doorkeeper
 
 logger = logging.getLogger("dataspace")
 
 BACKLOG: Final = 1024
 _SCARCE: Final = frozenset([errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
-_numbers = itertools.count(1)
 
 
 class CannotListen(DataspaceError):
@@ -159,7 +154,7 @@ def _inode(path: str) -> int:
         return 0
 
 
-async def accept(daemon: Daemon, listener: Listener) -> None:
+async def accept(house: Doorkeeper, listener: Listener) -> None:
     """Accepts peers for as long as the listener is open; each is served in a task of its own."""
     pause = 0.01
     while True:
@@ -176,11 +171,11 @@ async def accept(daemon: Daemon, listener: Listener) -> None:
                 await trio.lowlevel.checkpoint()
         else:
             pause = 0.01
-            _admit(daemon, listener, connected)
+            _admit(house, listener, connected)
 
 
-def _admit(daemon: Daemon, listener: Listener, connected: socket.socket) -> None:
-    refusal = _refusal(daemon)
+def _admit(house: Doorkeeper, listener: Listener, connected: socket.socket) -> None:
+    refusal = house.refusal()
     try:
         link = _link(listener, connected)
         if refusal:
@@ -191,29 +186,9 @@ def _admit(daemon: Daemon, listener: Listener, connected: socket.socket) -> None
     if refusal:
         connected.close()
         return
-    serve_link(daemon, link)
-
-
-def serve_link(daemon: Daemon, link: Link, *, trusted: bool = False) -> Connection:
-    """Serves a peer in a task of its own; one that the daemon started itself needs no token."""
-    connection = Connection(daemon, link, next(_numbers), trusted=trusted)
-    daemon.connections[connection.number] = connection
-    daemon.strangers.add(connection)
-    daemon.peers.start_soon(connection.run)
-    return connection
+    house.serve(link)
 
 
 def _link(listener: Listener, connected: socket.socket) -> Link:
     plain = SocketLink(connected)
     return plain if listener.context is None else TlsLink(plain, listener.context, server_side=True)
-
-
-def _refusal(daemon: Daemon) -> str:
-    """Why there is no room for one more peer, or nothing."""
-    limits = daemon.config.limits
-    if len(daemon.connections) >= limits.connections:
-        return f"{len(daemon.connections)} connections, limit connections={limits.connections}"
-    strangers = len(daemon.strangers)
-    if strangers >= limits.strangers:
-        return f"{strangers} connections without a hello, limit strangers={limits.strangers}"
-    return ""

@@ -14,20 +14,19 @@ import hmac
 import logging
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
 from dataspace.errors import ProtocolError
+from dataspace.kernel.actions import ASSERT, RETRACT
 from dataspace.wire.features import Wanted
-from index.values.values import Value
+from index.patterns.patterns import observe
+from index.values.values import Value, same
 from server.config.rights import Permit
 from server.owners.deadlines import Expiring
 from server.owners.turn_numbers import Client
-
-if TYPE_CHECKING:
-    from server.daemon.space import LoggedSpace
-    from server.sessions.connection import Connection
+from server.sessions.ports import SessionPeer, SessionSpace
 
 logger = logging.getLogger("dataspace")
 
@@ -41,6 +40,7 @@ class Standing:
     """
 
     __slots__ = (
+        "_space",
         "announced",
         "attempt",
         "client",
@@ -53,12 +53,15 @@ class Standing:
         "secret",
     )
 
-    def __init__(self, number: int, owner: str, client: Client, connection: Connection, grace: float) -> None:
-        self.number = number
+    def __init__(
+        self, space: SessionSpace, owner: str, client: Client, connection: SessionPeer, grace: float
+    ) -> None:
+        self._space = space
+        self.number = connection.number
         self.owner = owner
         self.interests = f"{owner} interests"
         self.client = client
-        self.connection: Connection | None = connection
+        self.connection: SessionPeer | None = connection
         self.permit = connection.permit
         self.grace = grace
         self.secret = os.urandom(SECRET_BYTES) if grace else b""
@@ -81,11 +84,29 @@ class Standing:
         number, secret = ticket
         return number == self.number and hmac.compare_digest(secret, self.secret)
 
+    def announce(self, stream: int, pattern: Value) -> None:
+        """Asserts the interest of a stream, for an owner whose handles no client can name.
+
+        A session that has come back opens its streams again, and their interests have been there all along.
+        """
+        before = self.announced.get(stream)
+        if before is not None and same(before, pattern):
+            return
+        ended = [(RETRACT, stream)] if before is not None else []
+        fact = (ASSERT, stream, observe(pattern))
+        self._space.commit(self.interests, (*ended, fact), None, 0, None)
+        self.announced[stream] = pattern
+
+    def withdraw(self, stream: int) -> None:
+        """Retracts the interest of a stream, if it is a fact."""
+        if self.announced.pop(stream, None) is not None:
+            self._space.commit(self.interests, ((RETRACT, stream),), None, 0, None)
+
 
 class Sessions:
     """The sessions of a daemon, by the identities of their clients."""
 
-    def __init__(self, home: LoggedSpace) -> None:
+    def __init__(self, home: SessionSpace) -> None:
         self._home = home
         self._by_client: dict[str, Standing] = {}
         self._waiting: Final = Expiring(self._expire)
@@ -102,7 +123,7 @@ class Sessions:
         """Ends sessions whose grace period is over, until cancelled."""
         await self._waiting.run()
 
-    def greet(self, connection: Connection, identity: str, wanted: Wanted) -> tuple[Standing, bool]:
+    def greet(self, connection: SessionPeer, identity: str, wanted: Wanted) -> tuple[Standing, bool]:
         """The session of a connection that has said who it is, and whether it has come back to it.
 
         An older connection of the same identity is parted from, so that no ghost locks its owner out; one
@@ -125,20 +146,19 @@ class Sessions:
             self._end(before)
         home = self._home
         standing = Standing(
-            connection.number,
+            home,
             f"session:{home.incarnation}.{connection.number}",
             home.clients.get(identity),
             connection,
-            min(wanted.grace, home.config.limits.grace_seconds),
+            min(wanted.grace, home.limits.grace_seconds),
         )
         standing.attempt = wanted.attempt
         self._by_client[identity] = standing
         return standing, False
 
-    def leave(self, connection: Connection) -> None:
-        """A connection is over: its session ends, or waits for its client; may be called again."""
-        standing = connection.standing
-        if standing is None or standing.connection is not connection:
+    def leave(self, standing: Standing, connection: SessionPeer) -> None:
+        """Ends a session whose connection has ended, or keeps it for its client; may be called again."""
+        if standing.connection is not connection:
             return
         standing.connection = None
         if connection.lost and self._may_wait(standing):
@@ -159,7 +179,7 @@ class Sessions:
         """Whether there is something to come back to, and room to keep it."""
         claims = self._home.space.claims
         has = bool(standing.announced or claims(standing.owner))
-        return has and bool(standing.grace) and self.waiting < self._home.config.limits.waiting_sessions
+        return has and bool(standing.grace) and self.waiting < self._home.limits.waiting_sessions
 
     def _expire(self, owner: str) -> None:
         standing = self._left[owner]

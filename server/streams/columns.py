@@ -27,8 +27,8 @@ from relay.log.replay import Live, Replay
 from server.streams.request import Request
 
 if TYPE_CHECKING:
-    from server.daemon.space import LoggedSpace
     from server.sessions.connection import Connection
+    from server.streams.ports import History
 
 Kind = TypeVar("Kind", bound=Replay)
 
@@ -36,7 +36,7 @@ LIVE_FACTS: Final = 100_000
 """Facts that are copied as a base for a replay that begins near the end of the log."""
 
 
-def beginning(home: LoggedSpace, request: Request) -> int:
+def beginning(home: History, request: Request) -> int:
     """The epoch after which a replay begins; ``Refused`` if the log does not reach there."""
     log = home.log
     newest = max(home.commits.durable, home.space.epoch)
@@ -54,7 +54,7 @@ def beginning(home: LoggedSpace, request: Request) -> int:
     return after
 
 
-def begins_now(home: LoggedSpace, request: Request) -> bool:
+def begins_now(home: History, request: Request) -> bool:
     """Whether a stream begins with what holds now, or has missed nothing of it, and needs no log."""
     if request.live:
         return True
@@ -64,7 +64,7 @@ def begins_now(home: LoggedSpace, request: Request) -> bool:
     return request.as_of is None and request.upto is None and not request.durable
 
 
-async def from_log(home: LoggedSpace, request: Request, kind: type[Kind]) -> Kind:
+async def from_log(home: History, request: Request, kind: type[Kind]) -> Kind:
     """A replay that stands where a stream begins, once everything up to there is on disk.
 
     Raises as ``beginning``.
@@ -77,7 +77,7 @@ async def from_log(home: LoggedSpace, request: Request, kind: type[Kind]) -> Kin
     return replay
 
 
-def _live_base(home: LoggedSpace) -> Live | None:
+def _live_base(home: History) -> Live | None:
     """What holds now, for a replay that begins near the end; not copied where there is a lot of it.
 
     The facts and what of them is not on disk are of one moment: nothing may wait in between.
@@ -88,14 +88,14 @@ def _live_base(home: LoggedSpace) -> Live | None:
     return Live(space.epoch, list(space.index.values()), home.commits.tail(0))
 
 
-def time_of(home: LoggedSpace, number: int) -> int:
+def time_of(home: History, number: int) -> int:
     """When an epoch was made; 0 for the emptiness before the first."""
     return home.log.time_of(number)
 
 
 async def pump_columns(connection: Connection, stream: OutStream, request: Request) -> None:
     """One replay in columns, as fast as it is taken."""
-    home, waiting = connection.home, Blocks(connection.daemon.room)
+    home, waiting = connection.home, Blocks(connection.house.room)
     if request.upto is None or not request.durable:
         raise Refused("bad-request", "a stream of columns needs upto, and durable=true")
     read = connection.observing.reads.begun()

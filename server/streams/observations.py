@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from dataspace.errors import ProtocolError, Refused, UsageError
-from dataspace.kernel.actions import ASSERT, RETRACT, SNAPSHOT
+from dataspace.kernel.actions import SNAPSHOT
 from dataspace.kernel.changes import Changes
 from dataspace.kernel.interests import Interest
 from dataspace.kernel.space import Space
 from dataspace.wire import packets as p
 from dataspace.wire.features import MAIN, SYSTEM
-from index.patterns.patterns import observe
-from index.values.values import Map, Value, same
+from index.values.values import Map, Value
 from relay.delivery.backlog import Observation
 from relay.delivery.outbox import OutStream
 from relay.delivery.policies import Policy
@@ -52,7 +51,7 @@ class Observing:
         self._live: dict[OutStream, tuple[Space, Interest, Observation]] = {}
         self._replays: dict[OutStream, trio.CancelScope] = {}
         self._marks: dict[OutStream, trio.CancelScope] = {}
-        self._slots: Final = trio.Semaphore(connection.home.config.limits.replays)
+        self._slots: Final = trio.Semaphore(connection.house.limits.replays)
         self.reads: Final = Reads(connection)
 
     def open(self, stream: OutStream, spec: Map) -> None:
@@ -74,18 +73,18 @@ class Observing:
             # nothing else says where it begins
             connection.say(p.Reached(home.commits.durable, (stream.number,)))
         if not request.quiet:
-            self._announce(stream, request.pattern)
+            self._connection.own.announce(stream.number, request.pattern)
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[None]:
         """Waits until one more replay may hold a part of the log in memory, here and in all."""
-        async with self._slots, self._connection.daemon.replays:
+        async with self._slots, self._connection.house.replays:
             yield
 
     @property
     def is_waited_for(self) -> bool:
         """Whether a replay waits for others to have read."""
-        slots = self._slots, self._connection.daemon.replays
+        slots = self._slots, self._connection.house.replays
         return any(each.statistics().tasks_waiting for each in slots)
 
     def close(self, stream: OutStream) -> None:
@@ -103,9 +102,8 @@ class Observing:
 
     def forget(self, number: int) -> None:
         """Retracts the interest of a stream, if it is a fact: of this connection or of one before."""
-        standing = self._connection.own
-        if not self._connection.gone and standing.announced.pop(number, None) is not None:
-            self._connection.home.commit(standing.interests, ((RETRACT, number),), None, 0, None)
+        if not self._connection.gone:
+            self._connection.own.withdraw(number)
 
     def end(self) -> None:
         """The connection is over; its facts, interests among them, go in one turn elsewhere."""
@@ -149,7 +147,7 @@ class Observing:
         """What the daemon says of itself: facts of now, of which no log is kept, nor who is interested."""
         if not request.live or request.policy is Policy.WAIT or request.progress:
             raise Refused("epoch-gone", f"space {SYSTEM!r} keeps no log, there is only its state")
-        self._open_live(stream, request, self._connection.daemon.system.space)
+        self._open_live(stream, request, self._connection.house.system.space)
 
     def _open_live(self, stream: OutStream, request: Request, space: Space) -> None:
         observation = self.observation(stream, request)
@@ -167,9 +165,9 @@ class Observing:
         made = stream.observation = Observation(
             partial(self._connection.sending.wake, stream),
             policy=request.policy,
-            counts=self._connection.daemon.slow,
+            counts=self._connection.house.slow,
             behind=lambda: self._fall_behind(stream, request),
-            room=self._connection.daemon.room,
+            room=self._connection.house.room,
         )
         return made
 
@@ -224,20 +222,6 @@ class Observing:
         """Has a space tell an observation from the next epoch on."""
         interest = space.observe(pattern, observation)
         self._live[stream] = (space, interest, observation)
-
-    def _announce(self, stream: OutStream, pattern: Value) -> None:
-        """Asserts the interest, for an owner whose handles no client can name.
-
-        A session that has come back opens its streams again, and their interests have been there all along.
-        """
-        standing = self._connection.own
-        before = standing.announced.get(stream.number)
-        if before is not None and same(before, pattern):
-            return
-        ended = [(RETRACT, stream.number)] if before is not None else []
-        fact = (ASSERT, stream.number, observe(pattern))
-        self._connection.home.commit(standing.interests, (*ended, fact), None, 0, None)
-        standing.announced[stream.number] = pattern
 
     # -- from the log ---------------------------------------------------------------------------------
 

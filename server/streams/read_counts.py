@@ -80,4 +80,4 @@ class Reads:
     def _say(self, fact: Record | None) -> None:
         before, self._fact = self._fact, fact
         told = [[each] if each is not None else [] for each in (fact, before)]
-        self._connection.daemon.system.state(*told)
+        self._connection.house.system.state(*told)

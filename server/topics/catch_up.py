@@ -11,7 +11,7 @@ present there is neither gap nor overlap; what is no longer retained is refused,
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
@@ -26,10 +26,7 @@ from relay.store.errors import LogDamaged
 from relay.topics.catch_up import Retelling
 from relay.topics.feed import Feed
 from relay.topics.steps import Ledger, Step
-
-if TYPE_CHECKING:
-    from server.daemon.daemon import Daemon
-    from server.topics.catalogue import Entry
+from server.topics.catalogue import Entry, Topics
 
 MAX_WAIT: Final = 60_000
 """Milliseconds that one request may wait."""
@@ -115,12 +112,12 @@ class Catching:
 # -- completed epochs, by number ----------------------------------------------------------------------
 
 
-async def topic_frontier(daemon: Daemon, name: str, after: int, wait: int) -> Value:
+async def topic_frontier(topics: Topics, name: str, after: int, wait: int) -> Value:
     """What is completed of a durable topic, waiting so many milliseconds for more than ``after``."""
-    entry = daemon.topics.find(name)
+    entry = topics.find(name)
     ledger = _ledger(entry, entry.number)
     with trio.move_on_after(min(wait, MAX_WAIT) / 1000):
-        while ledger.completed_durable <= after and daemon.topics.is_listed(entry):
+        while ledger.completed_durable <= after and topics.is_listed(entry):
             await entry.completed.wait()
     return Map(
         {
@@ -133,9 +130,9 @@ async def topic_frontier(daemon: Daemon, name: str, after: int, wait: int) -> Va
     )
 
 
-async def topic_epochs(daemon: Daemon, name: str, number: int, arguments: Map) -> Value:
+async def topic_epochs(topics: Topics, journal: Journal, name: str, number: int, arguments: Map) -> Value:
     """Some of the completed epochs (after, upto], and where to go on."""
-    ledger = _ledger(daemon.topics.find(name), number)
+    ledger = _ledger(topics.find(name), number)
     after, upto, at = arguments.get("after"), arguments.get("upto"), arguments.get("at")
     place = _place(at)
     if after.__class__ is not int or upto.__class__ is not int:
@@ -143,32 +140,30 @@ async def topic_epochs(daemon: Daemon, name: str, number: int, arguments: Map) -
     _check_range(ledger, after, upto)
     asked = (ledger.slot, len(ledger.topic.partitions), after, upto, place, PART_BYTES)
     try:
-        pieces: list[Piece] = await trio.to_thread.run_sync(daemon.keeping.writer.journal.pieces, *asked)
+        pieces: list[Piece] = await trio.to_thread.run_sync(journal.pieces, *asked)
     except LogDamaged:
         _check_range(ledger, after, upto)
         raise
     return tuple((each.number, each.time, each.crashed, each.items, each.next) for each in pieces)
 
 
-async def topic_number(daemon: Daemon, name: str, number: int, time: Value) -> Value:
+async def topic_number(topics: Topics, journal: Journal, name: str, number: int, time: Value) -> Value:
     """The number after which the epochs at or after a time begin."""
-    ledger = _ledger(daemon.topics.find(name), number)
+    ledger = _ledger(topics.find(name), number)
     since = Antichain([ledger.topic.order.check(time)])
-    return await trio.to_thread.run_sync(
-        daemon.keeping.writer.journal.number_at, ledger.slot, since, ledger.oldest
-    )
+    return await trio.to_thread.run_sync(journal.number_at, ledger.slot, since, ledger.oldest)
 
 
 async def topic_acknowledge(
-    daemon: Daemon, name: str, number: int, reader: str, epoch: int, now: int
+    topics: Topics, journal: Journal, name: str, number: int, reader: str, epoch: int, now: int
 ) -> Value:
     """Notes that a named reader is done with epochs."""
-    ledger = _ledger(daemon.topics.find(name), number)
+    ledger = _ledger(topics.find(name), number)
     if epoch > ledger.completed_durable:
         raise Refused(
             "epoch-ahead", f"epoch {epoch} is still to come, the newest is {ledger.completed_durable}"
         )
-    await trio.to_thread.run_sync(daemon.keeping.writer.journal.acknowledge, ledger.slot, reader, epoch, now)
+    await trio.to_thread.run_sync(journal.acknowledge, ledger.slot, reader, epoch, now)
     return None
 
 

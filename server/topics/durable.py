@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
@@ -26,9 +26,7 @@ from relay.topics.steps import Ledger
 from relay.topics.topic import Topic
 from server.owners.deadlines import Expiring
 from server.topics.catalogue import Entry, Topics
-
-if TYPE_CHECKING:
-    from server.topics.following import Following
+from server.topics.ports import Attached
 
 logger = logging.getLogger("dataspace")
 
@@ -49,7 +47,7 @@ class Keeping:
         self._flush = flush
         self._entries: dict[int, Entry] = {}
         self._next_slot = 1
-        self._attached: dict[int, Following] = {}
+        self._attached: dict[int, Attached] = {}
         self._away: Final = Expiring(self._lapsed)
         self._places: dict[str, tuple[Entry, int]] = {}
 
@@ -133,13 +131,13 @@ class Keeping:
 
     # -- producers ------------------------------------------------------------------------------------
 
-    def attach(self, producer: int, following: Following) -> None:
+    def attach(self, producer: int, connection: Attached) -> None:
         """A producer has a connection; one that it had before, and that may not know yet, loses it."""
         before = self._attached.get(producer)
-        if before is not None and before is not following:
-            before.lose(producer)
+        if before is not None and before is not connection:
+            before.detach(producer)
         self._come_back(producer)
-        self._attached[producer] = following
+        self._attached[producer] = connection
 
     def detach(self, entry: Entry, producer: int, reason: str) -> None:
         """A producer has no connection any more: it is away for a while, or has crashed."""

@@ -30,10 +30,10 @@ from server.system import SystemSpace
 from server.topics.catalogue import Entry, Topics
 from server.topics.catch_up import Catching
 from server.topics.durable import MAX_AWAY
+from server.topics.ports import TopicPeer
 
 if TYPE_CHECKING:
     from dataspace.topics.times import Time
-    from server.sessions.connection import Connection
     from server.topics.durable import Keeping
 
 MAX_PRODUCERS: Final = 1024
@@ -69,9 +69,13 @@ class _Stream:
 class Following:
     """What one connection publishes and follows."""
 
-    def __init__(self, connection: Connection, topics: Topics, keeping: Keeping, system: SystemSpace) -> None:
-        self._connection = connection
+    def __init__(
+        self, peer: TopicPeer, topics: Topics, keeping: Keeping, system: SystemSpace, *, frame_bytes: int
+    ) -> None:
+        """A batch must fit into one frame of ``frame_bytes``."""
+        self._peer = peer
         self._system = system
+        self._largest = frame_bytes - SPARE
         self._topics = topics
         self._keeping = keeping
         self._producers: dict[int, Producer] = {}
@@ -99,7 +103,7 @@ class Following:
             return None
 
     def _made(self, name: str, order: Order, partitions: int, arguments: Map) -> Entry:
-        retain, owner = _integer(arguments, "retain", 0), self._connection.number
+        retain, owner = _integer(arguments, "retain", 0), self._peer.number
         if arguments.get("back") is True:
             raise Refused("no-topic", f"no topic named {name!r} to come back to")
         if arguments.get("durable") is not True:
@@ -172,7 +176,7 @@ class Following:
 
     def _publication(self, number: int, entry: Entry) -> Record:
         at = entry.topic.partition_of(number)
-        return Record("publication", entry.topic.name, at, number, self._connection.number)
+        return Record("publication", entry.topic.name, at, number, self._peer.number)
 
     def produce(self, packet: p.Produce, size: int) -> None:
         """Carries out the steps of a producer in order; the answer comes when there is room for more.
@@ -195,26 +199,26 @@ class Following:
             self._keeping.writer.when_durable(partial(self._durable, producer, packet.number, size))
         elif entry.full:
             producer.unanswered += size
-            self._connection.start(self._answer_later, producer, packet.number, size)
+            self._peer.start(self._answer_later, producer, packet.number, size)
         else:
-            self._connection.say(p.Answer(packet.number, None))
+            self._peer.say(p.Answer(packet.number, None))
 
     def _durable(self, producer: Producer, number: int, size: int) -> None:
         """What a producer of a durable topic did is on disk."""
-        if self._connection.gone:
+        if self._peer.gone:
             return
         if producer.entry.full:
-            self._connection.start(self._answer_later, producer, number, size)
+            self._peer.start(self._answer_later, producer, number, size)
         else:
             producer.unanswered -= size
-            self._connection.say(p.Answer(number, None))
+            self._peer.say(p.Answer(number, None))
 
     async def _answer_later(self, producer: Producer, number: int, size: int) -> None:
         while producer.entry.full:
             await producer.entry.room.wait()
         producer.unanswered -= size
-        self._connection.say(p.Answer(number, None))
-        self._connection.daemon.flush()
+        self._peer.say(p.Answer(number, None))
+        self._peer.flush()
 
     def _carry_out(self, number: int, producer: Producer, step: Value) -> None:
         entry = producer.entry
@@ -235,9 +239,8 @@ class Following:
                 raise Refused("bad-request", f"no step of a producer: {step!r:.80}")
 
     def _send(self, entry: Entry, number: int, time: Value, items: bytes) -> None:
-        limit = self._connection.daemon.config.limits.frame_bytes - SPARE
-        if len(items) > limit:
-            raise Refused("limit", f"a batch of {len(items)} bytes, limit {limit}")
+        if len(items) > self._largest:
+            raise Refused("limit", f"a batch of {len(items)} bytes, limit {self._largest}")
         if entry.ledger is not None:
             self._keeping.check_room()
         unpack(items)  # a subscriber must not be broken by a producer
@@ -247,7 +250,7 @@ class Following:
         self._system.state([], [self._publication(number, self._producers.pop(number).entry)])
         self._keeping.gone(number)
 
-    def lose(self, number: int) -> None:
+    def detach(self, number: int) -> None:
         """A producer has come back by another connection, before the end of this one was noticed."""
         self._system.state([], [self._publication(number, self._producers.pop(number).entry)])
 
@@ -255,7 +258,7 @@ class Following:
         """Ends a topic: the session that made it may, or any if it is durable and nobody publishes to it."""
         entry = self._topics.find(name)
         idle = entry.ledger is not None and not entry.topic.producers
-        if entry.owner != self._connection.number and not idle:
+        if entry.owner != self._peer.number and not idle:
             raise Refused("not-owner", f"topic {name!r} belongs to session {entry.owner}")
         self._topics.end(entry)
         self._keeping.end(entry)
@@ -277,10 +280,8 @@ class Following:
         as_of = spec.get("as_of")
         if not isinstance(partitions, tuple) or not (as_of is None or isinstance(as_of, tuple)):
             raise Refused("bad-request", "partitions and as_of must be arrays")
-        connection = self._connection
-        feed = Feed(
-            lambda: connection.wake(stream), entry.make_room, wait=policy == "wait", gate=entry.ledger
-        )
+        peer = self._peer
+        feed = Feed(lambda: peer.wake(stream), entry.make_room, wait=policy == "wait", gate=entry.ledger)
         stream.observation = feed
         chosen: list[int] = list(partitions)  # type: ignore[arg-type]  # checked by the topic
         times: tuple[Time, ...] | None = as_of  # type: ignore[assignment]  # as above
@@ -289,7 +290,7 @@ class Following:
     def _follow(
         self, stream: OutStream, entry: Entry, feed: Feed, chosen: list[int], as_of: tuple[Time, ...] | None
     ) -> None:
-        number, session = self._topics.number(), self._connection.number
+        number, session = self._topics.number(), self._peer.number
         facts = [Record("subscription", entry.topic.name, each, number, session) for each in chosen]
         self._streams[stream] = followed = _Stream(entry, number, facts)
         over, teller = partial(self._over, stream), _Teller(feed)
@@ -299,34 +300,34 @@ class Following:
             else:
                 catching = Catching(entry, number, chosen, as_of, self._keeping.writer.journal)
                 followed.catching = trio.CancelScope()
-                self._connection.start(self._catch_up, stream, followed, catching, feed)
+                self._peer.start(self._catch_up, stream, followed, catching, feed)
         except (UsageError, Refused):
             del self._streams[stream]
             raise
         if stream in self._streams:
             entry.feeds[number] = feed
             self._system.state(facts, [])
-        self._connection.wake(stream)
+        self._peer.wake(stream)
 
     async def _catch_up(self, stream: OutStream, followed: _Stream, catching: Catching, feed: Feed) -> None:
         """Feeds a stream from the disk, as it is taken, until that meets the present."""
         assert followed.catching is not None  # as _follow has made it
-        connection = self._connection
+        peer = self._peer
         with followed.catching:
             try:
                 await catching.run(feed, _Teller(feed), partial(self._over, stream), stream.wait_taken)
             except Refused as refusal:
-                connection.fail(stream, refusal.code, refusal.text)
+                peer.fail(stream, refusal.code, refusal.text)
             except (LogFailed, LogDamaged) as failure:
-                connection.fail(stream, failure.code, str(failure))
-        connection.daemon.flush()
+                peer.fail(stream, failure.code, str(failure))
+        peer.flush()
 
     def _over(self, stream: OutStream) -> None:
         """Nothing more comes of a topic: the stream is complete once it is taken."""
         stream.complete = True
         feed = stream.observation
         self.close(stream)
-        self._connection.wake(stream)
+        self._peer.wake(stream)
         if isinstance(feed, Feed):
             self._keeping.writer.when_durable(feed.look)
 

@@ -12,7 +12,7 @@ import dataspace
 from dataspace import Record
 from dataspace.kernel.space import SpaceLimits
 from server.config.model import Config, Limits
-from server.daemon.daemon import serve
+from server.daemon.serve import serve
 from tests.server.processes import DaemonProcess
 from tests.server.proxies import Proxy
 

@@ -24,7 +24,7 @@ from dataspace.kernel.epoch_changes import EpochChanges
 from dataspace.kernel.space import Space
 from dataspace.streams.pipes.bound import NOTHING, Link
 from server.config.model import Config
-from server.daemon.daemon import serve
+from server.daemon.serve import serve
 from tests.server.proxies import Proxy
 
 WINDOWS = [None, 0, 1, 3]

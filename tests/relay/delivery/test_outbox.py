@@ -239,7 +239,7 @@ class Words:
         return len(self.waiting)
 
     def take(self, count: int, size: int) -> list[Word]:
-        taken = []
+        taken: list[Word] = []
         while self.waiting and len(taken) < count and size > 0:
             taken.append(self.waiting.pop(0))
             size -= len(taken[-1].packed)

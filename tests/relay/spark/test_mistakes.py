@@ -21,7 +21,7 @@ from index.values.values import Map
 from server.config.model import Config, ServerTls
 from server.config.rights import Rights
 from server.config.tokens import Key
-from server.daemon.daemon import serve
+from server.daemon.serve import serve
 from tests.relay.spark.daemons import Daemon
 from tests.relay.spark.queries import Seen, read, run_now, running, stream, until
 

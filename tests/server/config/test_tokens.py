@@ -21,7 +21,7 @@ from index.values.values import Map, Value
 from server.config.model import Config, Limits
 from server.config.rights import Rights
 from server.config.tokens import Key
-from server.daemon.daemon import serve
+from server.daemon.serve import serve
 from tests.server.peers import Peer
 
 ADMIN, SENSOR, READER = "the secret of the admin", "the secret of a sensor", "the secret of a reader"

@@ -24,7 +24,7 @@ from index.values.values import Map
 from server.config.model import Config, Limits, ServerTls
 from server.config.rights import Rights
 from server.config.tokens import Key
-from server.daemon.daemon import serve
+from server.daemon.serve import serve
 from tests.server.peers import Peer, turn
 from tests.server.processes import DaemonProcess
 from tests.server.sessions.test_transports import HERE, SERVER, TRUSTING

@@ -15,7 +15,7 @@ from dataspace.kernel.space import SpaceLimits
 from index.values.values import Map
 from server.config.model import Config, HostedActor, SpaceConfig
 from server.config.rules import RuleText
-from server.daemon.daemon import serve
+from server.daemon.serve import serve
 from tests.server.peers import Peer, hello, turn
 
 ROGUES = "tests.server.rogues"

@@ -17,7 +17,7 @@ import trio
 from relay.store.errors import LogDamaged, LogFailed
 from server.cli.main import main
 from server.config.model import Config
-from server.daemon.daemon import serve
+from server.daemon.serve import serve
 from tests.server.hosting.rooms import SmallDisk
 from tests.server.processes import DaemonProcess
 

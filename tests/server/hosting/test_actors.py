@@ -14,7 +14,7 @@ from dataspace import Record
 from dataspace.errors import UsageError
 from index.values.values import Map, Value
 from server.config.model import Config, HostedActor
-from server.daemon.daemon import serve
+from server.daemon.serve import serve
 from server.hosting.loading import boot_function
 
 pytestmark = pytest.mark.slow

@@ -13,7 +13,7 @@ from dataspace import Record, RemoteSpace
 from index.patterns.text import unparse
 from index.values.values import Map
 from server.config.model import Config, HostedActor
-from server.daemon.daemon import serve
+from server.daemon.serve import serve
 
 pytestmark = pytest.mark.slow
 

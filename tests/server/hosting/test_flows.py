@@ -15,7 +15,7 @@ from dataspace.errors import UsageError
 from dataspace.kernel.space import Space
 from index.values.values import Map
 from server.config.model import Config, HostedFlow
-from server.daemon.daemon import serve
+from server.daemon.serve import serve
 from server.hosting.flows import HostedFlows
 
 MODULE = "tests.server.hosting.flowing"

@@ -15,7 +15,7 @@ from dataspace import Record
 from dataspace.actors.supervision import Restart
 from index.values.values import Map, Value
 from server.config.model import Config, HostedActor, SpaceConfig
-from server.daemon.daemon import serve
+from server.daemon.serve import serve
 from tests.server.processes import DaemonProcess
 
 pytestmark = pytest.mark.slow

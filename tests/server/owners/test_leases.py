@@ -15,7 +15,7 @@ from dataspace.kernel.actions import ASSERT, RETRACT, SEND
 from dataspace.wire import packets as p
 from index.values.values import Map
 from server.config.model import Config, Limits
-from server.daemon.daemon import serve
+from server.daemon.serve import serve
 from tests.server.peers import Peer, fact, turn
 from tests.server.processes import DaemonProcess
 from tests.server.proxies import Proxy

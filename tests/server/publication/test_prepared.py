@@ -16,7 +16,7 @@ from index.values.values import Map, Value
 from server.config.model import Config
 from server.config.rights import Rights
 from server.config.tokens import Key
-from server.daemon.daemon import serve
+from server.daemon.serve import serve
 from server.publication import publish as publishing
 from server.publication.packed import Operations, read
 from server.publication.prepared import Prepared

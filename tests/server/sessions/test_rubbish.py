@@ -30,9 +30,9 @@ from dataspace.wire.features import Wanted
 from dataspace.wire.frames import MAX_FRAME, frame
 from index.values.values import Map, Value
 from relay.delivery.backlog import Observation
+from relay.log.writer import GroupCommit
 from server.config.model import Config, Limits
-from server.daemon.daemon import serve
-from server.sessions import requests
+from server.daemon.serve import serve
 from server.sessions.connection import Connection
 from tests.server.peers import Peer, fact, hello, opening, packed, turn
 from tests.strategies import values
@@ -591,7 +591,7 @@ async def test_a_defect_in_a_question_ends_its_session(
     async def defective(*_args: object) -> Value:
         raise ZeroDivisionError("simulated")
 
-    monkeypatch.setitem(requests.VERBS, "sync", defective)
+    monkeypatch.setattr(GroupCommit, "wait_durable", defective)
     async with Peer(url) as peer:
         await peer.greet()
         await peer.say(p.Request(1, "sync", Map()))

@@ -15,7 +15,7 @@ from dataspace import Record, Tls
 from dataspace.client.bulk.client import Link
 from dataspace.errors import Unreachable, UsageError
 from server.config.model import Config, Limits, ServerTls
-from server.daemon.daemon import serve
+from server.daemon.serve import serve
 from server.sessions.listeners import CannotListen
 
 HERE = Path(__file__).parents[1] / "certificates"

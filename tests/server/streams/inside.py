@@ -84,7 +84,7 @@ class Inside:
         """A new peer, which has said nothing yet."""
         ours, theirs = socket.socketpair()
         number = len(self.daemon.connections) + 1
-        connection = Connection(self.daemon, SocketLink(ours), number, trusted=True)
+        connection = Connection(self.daemon, SocketLink(ours), number, self.daemon.verbs, trusted=True)
         self.daemon.connections[number] = connection
         self._nursery.start_soon(connection.run)
         self.wires.append(Wire(theirs))

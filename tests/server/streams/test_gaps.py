@@ -14,7 +14,7 @@ from dataspace.errors import Refused
 from relay.log import trimming as retaining
 from relay.log.retention import Retention
 from server.config.model import Config
-from server.daemon.daemon import serve
+from server.daemon.serve import serve
 from tests.server.proxies import Proxy
 from tests.server.streams.test_readers import publish
 

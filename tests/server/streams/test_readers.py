@@ -13,7 +13,7 @@ from index.patterns.text import parse_pattern
 from relay.log import trimming as retaining
 from relay.log.retention import Retention
 from server.config.model import Config
-from server.daemon.daemon import serve
+from server.daemon.serve import serve
 
 
 def publish(link: Link, first: int, last: int) -> None:

@@ -26,7 +26,7 @@ from dataspace.topics import encoding as forms
 from dataspace.wire import packets as p
 from index.values.values import Map
 from server.config.model import Config
-from server.daemon.daemon import serve
+from server.daemon.serve import serve
 from tests.server.peers import Peer
 from tests.server.processes import DaemonProcess
 from tests.server.proxies import Proxy

@@ -1,0 +1,91 @@
+"""Runs a daemon: opens the logs, puts back what was durable, and only then listens.
+
+Always: no connection is served before everything durable is back.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import trio
+
+from relay.journal.writer import TopicWriter
+from relay.log.log import Log
+from relay.log.writer import GroupCommit
+from server.config.model import Config
+from server.daemon.daemon import Daemon
+from server.daemon.lock import locked
+from server.daemon.reloading import reload_on_hangup
+from server.sessions.listeners import accept, open_listeners
+
+
+async def serve(
+    config: Config,
+    reread: Callable[[], Config] | None = None,
+    *,
+    task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Runs a daemon until it is cancelled; then says goodbye, retracts what sessions own, closes the logs.
+
+    ``reread`` gives the configuration anew when SIGHUP asks for it; without it the signal is left alone.
+    ``task_status`` gets the addresses that are listened on, once everything durable is back.
+    """
+    gc.set_threshold(100_000, 50, 100)
+    with ExitStack() as held:
+        logs = []
+        for each in config.all_spaces():
+            held.enter_context(locked(each.data))
+            log = Log.open(each.data, accept_damage=config.accept_damage)
+            held.callback(log.close)
+            logs.append((each, log))
+        daemon = Daemon(config, logs)
+        held.callback(daemon.keeping.writer.journal.close)
+        for home in daemon.spaces.values():
+            held.callback(home.staging.close)
+        gc.collect()
+        gc.freeze()
+        await _run(daemon, reread, task_status)
+
+
+async def _run(
+    daemon: Daemon, reread: Callable[[], Config] | None, task_status: trio.TaskStatus[list[str]]
+) -> None:
+    daemon.listeners = await open_listeners(daemon.config)
+    spaces = daemon.spaces.values()
+    async with trio.open_nursery() as nursery:
+        writers: list[GroupCommit | TopicWriter] = [home.commits for home in spaces]
+        writers.append(daemon.keeping.writer)
+        scopes = [trio.CancelScope(shield=True) for _ in writers]
+        for writer, scope in zip(writers, scopes, strict=True):
+            nursery.start_soon(_write_log, writer, scope)
+        try:
+            for home in spaces:
+                await home.commits.wait_durable(home.space.epoch)
+            async with trio.open_nursery() as daemon.peers:
+                for listener in daemon.listeners:
+                    daemon.peers.start_soon(accept, daemon, listener)
+                for home in spaces:
+                    daemon.peers.start_soon(home.run)
+                daemon.peers.start_soon(daemon.keeping.run)
+                if daemon.config.actors:
+                    daemon.peers.start_soon(daemon.hosting.run)
+                if reread is not None:
+                    await daemon.peers.start(reload_on_hangup, daemon, reread)
+                task_status.started(daemon.addresses)
+                await trio.sleep_forever()
+        finally:
+            for listener in daemon.listeners:
+                listener.close()
+            with trio.CancelScope(shield=True):
+                async with trio.open_nursery() as closing:
+                    for writer in writers:
+                        closing.start_soon(writer.close)
+            for scope in scopes:
+                scope.cancel()
+
+
+async def _write_log(writer: GroupCommit | TopicWriter, scope: trio.CancelScope) -> None:
+    with scope:
+        await writer.run()

@@ -1,0 +1,62 @@
+"""What hosted actors need of the daemon: its spaces, and connections for processes that it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from dataspace.kernel.actions import Action
+    from dataspace.kernel.epochs import Epoch
+    from dataspace.kernel.space import Space
+    from dataspace.transport.sockets import Link
+    from server.owners.turn_numbers import Client
+
+
+class Room(Protocol):
+    """The disk as actors wait for it."""
+
+    async def wait_room(self) -> None:
+        """Waits while too much waits for the disk."""
+
+
+class HostSpace(Protocol):
+    """A space in which actors run."""
+
+    @property
+    def space(self) -> Space:
+        """The facts and their owners."""
+
+    @property
+    def commits(self) -> Room:
+        """The way of an epoch to the disk."""
+
+    def commit(
+        self,
+        owner: str,
+        actions: Sequence[Action],
+        client: Client | None,
+        sequence: int,
+        on_durable: Callable[[Epoch], None] | None,
+    ) -> Epoch:
+        """Commits one turn."""
+
+    def end_owners(self, owners: Sequence[str]) -> None:
+        """Retracts in one turn all that these owners claim."""
+
+
+class Served(Protocol):
+    """A connection that the daemon serves."""
+
+    async def wait_ended(self) -> None:
+        """Returns once the connection has ended and its facts are retracted."""
+
+    def cancel(self) -> None:
+        """Ends the connection at once."""
+
+
+class Serve(Protocol):
+    """Serves a process that the daemon has started, without asking it for a token."""
+
+    def __call__(self, link: Link) -> Served:
+        """Serves the peer at the other end in a task of its own."""

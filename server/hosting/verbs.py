@@ -1,0 +1,55 @@
+"""Requests about code that the daemon runs: its actors, and the rules of a space."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
+
+import trio
+
+from dataspace.kernel.space import Space
+from dataspace.wire.arguments import text
+from index.values.values import Map, Value
+from server.config.rights import Permit
+from server.hosting.actors import Hosting
+from server.hosting.rules import ask_rules
+
+
+class RuledSpace(Protocol):
+    """A space that may have rules."""
+
+    @property
+    def space(self) -> Space:
+        """The facts and the rules."""
+
+
+class Inspector(Protocol):
+    """The connection that asks."""
+
+    @property
+    def home(self) -> RuledSpace:
+        """The space that the session is about."""
+
+    @property
+    def permit(self) -> Permit:
+        """What the client may do."""
+
+
+def hosting_verbs(hosting: Hosting) -> Mapping[str, Callable[[Inspector, Map], Awaitable[Value]]]:
+    """Returns the requests that hosted code answers, by the names that they have on the wire."""
+
+    async def _actors(inspector: Inspector, _arguments: Map) -> Value:
+        """The actors that the daemon hosts, and how each has fared."""
+        await trio.lowlevel.checkpoint()
+        inspector.permit.check_inspect("the actors")
+        return hosting.status()
+
+    return {"actors": _actors, "rules": _rules}
+
+
+async def _rules(inspector: Inspector, arguments: Map) -> Value:
+    """What is asked of the rules: how they are carried out, or why a fact is there or not."""
+    await trio.lowlevel.checkpoint()
+    inspector.permit.check_inspect("the rules")
+    rules, about = inspector.home.space.rules, arguments.get("about")
+    return ask_rules(rules, text(arguments, "ask"), about, text(arguments, "form", "text"))

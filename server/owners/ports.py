@@ -1,0 +1,16 @@
+"""What owners need of the space in which they own facts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+
+class Owners(Protocol):
+    """The space as leases use it."""
+
+    def end_owners(self, owners: Sequence[str]) -> None:
+        """Retracts in one turn all that these owners claim."""
+
+    def flush(self) -> None:
+        """Hands to the kernel what connections have to send."""

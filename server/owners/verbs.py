@@ -1,0 +1,56 @@
+"""Requests about leases: begin, renew, release."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, Protocol
+
+from dataspace.wire.arguments import text
+from index.values.values import Map, Value
+from server.config.rights import Permit
+from server.owners.leases import Leases
+
+
+class Leasing(Protocol):
+    """A space that has leases."""
+
+    @property
+    def leases(self) -> Leases:
+        """The leases of the space."""
+
+
+class Holder(Protocol):
+    """The connection that asks for leases."""
+
+    @property
+    def home(self) -> Leasing:
+        """The space that the session is about."""
+
+    @property
+    def permit(self) -> Permit:
+        """What the client may do."""
+
+
+async def _lease(holder: Holder, arguments: Map) -> Value:
+    """Grants or renews a lease; whether it is a new one, without facts."""
+    holder.permit.check_writes()
+    return Map({"fresh": holder.home.leases.grant(text(arguments, "owner"))})
+
+
+async def _renew(holder: Holder, arguments: Map) -> Value:
+    """Renews a lease that runs."""
+    holder.home.leases.renew(text(arguments, "owner"))
+    return None
+
+
+async def _release(holder: Holder, arguments: Map) -> Value:
+    """Ends a lease, and retracts what it owned."""
+    holder.home.leases.release(text(arguments, "owner"))
+    return None
+
+
+VERBS: Final[Mapping[str, Callable[[Holder, Map], Awaitable[Value]]]] = {
+    "lease": _lease,
+    "renew": _renew,
+    "release": _release,
+}

@@ -1,0 +1,121 @@
+"""What publication needs of the space that it publishes to, and of the connection that offers streams."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import trio
+
+    from dataspace.kernel.actions import Action
+    from dataspace.kernel.epochs import Epoch
+    from dataspace.kernel.space import Space
+    from dataspace.wire.packets import Packet
+    from relay.store.staging import Staging
+    from server.config.model import Limits
+    from server.config.rights import Permit
+    from server.owners.leases import Leases
+    from server.owners.publishers import Writers
+    from server.owners.turn_numbers import Client, Clients
+    from server.publication.ledger import Ledgers
+    from server.publication.prepared import Prepared
+
+
+class Durable(Protocol):
+    """The disk as publishers wait for it."""
+
+    async def wait_durable(self, epoch: int) -> None:
+        """Waits until an epoch is on disk."""
+
+
+class Committer(Protocol):
+    """A space as publishers use it: it commits turns, and keeps what they need from one to the next."""
+
+    @property
+    def space(self) -> Space:
+        """The facts and their owners."""
+
+    @property
+    def limits(self) -> Limits:
+        """The limits that the daemon was given."""
+
+    @property
+    def commits(self) -> Durable:
+        """The way of an epoch to the disk."""
+
+    @property
+    def publishing(self) -> trio.Lock:
+        """Held by one publication at a time."""
+
+    @property
+    def staging(self) -> Staging:
+        """Operations on disk that are not published yet."""
+
+    @property
+    def prepared(self) -> Prepared:
+        """Operations in memory that are about to be published."""
+
+    @property
+    def ledgers(self) -> Ledgers:
+        """The claims of owners by fact or by key."""
+
+    @property
+    def writers(self) -> Writers:
+        """The latest publisher of each owner."""
+
+    @property
+    def clients(self) -> Clients:
+        """The turn numbers of every client."""
+
+    @property
+    def leases(self) -> Leases:
+        """The owners with a limited time."""
+
+    def commit(
+        self,
+        owner: str,
+        actions: Sequence[Action],
+        client: Client | None,
+        sequence: int,
+        on_durable: Callable[[Epoch], None] | None,
+        *,
+        publication: bool = False,
+    ) -> Epoch:
+        """Commits one turn; ``on_durable`` is called with its epoch once that is on disk."""
+
+    async def find_turn(self, client: str, sequence: int) -> int | None:
+        """Returns the epoch of an old turn from the log; None if the log does not have it."""
+
+    def flush(self) -> None:
+        """Hands to the kernel what connections have to send."""
+
+
+class OfferPeer(Protocol):
+    """The connection that offers streams of values."""
+
+    @property
+    def home(self) -> Committer:
+        """The space that the session is about."""
+
+    @property
+    def permit(self) -> Permit:
+        """What the client may do."""
+
+    def say(self, packet: Packet) -> None:
+        """Queues a control packet."""
+
+    def start(self, function: Callable[..., Awaitable[None]], *args: object) -> None:
+        """Runs a task that ends with the connection."""
+
+
+class PublicationPeer(Protocol):
+    """The connection whose requests stage and publish."""
+
+    @property
+    def home(self) -> Committer:
+        """The space that the session is about."""
+
+    @property
+    def permit(self) -> Permit:
+        """What the client may do."""

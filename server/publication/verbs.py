@@ -1,0 +1,79 @@
+"""Requests of bulk writers: stage, prepare, discard, publish."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from dataspace.errors import Refused
+from dataspace.wire.arguments import key, number, text, texts
+from index.values.values import Map, Value
+from server.owners.leases import PREFIX as LEASE
+from server.publication.ports import PublicationPeer
+from server.publication.publish import prepare, publish, stage, stage_packed
+
+
+async def _stage(peer: PublicationPeer, arguments: Map) -> Value:
+    """Keeps operations on disk under a key until they are published or discarded."""
+    rows = arguments.get("rows")
+    if isinstance(rows, bytes):
+        return await stage_packed(peer.home, texts(arguments, "key"), rows, peer.permit)
+    operations = arguments.get("operations")
+    if not isinstance(operations, tuple):
+        raise Refused("bad-request", "operations must be an array")
+    await stage(peer.home, texts(arguments, "key"), operations, peer.permit)
+    return len(operations)
+
+
+async def _prepare(peer: PublicationPeer, arguments: Map) -> Value:
+    """Reads operations that are about to be published; nothing depends on it."""
+    rows = arguments.get("rows")
+    if not isinstance(rows, bytes):
+        raise Refused("bad-request", "rows must be binary")
+    return await prepare(peer.home, rows, peer.permit)
+
+
+async def _discard(peer: PublicationPeer, arguments: Map) -> Value:
+    """Drops all that is staged under keys with this beginning, and may close one for good."""
+    close = texts(arguments, "close") if "close" in arguments else None
+    await peer.home.staging.discard(texts(arguments, "key"), close=close)
+    return None
+
+
+async def _publish(peer: PublicationPeer, arguments: Map) -> Value:
+    """Makes one turn of all that is staged under some keys; answers with its epoch, once on disk."""
+    keys = arguments.get("keys")
+    if not isinstance(keys, tuple):
+        raise Refused("bad-request", "keys must be an array of keys, or of binary in place of one")
+    _check_publisher(peer, text(arguments, "owner"), text(arguments, "client"))
+    return await publish(
+        peer.home,
+        [each if isinstance(each, bytes) else key(each) for each in keys],
+        permit=peer.permit,
+        owner=text(arguments, "owner"),
+        client=text(arguments, "client"),
+        sequence=number(arguments, "sequence"),
+        replace=arguments.get("replace") is True,
+        by=arguments.get("by"),
+        exclusive=arguments.get("exclusive") is True,
+        discard=texts(arguments, "discard") if "discard" in arguments else None,
+        close=texts(arguments, "close") if "close" in arguments else None,
+    )
+
+
+def _check_publisher(peer: PublicationPeer, owner: str, client: str) -> None:
+    """Refuses to publish for an owner, or under the identity of one, that the peer may not speak for."""
+    if client.startswith("owner:"):
+        peer.permit.check_durable(client.removeprefix("owner:"))
+    if owner.startswith(LEASE):
+        peer.permit.check_writes()
+    else:
+        peer.permit.check_durable(owner)
+
+
+VERBS: Final[Mapping[str, Callable[[PublicationPeer, Map], Awaitable[Value]]]] = {
+    "stage": _stage,
+    "prepare": _prepare,
+    "discard": _discard,
+    "publish": _publish,
+}

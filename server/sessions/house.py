@@ -1,0 +1,154 @@
+"""What a connection needs of the daemon, and of the space that its session is about.
+
+Apart from ``ports.py`` because these two ports hold the parts that other rooms, and other files of this one,
+define.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import trio
+
+    from dataspace.kernel.actions import Action
+    from dataspace.kernel.epochs import Epoch
+    from dataspace.kernel.space import Space
+    from index.values.values import Map
+    from relay.delivery.memory import Room
+    from relay.delivery.policies import SlowCounts
+    from relay.log.log import Log
+    from relay.log.writer import GroupCommit
+    from relay.store.staging import Staging
+    from server.config.model import Limits
+    from server.config.tokens import Keys
+    from server.owners.leases import Leases
+    from server.owners.publishers import Writers
+    from server.owners.turn_numbers import Client, Clients
+    from server.publication.ledger import Ledgers
+    from server.publication.prepared import Prepared
+    from server.sessions.registry import Sessions
+    from server.sessions.sending import Sending
+    from server.system import SystemSpace
+    from server.topics.catalogue import Topics
+    from server.topics.durable import Keeping
+
+
+class Home(Protocol):
+    """The space that a session is about: all that streams, publication, leases and turns use of it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def identity(self) -> str: ...
+    @property
+    def limits(self) -> Limits: ...
+    @property
+    def space(self) -> Space: ...
+    @property
+    def log(self) -> Log: ...
+    @property
+    def commits(self) -> GroupCommit: ...
+    @property
+    def recalling(self) -> trio.Lock: ...
+    @property
+    def sessions(self) -> Sessions: ...
+    @property
+    def leases(self) -> Leases: ...
+    @property
+    def clients(self) -> Clients: ...
+    @property
+    def staging(self) -> Staging: ...
+    @property
+    def prepared(self) -> Prepared: ...
+    @property
+    def ledgers(self) -> Ledgers: ...
+    @property
+    def writers(self) -> Writers: ...
+    @property
+    def publishing(self) -> trio.Lock: ...
+
+    def check_space(self, name: str) -> None:
+        """Raises ``Refused`` for the name of another space."""
+
+    def commit(
+        self,
+        owner: str,
+        actions: Sequence[Action],
+        client: Client | None,
+        sequence: int,
+        on_durable: Callable[[Epoch], None] | None,
+        *,
+        publication: bool = False,
+    ) -> Epoch:
+        """Commits one turn; ``on_durable`` is called with its epoch once that is on disk."""
+
+    async def find_turn(self, client: str, sequence: int) -> int | None:
+        """Returns the epoch of an old turn from the log; None if the log does not have it."""
+
+    def limits_map(self) -> Map:
+        """Returns the limits that a welcome contains."""
+
+    def status(self) -> dict[str, object]:
+        """Returns the counts that ``dataspace status`` shows."""
+
+    def flush(self) -> None:
+        """Hands to the kernel what connections have to send."""
+
+
+class House(Protocol):
+    """The daemon as a connection uses it; ``streams`` counts those that are open, of all connections."""
+
+    streams: int
+
+    @property
+    def limits(self) -> Limits:
+        """The limits that the daemon was given."""
+
+    @property
+    def main(self) -> Home:
+        """The space of a connection that has not said hello yet."""
+
+    @property
+    def keys(self) -> Keys:
+        """The tokens that are valid now."""
+
+    @property
+    def system(self) -> SystemSpace:
+        """The space in which the daemon describes itself."""
+
+    @property
+    def topics(self) -> Topics:
+        """The topics."""
+
+    @property
+    def keeping(self) -> Keeping:
+        """Those that survive restarts."""
+
+    @property
+    def slow(self) -> SlowCounts:
+        """What slow observers have cost."""
+
+    @property
+    def room(self) -> Room:
+        """The memory in which changes wait for observers."""
+
+    @property
+    def replays(self) -> trio.Semaphore:
+        """Held by each replay while a part of the log is in memory for it."""
+
+    def find_space(self, name: str) -> Home:
+        """Returns the space of that name; raises ``Refused`` if there is none."""
+
+    def touch(self, sending: Sending) -> None:
+        """Has the next flush hand over what this queue holds."""
+
+    def flush(self) -> None:
+        """Hands to the kernel what connections have to send."""
+
+    def greeted(self, number: int) -> None:
+        """A connection has said hello."""
+
+    def left(self, number: int) -> None:
+        """A connection has ended."""

@@ -1,0 +1,84 @@
+"""What the sessions of a space need of that space, and of the connections that speak for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from dataspace.kernel.actions import Action
+    from dataspace.kernel.epochs import Epoch
+    from dataspace.kernel.space import Space
+    from dataspace.transport.sockets import Link
+    from server.config.model import Limits
+    from server.config.rights import Permit
+    from server.owners.turn_numbers import Client, Clients
+
+
+class SessionSpace(Protocol):
+    """The space in which sessions own facts."""
+
+    @property
+    def incarnation(self) -> int:
+        """The epoch at which the daemon opened the space; the names of sessions contain it."""
+
+    @property
+    def limits(self) -> Limits:
+        """The limits that the daemon was given."""
+
+    @property
+    def space(self) -> Space:
+        """The facts and their owners."""
+
+    @property
+    def clients(self) -> Clients:
+        """The turn numbers of every client."""
+
+    def commit(
+        self,
+        owner: str,
+        actions: Sequence[Action],
+        client: Client | None,
+        sequence: int,
+        on_durable: Callable[[Epoch], None] | None,
+    ) -> Epoch:
+        """Commits one turn."""
+
+    def end_owners(self, owners: Sequence[str]) -> None:
+        """Retracts in one turn all that these owners claim."""
+
+    def flush(self) -> None:
+        """Hands to the kernel what connections have to send."""
+
+
+class SessionPeer(Protocol):
+    """A connection as the sessions of a space use it."""
+
+    @property
+    def number(self) -> int:
+        """The number of the connection."""
+
+    @property
+    def name(self) -> str:
+        """What the client calls itself."""
+
+    @property
+    def permit(self) -> Permit:
+        """What the client may do."""
+
+    @property
+    def lost(self) -> bool:
+        """True if the connection was lost, rather than ended by one of its two ends."""
+
+    def supersede(self, by: str) -> None:
+        """Ends the connection, since its client has another one."""
+
+
+class Doorkeeper(Protocol):
+    """The daemon as listeners use it."""
+
+    def refusal(self) -> str:
+        """Returns why there is no room for another connection; empty if there is."""
+
+    def serve(self, link: Link) -> object:
+        """Serves the peer at the other end in a task of its own."""

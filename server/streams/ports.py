@@ -1,0 +1,140 @@
+"""What streams need: the connection that opened them, and the space whose facts they carry."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import trio
+
+    from dataspace.kernel.epochs import Epoch
+    from dataspace.kernel.space import Space
+    from dataspace.wire.packets import Packet
+    from index.values.values import Value
+    from relay.delivery.outbox import OutStream
+    from relay.log.log import Log
+    from relay.log.recent import Recent
+    from relay.store.errors import LogFailed
+    from server.config.rights import Permit
+
+
+class Commits(Protocol):
+    """The way of epochs to the disk."""
+
+    @property
+    def durable(self) -> int:
+        """The newest epoch on disk."""
+
+    @property
+    def full(self) -> LogFailed | None:
+        """The error of a full disk, while it is full."""
+
+    @property
+    def recent(self) -> Recent:
+        """The latest epochs, in memory."""
+
+    def tail(self, after: int) -> Sequence[Epoch]:
+        """Returns the epochs beyond ``after`` that are not known to be on disk yet."""
+
+    async def wait_durable(self, epoch: int) -> None:
+        """Waits until an epoch is on disk."""
+
+    async def wait_beyond(self, epoch: int) -> None:
+        """Waits until an epoch later than this one is on disk."""
+
+
+class History(Protocol):
+    """One space with its past."""
+
+    @property
+    def name(self) -> str:
+        """The name of the space."""
+
+    @property
+    def identity(self) -> str:
+        """The identity of its log, which no other log has."""
+
+    @property
+    def space(self) -> Space:
+        """The facts of now."""
+
+    @property
+    def commits(self) -> Commits:
+        """The way of epochs to the disk."""
+
+    @property
+    def log(self) -> Log:
+        """The epochs on disk."""
+
+    @property
+    def recalling(self) -> trio.Lock:
+        """Held while epochs of the former daemon are read back into memory."""
+
+    def check_space(self, name: str) -> None:
+        """Raises ``Refused`` for the name of another space."""
+
+    def flush(self) -> None:
+        """Hands to the kernel what connections have to send."""
+
+
+class Interests(Protocol):
+    """The session that opened the streams: its interests are facts of the space."""
+
+    @property
+    def number(self) -> int:
+        """The number of the session."""
+
+    def announce(self, stream: int, pattern: Value) -> None:
+        """Asserts the interest of a stream, unless it is asserted already."""
+
+    def withdraw(self, stream: int) -> None:
+        """Retracts the interest of a stream, if it was asserted."""
+
+
+class Peer(Protocol):
+    """The connection that opened the streams."""
+
+    @property
+    def home(self) -> History:
+        """The space that the session is about."""
+
+    @property
+    def own(self) -> Interests:
+        """The session."""
+
+    @property
+    def name(self) -> str:
+        """What the client calls itself."""
+
+    @property
+    def gone(self) -> bool:
+        """True once the connection has ended, or its session belongs to another one."""
+
+    @property
+    def streams(self) -> Mapping[int, OutStream]:
+        """The streams that are open."""
+
+    def start(self, function: Callable[..., Awaitable[None]], *args: object) -> None:
+        """Runs a task that ends with the connection."""
+
+    def say(self, packet: Packet) -> None:
+        """Queues a control packet."""
+
+    def wake(self, stream: OutStream) -> None:
+        """Notes that a stream has something to send."""
+
+    def fail(self, stream: OutStream, code: str, text: str) -> None:
+        """Ends a stream with an error."""
+
+
+class Reader(Protocol):
+    """The connection whose requests are about the past of a space."""
+
+    @property
+    def home(self) -> History:
+        """The space that the session is about."""
+
+    @property
+    def permit(self) -> Permit:
+        """What the client may do."""

@@ -1,0 +1,97 @@
+"""Requests about a space and its past: what is on disk, how far readers are, how the index looks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+import trio
+
+from dataspace.errors import Refused
+from dataspace.wire.arguments import number, text
+from index.values.values import Map, Value
+from server.streams.ports import Reader
+
+MAX_WAIT: Final = 60_000
+"""Milliseconds that a frontier request may wait."""
+
+MAX_DRAWN: Final = 1_000
+"""Boxes that may hang from one in a drawing of the index, which has about so many in all."""
+
+
+async def _sync(reader: Reader, _arguments: Map) -> Value:
+    """Everything that this connection sent before is on disk: the newest epoch."""
+    home = reader.home
+    epoch = home.space.epoch
+    if home.commits.full is not None and home.commits.durable < epoch:
+        raise Refused("disk-full", f"what was sent waits for room on the disk: {home.commits.full}")
+    await home.commits.wait_durable(epoch)
+    return epoch
+
+
+async def _index(reader: Reader, arguments: Map) -> Value:
+    """The trie of the space, drawn."""
+    await trio.lowlevel.checkpoint()
+    home = reader.home
+    home.check_space(text(arguments, "space", home.name))
+    reader.permit.check_inspect("the index")
+    most = number(arguments, "most", 20)
+    if not 1 <= most <= MAX_DRAWN:
+        raise Refused("bad-request", f"most must be a number from 1 to {MAX_DRAWN}, got {most}")
+    return home.space.index.draw(text(arguments, "form", "text"), most=most)
+
+
+async def _frontier(reader: Reader, arguments: Map) -> Value:
+    """The highest epoch on disk, waiting up to ``wait`` milliseconds for one beyond ``after``."""
+    home = reader.home
+    home.check_space(text(arguments, "space", home.name))
+    after = number(arguments, "after", -1)
+    wait = min(number(arguments, "wait", 0), MAX_WAIT) / 1000
+    if home.commits.durable <= after and wait > 0:
+        with trio.move_on_after(wait):
+            await home.commits.wait_beyond(after)
+    return Map(
+        {
+            "epoch": home.commits.durable,
+            "oldest": home.log.oldest,
+            "space": home.identity,
+            "gaps": home.log.gaps(max(after, 0)),
+        }
+    )
+
+
+async def _within(reader: Reader, arguments: Map) -> Value:
+    """The last epoch of (after, upto] up to which there are no more than ``changes``, but at least one."""
+    home = reader.home
+    upto = min(number(arguments, "upto"), home.commits.durable)
+    asked = (number(arguments, "after"), upto, number(arguments, "changes"))
+    return await trio.to_thread.run_sync(home.log.within, *asked)
+
+
+async def _acknowledge(reader: Reader, arguments: Map) -> Value:
+    """Notes on disk that a named reader is done with all up to an epoch, or forgets the reader."""
+    home, name = reader.home, text(arguments, "reader")
+    home.check_space(text(arguments, "space", home.name))
+    reader.permit.check_reads()
+    if not name:
+        raise Refused("bad-request", "reader must not be empty")
+    reader.permit.check_reader(name)
+    if arguments.get("forget") is True:
+        await trio.to_thread.run_sync(home.log.forget, name)
+        return Map({"epoch": 0, "oldest": home.log.oldest})
+    epoch = max(number(arguments, "epoch"), 0)
+    if epoch > home.commits.durable:
+        raise Refused("epoch-ahead", f"epoch {epoch} is still to come, the newest is {home.commits.durable}")
+    await trio.to_thread.run_sync(home.log.acknowledge, name, epoch, time.time_ns() // 1000)
+    known = home.log.readers.get(name)
+    return Map({"epoch": known.epoch if known else 0, "oldest": home.log.oldest})
+
+
+VERBS: Final[Mapping[str, Callable[[Reader, Map], Awaitable[Value]]]] = {
+    "sync": _sync,
+    "index": _index,
+    "frontier": _frontier,
+    "within": _within,
+    "acknowledge": _acknowledge,
+}

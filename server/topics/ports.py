@@ -1,0 +1,44 @@
+"""What topics need of the connection that publishes and subscribes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from dataspace.wire.packets import Packet
+    from relay.delivery.outbox import OutStream
+
+
+class TopicPeer(Protocol):
+    """A connection as publishers and subscribers of topics use it."""
+
+    @property
+    def number(self) -> int:
+        """The number of the connection."""
+
+    @property
+    def gone(self) -> bool:
+        """True once the connection has ended."""
+
+    def start(self, function: Callable[..., Awaitable[None]], *args: object) -> None:
+        """Runs a task that ends with the connection."""
+
+    def say(self, packet: Packet) -> None:
+        """Queues a control packet."""
+
+    def wake(self, stream: OutStream) -> None:
+        """Notes that a stream has something to send."""
+
+    def fail(self, stream: OutStream, code: str, text: str) -> None:
+        """Ends a stream with an error."""
+
+    def flush(self) -> None:
+        """Hands to the kernel what connections have to send."""
+
+
+class Attached(Protocol):
+    """What holds the producers of one connection."""
+
+    def detach(self, producer: int) -> None:
+        """Another connection has this producer now."""

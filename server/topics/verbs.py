@@ -1,0 +1,109 @@
+"""Requests about topics: join and end one, look one up, read completed epochs of a durable one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
+
+from dataspace.errors import Refused
+from dataspace.wire.arguments import number, text
+from index.values.values import Map, Value
+from server.config.rights import Permit
+from server.topics.catalogue import Topics
+from server.topics.catch_up import topic_acknowledge, topic_epochs, topic_frontier, topic_number
+from server.topics.durable import Keeping
+from server.topics.following import Following
+
+
+class TopicAsker(Protocol):
+    """The connection whose requests are about topics."""
+
+    @property
+    def following(self) -> Following:
+        """What it publishes and subscribes."""
+
+    @property
+    def permit(self) -> Permit:
+        """What the client may do."""
+
+
+class TopicVerbs:
+    """The requests that the topics of one daemon answer."""
+
+    def __init__(self, topics: Topics, keeping: Keeping) -> None:
+        self._topics = topics
+        self._keeping = keeping
+        self._journal = keeping.writer.journal
+
+    def table(self) -> Mapping[str, Callable[[TopicAsker, Map], Awaitable[Value]]]:
+        """Returns them by the names that they have on the wire."""
+        return {
+            "join": self.join,
+            "lookup": self.lookup,
+            "end-topic": self.end_topic,
+            "topic-frontier": self.frontier,
+            "topic-epochs": self.epochs,
+            "topic-number": self.number_at,
+            "topic-acknowledge": self.acknowledge,
+        }
+
+    async def join(self, peer: TopicAsker, arguments: Map) -> Value:
+        """Lets this connection publish to a partition of a topic."""
+        told = peer.following.join(_name(peer, arguments), arguments)
+        await self._keeping.writer.wait_durable()
+        return told
+
+    async def lookup(self, peer: TopicAsker, arguments: Map) -> Value:
+        """What a topic is, waiting up to ``wait`` milliseconds until there is one."""
+        name, wait = _name(peer, arguments), max(0, number(arguments, "wait", 0))
+        entry = await self._topics.wait_for(name, wait)
+        topic = entry.topic
+        return Map(
+            {
+                "id": entry.number,
+                "partitions": len(topic.partitions),
+                "dimensions": topic.order.dimensions,
+                "retain": topic.history.budget if entry.ledger is None else entry.ledger.retain,
+                "durable": entry.ledger is not None,
+            }
+        )
+
+    async def frontier(self, peer: TopicAsker, arguments: Map) -> Value:
+        """What is completed of a durable topic, waiting up to ``wait`` ms for more than ``after``."""
+        after, wait = number(arguments, "after", -1), max(0, number(arguments, "wait", 0))
+        return await topic_frontier(self._topics, _name(peer, arguments), after, wait)
+
+    async def epochs(self, peer: TopicAsker, arguments: Map) -> Value:
+        """Some of the completed epochs of a range of numbers, the same each time."""
+        name, identity = _name(peer, arguments), number(arguments, "id")
+        return await topic_epochs(self._topics, self._journal, name, identity, arguments)
+
+    async def number_at(self, peer: TopicAsker, arguments: Map) -> Value:
+        """After which number the completed epochs at or after a time begin."""
+        name, identity = _name(peer, arguments), number(arguments, "id")
+        return await topic_number(self._topics, self._journal, name, identity, arguments.get("time"))
+
+    async def acknowledge(self, peer: TopicAsker, arguments: Map) -> Value:
+        """Notes on disk that a named reader is done with the completed epochs to a number."""
+        reader, epoch = text(arguments, "reader"), max(0, number(arguments, "number"))
+        if not reader:
+            raise Refused("bad-request", "reader must not be empty")
+        place = (_name(peer, arguments), number(arguments, "id"))
+        peer.permit.check_reader(reader)
+        return await topic_acknowledge(
+            self._topics, self._journal, *place, reader, epoch, time.time_ns() // 1000
+        )
+
+    async def end_topic(self, peer: TopicAsker, arguments: Map) -> Value:
+        """Ends a topic that this session made."""
+        peer.following.end_topic(_name(peer, arguments))
+        await self._keeping.writer.wait_durable()
+        return None
+
+
+def _name(peer: TopicAsker, arguments: Map) -> str:
+    """The name of a topic that this connection may use."""
+    name = text(arguments, "topic")
+    peer.permit.check_topic(name)
+    return name
