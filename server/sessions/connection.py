@@ -35,6 +35,7 @@ from server.sessions.registry import Standing
 from server.sessions.requests import answer
 from server.sessions.sending import Sending
 from server.streams.observations import Observing
+from server.streams.slots import ReplaySlots
 from server.topics.following import Following
 
 if TYPE_CHECKING:
@@ -86,7 +87,13 @@ class Connection:
         self.session: Final = Session(
             Role.SERVER, max_frame=limits.frame_bytes, max_elements=limits.frame_elements
         )
-        self.observing: Final = Observing(self)
+        self.observing: Final = Observing(
+            self,
+            system=house.system,
+            slots=ReplaySlots(limits.replays, house.replays),
+            slow=house.slow,
+            memory=house.room,
+        )
         self.sending: Final = Sending(
             link,
             self.session,
@@ -96,6 +103,8 @@ class Connection:
             lose=self._lose,
             defect=self.defect,
         )
+        self.wake: Final = self.sending.wake
+        """Notes that a stream has something to send; the queue's own, as every epoch of a stream calls it."""
         self.following: Final = Following(
             self, house.topics, house.keeping, house.system, frame_bytes=limits.frame_bytes
         )
@@ -450,10 +459,6 @@ class Connection:
     def say(self, packet: p.Packet) -> None:
         """Queues a control packet for the next flush; after a goodbye there is nobody to hear it."""
         self.sending.say(packet)
-
-    def wake(self, stream: OutStream) -> None:
-        """Notes that a stream has something to send."""
-        self.sending.wake(stream)
 
     def part(self, code: str, text: str) -> None:
         """Says goodbye, after which nothing is said; the connection closes once that has left."""

@@ -10,11 +10,10 @@ no more than a few hundred epochs in memory; an interest that is not quiet is a 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
@@ -27,17 +26,19 @@ from dataspace.wire import packets as p
 from dataspace.wire.features import MAIN, SYSTEM
 from index.values.values import Map, Value
 from relay.delivery.backlog import Observation
+from relay.delivery.memory import Room
 from relay.delivery.outbox import OutStream
-from relay.delivery.policies import Policy
+from relay.delivery.policies import Policy, SlowCounts
 from relay.log.columns import Blocks
 from relay.store.errors import LogDamaged, LogFailed
-from server.streams.columns import begins_now, progress_mark, pump_columns
+from server.streams.columns import replay_columns
+from server.streams.ports import Peer
 from server.streams.read_counts import Reads
 from server.streams.replay import Pump
 from server.streams.request import Request, read_request
-
-if TYPE_CHECKING:
-    from server.sessions.connection import Connection
+from server.streams.slots import ReplaySlots
+from server.streams.start import begins_now, progress_mark
+from server.system import SystemSpace
 
 PROGRESS_SECONDS: Final = 0.1
 """Seconds between two marks of progress of one stream."""
@@ -46,17 +47,22 @@ PROGRESS_SECONDS: Final = 0.1
 class Observing:
     """The streams of one connection and what feeds each."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(
+        self, peer: Peer, *, system: SystemSpace, slots: ReplaySlots, slow: SlowCounts, memory: Room
+    ) -> None:
+        self._peer = peer
+        self._system = system
+        self._slots = slots
+        self._slow = slow
+        self._memory = memory
         self._live: dict[OutStream, tuple[Space, Interest, Observation]] = {}
         self._replays: dict[OutStream, trio.CancelScope] = {}
         self._marks: dict[OutStream, trio.CancelScope] = {}
-        self._slots: Final = trio.Semaphore(connection.house.limits.replays)
-        self.reads: Final = Reads(connection)
+        self._reads: Final = Reads(peer, system)
 
     def open(self, stream: OutStream, spec: Map) -> None:
         """Begins to feed a stream; raises ``Refused`` or ``UsageError`` if it cannot be."""
-        connection, home = self._connection, self._connection.home
+        peer, home = self._peer, self._peer.home
         name = spec.get("space", MAIN)
         if name == SYSTEM:
             self._open_system(stream, read_request(spec))
@@ -71,21 +77,9 @@ class Observing:
             self._start(self._marks, self._tell_progress, stream)
         if not request.snapshot and request.after is None is request.as_of:
             # nothing else says where it begins
-            connection.say(p.Reached(home.commits.durable, (stream.number,)))
+            peer.say(p.Reached(home.commits.durable, (stream.number,)))
         if not request.quiet:
-            self._connection.own.announce(stream.number, request.pattern)
-
-    @asynccontextmanager
-    async def reading(self) -> AsyncIterator[None]:
-        """Waits until one more replay may hold a part of the log in memory, here and in all."""
-        async with self._slots, self._connection.house.replays:
-            yield
-
-    @property
-    def is_waited_for(self) -> bool:
-        """Whether a replay waits for others to have read."""
-        slots = self._slots, self._connection.house.replays
-        return any(each.statistics().tasks_waiting for each in slots)
+            peer.own.announce(stream.number, request.pattern)
 
     def close(self, stream: OutStream) -> None:
         """Stops feeding a stream; its interest goes with it."""
@@ -102,16 +96,16 @@ class Observing:
 
     def forget(self, number: int) -> None:
         """Retracts the interest of a stream, if it is a fact: of this connection or of one before."""
-        if not self._connection.gone:
-            self._connection.own.withdraw(number)
+        if not self._peer.gone:
+            self._peer.own.withdraw(number)
 
     def end(self) -> None:
         """The connection is over; its facts, interests among them, go in one turn elsewhere."""
-        self.reads.end()
+        self._reads.end()
         for space, interest, observation in self._live.values():
             space.ignore(interest, observation)
         self._live.clear()
-        for stream in self._connection.streams.values():
+        for stream in self._peer.streams.values():
             if isinstance(stream.observation, Observation | Blocks):
                 stream.observation.close()
 
@@ -121,9 +115,9 @@ class Observing:
         Who was told of nothing for long would else come back, after a lost connection, to where that began:
         all that was written since would be read for nothing, or refused, where the log has let it go.
         """
-        durable, told = self._connection.home.commits.durable, dict[int, list[int]]()
+        durable, told = self._peer.home.commits.durable, dict[int, list[int]]()
         for stream, (space, _, observation) in self._live.items():
-            if stream not in self._replays and space is self._connection.home.space:
+            if stream not in self._replays and space is self._peer.home.space:
                 self._reach(stream, observation, durable, told)
         for stream in self._replays:
             if isinstance(stream.observation, Observation):
@@ -147,27 +141,27 @@ class Observing:
         """What the daemon says of itself: facts of now, of which no log is kept, nor who is interested."""
         if not request.live or request.policy is Policy.WAIT or request.progress:
             raise Refused("epoch-gone", f"space {SYSTEM!r} keeps no log, there is only its state")
-        self._open_live(stream, request, self._connection.house.system.space)
+        self._open_live(stream, request, self._system.space)
 
     def _open_live(self, stream: OutStream, request: Request, space: Space) -> None:
-        observation = self.observation(stream, request)
+        observation = self.backlog(stream, request)
         self.attach(stream, request.pattern, observation, space)
         if request.snapshot and request.after is None:
             rows = space.matches(request.pattern)
             observation.extend(Changes(space.epoch, space.time, rows, flags=SNAPSHOT))
-        self._connection.wake(stream)
+        self._peer.wake(stream)
 
-    def observation(self, stream: OutStream, request: Request) -> Observation:
+    def backlog(self, stream: OutStream, request: Request) -> Observation:
         """The waiting room of a stream, new or the one that it has."""
         known = stream.observation
         if isinstance(known, Observation):
             return known
         made = stream.observation = Observation(
-            partial(self._connection.sending.wake, stream),
+            partial(self._peer.wake, stream),
             policy=request.policy,
-            counts=self._connection.house.slow,
+            counts=self._slow,
             behind=lambda: self._fall_behind(stream, request),
-            room=self._connection.house.room,
+            room=self._memory,
         )
         return made
 
@@ -195,26 +189,26 @@ class Observing:
                 if scopes.get(stream) is scope:
                     del scopes[stream]
 
-        self._connection.start(run)
+        self._peer.start(run)
 
     async def _resume_from_log(self, stream: OutStream, request: Request) -> None:
         live = self._live.pop(stream, None)
         if live is not None:
             space, interest, observation = live
             space.ignore(interest, observation)
-        after = self.observation(stream, request).newest
+        after = self.backlog(stream, request).newest
         await self._replay(stream, replace(request, after=after, as_of=None, snapshot=False, net=False))
 
     async def _tell_progress(self, stream: OutStream) -> None:
         """Says through which epoch all has been told, while nothing waits that would say it by itself."""
-        home, told = self._connection.home, -1
+        home, told = self._peer.home, -1
         while True:
             await home.commits.wait_beyond(told)
             live = self._live.get(stream)
             if live is not None and stream not in self._replays and not len(live[2]):
                 told = home.space.epoch
                 live[2].extend(progress_mark(told))
-                self._connection.wake(stream)
+                self._peer.wake(stream)
                 home.flush()
             await trio.sleep(PROGRESS_SECONDS)
 
@@ -226,16 +220,18 @@ class Observing:
     # -- from the log ---------------------------------------------------------------------------------
 
     async def _replay(self, stream: OutStream, request: Request) -> None:
-        connection = self._connection
+        peer = self._peer
         try:
             if request.columns:
-                await pump_columns(connection, stream, request)
+                await replay_columns(
+                    peer, stream, request, slots=self._slots, reads=self._reads, memory=self._memory
+                )
             else:
-                await Pump(connection, self, stream, request).run()
+                await Pump(peer, self, self._slots, stream, request).run()
         except (Refused, ProtocolError) as refusal:
-            connection.fail(stream, refusal.code, refusal.text)
+            peer.fail(stream, refusal.code, refusal.text)
         except (LogFailed, LogDamaged) as failure:
-            connection.fail(stream, failure.code, str(failure))
+            peer.fail(stream, failure.code, str(failure))
         except UsageError as error:
-            connection.fail(stream, "bad-request", str(error))
-        connection.home.flush()
+            peer.fail(stream, "bad-request", str(error))
+        peer.home.flush()

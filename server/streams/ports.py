@@ -12,11 +12,13 @@ if TYPE_CHECKING:
     from dataspace.kernel.space import Space
     from dataspace.wire.packets import Packet
     from index.values.values import Value
+    from relay.delivery.backlog import Observation
     from relay.delivery.outbox import OutStream
     from relay.log.log import Log
     from relay.log.recent import Recent
     from relay.store.errors import LogFailed
     from server.config.rights import Permit
+    from server.streams.request import Request
 
 
 class Commits(Protocol):
@@ -126,6 +128,16 @@ class Peer(Protocol):
 
     def fail(self, stream: OutStream, code: str, text: str) -> None:
         """Ends a stream with an error."""
+
+
+class Feeding(Protocol):
+    """The streams of one connection, as a replay uses them."""
+
+    def backlog(self, stream: OutStream, request: Request) -> Observation:
+        """Returns what waits behind a stream; made when it is first asked for."""
+
+    def attach(self, stream: OutStream, pattern: Value, observation: Observation, space: Space) -> None:
+        """Feeds a stream with what changes in a space from the next epoch on."""
 
 
 class Reader(Protocol):

@@ -17,11 +17,12 @@ import trio
 
 from index.patterns.text import unparse_pattern
 from index.values.values import Record
+from server.streams.ports import Peer
 from server.streams.request import Request
+from server.system import SystemSpace
 
 if TYPE_CHECKING:
     from relay.log.columns import Block
-    from server.sessions.connection import Connection
 
 logger: Final = logging.getLogger("dataspace")
 
@@ -43,8 +44,9 @@ class Read:
 class Reads:
     """The reads of one connection."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, peer: Peer, system: SystemSpace) -> None:
+        self._peer = peer
+        self._system = system
         self._totals = [0, 0, 0, 0.0]
         self._fact: Record | None = None
 
@@ -55,17 +57,14 @@ class Reads:
     def ended(self, read: Read, request: Request) -> None:
         """A read has come to its end, with all that was asked for taken but the last block or two."""
         seconds = trio.current_time() - read.began
-        connection = self._connection
+        peer, session = self._peer, self._peer.own.number
         self._totals = [a + b for a, b in zip(self._totals, (1, read.rows, read.bytes, seconds), strict=True)]
         reads, rows, size, spent = self._totals
-        standing = connection.standing.number if connection.standing else connection.number
-        fact = Record(
-            "read", standing, connection.name, connection.home.name, reads, rows, size, round(spent * 1000)
-        )
+        fact = Record("read", session, peer.name, peer.home.name, reads, rows, size, round(spent * 1000))
         self._say(fact)
         logger.info(
             "session %d read %d rows, %d bytes, up to epoch %s of %s in %.3f s",
-            standing,
+            session,
             read.rows,
             read.bytes,
             request.upto,
@@ -80,4 +79,4 @@ class Reads:
     def _say(self, fact: Record | None) -> None:
         before, self._fact = self._fact, fact
         told = [[each] if each is not None else [] for each in (fact, before)]
-        self._connection.house.system.state(*told)
+        self._system.state(*told)

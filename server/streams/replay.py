@@ -10,7 +10,7 @@ more than a few hundred changes are offered before others may run.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
@@ -22,12 +22,10 @@ from relay.delivery.net_changes import Difference
 from relay.delivery.outbox import OutStream
 from relay.log.recent import Recent, retold
 from relay.log.replay import Replay
-from server.streams.columns import beginning, from_log, progress_mark, time_of
+from server.streams.ports import Feeding, Peer
 from server.streams.request import Request
-
-if TYPE_CHECKING:
-    from server.sessions.connection import Connection
-    from server.streams.observations import Observing
+from server.streams.slots import ReplaySlots
+from server.streams.start import beginning, from_log, progress_mark, time_of
 
 YIELD_SECONDS: Final = 0.5
 """How soon a replay that is not read makes room for one that waits to begin."""
@@ -42,14 +40,15 @@ class Pump:
     """One replay: from the log into a stream, as fast as it is taken."""
 
     def __init__(
-        self, connection: Connection, observing: Observing, stream: OutStream, request: Request
+        self, peer: Peer, feeding: Feeding, slots: ReplaySlots, stream: OutStream, request: Request
     ) -> None:
-        self.connection = connection
-        self.home = connection.home
-        self.observing = observing
+        self.peer = peer
+        self.home = peer.home
+        self.feeding = feeding
+        self.slots = slots
         self.stream = stream
         self.request = request
-        self.observation = observing.observation(stream, request)
+        self.observation = feeding.backlog(stream, request)
 
     async def run(self) -> None:
         """Feeds the stream until it is complete, or has gone over to the live feed."""
@@ -59,7 +58,7 @@ class Pump:
             return
         replay = await from_log(self.home, request, Replay)
         start = replay.at
-        async with self.observing.reading():
+        async with self.slots.reading():
             await trio.to_thread.run_sync(replay.prepare)
         if request.wants_state:
             since = await trio.to_thread.run_sync(time_of, self.home, start)
@@ -92,7 +91,7 @@ class Pump:
         epochs = retold(recent, form, after, partial(self.home.space.index.row_count, form))
         if epochs is None:
             return False
-        self.observing.attach(self.stream, request.pattern, self.observation, self.home.space)
+        self.feeding.attach(self.stream, request.pattern, self.observation, self.home.space)
         changes = [Changes(*epoch) for epoch in epochs]
         if request.net and changes:
             difference = Difference(after + 1)
@@ -124,7 +123,7 @@ class Pump:
         now = max(replay.at, min(now, self.home.space.epoch))
         await self.home.commits.wait_durable(now)
         difference, size = Difference(replay.at + 1), 0
-        async with self.observing.reading():
+        async with self.slots.reading():
             for number, micros, added, messages, removed in replay.epochs(now):
                 changes = Changes(number, micros, added, messages, removed)
                 difference.fold(changes)
@@ -144,7 +143,7 @@ class Pump:
     async def _feed(self, replay: Replay, goal: int) -> None:
         """Feeds the stream up to an epoch that is on disk."""
         while replay.at < goal:
-            async with self.observing.reading():
+            async with self.slots.reading():
                 await self._feed_some(replay, goal)
             await self._wait_room()
 
@@ -162,7 +161,7 @@ class Pump:
                 slice, size, room = [], 0, 0
                 await trio.lowlevel.checkpoint()
                 while self._is_full:
-                    if self.observing.is_waited_for:
+                    if self.slots.wanted:
                         return  # the next time begins where this one has come to
                     with trio.move_on_after(YIELD_SECONDS) as patience:
                         await self.stream.wait_taken()
@@ -191,9 +190,9 @@ class Pump:
         for number, micros, added, messages, removed in replay.tail(self.home.commits.tail(replay.at)):
             self.observation.extend(Changes(number, micros, added, messages, removed))
         self.observation.catch_up()
-        self.observing.attach(self.stream, self.request.pattern, self.observation, self.home.space)
+        self.feeding.attach(self.stream, self.request.pattern, self.observation, self.home.space)
         self._wake()
 
     def _wake(self) -> None:
-        self.connection.wake(self.stream)
+        self.peer.wake(self.stream)
         self.home.flush()

@@ -1,0 +1,87 @@
+"""Where a stream begins: with the state now, or in the log at an epoch.
+
+Which of them it is, at which epoch, and from which known state the log is read, is decided here for both
+kinds of replay.
+
+Always: a replay begins where the log reaches and where everything is on disk, or is refused with what there
+is.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final, TypeVar
+
+from dataspace.errors import Refused
+from dataspace.kernel.actions import PROGRESS
+from dataspace.kernel.changes import Changes
+from relay.log.replay import Live, Replay
+from server.streams.ports import History
+from server.streams.request import Request
+
+Kind = TypeVar("Kind", bound=Replay)
+
+LIVE_FACTS: Final = 100_000
+"""Facts that are copied as a base for a replay that begins near the end of the log."""
+
+
+def beginning(home: History, request: Request) -> int:
+    """The epoch after which a replay begins; ``Refused`` if the log does not reach there."""
+    log = home.log
+    newest = max(home.commits.durable, home.space.epoch)
+    after = request.after if request.as_of is None else request.as_of
+    if after is None:
+        after = home.commits.durable
+    wanted = f"epochs after {after} are wanted" if request.as_of is None else f"epoch {after} is wanted"
+    if after < log.oldest - 1:
+        raise Refused("epoch-gone", f"{wanted}, the oldest held is {log.oldest}")
+    if after > newest:
+        raise Refused("epoch-ahead", f"{wanted}, the newest is {newest}")
+    # Who is only shown what is on disk never saw a lost epoch: its number is a place between two others.
+    if not request.durable and log.lost(after):
+        raise Refused("epoch-lost", f"epoch {after} was never acknowledged and was lost in a crash")
+    return after
+
+
+def begins_now(home: History, request: Request) -> bool:
+    """Whether a stream begins with what holds now, or has missed nothing of it, and needs no log."""
+    if request.live:
+        return True
+    after = request.after
+    if request.columns or after is None or after != home.space.epoch or home.log.lost(after):
+        return False
+    return request.as_of is None and request.upto is None and not request.durable
+
+
+async def from_log(home: History, request: Request, kind: type[Kind]) -> Kind:
+    """A replay that stands where a stream begins, once everything up to there is on disk.
+
+    Raises as ``beginning``.
+    """
+    start = beginning(home, request)
+    await home.commits.wait_durable(start)  # what held there is reckoned from the log
+    replay = kind(home.log, request.pattern, start)
+    if request.wants_state or not replay.at_hand():
+        replay.live = _live_base(home)
+    return replay
+
+
+def _live_base(home: History) -> Live | None:
+    """What holds now, for a replay that begins near the end; not copied where there is a lot of it.
+
+    The facts and what of them is not on disk are of one moment: nothing may wait in between.
+    """
+    space = home.space
+    if len(space.index) > LIVE_FACTS:
+        return None
+    return Live(space.epoch, list(space.index.values()), home.commits.tail(0))
+
+
+def time_of(home: History, number: int) -> int:
+    """When an epoch was made; 0 for the emptiness before the first."""
+    return home.log.time_of(number)
+
+
+def progress_mark(number: int) -> Changes:
+    """All epochs to this one have been told; its time is when that is said."""
+    return Changes(number, time.time_ns() // 1000, flags=PROGRESS)
