@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from dataspace.wire import packets as p
 from index.values.values import Map
 from server.config.model import Config, Limits
 from server.daemon.serve import serve
+from server.owners.leases import Leases
 from tests.server.peers import Peer, fact, turn
 from tests.server.processes import DaemonProcess
 from tests.server.proxies import Proxy
@@ -197,3 +198,47 @@ async def test_a_client_keeps_its_lease_through_a_killed_daemon(tmp_path: Path) 
         assert changes == [("+", "Alice"), ("+", "Bob"), ("-", "Alice")], "the restart is not to be seen"
     finally:
         process.stop()
+
+
+# -- leases over a list -------------------------------------------------------------------------------
+
+
+class Ended:
+    """``server.owners.ports.Owners``: the owners that were ended, and at which time."""
+
+    def __init__(self) -> None:
+        self.owners: list[tuple[float, str]] = []
+        self.flushed = 0
+
+    def end_owners(self, owners: Sequence[str]) -> None:
+        self.owners += [(trio.current_time(), owner) for owner in owners]
+
+    def flush(self) -> None:
+        self.flushed += 1
+
+
+async def test_leases_end_in_time_unless_they_are_renewed(autojump_clock: object) -> None:
+    ended, begun = Ended(), trio.current_time()
+    leases = Leases(ended, most=3, longest=60.0)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(leases.run)
+        leases.recover(["durable:x", "lease:5000:old"])
+        assert leases.grant("lease:1000:a")
+        assert leases.grant("lease:2000:b")
+        assert not leases.grant("lease:2000:b")
+        with pytest.raises(Refused, match="3 leases, limit leases=3"):
+            leases.grant("lease:1000:c")
+        await trio.sleep(0.9)
+        leases.renew("lease:1000:a")
+        leases.release("lease:2000:b")
+        await trio.sleep(10)
+        nursery.cancel_scope.cancel()
+    after = [(round(time - begun, 3), owner) for time, owner in ended.owners]
+    assert after == [(0.9, "lease:2000:b"), (1.9, "lease:1000:a"), (5.0, "lease:5000:old")]
+    assert ended.flushed == 2
+    assert not len(leases)
+
+
+def test_a_lease_longer_than_allowed_is_refused() -> None:
+    with pytest.raises(Refused, match="limit lease_seconds=1"):
+        Leases(Ended(), most=3, longest=1.0).grant("lease:1001:a")

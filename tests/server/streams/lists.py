@@ -1,0 +1,177 @@
+"""A peer that is a list: what it is sent stands in ``said``, and every stream it opens can be read at once.
+
+It implements the ports of ``server/streams`` over a real space, a real log and a real group writer, so that
+streams are driven without a socket, a session or a daemon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from dataspace.errors import Refused
+from dataspace.kernel.actions import ASSERT, RETRACT, Action
+from dataspace.kernel.space import Space
+from dataspace.wire import packets as p
+from dataspace.wire.session import Role, Session, encode
+from index.values.values import Map, Value
+from relay.delivery.memory import Room
+from relay.delivery.outbox import OutStream
+from relay.delivery.policies import SlowCounts
+from relay.log.log import Log
+from relay.log.writer import GroupCommit
+from server.streams.observations import Observing
+from server.streams.slots import ReplaySlots
+from server.system import SystemSpace
+
+PLENTY = 1 << 40
+
+
+class Past:
+    """A space with its log: ``server.streams.ports.History``."""
+
+    name = "main"
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.identity = log.identity
+        self.space = Space("main")
+        self.commits = GroupCommit(log)
+        self.recalling = trio.Lock()
+        self.flushed = 0
+        self._handles = count(1)
+
+    def check_space(self, name: str) -> None:
+        if name != self.name:
+            raise Refused("no-space", f"no space named {name!r}")
+
+    def flush(self) -> None:
+        self.flushed += 1
+
+    def assert_(self, *facts: Value, owner: str = "someone") -> list[int]:
+        """Asserts facts in one turn; their handles."""
+        handles = [next(self._handles) for _ in facts]
+        self.commit(owner, [(ASSERT, at, fact) for at, fact in zip(handles, facts, strict=True)])
+        return handles
+
+    def retract(self, *handles: int, owner: str = "someone") -> None:
+        self.commit(owner, [(RETRACT, at) for at in handles])
+
+    def commit(self, owner: str, actions: list[Action]) -> None:
+        self.space.commit(owner, actions, 1_000 + self.space.epoch, submit=self.commits.submit)
+
+
+class Announced:
+    """A session of which only its interests matter: ``server.streams.ports.Interests``."""
+
+    number = 7
+
+    def __init__(self) -> None:
+        self.patterns: dict[int, Value] = {}
+
+    def announce(self, stream: int, pattern: Value) -> None:
+        self.patterns[stream] = pattern
+
+    def withdraw(self, stream: int) -> None:
+        self.patterns.pop(stream, None)
+
+
+class ListPeer:
+    """``server.streams.ports.Peer``."""
+
+    name = "list"
+    gone = False
+
+    def __init__(self, home: Past, nursery: trio.Nursery) -> None:
+        self.home = home
+        self.own = Announced()
+        self.streams: dict[int, OutStream] = {}
+        self.said: list[p.Packet] = []
+        self.failed: dict[int, str] = {}
+        self.woken = trio.Event()
+        self._nursery = nursery
+
+    def start(self, function: Callable[..., Awaitable[None]], *args: object) -> None:
+        self._nursery.start_soon(function, *args)
+
+    def say(self, packet: p.Packet) -> None:
+        self.said.append(packet)
+
+    def wake(self, stream: OutStream) -> None:
+        self.woken.set()
+        self.woken = trio.Event()
+
+    def fail(self, stream: OutStream, code: str, text: str) -> None:
+        self.failed[stream.number] = code
+        self.wake(stream)
+
+
+class Streams:
+    """The streams of one list-like peer, opened and read directly."""
+
+    def __init__(self, home: Past, nursery: trio.Nursery) -> None:
+        self.home = home
+        self.peer = ListPeer(home, nursery)
+        self.system = SystemSpace(lambda: 5_000)
+        self.slow = SlowCounts()
+        self.memory = Room()
+        self._session = Session(Role.CLIENT)
+        list(self._session.feed(encode(p.Welcome(1, 1, "", 0, 0, Map({}), Map({})))))
+        self.observing = Observing(
+            self.peer,
+            system=self.system,
+            slots=ReplaySlots(4, trio.Semaphore(4)),
+            slow=self.slow,
+            memory=self.memory,
+        )
+
+    def open(self, number: int, pattern: Value, **options: Value) -> OutStream:
+        """Opens a stream with more credit than it needs."""
+        stream = OutStream(number, PLENTY, PLENTY)
+        self.peer.streams[number] = stream
+        self.observing.open(stream, Map({"pattern": pattern, **options}))
+        return stream
+
+    def take(self, stream: OutStream) -> list[Any]:
+        """The values that wait in a stream now, as a client would read them."""
+        before = stream.next_frame()
+        if before is None:
+            return []
+        packet = next(self._session.feed(before[0]))
+        assert isinstance(packet, p.Values)
+        return list(packet.values)
+
+    async def collect(self, stream: OutStream, count: int) -> list[Any]:
+        """So many values of a stream, once they are there."""
+        found: list[Any] = []
+        while len(found) < count:
+            woken = self.peer.woken
+            if stream.observation is not None:
+                found += self.take(stream)
+            if len(found) < count:
+                await woken.wait()
+        return found
+
+
+@asynccontextmanager
+async def streams(data: Path) -> AsyncIterator[Streams]:
+    """Streams over an empty space in a directory, until the end of the block."""
+    log = Log.open(data)
+    home = Past(log)
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(home.commits.run)
+            await home.commits.wait_durable(home.space.epoch)
+            async with trio.open_nursery() as tasks:
+                made = Streams(home, tasks)
+                yield made
+                made.observing.end()
+                tasks.cancel_scope.cancel()
+            await home.commits.close()
+    finally:
+        log.close()
