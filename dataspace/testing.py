@@ -47,9 +47,14 @@ class _Ear:
 
 
 class Room:
-    """One space and its actors.  ``lines`` is the transcript: what was watched, and what was noted."""
+    """One space and its actors.  ``lines`` is the transcript: what was watched, and what was noted.
 
-    def __init__(self, name: str = "main") -> None:
+    ``run``, ``play``, ``enter`` and ``advance`` raise ``ActorCrashed`` if an actor has crashed meanwhile,
+    once all is quiet: a test should not pass for want of looking.  ``strict=False`` only keeps crashes.
+    """
+
+    def __init__(self, name: str = "main", *, strict: bool = True) -> None:
+        self.strict = strict
         self.time = 0.0
         self.lines: list[str] = []
         self.engine = Engine(clock=lambda: self.time, wall=lambda: int(self.time * 1e6))
@@ -73,7 +78,11 @@ class Room:
 
     def run(self, limit: int = 100_000) -> int:
         """Runs until all is quiet: how many turns; ``AssertionError`` if it does not become quiet."""
+        before = self.engine.crashed
         done = self.engine.run(limit)
+        crashes = self.engine.crashed - before
+        if crashes and self.strict:  # the first of those that are kept
+            raise self.engine.crashes[max(-crashes, -len(self.engine.crashes))]
         assert self.engine.is_idle, f"not quiet after {limit} turns"
         return done
 
@@ -102,7 +111,7 @@ class Room:
 
     @property
     def crashes(self) -> Sequence[ActorCrashed]:
-        """The last hundred crashes of actors; none of them has raised here."""
+        """The last hundred crashes of actors, whether or not they were raised here."""
         return tuple(self.engine.crashes)
 
     def facts(self) -> list[str]:

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING
 
 from dataspace.actors.engine.facets import Handler, Keeper
 from dataspace.actors.engine.records import pattern_of, record
+from dataspace.saying import as_it_is, fact_of
 from index.errors import UsageError
 from index.patterns.patterns import DISCARD, Pattern, capture, matcher, observe, skeleton
-from index.values.values import Record, Value, freeze, key
+from index.values.values import Record, Value, key
 
 if TYPE_CHECKING:
     from dataspace.actors.engine.engine import Engine
@@ -39,7 +40,7 @@ def outbound(what: object, layers: int = 1) -> Value:
     >>> outbound(1, 2)
     Record('outbound', Record('outbound', 1,),)
     """
-    value = freeze(what)
+    value = fact_of(what)
     for _ in range(layers):
         value = Outbound(value)
     return value
@@ -76,11 +77,11 @@ def layer(
     @inner.during(Outbound(capture()), quiet=True)
     def let_out(turn: Turn, what: Value) -> None:
         if passes(what):
-            turn.at(outer.home).assert_(what)
+            turn.at(outer.home).assert_(as_it_is(what))
 
     def send_out(turn: Turn, what: Value) -> None:
         if passes(what):
-            turn.at(outer.home).send(what)
+            turn.at(outer.home).send(as_it_is(what))
 
     inner.observe(Outbound(capture()), message=send_out, quiet=True)
     _bring_in(inner, outer, passes)

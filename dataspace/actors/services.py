@@ -17,7 +17,7 @@ from dataspace.actors.engine.facets import Facet, Handler
 from dataspace.actors.engine.records import record
 from dataspace.actors.supervision import Restart, Supervised, supervise
 from index.patterns.patterns import capture
-from index.values.values import Value
+from index.values.values import Value, key
 
 if TYPE_CHECKING:
     from dataspace.actors.engine.turns import Turn
@@ -46,8 +46,8 @@ def service(
     def required(turn: Turn) -> None:
         needed = turn.query_set("needed", DependsOn(name, capture()))
         states = turn.query_set("states", State(capture(), capture()))
-        there = turn.derived("there", lambda: [each for each, state in states.value if state in ENOUGH])
-        waiting = turn.derived("waiting", lambda: any(each not in there.value for each in needed.value))
+        there = turn.derived("there", lambda: [key(each) for each, state in states.value if state in ENOUGH])
+        waiting = turn.derived("waiting", lambda: any(key(each) not in there.value for each in needed.value))
         settled = turn.field("settled", False)
         turn.during(DependsOn(name, capture()))(lambda turn, other: turn.assert_(Require(other)))
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dataspace.actors.engine.actors import Actor
+from dataspace.actors.engine.contexts import name_of
 from dataspace.actors.engine.events import Call
 from dataspace.actors.engine.facets import Facet, Handler, Keeper
 from dataspace.errors import ActorCrashed
@@ -114,5 +115,5 @@ def supervise(
 
     ``told`` is called, within a turn, when it is ``running``, ``paused`` after crashes, or ``ended``.
     """
-    made = Supervised(name or getattr(boot, "__name__", "actor"), boot, args, restart or Restart(), told)
+    made = Supervised(name or name_of(boot, "actor"), boot, args, restart or Restart(), told)
     return made, turn.react(made.set_up, name=made.name)

@@ -52,7 +52,7 @@ class RemoteSpace:
     async def assert_(self, value: object) -> Claim:
         """Asserts a fact and waits until that is on disk; the fact lasts as long as its owner keeps it up."""
         draft = self.draft()
-        claim = draft.assert_(freeze(value))
+        claim = draft.assert_(value)
         await self.commit(draft)
         return claim
 
@@ -65,14 +65,14 @@ class RemoteSpace:
     async def replace(self, claim: Claim | int, value: object) -> Claim:
         """Asserts a fact and ends a claim in one turn, so that nobody sees a moment without either."""
         draft = self.draft()
-        after = draft.replace(claim, freeze(value))
+        after = draft.replace(claim, value)
         await self.commit(draft)
         return after
 
     async def send(self, value: object) -> int:
         """Sends a message; its epoch."""
         draft = self.draft()
-        draft.send(freeze(value))
+        draft.send(value)
         return await self.commit(draft)
 
     @asynccontextmanager

@@ -20,7 +20,7 @@ import trio
 
 from dataspace.actors.engine.actors import Actor
 from dataspace.actors.engine.contexts import bound
-from dataspace.actors.engine.crashes import crash_of, is_within
+from dataspace.actors.engine.crashes import crash_of, is_within, leaves
 from dataspace.actors.engine.engine import Engine
 from dataspace.actors.engine.events import Call
 from dataspace.actors.engine.facets import AsyncFunction, Facet, Handler, Keeper
@@ -153,16 +153,32 @@ class Shell:
             with task.scope:
                 await stepped(self.engine, actor, function, outside, *args)
         except BaseException as error:  # a task's fence: its error ends its actor and no other
-            if not is_within(error, self.engine.fence):
-                raise
-            crash = crash_of(f"actor {actor.name}, facet {facet}, linked task", error)
-            self.engine.fell(actor, "linked task", crash)
-            self._wake()
+            if not trio.lowlevel.in_trio_task():
+                raise  # it never ends: the loop was dropped, and with it this coroutine
+            self._settle_failure(facet, error)
             return
         finally:
             self.running.remove(task)
         if not facet.ended:
             outside.external(_finish, task, keep)
+
+    def _settle_failure(self, facet: Facet, error: BaseException) -> None:
+        """What a task has raised is the crash of its actor, but not that the whole program is cancelled."""
+        found = leaves(error)
+        ending = [leaf for leaf in found if isinstance(leaf, trio.Cancelled)]
+        if trio.current_effective_deadline() > -math.inf:
+            ending = []  # nobody has cancelled it: it was kept from elsewhere, and means nothing here
+        if len(ending) < len(found):
+            own = [leaf for leaf in found if leaf not in ending] if ending else [error]
+            failure = own[0] if len(own) == 1 else BaseExceptionGroup("several errors", own)
+            strays = () if ending else (trio.Cancelled,)
+            if not is_within(failure, (*self.engine.fence, *strays)):
+                raise failure
+            crash = crash_of(f"actor {facet.actor.name}, facet {facet}, linked task", failure)
+            self.engine.fell(facet.actor, "linked task", crash)
+            self._wake()
+        if ending:
+            raise ending[0]
 
 
 def _finish(turn: Turn, task: LinkedTask, keep: bool) -> None:

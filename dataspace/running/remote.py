@@ -33,6 +33,7 @@ from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, Action
 from dataspace.kernel.epoch_changes import EpochChanges
 from dataspace.kernel.space import Space
 from dataspace.running.actors import Shell, log_crash, wall
+from dataspace.saying import as_it_is
 from dataspace.transport.credentials import Tls
 from index.patterns.patterns import capture
 
@@ -76,13 +77,13 @@ class RemoteEngine(Engine):
         for action in actions:
             verb = action[0]
             if verb == ASSERT:
-                handles[action[1]] = draft.assert_(action[2]).handle
+                handles[action[1]] = draft.assert_(as_it_is(action[2])).handle
             elif verb == RETRACT:
                 draft.retract(handles.pop(action[1]))
             elif verb == REPLACE:
-                handles[action[2]] = draft.replace(handles.pop(action[1]), action[3]).handle
+                handles[action[2]] = draft.replace(handles.pop(action[1]), as_it_is(action[3])).handle
             else:
-                draft.send(action[1])
+                draft.send(as_it_is(action[1]))
         self._submit(owner, draft.actions)
 
     def _end(self, owner: str) -> None:

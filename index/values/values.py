@@ -24,6 +24,7 @@ from itertools import repeat
 from typing import Any, Final, NoReturn, TypeAlias, TypeGuard, TypeVar, Union
 
 from index.errors import UsageError
+from index.values.hints import hint
 
 Value: TypeAlias = Union[None, bool, int, float, str, bytes, datetime, tuple["Value", ...], "Map", "Record"]
 
@@ -615,7 +616,7 @@ def _freeze(thing: object, trail: _Trail, depth: int) -> Value:
 def no_value(thing: object, place: str = "") -> UsageError:
     """What to raise about a thing of a class that values do not have."""
     kind = thing.__class__
-    return UsageError(f"{kind.__module__}.{kind.__qualname__} is no value{place}: {ALLOWED}")
+    return UsageError(f"{kind.__module__}.{kind.__qualname__} is no value{place}: {ALLOWED}{hint(kind)}")
 
 
 ALLOWED: Final = (

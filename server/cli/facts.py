@@ -23,6 +23,7 @@ from dataspace.client.space import RemoteSpace
 from dataspace.errors import Refused, UsageError
 from dataspace.kernel.actions import SEND
 from dataspace.kernel.epoch_changes import time_of
+from dataspace.saying import as_it_is
 from index.patterns.text import parse_pattern, unparse
 from index.values.jsons import to_json
 from index.values.values import Map, Value
@@ -56,7 +57,7 @@ async def assert_(args: argparse.Namespace) -> int:
         _follow_connection(space)
         turn = space.draft()
         for fact in facts:
-            turn.assert_(fact, handle=durable_handle(fact) if args.durable else None)
+            turn.assert_(as_it_is(fact), handle=durable_handle(fact) if args.durable else None)
         await _commit(space, turn, args, facts)
         say(f"asserted {len(facts)} {_plural('fact', len(facts))} in epoch {turn.epoch}")
         if args.durable:
@@ -197,7 +198,7 @@ async def send(args: argparse.Namespace) -> int:
     messages = await given(args.message)
     async with connect(args) as space, space.turn() as turn:
         for message in messages:
-            turn.send(message)
+            turn.send(as_it_is(message))
     say(f"sent {len(messages)} {_plural('message', len(messages))} in epoch {turn.epoch}")
     return 0
 

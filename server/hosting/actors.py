@@ -147,7 +147,7 @@ class Hosting:
         """Runs them until cancelled."""
         shell = Shell(after=self._after_slice)
         self._engine = engine = shell.engine
-        engine.fence = (Exception, SystemExit)  # who calls sys.exit leaves, and the daemon stays
+        engine.fence = (BaseException,)  # a Ctrl-C is a signal here, and raises nothing in any actor
         engine.on_crash = log_crash
         engine.on_end = self._note_end
         homes = {name: _home(engine, space) for name, space in self._spaces.items()}

@@ -108,7 +108,7 @@ def _watch(
     engine: RemoteEngine, order: Map, stack: ExitStack, signs: Signs, reports: Callable[[Value], None]
 ) -> None:
     """Has the engine watched, and what is seen reported, for as long as this process lives."""
-    engine.fence = (Exception, SystemExit)  # as in the daemon: who calls sys.exit has crashed
+    engine.fence = (BaseException,)  # as in the daemon: who calls sys.exit has crashed
     engine.on_end = lambda actor: _note_end(actor, reports)
     stall, trace = order["stall"], order["trace"]
     assert isinstance(stall, float)  # by server.hosting.guardian

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dataspace.actors.engine.records import record
-from dataspace.actors.engine.turns import Turn
+from dataspace.actors import Turn, record
+from dataspace.errors import ActorCrashed
 from dataspace.testing import Room, check
 
 Item = record("item", "n")
@@ -43,8 +43,26 @@ def test_what_it_watches_is_no_interest_that_anybody_sees() -> None:
     assert room.matches("Observe($p)") == []
 
 
-def test_a_crash_does_not_raise_here_and_is_not_lost() -> None:
+@pytest.mark.parametrize("how", ["play", "run", "enter", "advance"])
+def test_a_crash_of_whatever_actor_fails_the_test_that_did_not_expect_it(how: str) -> None:
     room = Room()
+    room.spawn(lambda turn: turn.on_message("item(_)")(lambda turn: turn.retract(7)), name="bad")
+    other = room.spawn(lambda turn: turn.prevent_inert())
+    room.run()
+    with pytest.raises(ActorCrashed, match=r"actor bad, .*: actor bad has no claim 7") as caught:
+        if how == "play":
+            room.play(lambda turn: turn.send(Item(1)))
+        elif how == "enter":
+            room.enter(other, lambda turn: turn.send(Item(1)))
+        else:
+            room.spawn(lambda turn: turn.send(Item(1)))
+            room.run() if how == "run" else room.advance(1)
+    assert room.crashes == (caught.value,)
+    room.run()  # told once
+
+
+def test_a_crash_that_is_meant_is_kept() -> None:
+    room = Room(strict=False)
     room.spawn(lambda turn: turn.retract(7), name="bad")
     room.run()
     (crash,) = room.crashes

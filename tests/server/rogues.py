@@ -100,12 +100,27 @@ def worst(turn: Turn) -> None:
     @turn.on_message("worst($how)")
     def go(turn: Turn, how: str) -> None:
         turn.on_exit(lambda _: sys.exit(5))
-        if how.endswith("task"):
+        turn.send(record("half", "done")(how))
+        if how in INTERRUPTIONS:
+            raise INTERRUPTIONS[how]
+        if how == "interrupting task":
+            turn.task(_interrupt)
+        elif how.endswith("task"):
             turn.task(_leave if how == "leaving task" else _wordless)
         elif how == "leaving":
             sys.exit(3)
         else:
             raise Unspeakable
+
+
+INTERRUPTIONS = {"interrupting": KeyboardInterrupt("own"), "closing": GeneratorExit("own")}
+
+
+async def _interrupt(_: Outside) -> None:
+    try:
+        await trio.lowlevel.checkpoint()
+    finally:
+        raise BaseExceptionGroup("own", [KeyboardInterrupt()])
 
 
 async def _leave(_: Outside) -> None:

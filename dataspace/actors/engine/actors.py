@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from dataspace.actors.engine.contexts import checked_name
 from dataspace.actors.engine.spaces import Home
 from dataspace.errors import ActorCrashed
 from dataspace.kernel.actions import Action
@@ -28,8 +29,8 @@ class Actor:
     """One actor.  ``name`` is for people; ``owner`` is who its claims belong to."""
 
     __slots__ = (
-        "_facet", "_handle", "claims", "crash", "daemon", "delivery", "ended", "engine", "exits", "facets",
-        "home", "inner", "name", "number", "owner", "program", "root", "touched", "turns",
+        "_handle", "claims", "crash", "daemon", "delivery", "ended", "engine", "exits", "facets", "home",
+        "inner", "name", "number", "opened", "owner", "program", "root", "touched", "turns",
     )  # fmt: skip
 
     def __init__(
@@ -37,7 +38,7 @@ class Actor:
     ) -> None:
         self.engine = engine
         self.number = number
-        self.name = name or f"actor-{number}"
+        self.name = checked_name(name, "an actor") or f"actor-{number}"
         self.program = program or self.name
         """The name of the first actor that it descends from."""
         self.owner = f"actor:{number}"
@@ -54,7 +55,8 @@ class Actor:
         self.turns = 0
         self.facets = 0
         self._handle = 0
-        self._facet = 0
+        self.opened = 0
+        """How many facets it has ever had."""
         self.root = engine.open_facet(self, None, "root")
 
     def next_handle(self) -> int:
@@ -67,8 +69,8 @@ class Actor:
         self.facets += 1
         if self.facets > FACETS:
             raise UsageError(f"actor {self.name} has {self.facets} facets, limit {FACETS}")
-        self._facet += 1
-        return self._facet
+        self.opened += 1
+        return self.opened
 
     def act(self, home: Home, action: Action) -> None:
         """Queues an action of the running turn."""

@@ -13,6 +13,7 @@ from abc import abstractmethod
 from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
+from dataspace.actors.engine.contexts import name_of
 from dataspace.actors.engine.events import Call
 from dataspace.actors.engine.facets import Facet, Handler, Keeper, Observation, Watch
 from index.values.values import Value, keys
@@ -31,6 +32,7 @@ class _During:
         self.observation = made = Observation(turn.facet, turn.home, quiet=quiet)
         self.begun: dict[Watch, dict[Hashable, object]] = {}
         made.added, made.removed, made.lingers = self._begin, self._end, self._lingers
+        made.told = (handler,)
         turn._follow(made, pattern)
 
     def _lingers(self, watch: Watch) -> bool:
@@ -99,7 +101,7 @@ class DuringActors(_During, Keeper):
             inner.facet.preventers += 1
             self.handler(inner, *captures)
 
-        return turn.spawn(boot, *row, name=self.name or getattr(self.handler, "__name__", ""))
+        return turn.spawn(boot, *row, name=self.name or name_of(self.handler))
 
     def finish(self, turn: Turn, begun: object) -> None:
         """Asks it to end."""

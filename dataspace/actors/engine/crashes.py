@@ -18,20 +18,37 @@ def crash_of(where: str, error: BaseException) -> ActorCrashed:
 
 
 def described(error: BaseException) -> str:
-    """The class and the text of an error.
+    """The class and the text of an error, as text that can be written anywhere.
 
     >>> described(ValueError("no"))
     'ValueError: no'
     """
-    name = type(error).__name__
+    name = _class_name(error)
     try:
-        return f"{name}: {error}"
-    except Exception as second:  # noqa: BLE001  # a fence around the text, which is the actor's code as well
-        return f"{name}, whose text raises {type(second).__name__}"
+        told = f"{name}: {error}"
+    except BaseException as second:  # noqa: BLE001  # a fence around the text, which is the actor's code as well
+        told = f"{name}, whose text raises {_class_name(second)}"
+    return told.encode("utf-8", "backslashreplace").decode()
+
+
+def _class_name(error: BaseException) -> str:
+    """The name of its class, whatever its metaclass says."""
+    name: str = type.__dict__["__name__"].__get__(type(error))
+    return name
 
 
 def is_within(error: BaseException, fence: tuple[type[BaseException], ...]) -> bool:
     """Whether an error, or all in a group of them, is what ends an actor and nothing else."""
-    if isinstance(error, BaseExceptionGroup):
-        return error.split(fence)[1] is None
-    return isinstance(error, fence)
+    return all(isinstance(leaf, fence) for leaf in leaves(error))
+
+
+def leaves(error: BaseException) -> list[BaseException]:
+    """The errors in a group, and in the groups in it; of what is no group, itself."""
+    found, groups = [], [error]
+    while groups:
+        each = groups.pop()
+        if isinstance(each, BaseExceptionGroup):
+            groups += reversed(BaseExceptionGroup.exceptions.__get__(each))  # whatever its class makes of it
+        else:
+            found.append(each)
+    return found

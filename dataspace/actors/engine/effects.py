@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dataspace.kernel.actions import Action
+from index.errors import UsageError
 from index.values.values import Value
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ class Draft:
 
     __slots__ = (
         "actions", "calls", "closed", "damaged", "elsewhere", "ended", "hooks", "opened", "scripts", "spawns",
-        "stale", "starts", "stopping", "touched",
+        "stale", "starts", "stopping", "touched", "undecorated",
     )  # fmt: skip
 
     def __init__(self, actions: list[Action]) -> None:
@@ -42,6 +43,15 @@ class Draft:
         self.damaged: dict[Block, None] = {}
         self.stale: dict[Derived[object], None] = {}
         self.touched: dict[Facet, None] = {}
+        self.undecorated: dict[object, str] | None = None
+        """Decorators that have been made and not been used, and what made them."""
+
+    def check_decorated(self) -> None:
+        """Raises ``UsageError`` if a decorator was made and nothing is called by what it decorates."""
+        for verb in (self.undecorated or {}).values():
+            raise UsageError(
+                f"turn.{verb} installs nothing by itself: write @turn.{verb}(…) above a function"
+            )
 
 
 class Spawn:

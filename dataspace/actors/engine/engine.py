@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dataspace.actors.engine.actors import Actor
-from dataspace.actors.engine.contexts import bound
-from dataspace.actors.engine.crashes import crash_of
+from dataspace.actors.engine.contexts import bound, name_of
+from dataspace.actors.engine.crashes import crash_of, is_within
 from dataspace.actors.engine.effects import Draft, Spawn
 from dataspace.actors.engine.events import Call, Event
 from dataspace.actors.engine.facets import AsyncFunction, Facet, Handler, Keeper, Observation, Watch
@@ -71,7 +71,10 @@ class Engine:
         self.timers = Timers()
         self.actors: dict[int, Actor] = {}
         self.fence: tuple[type[BaseException], ...] = (Exception,)
-        """What ends an actor that raises it, and nothing else; in a daemon ``SystemExit`` too."""
+        """What ends an actor that raises it, and nothing else; in a daemon all that there is.
+
+        What else is raised ends the actor too, and then comes out of ``run``.
+        """
         self.tracer: Tracer | None = None
         self.tasks: Tasks | None = None
         self.on_ready: Callable[[], None] | None = None
@@ -97,6 +100,8 @@ class Engine:
         self._queue: deque[Event] = deque()
         self._numbered = 0
         self._raised: tuple[BaseException | None, Facet | None] = (None, None)
+        self._escaping: BaseException | None = None
+        """What is beyond the fence, until all is in order and it can be raised."""
 
     # -- spaces and actors ----------------------------------------------------------------------------
 
@@ -108,7 +113,7 @@ class Engine:
         """Starts an actor from outside of any turn; it boots when the engine runs."""
         if self.running is not None:
             raise UsageError("within a turn actors are spawned by turn.spawn")
-        actor = self.make(name or getattr(boot, "__name__", ""), home, daemon=daemon)
+        actor = self.make(name or name_of(boot), home, daemon=daemon)
         self._settle_in(Spawn(actor, bound(self.context, boot), args, []))
         return actor
 
@@ -166,7 +171,8 @@ class Engine:
         return not self._queue
 
     def step(self) -> bool:
-        """Runs one turn, if an event waits: whether one did."""
+        """Runs one turn, if an event waits: whether one did.  ``UsageError`` within a turn."""
+        self._check_at_rest()
         if not self._queue:
             return False
         event = self._queue.popleft()
@@ -175,7 +181,11 @@ class Engine:
         return True
 
     def run(self, limit: int | None = None) -> int:
-        """Runs turns until nothing waits or ``limit`` have run: how many ran."""
+        """Runs turns until nothing waits or ``limit`` have run: how many ran.
+
+        ``UsageError`` within a turn or an exit hook: one turn runs at a time.
+        """
+        self._check_at_rest()
         done = 0
         queue = self._queue
         while queue and done != limit:
@@ -184,6 +194,11 @@ class Engine:
                 self._run(event)
             done += 1
         return done
+
+    def _check_at_rest(self) -> None:
+        if self.turn:
+            who = f"a turn of {self.running.name}" if self.running is not None else "the end of an actor"
+            raise UsageError(f"the engine runs already: {who} cannot run others; they come after it")
 
     def fire(self) -> None:
         """Turns the timers that are due by the clock into events."""
@@ -205,14 +220,13 @@ class Engine:
                 self._commit(actor, self._draft)
             elif self.actions:
                 actor.home.commit(actor.owner, self.actions, self.wall())
-        except self.fence as error:  # what its code raises ends its actor only
+        except BaseException as error:  # noqa: BLE001  # the fence: nothing of the turn is left, whatever it was
             failure = error
-        finally:
-            self.running = self.block = None
-        if self.tracer is not None:
-            self.tracer.turn(self.turn, event, self.draft, failure)
+        actions, self.actions = self.actions, []
         draft, self._draft = self._draft, None
-        self.actions = []
+        self.running = self.block = None
+        if self.tracer is not None:
+            self.tracer.turn(self.turn, event, draft or Draft(actions), failure)
         if failure is not None:
             self._crash(actor, event, failure)
         elif draft is not None:
@@ -220,6 +234,19 @@ class Engine:
             if actor.root.ended and not actor.ended:
                 self._bury(actor, None)
         self.turn = 0
+        if self._escaping is not None:
+            self._escape()
+
+    def _escape(self) -> None:
+        """Raises what was beyond the fence: its actor has ended, and the engine is in order."""
+        error, self._escaping = self._escaping, None
+        assert error is not None
+        raise error
+
+    def _judge(self, error: BaseException) -> None:
+        """Lets go on, once all is in order, what does not only concern the actor that raised it."""
+        if self._escaping is None and not is_within(error, self.fence):
+            self._escaping = error
 
     def _commit(self, actor: Actor, draft: Draft) -> None:
         """The one patch of the turn; what new actors begin with stands before anything of it goes."""
@@ -235,7 +262,7 @@ class Engine:
                 actor.touched[home] = None
                 if actions:
                     home.commit(actor.owner, actions, self.wall())
-        except Exception:
+        except BaseException:
             for spawn in done:
                 spawn.actor.home.end(spawn.actor.owner)
             raise
@@ -274,18 +301,21 @@ class Engine:
         facet = raised_in if error is failure else self.scope
         self._raised = (None, None)
         crash = crash_of(f"actor {actor.name}, facet {facet}, {event}", failure)
+        self._judge(failure)
         self._bury(actor, crash)
         self._take_down(crash)
 
     def fell(self, actor: Actor, event: str, crash: ActorCrashed) -> None:
-        """Ends an actor that has crashed outside of its turns: exactly once."""
+        """Ends an actor that has crashed outside of its turns; one that has ended is told of all the same."""
+        self.turns = self.turn = self.turns + 1
+        if self.tracer is not None:
+            self.tracer.fell(self.turn, actor.name, event, crash.__cause__ or crash)
         if not actor.ended:
-            self.turns = self.turn = self.turns + 1
-            if self.tracer is not None:
-                self.tracer.fell(self.turn, actor.name, event, crash.__cause__ or crash)
             self._bury(actor, crash)
-            self._take_down(crash)
-            self.turn = 0
+        self._take_down(crash)
+        self.turn = 0
+        if self._escaping is not None:
+            self._escape()
 
     def note_raised(self, error: BaseException, facet: Facet) -> None:
         """Takes down in which facet something was raised, before others pass it on."""
@@ -317,8 +347,9 @@ class Engine:
         for notice in actor.exits:
             try:
                 notice(crash)
-            except self.fence as error:  # its actor has ended already
+            except BaseException as error:  # noqa: BLE001  # its actor has ended already, and the others go on
                 self._take_down(crash_of(f"actor {actor.name}, exit hook", error))
+                self._judge(error)
 
 
 def _boot(turn: Turn, spawn: Spawn) -> None:

@@ -12,13 +12,16 @@ from __future__ import annotations
 
 import enum
 from bisect import insort_right
+from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from dataspace.actors.engine.contexts import check_takes, checked_name
 from dataspace.actors.engine.events import Delivery
 from dataspace.actors.engine.fields import Block
 from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT
 from dataspace.kernel.changes import Changes
+from index.errors import UsageError
 from index.patterns.patterns import Pattern, observe, skeleton
 from index.values.values import Value, same
 
@@ -44,12 +47,12 @@ class Facet:
         self.actor = actor
         self.parent = parent
         self.number = actor.next_facet()
-        self.name = name
+        self.name = name if name.__class__ is str and name.isascii() else checked_name(name, "a facet")
         self.children: dict[Facet, None] = {}
         self.endpoints: dict[Endpoint, None] = {}
         self.keepers: dict[Keeper, None] | None = None
         self.blocks: list[Block] | None = None
-        self.on_stop: list[Handler] | None = None
+        self.on_stop: deque[Handler] | None = None
         self.thens: list[Handler] | None = None
         self.preventers = 0
         self.stopping = False
@@ -95,6 +98,15 @@ class Keeper:
         """The facet has ended."""
 
 
+class Nothing(enum.Enum):
+    """What is said, or asked for, by what says or asks for nothing now; ``None`` is a value."""
+
+    NOTHING = "nothing"
+
+
+NOTHING: Final = Nothing.NOTHING
+
+
 class Endpoint:
     """What a facet says to a space for as long as it lives."""
 
@@ -107,10 +119,10 @@ class Endpoint:
         self.block: Block | None = None
         facet.endpoints[self] = None
 
-    def say(self, value: Value | None) -> None:
+    def say(self, value: Value | Nothing) -> None:
         """Claims a fact in the place of the one before, or none; no blink."""
         actor, before = self.facet.actor, self.handle
-        if value is None:
+        if value is NOTHING:
             if before is not None:
                 actor.act(self.home, (RETRACT, before))
             self.handle = None
@@ -122,27 +134,44 @@ class Endpoint:
             actor.act(self.home, (REPLACE, before, self.handle, value))
 
     def close(self) -> None:
-        """Ends it, in the running turn."""
+        """Ends it, in a turn of its actor; nothing if it has ended.  ``UsageError`` elsewhere."""
+        facet = self.facet
+        facet.turn.check_running()
+        if self in facet.endpoints:
+            self.end()
+            facet.actor.engine.draft.touched[facet] = None  # which may have nothing left to do
+
+    def end(self) -> None:
+        """The same, where it is known to be there."""
         if self.block is not None:
-            self.block.close()
+            self.block.end()
         if self.handle is not None:
-            self.say(None)
+            self.say(NOTHING)
         self.facet.endpoints.pop(self, None)
+
+    def _check(self) -> None:
+        """Raises ``UsageError`` unless a turn of its actor runs and it is there."""
+        self.facet.turn.check_running()
+        if self not in self.facet.endpoints:
+            raise UsageError(f"an endpoint of facet {self.facet} of actor {self.facet.actor.name} has ended")
 
 
 class Assertion(Endpoint):
-    """Keeps one fact up, or none while its value is None."""
+    """Keeps one fact up, or none while its value is ``NOTHING``."""
 
     __slots__ = ("value",)
 
     def __init__(self, facet: Facet, home: Home) -> None:
         super().__init__(facet, home)
-        self.value: Value | None = None
+        self.value: Value | Nothing = NOTHING
 
-    def set(self, value: Value | None) -> None:
-        """Claims another fact; nothing if it is the same."""
-        known = self.value
-        if known is value or (known is not None and value is not None and same(known, value)):
+    def set(self, value: Value | Nothing) -> None:
+        """Claims another fact; nothing if it is the same.  ``UsageError`` outside of its actor's turns."""
+        known, facet = self.value, self.facet
+        actor = facet.actor
+        if actor.engine.running is not actor or self not in facet.endpoints:
+            self._check()
+        if known is value or (known is not NOTHING and value is not NOTHING and same(known, value)):
             return
         self.value = value
         self.say(value)
@@ -216,6 +245,7 @@ class Observation(Endpoint):
         "quiet",
         "rank",
         "removed",
+        "told",
         "turn",
         "watch",
     )
@@ -235,13 +265,21 @@ class Observation(Endpoint):
         self.watch: Watch | None = None
         self.hearing: Watch | None = None
         """Whose rows the handlers are being called with."""
+        self.told: tuple[Handler, ...] = ()
+        """What is called in the end, and has to take what a pattern captures."""
         self.old: dict[Watch, None] = {}
         """The patterns before, as far as they linger."""
 
-    def set(self, pattern: Pattern | None) -> None:
-        """Hears of another pattern from this turn's commit on, or of none; nothing if it is the same."""
-        before = self.watch
-        if before is not None and pattern is not None and same(before.pattern, pattern):
+    def set(self, pattern: Pattern | Nothing) -> None:
+        """Hears of another pattern from this turn's commit on, or of none; nothing if it is the same.
+
+        ``UsageError`` outside of its actor's turns, and if its handlers cannot take what it captures.
+        """
+        before, facet = self.watch, self.facet
+        actor = facet.actor
+        if actor.engine.running is not actor or self not in facet.endpoints:
+            self._check()
+        if before is not None and pattern is not NOTHING and same(before.pattern, pattern):
             return
         draft = self.facet.actor.engine.draft
         if before is not None:
@@ -252,13 +290,15 @@ class Observation(Endpoint):
                 self.old[before] = None
             if self.moved is not None:
                 self.moved(self.facet.turn)
-        if pattern is not None:
-            skeleton(pattern)  # what is no pattern fails this turn, and not the engine later
-        self.watch = None if pattern is None else self._lingering(pattern) or self._watch_of(pattern)
+        if pattern is not NOTHING:  # what is no pattern fails this turn, and not the engine later
+            captures = len(skeleton(pattern).captures)
+            for handler in self.told:
+                check_takes(handler, captures, pattern)
+        self.watch = None if pattern is NOTHING else self._lingering(pattern) or self._watch_of(pattern)
         if self.watch is not None:
             draft.opened.append(self.watch)
         if not self.quiet:
-            self.say(None if pattern is None else observe(pattern))
+            self.say(NOTHING if pattern is NOTHING else observe(pattern))
 
     def _watch_of(self, pattern: Pattern) -> Watch:
         return (Watch if self.rank is Rank.NORMAL else RankedWatch)(self, pattern)
@@ -271,12 +311,12 @@ class Observation(Endpoint):
                 return watch
         return None
 
-    def close(self) -> None:
-        """Ends it, in the running turn: it hears nothing more."""
+    def end(self) -> None:
+        """Ends it: it hears nothing more."""
         for watch in self.watches():
             watch.live = False
             self.facet.actor.engine.draft.closed.append(watch)
-        super().close()
+        super().end()
 
     def watches(self) -> list[Watch]:
         """All that are to be told."""

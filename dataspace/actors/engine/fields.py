@@ -10,11 +10,11 @@ field that is read is up to date; a field is read and written by its own actor o
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from index.errors import UsageError
-from index.values.values import same
+from index.values.values import Map, Record, same
 
 if TYPE_CHECKING:
     from dataspace.actors.engine.facets import Facet
@@ -40,8 +40,11 @@ class Block:
         self.turn = 0
 
     def run(self) -> None:
-        """Computes it, taking down what it reads."""
-        engine = self.facet.actor.engine
+        """Computes it, taking down what it reads; ``UsageError`` outside of its actor's turns."""
+        actor = self.facet.actor
+        engine = actor.engine
+        if engine.running is not actor or not self.live:
+            self._check()
         self._count(engine.turns)
         self.forget()
         before, engine.block = engine.block, self
@@ -72,9 +75,20 @@ class Block:
         self.reads = {}
 
     def close(self) -> None:
-        """Ends it."""
+        """Ends it, in a turn of its actor: what it has read does not run it again."""
+        self.facet.turn.check_running()
+        self.end()
+
+    def end(self) -> None:
+        """The same, where that is known."""
         self.live = False
         self.forget()
+
+    def _check(self) -> None:
+        self.facet.turn.check_running()
+        raise UsageError(
+            f"block {self.name} of facet {self.facet} of actor {self.facet.actor.name} has ended"
+        )
 
 
 class Field(Generic[T]):
@@ -202,17 +216,54 @@ def _cycle(block: Block) -> str:
     return f"{block.name} -> ({fields}) -> {block.name}"
 
 
-def equal(one: object, other: object) -> bool:
-    """Whether writing ``other`` over ``one`` changes nothing: strict by type where they are values."""
+# -- equality ----------------------------------------------------------------------------------------
+#
+# Python's ``==`` says that ``[1]`` equals ``[True]``, ``0.0`` equals ``-0.0``, and NaN differs from itself;
+# what is asserted from a field would then be stale, or written for ever.  So what could be a value is compared as
+# values are, strictly by type, and so are lists, tuples, dicts and sets of whatever else; objects that are no
+# values equal each other by their own ``==``.
+
+PLAIN: Final = frozenset([int, str, bytes, bool])
+SAME: Final = frozenset([float, Record, Map])
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Whether the one may stand for the other.
+
+    >>> equal(0.0, -0.0), equal([1], [True]), equal(float("nan"), float("nan")), equal({"a": 1}, {"a": 1})
+    (False, False, True, True)
+    """
     if one is other:
         return True
-    if one.__class__ is not other.__class__:
+    kind = one.__class__
+    if kind is not other.__class__:
         return False
-    return bool(one == other) and (one.__class__ is not tuple or _same(one, other))
+    if kind in PLAIN:
+        return bool(one == other)
+    if kind in SAME:
+        return same(one, other)
+    if kind is list or kind.__eq__ is tuple.__eq__:  # named tuples too
+        return len(one) == len(other) and all(map(equal, one, other))
+    if kind is dict:
+        return len(one) == len(other) and _same_entries(one, other)
+    if kind is set or kind is frozenset:
+        return len(one) == len(other) and _same_entries(dict.fromkeys(one), dict.fromkeys(other))
+    return bool(one == other)
 
 
-def _same(one: object, other: object) -> bool:
-    try:
-        return same(one, other)  # type: ignore[arg-type]  # values, or it raises
-    except (UsageError, TypeError, AttributeError):
-        return True  # equal tuples of things that are no values
+def _same_entries(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> bool:
+    """Whether two tables have the same entries, in whatever order."""
+    keys = {_at(at): at for at in other}
+    for at, value in one.items():
+        there = keys.get(_at(at), keys)
+        if there is keys or not equal(at, there) or not equal(value, other[there]):
+            return False
+    return True
+
+
+def _at(at: Any) -> object:
+    """What finds a key: NaN finds NaN, and ``1`` does not find ``True``."""
+    kind = at.__class__
+    if kind is tuple:
+        return (tuple, tuple(map(_at, at)))
+    return (float, repr(at)) if kind is float else (kind, at)

@@ -51,7 +51,10 @@ def map_query(
     def mapped(rows: Rows) -> Map:
         return Map({key(row[0]): (row[0], row[1]) for row in rows.values()}.values())
 
-    return _query(turn, name, pattern, mapped, added, removed)
+    def query_map(_turn: Turn, key: Value, value: Value, *more: Value) -> None:
+        """What a pattern has to capture."""
+
+    return _query(turn, name, pattern, mapped, added, removed, query_map)
 
 
 def count_query(
@@ -64,7 +67,10 @@ def count_query(
         counts = Counter([key(row[0]) for row in rows.values()])
         return Map([(firsts[at], count) for at, count in counts.items()])
 
-    return _query(turn, name, pattern, counted, added, removed)
+    def query_count(_turn: Turn, key: Value, *more: Value) -> None:
+        """What a pattern has to capture."""
+
+    return _query(turn, name, pattern, counted, added, removed, query_count)
 
 
 def _query(
@@ -74,8 +80,12 @@ def _query(
     value_of: Callable[[Rows], T],
     added: Handler | None,
     removed: Handler | None,
+    needs: Handler | None = None,
 ) -> Field[T]:
-    """The field of a value of what matches, kept in step; a pattern that moves begins anew."""
+    """The field of a value of what matches, kept in step; a pattern that moves begins anew.
+
+    ``needs`` takes what has to be captured.
+    """
     rows: Rows = {}
     field: Field[T] = turn.field(name, value_of(rows))
 
@@ -91,7 +101,7 @@ def _query(
         rows.clear()
         field.value = value_of(rows)
 
-    turn.observe(pattern, added=gain, removed=lose, rank=Rank.QUERY).moved = clear
+    turn._hear(pattern, gain, None, lose, rank=Rank.QUERY, told=(needs,)).moved = clear
     if added is not None or removed is not None:
         turn.observe(pattern, added=added, removed=removed, quiet=True, rank=Rank.QUERY_HANDLER)
     return field

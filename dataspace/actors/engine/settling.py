@@ -3,47 +3,147 @@
 Handlers have run.  Now scripts run (``on_start``), facets that were stopped stop, blocks whose fields changed
 run again, and facets with nothing left to do end; each may bring about more of the others.
 
-Always: children stop before their parent; stop actions before continuations, and both in the parent's
-context; a block runs after all scripts and stops that were due.
+Always: a facet starts before it stops; children stop before their parent; stop actions before continuations,
+and both in the parent's context; a block runs after all scripts and stops that were due; it ends, within
+``ROUNDS``, ``ACTIONS`` and ``FACETS``.  It costs what there is to do: a facet of n children stops in O(n).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from dataspace.actors.engine.actors import FACETS
 from dataspace.actors.engine.effects import Draft
-from dataspace.actors.engine.facets import Facet
+from dataspace.actors.engine.facets import Facet, Handler
 from dataspace.kernel.actions import RETRACT
 from index.errors import UsageError
 
 if TYPE_CHECKING:
     from dataspace.actors.engine.engine import Engine
+    from dataspace.actors.engine.turns import Turn
+
+ROUNDS: Final = 10_000
+"""How often one turn may begin again with what its last round has brought about."""
+ACTIONS: Final = 500_000
+"""How many scripts, stop actions, continuations and hooks one turn may run."""
 
 
 def settle(engine: Engine, draft: Draft) -> None:
-    """Goes on until the turn is quiet."""
-    while True:
-        if draft.scripts:
-            scripts, draft.scripts = draft.scripts, []
-            for facet, script in scripts:
-                if not facet.ended:
-                    script(engine.enter(facet))
-        elif draft.stopping:
-            stopping, draft.stopping = draft.stopping, []
-            for facet in stopping:
-                if not facet.ended:
-                    _stop(engine, facet, draft)
-        elif draft.stale or draft.damaged:
-            _repair(draft)
-        elif draft.touched:
-            _end_inert(draft)
-        elif draft.hooks:
-            hooks, draft.hooks = draft.hooks, []
-            for facet, hook in hooks:
-                hook(engine.enter(facet))
-        else:
+    """Goes on until the turn is quiet; ``UsageError`` if it does not become so."""
+    _Settling(engine, draft).run()
+
+
+class _Settling:
+    """The end of one turn, and how much has been done in it."""
+
+    __slots__ = ("actions", "draft", "engine", "first")
+
+    def __init__(self, engine: Engine, draft: Draft) -> None:
+        self.engine = engine
+        self.draft = draft
+        self.actions = 0
+        self.first: int | None = None
+        """How many facets its actor had ever opened when the first one stopped."""
+
+    def run(self) -> None:
+        """Goes on until nothing is left to do."""
+        draft = self.draft
+        for _ in range(ROUNDS):
+            if draft.scripts:
+                self._start()
+            elif draft.stopping:
+                stopping, draft.stopping = draft.stopping, []
+                for facet in stopping:
+                    if facet.ended:
+                        continue
+                    if facet.children or facet.on_stop or draft.scripts:
+                        self._stop(facet)
+                    else:  # as mostly
+                        self._close(facet)
+            elif draft.stale or draft.damaged:
+                _repair(draft)
+            elif draft.touched:
+                _end_inert(draft)
+            elif draft.hooks:
+                hooks, draft.hooks = draft.hooks, []
+                for facet, hook in hooks:
+                    self._call(facet, "a hook before the commit", hook, self.engine.enter(facet))
+            else:
+                if draft.undecorated:
+                    draft.check_decorated()
+                return
+        self._refuse(self.engine.scope, "each round brings about another", "rounds", ROUNDS)
+
+    def _start(self) -> None:
+        """Runs the scripts that wait, of facets that live."""
+        scripts, self.draft.scripts = self.draft.scripts, []
+        for facet, script in scripts:
+            if not facet.ended:
+                self._call(facet, "a script (on_start)", script, self.engine.enter(facet))
+
+    def _stop(self, facet: Facet) -> None:
+        """Ends a facet in an orderly way: its children first, those too that stop actions open meanwhile.
+
+        A loop, as facets may nest deeper than calls.
+        """
+        opened, draft = facet.actor.opened, self.draft
+        if self.first is None:
+            self.first = opened
+        due = [facet]
+        while due:
+            inner = due[-1]
+            inner.stopping = True
+            if draft.scripts:
+                self._start()  # what was opened meanwhile starts before it stops
+            elif inner.children:
+                due += reversed(inner.children)
+            elif inner.on_stop:
+                action = inner.on_stop.popleft()
+                self.engine.scope = inner  # whose fields are in sight
+                self._call(inner, "a stop action", action, (inner.parent or inner).turn)
+            else:
+                self._close(due.pop())
+            if facet.actor.opened - self.first > FACETS:
+                self._refuse(
+                    facet, "what stops in it opens facets again", "facets opened while it settles", FACETS
+                )
+
+    def _close(self, facet: Facet) -> None:
+        """Ends a facet that has no children and whose stop actions have run."""
+        actor, parent, draft = facet.actor, facet.parent, self.draft
+        facet.stopping = facet.ended = True
+        actor.facets -= 1
+        if facet.endpoints:
+            for endpoint in list(facet.endpoints):
+                endpoint.end()
+        if facet.blocks:
+            for block in facet.blocks:
+                block.end()
+        if facet.keepers:
+            draft.ended.extend(facet.keepers)
+        if parent is None:
+            for handle, (home, _) in actor.claims.items():
+                actor.act(home, (RETRACT, handle))
+            actor.claims = {}
             return
+        parent.children.pop(facet, None)
+        draft.touched[parent] = None
+        if facet.thens:
+            for then in facet.thens:
+                self._call(facet, "a continuation (then)", then, self.engine.enter(parent))
+
+    def _call(self, facet: Facet, what: str, function: Handler, turn: Turn) -> None:
+        """Runs one of them, which may open, stop and change whatever it likes."""
+        self.actions += 1
+        if self.actions > ACTIONS:
+            self._refuse(facet, f"{what} brings about others again and again", "actions", ACTIONS)
+        function(turn)
+
+    def _refuse(self, facet: Facet | None, why: str, what: str, limit: int) -> NoReturn:
+        actor = self.engine.running
+        name = actor.name if actor is not None else "?"
+        self.engine.scope = facet
+        raise UsageError(f"a turn of actor {name}, facet {facet} does not end: {why}; {what}, limit {limit}")
 
 
 def _repair(draft: Draft) -> None:
@@ -66,53 +166,3 @@ def _end_inert(draft: Draft) -> None:
         if facet.is_inert and not facet.ended and not facet.stopping:
             facet.stopping = True
             draft.stopping.append(facet)
-
-
-def _stop(engine: Engine, facet: Facet, draft: Draft) -> None:
-    """Ends a facet in an orderly way: its children first, those too that stop actions open meanwhile.
-
-    A loop, as facets may nest deeper than calls.
-    """
-    due, closed = [facet], 0
-    while due:
-        inner = due[-1]
-        inner.stopping = True
-        if inner.children:
-            due.append(next(iter(inner.children)))
-        elif inner.on_stop:
-            _run_stop_action(engine, inner)
-        else:
-            _close(engine, due.pop(), draft)
-            closed += 1
-            if closed > FACETS:
-                raise UsageError(f"facet {facet} does not end: what stops in it opens facets again")
-
-
-def _close(engine: Engine, facet: Facet, draft: Draft) -> None:
-    """Ends a facet that has no children and whose stop actions have run."""
-    actor, parent = facet.actor, facet.parent
-    facet.ended = True
-    actor.facets -= 1
-    for endpoint in list(facet.endpoints):
-        endpoint.close()
-    for block in facet.blocks or ():
-        block.close()
-    if facet.keepers:
-        draft.ended.extend(facet.keepers)
-    if parent is None:
-        for handle, (home, _) in actor.claims.items():
-            actor.act(home, (RETRACT, handle))
-        actor.claims = {}
-        return
-    parent.children.pop(facet, None)
-    draft.touched[parent] = None
-    for then in facet.thens or ():
-        then(engine.enter(parent))
-
-
-def _run_stop_action(engine: Engine, facet: Facet) -> None:
-    """The first, in the parent's context, and with the facet's own fields in sight."""
-    assert facet.on_stop
-    action = facet.on_stop.pop(0)
-    engine.scope = facet
-    action((facet.parent or facet).turn)

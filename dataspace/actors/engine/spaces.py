@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from dataspace.actors.engine.contexts import checked_name
 from dataspace.kernel.actions import Action
 from dataspace.kernel.space import Space
 
@@ -21,7 +22,7 @@ class Home:
 
     def __init__(self, space: Space, wall: Callable[[], int], commit: Commit | None, end: End | None) -> None:
         self.space = space
-        self.name = space.name
+        self.name = checked_name(space.name, "a space")
         self.depth = 0
         """How many layers there are between this space and the outermost one."""
         self.commit: Commit = commit or space.act

@@ -9,24 +9,37 @@ Always: what is done here is done when the turn commits, or not at all.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dataspace.actors.engine import queries
-from dataspace.actors.engine.contexts import bound, check_plain
+from dataspace.actors.engine.contexts import bound, check_plain, checked_name, name_of, takes
 from dataspace.actors.engine.conversations import DuringActors, DuringFacets, Link
 from dataspace.actors.engine.effects import Spawn
 from dataspace.actors.engine.events import Call
-from dataspace.actors.engine.facets import Assertion, AsyncFunction, Facet, Handler, Keeper, Observation, Rank
+from dataspace.actors.engine.facets import (
+    NOTHING,
+    Assertion,
+    AsyncFunction,
+    Facet,
+    Handler,
+    Keeper,
+    Nothing,
+    Observation,
+    Rank,
+)
 from dataspace.actors.engine.fields import Block, Derived, Field
 from dataspace.actors.engine.records import pattern_of
 from dataspace.actors.engine.timers import Timer
 from dataspace.errors import ActorCrashed
 from dataspace.kernel.actions import ASSERT, RETRACT, SEND
+from dataspace.saying import fact_of
 from index.errors import UsageError
 from index.patterns.patterns import Pattern, matcher
-from index.values.values import Map, Value, freeze, is_flat
+from index.values.values import Map, Value, is_flat
 
 if TYPE_CHECKING:
     from dataspace.actors.engine.actors import Actor
@@ -76,15 +89,20 @@ class Turn:
     def assert_(self, value: object, *, when: Callable[[], object] | None = None) -> Assertion:
         """Keeps a fact up while the facet lives; a function is computed again when its fields change.
 
-        With ``when``, or where the function gives None, only while there is something to say.
+        With ``when``, or where the function gives None, only while there is something to say; None itself is
+        a value like any other.
         """
         self._check_endpoint("an assertion")
         made = Assertion(self.facet, self.home)
-        if callable(value) or when is not None:
-            compute: Callable[[], object] = value if callable(value) else lambda: value
-            made.block = self._block("assertion", lambda: made.set(_fact(compute, when)))
+        if callable(value):
+            say = partial(_computed, value)
         else:
-            made.set(freeze(value))
+            fact = value if is_flat(value) else fact_of(value)
+            if when is None:
+                made.set(fact)
+                return made
+            say = partial(_same, fact)
+        made.block = self._block("assertion", lambda: made.set(say() if when is None or when() else NOTHING))
         return made
 
     def send(self, message: object) -> None:
@@ -93,7 +111,7 @@ class Turn:
         actor = facet.actor
         if actor.engine.running is not actor or facet.ended:
             self._check()
-        said = message if is_flat(message) else freeze(message)
+        said = message if is_flat(message) else fact_of(message)
         if self.home is actor.home:
             actor.engine.actions.append((SEND, said))
         else:
@@ -105,7 +123,7 @@ class Turn:
         actor = facet.actor
         if actor.engine.running is not actor or facet.ended:
             self._check()
-        fact = value if is_flat(value) else freeze(value)
+        fact = value if is_flat(value) else fact_of(value)
         handle = actor.next_handle()
         actor.claims[handle] = (home, fact)
         if home is actor.home:
@@ -149,53 +167,83 @@ class Turn:
         quiet: bool = False,
         rank: Rank = Rank.NORMAL,
     ) -> Observation:
-        """Hears of a pattern: handlers get a turn and the captures.
+        """Hears of a pattern: handlers get a turn and the captures, or ``UsageError`` is raised.
 
         ``quiet`` announces no interest; of one event, handlers of a higher ``rank`` run first.
         """
+        told = (added, message, removed)
+        return self._hear(pattern, added, message, removed, quiet=quiet, rank=rank, told=told)
+
+    def _hear(
+        self,
+        pattern: Given,
+        added: Handler | None = None,
+        message: Handler | None = None,
+        removed: Handler | None = None,
+        *,
+        quiet: bool = False,
+        rank: Rank = Rank.NORMAL,
+        told: tuple[Handler | None, ...],
+    ) -> Observation:
+        """The same; those that are ``told`` in the end have to take what is captured."""
         self._check_endpoint("an observation")
         made = Observation(self.facet, self.home, quiet=quiet, rank=rank)
         made.added, made.messaged, made.removed = [
             None if each is None else self._bound(each) for each in (added, message, removed)
         ]
+        made.told = tuple([each for each in told if each is not None])
         self._follow(made, pattern)
         return made
 
     def _follow(self, made: Observation, pattern: Given) -> None:
         """Sets the pattern, now and when its fields change."""
         if callable(pattern):
+            _check_given(pattern, "observe")
             compute = pattern
             made.block = self._block("interest", lambda: made.set(_pattern(compute())))
         else:
             made.set(pattern_of(pattern))
+            made.told = ()  # it has been looked at, once and for all
 
     def on_asserted(self, pattern: Given) -> Callable[[H], H]:
         """Decorates what is called with each captures that appear, those that are there already included."""
-        return self._decorator(lambda handler: self.observe(pattern, added=handler))
+        _check_given(pattern, "on_asserted")
+        return self._decorator("on_asserted", lambda handler: self.observe(pattern, added=handler))
 
     def on_retracted(self, pattern: Given) -> Callable[[H], H]:
         """Decorates what is called with each captures that go."""
-        return self._decorator(lambda handler: self.observe(pattern, removed=handler))
+        _check_given(pattern, "on_retracted")
+        return self._decorator("on_retracted", lambda handler: self.observe(pattern, removed=handler))
 
     def on_message(self, pattern: Given) -> Callable[[H], H]:
         """Decorates what is called with the captures of each message."""
-        return self._decorator(lambda handler: self.observe(pattern, message=handler))
+        _check_given(pattern, "on_message")
+        return self._decorator("on_message", lambda handler: self.observe(pattern, message=handler))
 
     def during(self, pattern: Given, *, quiet: bool = False) -> Callable[[H], H]:
         """Decorates what sets up a facet for each match, which is stopped when the match goes."""
-        return self._decorator(lambda handler: DuringFacets(self, pattern, handler, quiet=quiet))
+        _check_given(pattern, "during")
+        return self._decorator("during", lambda handler: DuringFacets(self, pattern, handler, quiet=quiet))
 
     def during_spawn(self, pattern: Given, *, name: str = "") -> Callable[[H], H]:
         """Decorates what boots an actor for each match, which ends when the match goes."""
-        return self._decorator(lambda handler: DuringActors(self, pattern, handler, name))
+        _check_given(pattern, "during_spawn")
+        return self._decorator("during_spawn", lambda handler: DuringActors(self, pattern, handler, name))
 
-    def _decorator(self, install: Callable[[Handler], object]) -> Callable[[H], H]:
+    def _decorator(self, verb: str, install: Callable[[Handler], object]) -> Callable[[H], H]:
         self._check()
+        draft = self.facet.actor.engine.draft
+        if draft.undecorated is None:
+            draft.undecorated = {}
+        waiting = draft.undecorated
 
         def decorate(handler: H) -> H:
+            check_plain(handler)
             install(handler)
+            waiting.pop(decorate, None)
             return handler
 
+        waiting[decorate] = verb
         return decorate
 
     def _bound(self, function: F) -> F:
@@ -238,7 +286,8 @@ class Turn:
         if facet.ended:
             return
         if then is not None:
-            facet.thens = [*(facet.thens or ()), self._bound(then)]
+            facet.thens = facet.thens or []
+            facet.thens.append(self._bound(then))
         if not facet.stopping:
             facet.stopping = True
             self.facet.actor.engine.draft.stopping.append(facet)
@@ -256,7 +305,8 @@ class Turn:
     def on_stop(self, script: H) -> H:
         """Decorates what runs when the facet stops, in its parent's context; not on a crash."""
         self._check()
-        self.facet.on_stop = [*(self.facet.on_stop or ()), self._bound(script)]
+        self.facet.on_stop = self.facet.on_stop or deque()
+        self.facet.on_stop.append(self._bound(script))
         return script
 
     def on_exit(self, hook: Callable[[ActorCrashed | None], object]) -> None:
@@ -288,15 +338,15 @@ class Turn:
 
     def stop_when(self, pattern: Given, then: Handler | None = None) -> None:
         """Stops the facet when something matches; ``then`` gets a turn of the parent and the captures."""
-        self.observe(pattern, added=self._stopper(then))
+        self._hear(pattern, added=self._stopper(then), told=(then,))
 
     def stop_when_retracted(self, pattern: Given, then: Handler | None = None) -> None:
         """Stops the facet when a match goes."""
-        self.observe(pattern, removed=self._stopper(then))
+        self._hear(pattern, removed=self._stopper(then), told=(then,))
 
     def stop_when_message(self, pattern: Given, then: Handler | None = None) -> None:
         """Stops the facet when a message matches."""
-        self.observe(pattern, message=self._stopper(then))
+        self._hear(pattern, message=self._stopper(then), told=(then,))
 
     def stop_when_true(self, condition: Callable[[], object], then: Handler | None = None) -> None:
         """Stops the facet when a condition on fields holds, also at once."""
@@ -337,26 +387,27 @@ class Turn:
     def field(self, name: str, value: T) -> Field[T]:
         """A cell of state, of this facet and those below it."""
         self._check()
-        return Field(self.facet, name, value)
+        return Field(self.facet, checked_name(name, "a field"), value)
 
     def derived(self, name: str, function: Callable[[], T]) -> Derived[T]:
         """A field that is computed from others."""
         self._check_endpoint("a derived field")
-        made = Derived(self.facet, name, self._bound(function))
+        made = Derived(self.facet, checked_name(name, "a field"), self._bound(function))
         self._own(made._block)
         return made
 
     def dataflow(self, function: Callable[[], object], name: str = "") -> Block:
         """Runs a function now, and once in each turn in which a field that it read has changed."""
         self._check_endpoint("a block")
-        return self._own(self._block(name or getattr(function, "__name__", "block"), function))
+        return self._own(self._block(name or name_of(function, "block"), function))
 
     def _own(self, block: Block) -> Block:
-        self.facet.blocks = [*(self.facet.blocks or ()), block]
+        self.facet.blocks = self.facet.blocks or []
+        self.facet.blocks.append(block)
         return block
 
     def _block(self, name: str, action: Callable[[], object]) -> Block:
-        block = Block(self.facet, name, self._bound(action))
+        block = Block(self.facet, checked_name(name, "a block"), self._bound(action))
         block.run()
         return block
 
@@ -407,9 +458,9 @@ class Turn:
         """
         self._check()
         engine = self.facet.actor.engine
-        name = name or getattr(boot, "__name__", "")
+        name = name or name_of(boot)
         actor = engine.make(name, home or self.home, daemon=daemon, program=self.actor.program)
-        engine.draft.spawns.append(Spawn(actor, self._bound(boot), args, [freeze(each) for each in initial]))
+        engine.draft.spawns.append(Spawn(actor, self._bound(boot), args, [fact_of(each) for each in initial]))
         return actor
 
     def spawn_link(self, boot: Handler, *args: object, name: str = "", daemon: bool = False) -> Actor:
@@ -460,17 +511,19 @@ class Turn:
 
     def after(self, seconds: float) -> Callable[[H], H]:
         """Decorates what is called once after a time, while the facet lives."""
-        return self._decorator(lambda handler: self._timer(self.now + seconds, None, handler))
+        _check_seconds(seconds, "after")
+        return self._decorator("after", lambda handler: self._timer(self.now + seconds, None, handler))
 
     def every(self, seconds: float) -> Callable[[H], H]:
         """Decorates what is called again and again, while the facet lives."""
+        _check_seconds(seconds, "every")
         if seconds <= 0:
             raise UsageError(f"every {seconds} seconds, must be more than 0")
-        return self._decorator(lambda handler: self._timer(self.now + seconds, seconds, handler))
+        return self._decorator("every", lambda handler: self._timer(self.now + seconds, seconds, handler))
 
     def at_time(self, instant: datetime) -> Callable[[H], H]:
         """Decorates what is called at a time, with its zone; at once if that is past."""
-        if instant.tzinfo is None:
+        if getattr(instant, "tzinfo", None) is None:
             raise UsageError(f"a time with its zone is needed, not {instant!r}")
         wait = instant.timestamp() - self.facet.actor.engine.wall() / 1e6
         return self.after(max(0.0, wait))
@@ -522,12 +575,30 @@ class Turn:
             )
 
 
-def _pattern(given: object) -> Pattern | None:
-    return None if given is None else pattern_of(given)
+def _check_given(pattern: Given, verb: str) -> None:
+    """Raises ``UsageError`` for what is decorated where a pattern should be."""
+    if callable(pattern) and takes(pattern)[0]:
+        raise UsageError(
+            f'{verb} needs a pattern, as @turn.{verb}("present($who)"), or a function without arguments that'
+            f" computes one, but got {name_of(pattern, 'a function')}, which has some"
+        )
 
 
-def _fact(compute: Callable[[], object], when: Callable[[], object] | None) -> Value | None:
-    if when is not None and not when():
-        return None
+def _check_seconds(seconds: object, verb: str) -> None:
+    if callable(seconds):
+        raise UsageError(
+            f"{verb} needs seconds, as @turn.{verb}(5), but got {name_of(seconds, 'a function')}"
+        )
+
+
+def _pattern(given: object) -> Pattern | Nothing:
+    return NOTHING if given is None else pattern_of(given)
+
+
+def _same(fact: Value) -> Value | Nothing:
+    return fact
+
+
+def _computed(compute: Callable[[], object]) -> Value | Nothing:
     given = compute()
-    return None if given is None else freeze(given)
+    return NOTHING if given is None else fact_of(given)

@@ -10,6 +10,7 @@ import trio
 
 from dataspace.errors import DataspaceError, UsageError
 from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, SEND, Action
+from dataspace.saying import fact_of
 from index.values.values import Value
 
 
@@ -103,25 +104,30 @@ class Draft:
         self.epoch: int | None = None
         self._handles = handles
 
-    def assert_(self, value: Value, *, handle: int | None = None) -> Claim:
-        """Asserts a fact; ``handle`` is the owner's own number for it, else the next free one."""
+    def assert_(self, value: object, *, handle: int | None = None) -> Claim:
+        """Asserts a fact; ``handle`` is the owner's own number for it, else the next free one.
+
+        ``UsageError``, here and below, for what is no value, and for text that reads as a record.
+        """
+        fact = fact_of(value)
         handle = self._handles.take(handle)
-        self.actions.append((ASSERT, handle, value))
-        return Claim(handle, value)
+        self.actions.append((ASSERT, handle, fact))
+        return Claim(handle, fact)
 
     def retract(self, claim: Claim | int) -> None:
         """Ends a claim."""
         self.actions.append((RETRACT, _handle(claim)))
 
-    def replace(self, claim: Claim | int, value: Value) -> Claim:
+    def replace(self, claim: Claim | int, value: object) -> Claim:
         """Asserts a fact and then ends the claim on the one before it."""
+        fact = fact_of(value)
         handle = self._handles.take()
-        self.actions.append((REPLACE, _handle(claim), handle, value))
-        return Claim(handle, value)
+        self.actions.append((REPLACE, _handle(claim), handle, fact))
+        return Claim(handle, fact)
 
-    def send(self, value: Value) -> None:
+    def send(self, value: object) -> None:
         """Sends a message."""
-        self.actions.append((SEND, value))
+        self.actions.append((SEND, fact_of(value)))
 
 
 def _handle(claim: Claim | int) -> int:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import copy
+import enum
 import math
 import pickle
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from collections import OrderedDict
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
+from pathlib import Path
 from random import Random
 
+import numpy
 import pytest
 from hypothesis import example, given, strategies as st
 
@@ -199,6 +204,26 @@ class Nowhere(tzinfo):
     dst = tzname = utcoffset
 
 
+class Colour(enum.IntEnum):
+    """Numbers with names."""
+
+    RED = 1
+
+
+class Mark(enum.StrEnum):
+    """Words with names."""
+
+    A = "a"
+
+
+@dataclass
+class Place:
+    """Data by name."""
+
+    x: int
+    y: int
+
+
 class Subclass(str):
     """Of a class of values, but none itself: what it adds would be lost."""
 
@@ -206,7 +231,17 @@ class Subclass(str):
 @pytest.mark.parametrize(
     ("thing", "complaint"),
     [
-        ({1, 2}, "builtins.set is no value: allowed are None"),
+        ({1, 2}, "builtins.set is no value: allowed are None.*; sets have no order: give sorted"),
+        ([Colour.RED], r"Colour is no value at \[0\].*; give its .value"),
+        (Mark.A, "Mark is no value.*; give its .value"),
+        (Place(1, 2), r"Place is no value.*; give a record of its fields, Record\('Place', "),
+        (date(2026, 1, 1), "date is no value.*; give its .isoformat"),
+        (Path("a"), r"no value.*; give str\(…\)"),
+        (numpy.int64(1), r"numpy.int64 is no value.*; give its .item\(\)"),
+        (numpy.float64(1), r"numpy.float64 is no value.*; give its .item\(\)"),
+        (numpy.zeros(2), r"numpy.ndarray is no value.*; give its .tolist\(\)"),
+        (bytearray(b"a"), r"bytearray is no value.*; give bytes"),
+        (OrderedDict(), r"OrderedDict is no value.*; give a plain dict"),
         ([0, {"k": [Decimal(1)]}], r"decimal.Decimal is no value at \[1\]\['k'\]\[0\]"),
         (Subclass("a"), "Subclass is no value"),
         (["\ud800"], r"lone surrogate at position 0 is no value at \[0\]"),

@@ -148,6 +148,32 @@ async def test_one_that_leaves_or_raises_what_cannot_be_told_takes_nobody_along(
         assert (await _told(space, "worst"))["crashes"] == 4
 
 
+async def test_one_that_raises_what_ends_programs_ends_itself_and_nothing_of_its_turn_is_seen(
+    space: dataspace.RemoteSpace, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, logger="dataspace.actors")
+    with trio.fail_after(20):
+        async with space.observe("half($done)", quiet=True) as seen:
+            for how, said in (
+                ("interrupting", "KeyboardInterrupt: own"),
+                ("closing", "GeneratorExit: own"),
+                ("interrupting task", "BaseExceptionGroup: own"),
+            ):
+                await _until(space, "worst(_)")
+                await space.send(Record("worst", how))
+                while said not in str((await _told(space, "worst"))["last"]):
+                    await space.sync()
+            await _say(space, "after all that")
+            await space.send(Record("half", "by a client"))
+            heard: list[tuple[Value, ...]] = []
+            async for change in seen:
+                heard.append(change.captures)
+                if len(heard) == 2:
+                    break
+        assert heard == [("interrupting task",), ("by a client",)]  # what crashed later had its turn before
+        assert (await _told(space, "worst"))["crashes"] == 3
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [

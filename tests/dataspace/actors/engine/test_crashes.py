@@ -32,7 +32,7 @@ def test_an_error_without_words_is_told_by_its_class() -> None:
 
 
 def test_a_turn_that_raises_what_cannot_be_told_ends_its_actor_only() -> None:
-    room = Room()
+    room = Room(strict=False)
 
     def bad(turn: Turn) -> None:
         def hook(_: object) -> None:
@@ -53,7 +53,7 @@ def test_a_turn_that_raises_what_cannot_be_told_ends_its_actor_only() -> None:
 
 
 def test_who_leaves_a_program_ends_it_unless_that_is_fenced() -> None:
-    room = Room()
+    room = Room(strict=False)
     room.spawn(lambda turn: sys.exit(3))
     with pytest.raises(SystemExit):
         room.run()
@@ -99,7 +99,7 @@ def test_a_group_is_fenced_when_all_in_it_are() -> None:
 
 @pytest.mark.parametrize("where", ["setup", "block", "handler", "outer"])
 def test_a_crash_names_the_facet_in_which_it_was_raised(where: str) -> None:
-    room = Room()
+    room = Room(strict=False)
 
     def fail(_: object = None) -> None:
         raise RuntimeError("here")

@@ -31,7 +31,7 @@ def go(room: Room, what: object) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("end", [Turn.stop_actor, lambda turn: turn.retract(-1)], ids=["orderly", "crash"])
 def test_a_tree_deeper_than_calls_may_nest_ends_whole(end: Callable[[Turn], None]) -> None:
-    room = Room()
+    room = Room(strict=False)
     room.spawn(lambda turn: turn.assert_(Present("other")))
     actor = room.spawn(nest, DEEP)
     room.run()
@@ -80,7 +80,7 @@ def test_what_a_stop_action_opens_in_a_facet_that_ends_ends_with_it() -> None:
 
 @pytest.mark.slow
 def test_stop_actions_that_open_facets_for_ever_crash_the_actor_and_not_the_program() -> None:
-    room = Room()
+    room = Room(strict=False)
 
     def again(turn: Turn) -> None:
         turn.prevent_inert()
@@ -166,7 +166,7 @@ def test_a_facet_of_during_may_have_nothing_to_do() -> None:
 
 
 def test_actors_that_were_spawned_during_a_match_end_when_their_parent_crashes() -> None:
-    room = Room()
+    room = Room(strict=False)
 
     def parent(turn: Turn) -> None:
         turn.during_spawn("present($who)")(child)
@@ -188,7 +188,7 @@ def test_actors_that_were_spawned_during_a_match_end_when_their_parent_crashes()
 
 
 def test_what_is_supervised_ends_when_its_supervisor_crashes() -> None:
-    room = Room()
+    room = Room(strict=False)
 
     def boss(turn: Turn) -> None:
         supervise(turn, lambda turn: turn.assert_(Present("worker")), name="worker")
@@ -202,7 +202,7 @@ def test_what_is_supervised_ends_when_its_supervisor_crashes() -> None:
 
 
 def test_children_of_a_failed_turn_never_were_however_they_are_bound() -> None:
-    room = Room()
+    room = Room(strict=False)
 
     def child(turn: Turn) -> None:
         room.note("booted")

@@ -65,7 +65,7 @@ class Program(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.room = Room()
+        self.room = Room(strict=False)
         self.count = 0
         self.all: list[Node] = []
         self.tenants: list[Tenant] = []

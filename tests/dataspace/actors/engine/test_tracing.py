@@ -27,7 +27,7 @@ def ear(turn: Turn) -> None:
 
 
 def played() -> Room:
-    room = Room()
+    room = Room(strict=False)
     room.spawn(ear, name="an ear: the end")
     room.run()
     for word in "hi", "too much":

@@ -48,7 +48,7 @@ def test_handlers_hear_what_appears_passes_and_goes() -> None:
 
 
 def test_a_failed_turn_leaves_no_trace_and_the_crash_says_where() -> None:
-    room = Room()
+    room = Room(strict=False)
     room.watch(Present(capture()))
     room.watch("say($)")
 
@@ -164,7 +164,7 @@ def test_a_link_ends_each_with_the_other() -> None:
 
 
 def test_what_is_used_in_the_wrong_place_says_so() -> None:
-    room = Room()
+    room = Room(strict=False)
     kept: list[Turn] = []
 
     def boot(turn: Turn) -> None:
@@ -237,7 +237,7 @@ def test_sync_comes_after_what_was_sent_and_snapshot_sees_this_turn() -> None:
 
 
 def test_a_leak_of_facets_ends_the_actor_that_leaks_and_no_other() -> None:
-    room = Room()
+    room = Room(strict=False)
 
     def leak(turn: Turn) -> None:
         while True:
@@ -251,7 +251,7 @@ def test_a_leak_of_facets_ends_the_actor_that_leaks_and_no_other() -> None:
 
 
 def test_what_is_no_pattern_and_an_exit_hook_that_raises_harm_their_actor_only() -> None:
-    room = Room()
+    room = Room(strict=False)
 
     def bad_pattern(turn: Turn) -> None:
         turn.on_message(record("$", "a")(1))(lambda turn: None)
@@ -272,7 +272,7 @@ def test_what_is_no_pattern_and_an_exit_hook_that_raises_harm_their_actor_only()
 
 
 def test_a_preventer_is_released_in_a_turn_of_its_actor_only() -> None:
-    room = Room()
+    room = Room(strict=False)
     kept: list[Callable[[], object]] = []
     room.spawn(lambda turn: kept.append(turn.prevent_inert()))
     room.run()
@@ -286,7 +286,7 @@ def test_a_preventer_is_released_in_a_turn_of_its_actor_only() -> None:
 
 @pytest.mark.parametrize("which", ["child", "parent"])
 def test_a_link_ends_each_with_a_crash_of_the_other(which: str) -> None:
-    room = Room()
+    room = Room(strict=False)
 
     def fail(turn: Turn) -> None:
         turn.retract(-1)
@@ -360,7 +360,7 @@ def test_hooks_before_the_commit_go_on_until_all_is_quiet() -> None:
 
 
 def test_a_crash_is_heard_as_one_epoch_and_once() -> None:
-    room = Room()
+    room = Room(strict=False)
     epochs: list[tuple[int, int]] = []
 
     class Ear:
@@ -436,7 +436,7 @@ def test_a_hook_runs_though_its_facet_ends_in_that_turn() -> None:
 
 @pytest.mark.parametrize("how", ["handler", "boot", "facet", "script"])
 def test_what_a_turn_would_have_to_wait_for_is_refused(how: str) -> None:
-    room = Room()
+    room = Room(strict=False)
 
     async def work(turn: Turn) -> None:
         room.note("never")
@@ -461,7 +461,7 @@ def test_what_a_turn_would_have_to_wait_for_is_refused(how: str) -> None:
 
 
 def test_a_time_that_is_none_is_refused() -> None:
-    room = Room()
+    room = Room(strict=False)
     room.play(lambda turn: turn.after(math.nan)(lambda turn: None))
     room.play(lambda turn: turn.at_time(datetime(2026, 1, 1))(lambda turn: None))  # on purpose
     room.play(lambda turn: turn.every(0)(lambda turn: None))
