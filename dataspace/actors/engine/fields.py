@@ -219,9 +219,9 @@ def _cycle(block: Block) -> str:
 # -- equality ----------------------------------------------------------------------------------------
 #
 # Python's ``==`` says that ``[1]`` equals ``[True]``, ``0.0`` equals ``-0.0``, and NaN differs from itself;
-# what is asserted from a field would then be stale, or written for ever.  So what could be a value is compared as
-# values are, strictly by type, and so are lists, tuples, dicts and sets of whatever else; objects that are no
-# values equal each other by their own ``==``.
+# what is asserted from a field would then be stale, or written for ever.  So what could be a value is
+# compared as values are, strictly by type, and so are lists, tuples, dicts and sets of whatever else;
+# objects that are no values equal each other by their own ``==``.
 
 PLAIN: Final = frozenset([int, str, bytes, bool])
 SAME: Final = frozenset([float, Record, Map])

@@ -6,7 +6,8 @@ import pytest
 import trio
 
 import dataspace
-from dataspace import EpochChanges, Record, Refused, Unreachable
+from dataspace import EpochChanges, Record, Refused, Unreachable, UsageError
+from dataspace.saying import literal
 from index.values.values import Map, Value
 
 
@@ -194,3 +195,28 @@ async def test_an_error_in_the_block_leaves_as_it_is(url: str) -> None:
     with pytest.raises(ZeroDivisionError):
         async with dataspace.connect(url):
             1 / 0  # noqa: B018  # raises
+
+
+@pytest.mark.parametrize("verb", ["assert_", "send", "replace"])
+async def test_text_that_reads_as_a_record_is_refused_unless_it_is_meant(url: str, verb: str) -> None:
+    text = 'present("Alice")'
+
+    async def say(space: dataspace.RemoteSpace, value: object) -> None:
+        before = [await space.assert_(present("before"))] if verb == "replace" else []
+        await getattr(space, verb)(*before, value)
+
+    async with dataspace.connect(url) as space, space.observe("$all", snapshot=False, quiet=True) as heard:
+        with pytest.raises(UsageError, match="is text, though it reads as a record"):
+            await say(space, text)
+        with pytest.raises(UsageError, match="is text, though it reads as a record"):
+            async with space.turn() as turn:
+                turn.send("it is not sent either")
+                getattr(turn, verb)(*([0] if verb == "replace" else []), text)
+        await say(space, literal(text))
+        await space.send("done")
+        values: list[Value] = []
+        async for change in heard:
+            if change.captures == ("done",):
+                break
+            values += change.captures
+    assert [value for value in values if isinstance(value, str)] == [text]
