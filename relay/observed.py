@@ -23,7 +23,9 @@ from dataspace.kernel.epoch_changes import EpochChanges
 from dataspace.kernel.interests import Interest
 from dataspace.kernel.space import Space
 from dataspace.streams.sources.base import Source
+from dataspace.streams.stages.functions import close_iterator
 from dataspace.streams.stages.marks import EndOfStream, Reason
+from dataspace.streams.stages.threads import Threads
 from index.patterns.patterns import capture_names
 from index.patterns.text import parse_pattern
 from index.values.values import Value
@@ -119,13 +121,23 @@ class Logged(Source[EpochChanges]):
         super().__init__("log")
         self._names: Final = capture_names(pattern)
         self._epochs: Iterator[Rows] = Replay(log, pattern, after).epochs(upto)
+        self._threads: Final = Threads(self._close_epochs)
 
     async def _fetch(self) -> None:
-        rows = await trio.to_thread.run_sync(lambda: list(islice(self._epochs, PORTION)))
+        rows = await self._threads.call(lambda: list(islice(self._epochs, PORTION)))
         for number, time, added, messages, removed in rows:
             self._held.append(EpochChanges(number, time, number, self._names, added, messages, removed))
         if not rows:
             raise EndOfStream
+
+    def _close_epochs(self) -> None:
+        close_iterator(self._epochs)
+
+    def _close(self, reason: Reason | None) -> None:
+        self._threads.close()
+
+    async def _teardown(self, reason: Reason) -> None:
+        await self._threads.wait_idle()
 
 
 def logged(

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
+from dataspace.errors import UsageError
 from dataspace.streams.stages.marks import Reason
 from dataspace.streams.stages.protocol import AnyStage, Upstream
 
@@ -20,16 +21,33 @@ Answer = Coroutine[Any, Any, T]
 
 
 class Nothing:
-    """What a source is given to read from: reading it is the pipe's mistake, so it has no members."""
+    """What a source is given to read from: it has nothing to give, and ending it needs nothing."""
+
+    async def read(self) -> Any:
+        raise UsageError(
+            "there is no stage before this one to read from: a pipe that is read begins with a source"
+        )
+
+    async def read_some(self, limit: int) -> Any:
+        return await self.read()
+
+    async def peek(self) -> bool:
+        return False
+
+    async def abort(self, reason: Reason = True) -> None:
+        pass
+
+    def abort_nowait(self, reason: Reason = True) -> None:
+        pass
 
 
-NOTHING: Any = Nothing()
+NOTHING: Final[Any] = Nothing()
 
 
 class Link(Generic[T]):
     """A stage and its upstream as one ``Upstream``."""
 
-    __slots__ = ("abort_nowait", "read", "read_some", "stage", "_abort", "_peek")
+    __slots__ = ("abort", "abort_nowait", "peek", "read", "read_some", "stage")
 
     def __init__(self, stage: AnyStage, source: Upstream[Any]) -> None:
         self.stage = stage
@@ -38,28 +56,18 @@ class Link(Generic[T]):
         self.read_some: Callable[[int], Answer[list[T]]] = (
             self._read_one if some is None else partial(some, source=source)
         )
-        self._peek = partial(stage.peek, source)
-        self._abort = partial(stage.abort, source=source)
-        self.abort_nowait: Callable[..., None] = _Indication(stage, source)
+        self.peek: Callable[[], Answer[bool]] = partial(stage.peek, source)
+        self.abort: Callable[..., Answer[None]] = _ending(stage.abort, source)
+        self.abort_nowait: Callable[..., None] = _ending(stage.abort_nowait, source)
 
     async def _read_one(self, _limit: int) -> list[T]:
         return [await self.read()]
 
-    async def peek(self) -> bool:
-        return await self._peek()
 
-    async def abort(self, reason: Reason = True) -> None:
-        await self._abort(reason)
+def _ending(call: Callable[[Reason, Upstream[Any]], T], source: Upstream[Any]) -> Callable[..., T]:
+    """``abort`` or ``abort_nowait`` of a stage, with its default; a closure takes one frame and not two."""
 
+    def end(reason: Reason = True) -> T:
+        return call(reason, source)
 
-class _Indication:
-    """``abort_nowait`` of a stage, with its default."""
-
-    __slots__ = ("_source", "_stage")
-
-    def __init__(self, stage: AnyStage, source: Upstream[Any]) -> None:
-        self._stage = stage
-        self._source = source
-
-    def __call__(self, reason: Reason = True) -> None:
-        self._stage.abort_nowait(reason, self._source)
+    return end

@@ -13,7 +13,7 @@ The rules, after the checker of the pull-stream papers, with ours for peeking an
     5  the end stays what it was: of the stream, or for one reason; a bare error comes once
     6  a read of some gives at least one value and at most as many as asked for
     7  peeking does not raise, and promises nothing once an end was answered
-    8  upstream is not aborted twice                                                   (``calm``)
+    8  upstream is not aborted twice, but may be indicated what was cut short          (``calm``)
 
 Always: what it wraps sees the same calls in the same order as without it.
 """
@@ -24,10 +24,9 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, Final
 
-import trio
-
 from dataspace.streams.stages.marks import Aborted, EndOfStream, Mark, Reason
 from dataspace.streams.stages.protocol import VERSION, AnyStage, Upstream
+from dataspace.streams.stages.readable import frames_of
 
 
 class Violation(AssertionError):
@@ -59,6 +58,7 @@ class Checker:
         self._open: dict[int, str] = {}
         self._answered_end: str | None = None
         self._asked_end = False
+        self._cut_short = False
         self._bare: BaseException | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -66,6 +66,11 @@ class Checker:
         if name in ("stage", "steps"):
             raise AttributeError(name)
         return getattr(self.stage, name)
+
+    @property
+    def frames(self) -> int:
+        """How deep Python's stack gets: that of the stage, and its own."""
+        return frames_of(self.stage) + 3
 
     @property
     def description(self) -> str:
@@ -111,12 +116,19 @@ class Checker:
 
     async def abort(self, reason: Reason, source: Upstream[Any]) -> None:
         number = self._ask_end()
-        await self._answer(number, self.stage.abort(reason, source))
+        try:
+            await self._answer(number, self.stage.abort(reason, source))
+        except Exception:
+            raise
+        except BaseException:
+            self._cut_short = True
+            raise
         self._close(number)
 
     def abort_nowait(self, reason: Reason, source: Upstream[Any]) -> None:
-        if self._calm and self._asked_end:
+        if self._calm and self._asked_end and not self._cut_short:
             self._breach(8, "a second end was indicated")
+        self._cut_short = False
         self._asked_end = True
         self._indications += 1
         self.stage.abort_nowait(reason, source)
@@ -153,7 +165,7 @@ class Checker:
         except Exception as error:
             self._raised(number, error)
             raise
-        except trio.Cancelled:
+        except BaseException:
             self._open.pop(number, None)
             self._withdrawn += 1
             raise

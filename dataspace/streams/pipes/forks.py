@@ -18,8 +18,10 @@ import trio
 from dataspace.errors import UsageError
 from dataspace.streams.pipes.pipes import Pipe, pipe
 from dataspace.streams.sources.base import Source
+from dataspace.streams.stages.functions import is_count
 from dataspace.streams.stages.marks import End, Reason
 from dataspace.streams.stages.protocol import Upstream
+from dataspace.streams.stages.readable import check_stream, deeper
 
 T = TypeVar("T")
 
@@ -33,19 +35,13 @@ class Fork(Source[T]):
     def __init__(self, group: _Forks[T], description: str) -> None:
         super().__init__(description)
         self._group = group
+        self.frames: Final = group.frames
 
     async def _fetch(self) -> None:
         await self._group.fetch(self)
 
-    async def read(self, source: object = None) -> T:
-        value = await super().read()
+    def _took(self, count: int) -> None:
         self._group.taken.unpark_all()
-        return value
-
-    async def read_some(self, limit: int, source: object = None) -> list[T]:
-        values = await super().read_some(limit)
-        self._group.taken.unpark_all()
-        return values
 
     def _close(self, reason: Reason | None) -> None:
         self._group.leave(self, reason)
@@ -61,8 +57,10 @@ class _Forks(Generic[T]):
     """What the forks of one stream share: the stream, who is left, and how far they may be apart."""
 
     def __init__(self, stream: Upstream[T], number: int, ahead: int, name: str) -> None:
-        if number < 1 or ahead < 1:
+        check_stream(stream, name)
+        if not is_count(number) or not is_count(ahead):
             raise UsageError(f"at least one fork and one value ahead, got {number} forks, {ahead} ahead")
+        self.frames: Final = deeper([stream], name)
         self._stream = stream
         self._ahead = ahead
         self._end: End | None = None
@@ -107,7 +105,13 @@ class _Forks(Generic[T]):
 
     async def end_if_last(self) -> None:
         if self._ends():
-            await self._stream.abort(self._reason)
+            try:
+                await self._stream.abort(self._reason)
+            except Exception:
+                raise
+            except BaseException:  # cut short
+                self._stream.abort_nowait(self._reason)
+                raise
 
     def indicate_if_last(self) -> None:
         if self._ends():

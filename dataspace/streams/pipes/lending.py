@@ -17,9 +17,11 @@ import trio
 
 from dataspace.errors import UsageError
 from dataspace.streams.sources.base import Source
+from dataspace.streams.stages.functions import is_count
 from dataspace.streams.stages.iteration import Iteration
 from dataspace.streams.stages.marks import End, EndOfStream, Reason
 from dataspace.streams.stages.protocol import Upstream
+from dataspace.streams.stages.readable import check_stream, deeper
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -74,6 +76,7 @@ class Lender(Source[R], Generic[T, R]):
 
     def __init__(self, stream: Upstream[T], ahead: int) -> None:
         super().__init__("lend")
+        self.frames: Final = deeper([stream], "lend")
         self._stream = stream
         self._ahead = ahead
         self._out: Final[deque[Loan[T, R]]] = deque()
@@ -155,6 +158,7 @@ class Lender(Source[R], Generic[T, R]):
 
 def lend(stream: Upstream[Any], *, ahead: int = 64) -> Lender[Any, Any]:
     """Lends the values of a stream to workers; the stream of their results, in the order of the values."""
-    if ahead < 1:
+    check_stream(stream, "lend")
+    if not is_count(ahead):
         raise UsageError(f"at least one value must be out, ahead {ahead}")
     return Lender(stream, ahead)

@@ -18,20 +18,46 @@ import trio
 
 from dataspace.errors import Closed
 from dataspace.streams.sources.base import Source
-from dataspace.streams.stages.marks import End, EndOfStream, Reason
+from dataspace.streams.stages.functions import check_plain, check_sync
+from dataspace.streams.stages.marks import SIGNALS, End, EndOfStream, Reason, own_error
 from dataspace.streams.stages.protocol import Upstream
+from dataspace.streams.stages.readable import check_streams, deeper
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 async def abort_all(streams: Iterable[Upstream[Any]], reason: Reason) -> None:
-    """Aborts each, whatever the others say; raises what went wrong when all have been told."""
+    """Aborts each, whatever the others raise; raises what went wrong when all have been told.
+
+    Cut short, it indicates the abort to those that are left.
+    """
+    errors: list[Exception] = []
+    left = deque(streams)
+    while left:
+        try:
+            await left[0].abort(reason)
+        except Exception as error:  # noqa: BLE001  # raised below, when all have been told
+            errors.append(error)
+        except BaseException:
+            indicate_all(left, reason)
+            raise
+        left.popleft()
+    _raise_all(errors)
+
+
+def indicate_all(streams: Iterable[Upstream[Any]], reason: Reason) -> None:
+    """The same without waiting."""
     errors: list[Exception] = []
     for stream in list(streams):
         try:
-            await stream.abort(reason)
-        except Exception as error:  # noqa: BLE001  # raised below, when all have been told
+            stream.abort_nowait(reason)
+        except Exception as error:  # noqa: BLE001  # as above
             errors.append(error)
+    _raise_all(errors)
+
+
+def _raise_all(errors: list[Exception]) -> None:
     if errors:
         raise errors[0] if len(errors) == 1 else ExceptionGroup("streams could not end in order", errors)
 
@@ -43,31 +69,44 @@ class Joined(Source[T]):
         super().__init__(description)
         self._inputs: Final = deque(inputs)
         """The inputs that have not ended."""
+        self._failure: Exception | None = None
+        check_streams(self._inputs, description)
+        self.frames: Final = deeper(self._inputs, description)
 
     @abstractmethod
     async def _fetch_next(self) -> None:
         """As ``_fetch``."""
 
     async def _fetch(self) -> None:
+        if self._failure is None:
+            try:
+                return await self._fetch_next()
+            except EndOfStream:
+                raise
+            except Exception as error:  # noqa: BLE001  # raised below; kept, should this be cancelled on the way
+                self._failure = error
+        reason = End.met(self._failure).reason
         try:
-            await self._fetch_next()
-        except EndOfStream:
-            raise
-        except Exception as error:
-            end = End.met(error)
-            self._forget_failed()
-            await abort_all(self._inputs, True if end.reason is None else end.reason)
-            raise
+            await abort_all(self._inputs, True if reason is None else reason)
+        except Exception as further:  # noqa: BLE001  # the first error is the one to be told
+            self._failure.add_note(
+                f"and ending the other inputs of {self.description} failed as well: {further!r}"
+            )
+        raise self._failure
 
-    def _forget_failed(self) -> None:
-        """Leaves the input that has just raised out of those to be aborted."""
+    async def _ask(self, stream: Upstream[T]) -> T:
+        """One value of an input; one that has ended or failed is no input any more."""
+        try:
+            return await stream.read()
+        except Exception:
+            self._inputs.remove(stream)
+            raise
 
     async def _teardown(self, reason: Reason) -> None:
         await abort_all(self._inputs, reason)
 
     def _indicate(self, reason: Reason) -> None:
-        for stream in list(self._inputs):
-            stream.abort_nowait(reason)
+        indicate_all(self._inputs, reason)
 
 
 class Cat(Joined[T]):
@@ -76,14 +115,11 @@ class Cat(Joined[T]):
     async def _fetch_next(self) -> None:
         while self._inputs:
             try:
-                self._held.append(await self._inputs[0].read())
-                return
+                self._held.append(await self._ask(self._inputs[0]))
             except EndOfStream:
-                self._inputs.popleft()
+                continue
+            return
         raise EndOfStream
-
-    def _forget_failed(self) -> None:
-        self._inputs.popleft()
 
 
 def cat(*streams: Upstream[T]) -> Cat[T]:
@@ -97,17 +133,12 @@ class Converge(Joined[T]):
     async def _fetch_next(self) -> None:
         while self._inputs:
             try:
-                value = await self._inputs[0].read()
+                self._held.append(await self._ask(self._inputs[0]))
             except EndOfStream:
-                self._inputs.popleft()
-            else:
-                self._held.append(value)
-                self._inputs.rotate(-1)
-                return
+                continue
+            self._inputs.rotate(-1)
+            return
         raise EndOfStream
-
-    def _forget_failed(self) -> None:
-        self._inputs.popleft()
 
 
 def converge(*streams: Upstream[T]) -> Converge[T]:
@@ -124,30 +155,38 @@ class Merge(Joined[T]):
         self._heads: Final[dict[int, tuple[Any, T]]] = {}
         """The next value of each input, by the input's place among those given, with its key."""
         self._places: Final = dict(enumerate(self._inputs))
-        self._asked: int | None = None
+        if key is not None:
+            check_sync(key, "merge")
 
     async def _fetch_next(self) -> None:
         for place, stream in list(self._places.items()):
             if place not in self._heads:
-                self._asked = place
                 try:
-                    value = await stream.read()
+                    value = await self._ask(stream)
                 except EndOfStream:
-                    self._remove(place)
+                    del self._places[place]
                 else:
-                    self._heads[place] = (value if self._key is None else self._key(value), value)
+                    self._heads[place] = (self._key_of(value), value)
         if not self._heads:
             raise EndOfStream
         # the first of equals wins: the places are in order, and min takes the first
-        least = min(self._places, key=lambda place: self._heads[place][0])
+        least = self._run_own(lambda: min(self._places, key=lambda place: self._heads[place][0]))
         self._held.append(self._heads.pop(least)[1])
 
-    def _remove(self, place: int) -> None:
-        self._inputs.remove(self._places.pop(place))
+    def _key_of(self, value: T) -> Any:
+        fn = self._key
+        if fn is None:
+            return value
+        key = self._run_own(lambda: fn(value))
+        check_plain(key, self.description)
+        return key
 
-    def _forget_failed(self) -> None:
-        if self._asked in self._places and self._asked not in self._heads:
-            self._remove(self._asked)
+    def _run_own(self, fn: Callable[[], U]) -> U:
+        """Calls code of the user, in which a mark would pass for the end of an input."""
+        try:
+            return fn()
+        except SIGNALS as signal:
+            raise own_error(signal, self.description) from signal
 
 
 def merge(*streams: Upstream[T], key: Callable[[T], Any] | None = None) -> Merge[T]:
@@ -176,6 +215,7 @@ class Many(Joined[T]):
         """Adds an input; ``Closed`` after the end or ``cap()``."""
         if self._capped or self._end is not None:
             raise Closed("no stream can be added any more")
+        check_streams([*self._inputs, stream], self.description)
         self._inputs.append(stream)
         self._change.unpark_all()
 
@@ -212,6 +252,11 @@ class Many(Joined[T]):
                 self._failed = error
             if stream in self._inputs:
                 self._inputs.remove(stream)
+        except trio.Cancelled:
+            raise
+        except BaseException:
+            self._interrupt(None)
+            raise
         self._change.unpark_all()
 
     def _drop(self) -> None:

@@ -14,7 +14,6 @@ stage and where; an exception leaves the block as it is, not in a group.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -30,6 +29,7 @@ from dataspace.streams.stages.base import Kind
 from dataspace.streams.stages.iteration import Iteration
 from dataspace.streams.stages.marks import Reason
 from dataspace.streams.stages.protocol import VERSION, AnyStage, Stage, Upstream
+from dataspace.streams.stages.readable import check_depth, frames_of, lacks_source
 from dataspace.streams.throughs.maps import fused
 
 T = TypeVar("T")
@@ -40,11 +40,12 @@ D = TypeVar("D")
 E = TypeVar("E")
 
 MEMBERS: Final = ("promistream_version", "description", "read", "peek", "abort", "abort_nowait")
-FRAMES: Final = 4
-"""Of Python's recursion limit, there may be one stage for each so many."""
-
 ABORT_TIMEOUT: Final = 1.0
 """Seconds that leaving a block waits for an abort to be confirmed."""
+
+
+PIPE_FRAMES: Final = 3
+"""Frames that a pipe itself takes where it is an input of another stream or a part of another pipe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class Pipe(Iteration[T], trio.abc.ReceiveChannel[T]):
 
     promistream_version: Final = VERSION
 
-    def __init__(self, stages: Sequence[AnyStage], *, abort_timeout: float) -> None:
+    def __init__(self, stages: Sequence[AnyStage], *, abort_timeout: float, opaque: bool = False) -> None:
         self._stages = tuple(stages)
         self._abort_timeout = abort_timeout
         self._manager: Any = None
@@ -72,12 +73,17 @@ class Pipe(Iteration[T], trio.abc.ReceiveChannel[T]):
             self.kind is Kind.SINK and getattr(stages[0], "kind", Kind.SOURCE) is Kind.SOURCE
         ) or getattr(stages[0], "whole", False)
         """Whether it begins with a source and ends in a sink: one read runs it."""
+        self.frames: Final = PIPE_FRAMES + sum(frames_of(stage) for stage in stages)
         self.bound_stages: Sequence[Any] = ()
+        self.opaque: Final = opaque
+        """Whether its stages must stay as they are where it becomes a part of another pipe."""
         self._bound: object = None
         self._nursery: trio.Nursery | None = None
-        self._source: Upstream[Any] = NOTHING
+        self._source: Upstream[Any] | None = None
         self._links: tuple[Link[Any], ...] = ()
-        self._link_to(NOTHING)
+        self._lacks_source: Final = lacks_source(self)
+        if not self._lacks_source:
+            self._link_to(NOTHING)
 
     def __repr__(self) -> str:
         return f"<pipe {self.description}>"
@@ -93,6 +99,7 @@ class Pipe(Iteration[T], trio.abc.ReceiveChannel[T]):
         """One value, or the result of the sink; raises ``EndOfStream``, ``Aborted`` or an error."""
         if source is not self._source:
             self._link_to(source)
+            self._check_source()
         if self.needs_tasks and self.whole and self._manager is None:
             return self._run()
         return cast("Coroutine[Any, Any, T]", self._links[-1].read())
@@ -103,12 +110,14 @@ class Pipe(Iteration[T], trio.abc.ReceiveChannel[T]):
             raise UsageError(f"at least one value can be read, limit {limit}")
         if source is not self._source:
             self._link_to(source)
+            self._check_source()
         return self._links[-1].read_some(limit)
 
     async def peek(self, source: Upstream[Any] = NOTHING) -> bool:
         """Waits for a value and reserves it for a later read; False at the end."""
         if source is not self._source:
             self._link_to(source)
+            self._check_source()
         return await self._links[-1].peek()
 
     async def abort(self, reason: Reason = True, source: Upstream[Any] = NOTHING) -> None:
@@ -170,7 +179,15 @@ class Pipe(Iteration[T], trio.abc.ReceiveChannel[T]):
             if self._nursery is not None:
                 self._nursery.cancel_scope.cancel()
             self.enter(None)
-            await manager.__aexit__(None, None, None)
+            alone: BaseException | None = None
+            try:
+                await manager.__aexit__(None, None, None)
+            except BaseExceptionGroup as group:
+                if len(group.exceptions) > 1:
+                    raise
+                alone = group.exceptions[0]  # of a task, whose error a nursery puts into a group
+            if alone is not None:
+                raise alone
 
     async def _run(self) -> T:
         """One read of a pipe that ends in a sink, in a block of its own."""
@@ -181,8 +198,8 @@ class Pipe(Iteration[T], trio.abc.ReceiveChannel[T]):
 
     def bind(self, pipe: object) -> None:
         """Takes this pipe as a part of another one."""
-        if self._bound is not None and self._bound is not pipe:
-            raise UsageError(f"{self.description} is in a pipe already")
+        if self._bound is not None:
+            raise UsageError(f"{self.description} is in a pipe already; make another, or release() that one")
         self._bound = pipe
 
     def release(self, pipe: object = None) -> None:
@@ -200,6 +217,13 @@ class Pipe(Iteration[T], trio.abc.ReceiveChannel[T]):
         for stage in self._stages:
             if getattr(stage, "needs_tasks", False):
                 stage.enter(nursery)  # type: ignore[attr-defined]  # a member of those that need tasks
+
+    def _check_source(self) -> None:
+        if self._lacks_source and self._source is NOTHING:
+            self._source = None
+            raise UsageError(
+                f"{self.description} has no source to read from: put one first, or put it behind one"
+            )
 
     def _link_to(self, source: Upstream[Any]) -> None:
         links: list[Link[Any]] = []
@@ -254,20 +278,42 @@ def pipe(*stages: Any, **options: Unpack[Options]) -> Pipe[Any]:
     [2, 4, 6]
     """
     _check(stages)
-    pipe_stages: list[AnyStage] = list(stages)
-    if options.get("fuse", True) and not options.get("checked", False):
+    checked = options.get("checked", False)
+    opaque = checked or not options.get("fuse", True)
+    pipe_stages = _opened(stages)
+    if not opaque:
         pipe_stages = _fuse(pipe_stages)
-    if options.get("checked", False):
+    if checked:
         pipe_stages = [Checker(stage) for stage in pipe_stages]
-    deepest = sys.getrecursionlimit() // FRAMES
-    if len(pipe_stages) > deepest:
-        raise UsageError(f"{len(pipe_stages)} stages, limit {deepest}: fuse some into functions of their own")
-    made: Pipe[Any] = Pipe(pipe_stages, abort_timeout=options.get("abort_timeout", ABORT_TIMEOUT))
-    for stage in stages:
-        if hasattr(stage, "bind"):
-            stage.bind(made)
-    made.bound_stages = stages
+    frames = sum(frames_of(stage) for stage in pipe_stages)
+    check_depth(frames, f"{len(pipe_stages)} stages one behind the other")
+    timeout = options.get("abort_timeout", ABORT_TIMEOUT)
+    made: Pipe[Any] = Pipe(pipe_stages, abort_timeout=timeout, opaque=opaque)
+    _bind(stages, made)
     return made
+
+
+def _opened(stages: Sequence[Any]) -> list[AnyStage]:
+    """The stages, and those of the pipes among them in their place: a nested pipe costs no depth."""
+    done: list[AnyStage] = []
+    for stage in stages:
+        done.extend(stage._stages if isinstance(stage, Pipe) and not stage.opaque else [stage])
+    return done
+
+
+def _bind(stages: Sequence[Any], made: Pipe[Any]) -> None:
+    """Takes all stages for a pipe, or none."""
+    bound: list[Any] = []
+    try:
+        for stage in stages:
+            if hasattr(stage, "bind"):
+                stage.bind(made)
+                bound.append(stage)
+    except UsageError:
+        for stage in bound:
+            stage.release(made)
+        raise
+    made.bound_stages = stages
 
 
 def _check(stages: Sequence[Any]) -> None:
@@ -275,8 +321,15 @@ def _check(stages: Sequence[Any]) -> None:
         raise UsageError("a pipe needs at least one stage")
     for at, stage in enumerate(stages):
         _check_shape(at, stage)
+    seen: dict[int, int] = {}
     for at, stage in enumerate(stages):
         _check_place(at, stage, len(stages))
+        first = seen.setdefault(id(stage), at)
+        if first != at:
+            raise UsageError(
+                f"stage {at} ({stage.description}) is stage {first} as well, "
+                "and would wait for itself; make another"
+            )
 
 
 def _check_shape(at: int, stage: Any) -> None:

@@ -14,6 +14,8 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
+import trio
+
 from dataspace.streams.stages.base import Base, Kind
 from dataspace.streams.stages.marks import End, EndOfStream, Reason
 from dataspace.streams.stages.paces import LONGEST
@@ -62,39 +64,50 @@ class Sink(Base, Generic[T, R]):
 
     async def _run(self, source: Upstream[T]) -> R:
         try:
-            await self._drive(source)
-            self._check_going()
-            await self._conclude()
-            result = self._result()
+            met = await self._drive(source)
+            if met is None or isinstance(met, EndOfStream):
+                if self._end is None:
+                    await self._conclude()
+                    result = self._result()
+                    if self._finish(End(None)):
+                        self._close_once()
+                        return result
+            elif self._end is None:
+                await self._meet(met, source)
+        except trio.Cancelled:
+            raise
         except Exception as error:  # noqa: BLE001  # raised below, when upstream has been told
-            return await self._be_failed_by(error, source)
-        self._finish(End(None))
+            if self._end is not None and self._end.reason is None:
+                self._end = End(error, owed=True)  # it could not close
+            await self._fail(error, source)
+        except BaseException:
+            self._interrupt(source)
+            raise
         self._close_once()
-        return result
+        raise self._ended()
 
-    def _check_going(self) -> None:
-        """Raises the end, if somebody has ended this sink while it was at work."""
-        if self._end is not None:
-            raise self._end.next()
-
-    async def _drive(self, source: Upstream[T]) -> None:
-        """Reads until the end of the stream or of the sink's wishes."""
-        try:
-            while not self._enough:
-                await self._deliver(await source.read_some(self.portion))
-        except EndOfStream:
-            return
+    async def _drive(self, source: Upstream[T]) -> Exception | None:
+        """Reads until upstream ends, and returns what it raised, or until the sink has enough: None."""
+        while not self._enough:
+            try:
+                values = await source.read_some(self.portion)
+            except Exception as error:  # noqa: BLE001  # the end of upstream, told apart from what _deliver raises
+                return error
+            await self._deliver(values)
         await source.abort(True)
+        return None
 
-    async def _be_failed_by(self, error: Exception, source: Upstream[T]) -> R:
-        if self._end is None:
-            end = End.met(error)
-            if isinstance(end.reason, Exception):
-                await self._fail(end.reason, source)
-                raise self._ended()
+    async def _meet(self, error: Exception, source: Upstream[T]) -> None:
+        """Upstream has failed or was aborted: an error is told upstream and owed to the read."""
+        end = End.met(error)
+        if isinstance(end.reason, Exception):
+            await self._fail(end.reason, source)
+        else:
             self._finish(end)
-        self._close_once()
-        raise error
+
+    def _end_for(self, reason: Reason) -> End:
+        """A sink answers with a bare error first, also where it was aborted with it."""
+        return End(reason, dropped=True, owed=True)
 
     async def peek(self, source: Upstream[T]) -> bool:
         return self._end is None and await source.peek()

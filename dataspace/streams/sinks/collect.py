@@ -11,6 +11,7 @@ from functools import reduce as fold
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from dataspace.streams.sinks.base import Sink
+from dataspace.streams.stages.functions import check_plain, check_sync, truth
 from dataspace.streams.stages.marks import Reason
 
 T = TypeVar("T")
@@ -26,6 +27,8 @@ class Drain(Sink[T, int], Generic[T]):
 
     def __init__(self, show: Callable[[T], object] | None, description: str = "drain") -> None:
         super().__init__(description)
+        if show is not None:
+            check_sync(show, description)
         self._show = show
         self._count = 0
         if show is not None:
@@ -35,7 +38,10 @@ class Drain(Sink[T, int], Generic[T]):
         self._count += len(values)
         if self._show is not None:
             for value in values:
-                self._enough = self._show(value) is False
+                answer = self._show(value)
+                if answer is not None:
+                    check_plain(answer, self.description)
+                    self._enough = answer is False
 
     def _result(self) -> int:
         return self._count
@@ -51,6 +57,7 @@ class Reduce(Sink[T, R], Generic[T, R]):
 
     def __init__(self, fn: Callable[[R, T], R], start: R) -> None:
         super().__init__("reduce")
+        check_sync(fn, "reduce")
         self._fn = fn
         self._sum = start
 
@@ -58,6 +65,7 @@ class Reduce(Sink[T, R], Generic[T, R]):
         if self._sum is NONE:
             self._sum, values = values[0], values[1:]  # type: ignore[assignment]  # R is T then
         self._sum = fold(self._fn, values, self._sum)
+        check_plain(self._sum, self.description)
 
     def _result(self) -> R:
         if self._sum is NONE:
@@ -116,12 +124,13 @@ class Find(Sink[T, T | None], Generic[T]):
 
     def __init__(self, test: Callable[[T], object]) -> None:
         super().__init__("find")
+        check_sync(test, "find")
         self._test = test
         self._found: T | None = None
 
     def _take(self, values: Sequence[T]) -> None:
         for value in values:
-            if self._test(value):
+            if truth(self._test(value), self.description):
                 self._found = value
                 self._enough = True
 
@@ -139,10 +148,11 @@ class OnEnd(Drain[Any]):
 
     def __init__(self, tell: Callable[[Reason | None], object]) -> None:
         super().__init__(None, "on_end")
+        check_sync(tell, "on_end")
         self._tell = tell
 
     def _close(self, reason: Reason | None) -> None:
-        self._tell(reason)
+        check_plain(self._tell(reason), self.description)
 
 
 def on_end(tell: Callable[[Reason | None], object]) -> OnEnd:

@@ -19,7 +19,10 @@ import trio
 from dataspace.kernel.epoch_changes import Change, EpochChanges
 from dataspace.streams.sinks.base import Sink
 from dataspace.streams.sources.base import Source
+from dataspace.streams.stages.functions import check_plain, check_sync
 from dataspace.streams.stages.marks import EndOfStream, Reason
+from dataspace.streams.stages.protocol import Upstream
+from dataspace.streams.stages.threads import Threads
 from index.values.jsons import captures_json
 
 T = TypeVar("T")
@@ -36,9 +39,10 @@ class FileLines(Source[str]):
         self._path = path
         self._encoding = encoding
         self._file: TextIO | None = None
+        self._threads: Final = Threads(self._close_file)
 
     async def _fetch(self) -> None:
-        lines = await trio.to_thread.run_sync(self._read)
+        lines = await self._threads.call(self._read)
         if not lines:
             raise EndOfStream
         self._held.extend(line.rstrip("\r\n") for line in lines)
@@ -48,9 +52,15 @@ class FileLines(Source[str]):
             self._file = self._path.open(encoding=self._encoding, newline="\n")
         return self._file.readlines(CHUNK)
 
-    def _close(self, reason: Reason | None) -> None:
+    def _close_file(self) -> None:
         if self._file is not None:
             self._file.close()
+
+    def _close(self, reason: Reason | None) -> None:
+        self._threads.close()
+
+    async def _teardown(self, reason: Reason) -> None:
+        await self._threads.wait_idle()
 
 
 def file_lines(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> FileLines:
@@ -89,11 +99,15 @@ class ToFile(Sink[Any, int]):
         self._sync = sync
         self._file: BinaryIO | None = None
         self._count = 0
+        self._threads: Final = Threads(self._close_file)
+        check_sync(encode, self.description)
 
     async def _deliver(self, values: Sequence[Any]) -> None:
         lines = [self._encode(value) for value in values]
+        for line in lines:
+            check_plain(line, self.description)
         data = "".join([line + "\n" for line in lines if line]).encode()
-        await _in_thread(self._write, data)
+        await self._in_thread(self._write, data)
         self._count += len(values)
 
     def _write(self, data: bytes) -> None:
@@ -104,9 +118,14 @@ class ToFile(Sink[Any, int]):
         self._file.flush()
 
     async def _conclude(self) -> None:
-        await _in_thread(self._write, b"")
+        await self._in_thread(self._write, b"")
         if self._sync and self._file is not None:
-            await _in_thread(os.fsync, self._file.fileno())
+            await self._in_thread(os.fsync, self._file.fileno())
+
+    async def _in_thread(self, fn: Callable[..., Any], *args: Any) -> None:
+        """Runs a blocking call to its end: what has been taken from upstream must not be lost half way."""
+        with trio.CancelScope(shield=True):
+            await self._threads.call(fn, *args)
 
     def _take(self, values: Sequence[Any]) -> None:
         raise AssertionError("values are delivered")
@@ -114,15 +133,15 @@ class ToFile(Sink[Any, int]):
     def _result(self) -> int:
         return self._count
 
-    def _close(self, reason: Reason | None) -> None:
+    def _close_file(self) -> None:
         if self._file is not None:
             self._file.close()
 
+    def _close(self, reason: Reason | None) -> None:
+        self._threads.close()
 
-async def _in_thread(fn: Callable[..., Any], *args: Any) -> None:
-    """Runs a blocking call to its end: what has been taken from upstream must not be lost half way."""
-    with trio.CancelScope(shield=True):
-        await trio.to_thread.run_sync(fn, *args)
+    async def _teardown(self, reason: Reason) -> None:
+        await self._threads.wait_idle()
 
 
 def to_file(
@@ -155,9 +174,9 @@ class ToChannel(Sink[T, int], Generic[T]):
         self._unsent.extend(values)
         await self._send_all()
 
-    async def _drive(self, source: Any) -> None:
+    async def _drive(self, source: Upstream[T]) -> Exception | None:
         await self._send_all()  # what a cancelled read had taken
-        await super()._drive(source)
+        return await super()._drive(source)
 
     async def _send_all(self) -> None:
         while self._unsent:

@@ -18,7 +18,8 @@ from typing import ClassVar, Final, Generic, TypeVar
 import trio
 
 from dataspace.streams.stages.base import Base, Kind
-from dataspace.streams.stages.marks import End, EndOfStream, Mark, Reason
+from dataspace.streams.stages.functions import close_iterator
+from dataspace.streams.stages.marks import SIGNALS, End, EndOfStream, Mark, Reason, own_error
 from dataspace.streams.stages.paces import Pace
 
 T = TypeVar("T")
@@ -136,8 +137,15 @@ class Source(Base, Generic[T]):
                 await self._fetch()
         except Mark as mark:
             self._finish(End.met(mark))
+        except SIGNALS as signal:  # Python's, which a source has no use for
+            self._finish(End(own_error(signal, self.description), owed=True))
         except Exception as error:  # noqa: BLE001  # what the source has to say; a read will raise it
             self._finish(End(error, owed=True))
+        except trio.Cancelled:
+            raise
+        except BaseException:
+            self._interrupt(None)
+            raise
         finally:
             self._waiting = None
             self._fetching = False
@@ -149,7 +157,12 @@ class Source(Base, Generic[T]):
         if self._end is not None:
             if self._end.dropped:
                 self._held.clear()
-            self._close_once()
+            try:
+                self._close_once()
+            except Exception as error:
+                if self._end.dropped:
+                    raise  # who ended it is not here to be told, so the reader is
+                self._end = End(error, owed=True)
 
     def _drop(self) -> None:
         self._held.clear()
@@ -158,29 +171,38 @@ class Source(Base, Generic[T]):
 
 
 class Iterated(Source[T]):
-    """A source of values that are at hand: reading it waits for nothing but its turn among tasks."""
+    """A source of values that are at hand: reading it waits for nothing but its turn among tasks.
+
+    The iterator is closed at the end, if it can be, as ``yield from`` does.
+    """
 
     def __init__(self, description: str, values: Iterator[T]) -> None:
         super().__init__(description)
         self._values = values
+        self._unclosed: Iterator[T] | None = None
 
     async def read(self, source: object = None) -> T:
         pace, line = self.pace, self._line
-        if pace.passed + 1 >= pace.run or line.entered != line.left or self._end is not None or self._held:
+        if pace.passed + 1 >= pace.run or line.entered != line.left or self._held:
             return await super().read()
         pace.passed += 1
         if self._reserved:
             self._reserved -= 1
         try:
-            for value in self._values:
+            for value in self._values:  # of nothing after the end
+                if self._end is not None:
+                    break  # the iterator itself has ended this stream
                 return value
-        except Exception as error:
-            self._finish(End(error))
-            self._close_once()
+        except Exception as error:  # noqa: BLE001  # raised below, as it is
+            self._fail_own(error)
+        except BaseException:
+            self._interrupt(None)
             raise
-        self._finish(End(None))
-        self._close_once()
-        raise EndOfStream
+        else:
+            self._finish(End(None))
+            self._settle()
+        self._close_late()
+        raise self._ended()
 
     async def read_some(self, limit: int, source: object = None) -> list[T]:
         taken = await super().read_some(limit)
@@ -188,13 +210,39 @@ class Iterated(Source[T]):
         try:
             taken.extend(islice(self._values, max(0, min(limit, self.pace.run) - before)))
         except Exception as error:  # noqa: BLE001  # the next read raises it; what came before is kept
-            self._finish(End(error, owed=True))
-            self._close_once()
+            self._fail_own(error)
+        except BaseException:
+            self._interrupt(None)
+            raise
+        self._close_late()
+        if self._end is not None and self._end.dropped:
+            raise self._ended()
         self._count(len(taken) - before)
         return taken
 
     async def _fetch(self) -> None:
-        for value in self._values:
-            self._held.append(value)
-            return
+        try:
+            for value in self._values:
+                self._held.append(value)
+                return
+        except SIGNALS as signal:
+            raise own_error(signal, self.description) from signal
+        finally:
+            self._close_late()
         raise EndOfStream
+
+    def _fail_own(self, error: Exception) -> None:
+        self._finish(End(own_error(error, self.description), owed=True))
+        self._settle()
+
+    def _close(self, reason: Reason | None) -> None:
+        values, self._values = self._values, iter(())
+        if getattr(values, "gi_running", False):
+            self._unclosed = values  # it has ended this stream from within
+        else:
+            close_iterator(values)
+
+    def _close_late(self) -> None:
+        unclosed, self._unclosed = self._unclosed, None
+        if unclosed is not None:
+            close_iterator(unclosed)

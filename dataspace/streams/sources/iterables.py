@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import count as counter, repeat
+from itertools import count as counter
 from typing import Any, TypeVar
 
+from dataspace.errors import UsageError
 from dataspace.streams.sources.base import Iterated
-from dataspace.streams.stages.marks import End, check_reason
+from dataspace.streams.stages.functions import check_plain, check_sync, close_iterator
+from dataspace.streams.stages.marks import SIGNALS, End, check_reason
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -32,7 +34,15 @@ def keys(items: Mapping[K, Any] | Iterable[Any]) -> Iterated[K | int]:
     """The keys of a mapping, or the positions in an iterable."""
     if isinstance(items, Mapping):
         return Iterated("keys", iter(items))
-    return Iterated("keys", (at for at, _ in enumerate(items)))
+    return Iterated("keys", _positions(iter(items)))
+
+
+def _positions(items: Iterator[Any]) -> Iterator[int]:
+    try:
+        for at, _ in enumerate(items):
+            yield at
+    finally:
+        close_iterator(items)
 
 
 def count(last: int | None = None) -> Iterated[int]:
@@ -42,7 +52,15 @@ def count(last: int | None = None) -> Iterated[int]:
 
 def infinite(make: Callable[[], T] = random.random) -> Iterated[T]:  # type: ignore[assignment]  # T is float then
     """What ``make()`` returns, anew for each read, for ever."""
-    return Iterated("infinite", (make() for _ in repeat(None)))
+    check_sync(make, "infinite")
+    return Iterated("infinite", _made(make))
+
+
+def _made(make: Callable[[], T]) -> Iterator[T]:
+    while True:
+        value = make()
+        check_plain(value, "infinite")
+        yield value
 
 
 def once(value: T) -> Iterated[T]:
@@ -58,6 +76,8 @@ def empty() -> Iterated[Any]:
 def error(reason: Exception) -> Iterated[Any]:
     """A stream that has failed: the first read raises ``reason``, later ones ``Aborted``."""
     check_reason(reason)
+    if isinstance(reason, SIGNALS):
+        raise UsageError(f"error() needs an error, got {reason!r:.80}; empty() is a stream that just ends")
     failed = Iterated[Any]("error", _none())
     failed._end = End(reason, owed=True)
     return failed

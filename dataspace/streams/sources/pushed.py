@@ -14,8 +14,10 @@ import trio
 from dataspace.errors import Closed, UsageError
 from dataspace.streams.sinks.base import Sink
 from dataspace.streams.sources.base import Source
-from dataspace.streams.stages.marks import EndOfStream, Reason
+from dataspace.streams.stages.functions import check_plain, check_sync, is_count
+from dataspace.streams.stages.marks import SIGNALS, Aborted, EndOfStream, Reason, own_error
 from dataspace.streams.stages.protocol import Upstream
+from dataspace.streams.stages.readable import check_stream
 
 T = TypeVar("T")
 
@@ -25,8 +27,15 @@ class Pushable(Source[T]):
 
     def __init__(self, limit: int | None, on_end: Callable[[Reason | None], object] | None) -> None:
         super().__init__("pushable")
+        if limit is not None and not is_count(limit):
+            raise UsageError(f"a pushable holds at least one value, limit {limit}")
+        if on_end is not None:
+            check_sync(on_end, "pushable")
         self._limit = limit
         self._on_end = on_end
+        self._senders: Final[dict[trio.lowlevel.Task, T]] = {}
+        """Who waits for room and with what, in order; there are none while there is room."""
+        self._refused: Final[set[trio.lowlevel.Task]] = set()
         self._finished = False
         self._failure: Exception | None = None
         self._change: Final = trio.lowlevel.ParkingLot()
@@ -34,41 +43,70 @@ class Pushable(Source[T]):
     def push(self, value: T) -> None:
         """Adds a value; ``trio.WouldBlock`` if too many wait, ``Closed`` after the end."""
         self._check_open()
-        if self._limit is not None and len(self._held) >= self._limit:
+        if self._is_full():
             raise trio.WouldBlock
         self._give(value)
         self._change.unpark_all()
 
     async def send(self, value: T) -> None:
-        """The same, waiting for room."""
-        await trio.lowlevel.checkpoint()
-        while True:
-            try:
-                return self.push(value)
-            except trio.WouldBlock:
-                await self._change.park()
+        """The same, waiting for room; values of several senders come in the order of the calls."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if self._is_full() and not self._is_over():
+            await self._wait_sent(value)
+        else:
+            self.push(value)
+            await trio.lowlevel.cancel_shielded_checkpoint()
+
+    async def _wait_sent(self, value: T) -> None:
+        """Returns when a reader has made room and the value was put there; cancelled, it was not."""
+        task = trio.lowlevel.current_task()
+
+        def withdraw(_raise_cancel: object) -> trio.lowlevel.Abort:
+            del self._senders[task]
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        self._senders[task] = value
+        await trio.lowlevel.wait_task_rescheduled(withdraw)
+        if task in self._refused:
+            self._refused.discard(task)
+            raise self._over()
+
+    def _took(self, count: int) -> None:
+        senders = self._senders
+        while senders and not self._is_full():
+            task = next(iter(senders))
+            self._give(senders.pop(task))
+            trio.lowlevel.reschedule(task)
+
+    def _refuse_senders(self) -> None:
+        senders = list(self._senders)
+        self._senders.clear()
+        for task in senders:
+            self._refused.add(task)
+            trio.lowlevel.reschedule(task)
+
+    def _is_full(self) -> bool:
+        return self._limit is not None and len(self._held) >= self._limit
+
+    def _is_over(self) -> bool:
+        return self._finished or self._end is not None
 
     def end(self, reason: Exception | None = None) -> None:
         """No more values: readers get those that wait, then the end, or the error."""
         self._check_open()
+        if isinstance(reason, SIGNALS) or not isinstance(reason, Exception | None):
+            raise UsageError(f"a pushable ends with None or an error, not with {reason!r:.80}")
         self._finished, self._failure = True, reason
+        self._refuse_senders()
         self._change.unpark_all()
 
     def _check_open(self) -> None:
-        if self._finished or self._end is not None:
-            raise Closed("this pushable has ended")
+        if self._is_over():
+            raise self._over()
 
-    async def read(self, source: object = None) -> T:
-        try:
-            return await super().read()
-        finally:
-            self._change.unpark_all()
-
-    async def read_some(self, limit: int, source: object = None) -> list[T]:
-        try:
-            return await super().read_some(limit)
-        finally:
-            self._change.unpark_all()
+    @staticmethod
+    def _over() -> Closed:
+        return Closed("this pushable has ended")
 
     async def _fetch(self) -> None:
         before = self._given
@@ -79,9 +117,10 @@ class Pushable(Source[T]):
             self.pace.begin()
 
     def _close(self, reason: Reason | None) -> None:
+        self._refuse_senders()
         self._change.unpark_all()
         if self._on_end is not None:
-            self._on_end(reason)
+            check_plain(self._on_end(reason), self.description)
 
 
 def pushable(
@@ -103,6 +142,9 @@ class Deferred(Source[T]):
         """Says what stream this is; ``UsageError`` if it was said before.  Aborts it if this was aborted."""
         if self._stream is not None:
             raise UsageError(f"{self.description} has been resolved already")
+        check_stream(stream, self.description)
+        if stream is self:
+            raise UsageError(f"{self.description} cannot be resolved with itself")
         self._stream = stream
         self._resolved.set()
         if self._end is not None:
@@ -139,9 +181,14 @@ class PairSink(Sink[T, None]):
         if self._other._stream is None:
             self._other.resolve(source)
         await self._over.wait()
+        return None
 
     def _drop(self) -> None:
         self._over.set()
+
+    def _close(self, reason: Reason | None) -> None:
+        if self._other._stream is None:  # nobody will resolve it any more
+            self._other.abort_nowait(True if reason is None else reason)
 
     def _take(self, values: object) -> None:
         raise AssertionError("values pass by the other end")
@@ -187,7 +234,7 @@ class FromChannel(Source[T]):
     async def _teardown(self, reason: Reason) -> None:
         await self._channel.aclose()
 
-    def _indicate(self, reason: Reason) -> None:
+    def _close(self, reason: Reason | None) -> None:
         if isinstance(self._channel, trio.MemoryReceiveChannel):
             self._channel.close()
 
@@ -211,6 +258,7 @@ class FromAsync(Source[T]):
         self._items = items
         self._asked = self._running = self._started = False
         self._failure: Exception | None = None
+        self._unclosed: Exception | None = None
         self._scope: Final = trio.CancelScope()
         self._change: Final = trio.lowlevel.ParkingLot()
 
@@ -220,7 +268,8 @@ class FromAsync(Source[T]):
             self._tasks().start_soon(self._pump, name=self.description)
         before = self._given
         while self._given == before:
-            if self._failure is not None:
+            if self._failure is not None and not self._running:
+                self._unclosed = None
                 raise self._failure
             self._asked = True
             self._change.unpark_all()
@@ -239,15 +288,30 @@ class FromAsync(Source[T]):
                     self._change.unpark_all()
         except StopAsyncIteration:
             self._failure = EndOfStream()
-        except Exception as error:  # noqa: BLE001  # the next read raises it
+        except Aborted as error:  # the items of a stream
             self._failure = error
+        except trio.Cancelled:
+            raise
+        except Exception as error:  # noqa: BLE001  # the next read raises it
+            self._failure = own_error(error, self.description)
+        except BaseException:
+            self._interrupt(None)
+            raise
         finally:
+            await self._close_items(items)
             self._running = False
             self._change.unpark_all()
-            aclose = getattr(items, "aclose", None)
-            if aclose is not None:
+
+    async def _close_items(self, items: Any) -> None:
+        aclose = getattr(items, "aclose", None)
+        if aclose is not None:
+            try:
                 with trio.CancelScope(shield=True):
                     await aclose()
+            except Exception as error:  # noqa: BLE001  # raised by the abort, or by the read that met the end
+                self._unclosed = own_error(error, self.description)
+                if self._failure is None or isinstance(self._failure, EndOfStream):
+                    self._failure = self._unclosed
 
     def _close(self, reason: Reason | None) -> None:
         self._scope.cancel()
@@ -255,6 +319,9 @@ class FromAsync(Source[T]):
     async def _teardown(self, reason: Reason) -> None:
         while self._running:
             await self._change.park()
+        unclosed, self._unclosed = self._unclosed, None
+        if unclosed is not None:
+            raise unclosed
 
 
 def from_async_iterable(items: AsyncIterable[T]) -> FromAsync[T]:

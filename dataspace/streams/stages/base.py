@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final
 import trio
 
 from dataspace.errors import UsageError
-from dataspace.streams.stages.marks import End, Reason, check_reason
+from dataspace.streams.stages.marks import SIGNALS, End, Reason, check_reason, own_error
 from dataspace.streams.stages.protocol import VERSION, Upstream
 from dataspace.streams.stages.requests import Line
 
@@ -68,7 +68,7 @@ class Base:
 
     def bind(self, pipe: object) -> None:
         """Takes the stage for one pipe; ``UsageError`` if it is in another one."""
-        if self._bound is not None and self._bound is not pipe:
+        if self._bound is not None:
             raise UsageError(f"{self.description} is in a pipe already; make another, or release() that one")
         self._bound = pipe
 
@@ -106,34 +106,55 @@ class Base:
     def _close_once(self) -> None:
         if not self._closed and self._end is not None:
             self._closed = True
-            self._close(self._end.reason)
+            try:
+                self._close(self._end.reason)
+            except SIGNALS as signal:
+                raise own_error(signal, self.description) from signal
+            except Exception:
+                raise
+            except BaseException:
+                if self._end.reason is None:
+                    self._end = End(True)  # lest it look complete
+                raise
 
     async def _end_by_abort(self, reason: Reason, source: Upstream[Any] | None) -> None:
         """An abort from downstream: tells upstream, waits for what hangs, and is answered in its turn."""
         check_reason(reason)
         ticket = self._line.join()
         try:
-            if self._finish(End(reason, dropped=True)):
+            if self._finish(self._end_for(reason)):
                 await self._pass_on(reason, source)
-        except BaseException:
+            await self._line.wait_turn(ticket)
+        finally:
             self._line.leave(ticket)
-            raise
-        await self._line.wait_turn(ticket)
-        self._line.leave(ticket)
+
+    def _end_for(self, reason: Reason) -> End:
+        """The end that an abort from downstream makes."""
+        return End(reason, dropped=True)
 
     async def _pass_on(self, reason: Reason, source: Upstream[Any] | None) -> None:
-        """Upstream is told first, lest a slow teardown keep it waiting; all errors come at the end."""
+        """Aborts upstream first, lest a slow teardown keep it waiting; raises all errors at the end.
+
+        Cut short (by a cancellation, or an exception that no stage catches), it indicates the rest instead of
+        waiting for it, so that the stages behind a slow one are closed as well.
+        """
         errors: list[Exception] = []
         if source is not None:
             try:
                 await source.abort(reason)
             except Exception as error:  # noqa: BLE001  # raised below: the teardown must not be left out
                 errors.append(error)
+            except BaseException:
+                self._indicate_all(reason, source)
+                raise
         try:
             self._close_once()
             await self._teardown(reason)
         except Exception as error:  # noqa: BLE001  # as above
             errors.append(error)
+        except BaseException:
+            self._indicate_all(reason, None)
+            raise
         if len(errors) == 1:
             raise errors[0]
         if errors:
@@ -142,16 +163,28 @@ class Base:
     def _end_by_indication(self, reason: Reason, source: Upstream[Any] | None) -> None:
         """The same for one who does not wait; runs to its end at once."""
         check_reason(reason)
-        if self._finish(End(reason, dropped=True)):
+        if self._finish(self._end_for(reason)):
+            self._indicate_all(reason, source)
+
+    def _indicate_all(self, reason: Reason, source: Upstream[Any] | None) -> None:
+        """Indicates the end upstream and to what the stage holds, whatever one of them raises."""
+        try:
+            if source is not None:
+                source.abort_nowait(reason)
+        finally:
             try:
-                if source is not None:
-                    source.abort_nowait(reason)
-            finally:
                 self._close_once()
+            finally:
                 self._indicate(reason)
+
+    def _interrupt(self, source: Upstream[Any] | None) -> None:
+        """Own code was left by an exception that is no ``Exception`` (``KeyboardInterrupt``): the value it
+        worked on is lost, so the stream must not go on as if nothing had happened."""
+        self._end_by_indication(True, source)
 
     async def _fail(self, error: Exception, source: Upstream[Any] | None) -> None:
         """Something in this stage raised: ends it, fails upstream first, and owes the error to a read."""
+        error = own_error(error, self.description)
         if self._finish(End(error, owed=True)):
             try:
                 await self._pass_on(error, source)

@@ -39,6 +39,7 @@ class Aborted(Mark, trio.ClosedResourceError):
     def __init__(self, reason: Reason = True) -> None:
         super().__init__(reason)
         self.reason: Final = reason
+        self.__suppress_context__ = True  # a stage raises its own while it handles that of the stage before
         if isinstance(reason, Exception):
             self.__cause__ = reason
 
@@ -50,6 +51,27 @@ def check_reason(reason: Reason) -> None:
     """Refuses what is neither True nor an exception."""
     if reason is not True and not isinstance(reason, Exception):
         raise UsageError(f"the reason of an abort is True or an exception, got {reason!r:.80}")
+
+
+SIGNALS: Final = (Mark, StopIteration, StopAsyncIteration)
+"""What means an end to a reader, here or in Python, and so must not come out of a stage's own code."""
+
+
+def own_error(error: Exception, where: str) -> Exception:
+    """Returns an error of a stage's own code as it is to be raised: itself, unless it would pass for an end.
+
+    Python does the same for a generator that raises ``StopIteration`` (PEP 479).
+
+    >>> own_error(EndOfStream(), "map(f)")
+    UsageError('map(f) raised EndOfStream() in its own code, where it would pass for the end of the stream')
+    """
+    if not isinstance(error, SIGNALS):
+        return error
+    failure = UsageError(
+        f"{where} raised {error!r} in its own code, where it would pass for the end of the stream"
+    )
+    failure.__cause__ = error
+    return failure
 
 
 class End:
@@ -67,7 +89,9 @@ class End:
         """None for an end that the source came to by itself."""
         self.dropped: Final = dropped
         """Whether it came from downstream: what is buffered is dropped then, not drained."""
-        self._owed = owed
+        self._owed = owed and not isinstance(
+            reason, SIGNALS
+        )  # raised bare, one of those would pass for an end
 
     @classmethod
     def met(cls, error: Exception) -> End:

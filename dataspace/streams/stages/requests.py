@@ -13,6 +13,8 @@ Always: ``left`` is the ticket whose turn it is; a ticket that is withdrawn hold
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import trio
 
 
@@ -52,19 +54,28 @@ class Line:
         self._parked[ticket] = trio.lowlevel.current_task()
         await trio.lowlevel.wait_task_rescheduled(withdraw)
 
-    async def wait_exit(self, ticket: int) -> None:
-        """The same for who has an answer in hand already: it cannot be cancelled, lest the answer be lost.
+    async def wait_exit(self, ticket: int, keep: Callable[[], None]) -> None:
+        """The same for a request that has its answer already: cancelled, ``keep()`` is called at once.
 
-        Those before have been answered by upstream, so this takes no longer than they need to say so.
+        ``keep`` puts the answer where a later request finds it.  It runs before any other task does, so that
+        no request can pass between the withdrawal and the keeping.
         """
+
+        def withdraw(_raise_cancel: object) -> trio.lowlevel.Abort:
+            del self._parked[ticket]
+            self._withdrawn.add(ticket)
+            keep()
+            return trio.lowlevel.Abort.SUCCEEDED
+
         if self.left != ticket:
             self._parked[ticket] = trio.lowlevel.current_task()
-            await trio.lowlevel.wait_task_rescheduled(_stay)
+            await trio.lowlevel.wait_task_rescheduled(withdraw)
 
     def leave(self, ticket: int) -> None:
-        """A request is answered, or withdrawn before its turn; O(1)."""
+        """A request is answered, or withdrawn before its turn; without effect for one that has left; O(1)."""
         if ticket != self.left:
-            self._withdrawn.add(ticket)
+            if ticket > self.left:
+                self._withdrawn.add(ticket)
             return
         left = ticket + 1
         while left in self._withdrawn:
@@ -74,7 +85,3 @@ class Line:
         task = self._parked.pop(left, None)
         if task is not None:
             trio.lowlevel.reschedule(task)
-
-
-def _stay(_raise_cancel: object) -> trio.lowlevel.Abort:
-    return trio.lowlevel.Abort.FAILED

@@ -14,10 +14,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
+from types import CoroutineType
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from dataspace.streams.stages.base import Base, Kind
-from dataspace.streams.stages.marks import End, EndOfStream, Mark, Reason
+from dataspace.streams.stages.functions import check_plain
+from dataspace.streams.stages.marks import End, EndOfStream, Reason, own_error
 from dataspace.streams.stages.paces import Pace
 from dataspace.streams.stages.protocol import Upstream
 
@@ -81,6 +83,9 @@ class Transform(Base, Generic[T, U]):
                         self._feed(value)
                     except Exception as error:  # noqa: BLE001  # fails this stream, and the loop says so
                         await self._fail(error, source)
+                    except BaseException:
+                        self._interrupt(source)
+                        raise
             return held.popleft()
         finally:
             line.leave(ticket)
@@ -146,6 +151,9 @@ class Transform(Base, Generic[T, U]):
                 self._feed(value)
         except Exception as error:  # noqa: BLE001  # fails this stream; what came before is given first
             await self._fail(error, source)
+        except BaseException:
+            self._interrupt(source)
+            raise
 
     async def _stop(self, source: Upstream[T]) -> None:
         """This stage wants no more: upstream is aborted first, then the read answers the end."""
@@ -164,75 +172,107 @@ class Transform(Base, Generic[T, U]):
             return
         self._end = End.met(error)
         try:
-            if isinstance(error, Mark):
-                self._flush()
+            self._flush()
             self._close_once()
         except Exception as own:  # noqa: BLE001  # upstream has ended already, so nobody else is to be told
-            self._end = End(own, owed=True)
+            self._end = End(own_error(own, self.description), owed=True)
+        except BaseException:
+            self._end = End(True)
+            self._close_once()
+            raise
 
     def _drop(self) -> None:
         self._held.clear()
         self._given = 0
 
 
-class Map(Base, Generic[T, U]):
-    """A through that makes one value of each, and passes reads through side by side."""
+class Answer(Generic[T]):
+    """What upstream has answered to a request that could not wait for its turn: values, or an error."""
+
+    __slots__ = ("error", "ticket", "values")
+
+    def __init__(self, ticket: int, values: Sequence[T], error: Exception | None) -> None:
+        self.ticket = ticket
+        self.values = deque(values)
+        self.error = error
+
+
+class Abreast(Base, Generic[T]):
+    """A through that lets requests through side by side and puts the answers into the order of the requests.
+
+    A request that is withdrawn while it has its answer leaves it behind: the answers that were left are given
+    before others, in the order of their requests, and upstream is not asked while there are any.
+    """
 
     kind: ClassVar[Kind] = Kind.THROUGH
 
-    def __init__(self, fn: Callable[[T], U], description: str) -> None:
+    def __init__(self, description: str) -> None:
         super().__init__(description)
-        self.fn: Final = fn
+        self._left_behind: Final[deque[Answer[T]]] = deque()
+        self._reserved_here = 0
 
-    async def read(self, source: Upstream[T]) -> U:
-        line = self._line
-        ticket = line.entered
-        line.entered = ticket + 1
-        try:
-            if self._end is not None:
-                await line.wait_exit(ticket)
-                raise self._end.next()
-            try:
-                value = await source.read()
-            except Exception as error:  # noqa: BLE001  # it is passed on, in its turn
-                await line.wait_exit(ticket)
-                raise self._met(error) from None
-            if line.left != ticket:
-                await line.wait_exit(ticket)
-            if self._end is not None:
-                raise self._end.next()
-            try:
-                return self.fn(value)
-            except Exception as error:  # noqa: BLE001  # whatever it is, upstream is failed first
-                await self._fail(error, source)
-            raise self._ended()
-        finally:
-            if line.entered == ticket + 1 == line.left + 1:
-                line.left = ticket + 1
-            else:
-                line.leave(ticket)
+    async def _left(self, ticket: int, limit: int) -> list[T] | None:
+        """What was left behind for a request that has yet to ask upstream; None if it must ask after all."""
+        await self._line.wait_turn(ticket)
+        return self._take_left(limit) if self._left_behind else None
 
-    async def read_some(self, limit: int, source: Upstream[T]) -> list[U]:
-        line = self._line
-        ticket = line.join()
+    async def _in_turn(
+        self, ticket: int, limit: int, values: Sequence[T], error: Exception | None
+    ) -> list[T]:
+        """The answer for a request in its turn, its own or one that was left before; raises the end."""
+        own = Answer(ticket, values, error)
+        await self._line.wait_exit(ticket, lambda: self._leave_behind(own))
+        if self._left_behind and self._left_behind[0].ticket < ticket:
+            self._leave_behind(own)
+            return self._take_left(limit)
+        if error is not None:
+            raise self._met(error)
+        if self._end is not None:
+            raise self._end.next()
+        return list(values)
+
+    def _leave_behind(self, answer: Answer[T]) -> None:
+        if self._end is not None:
+            return
+        at = len(self._left_behind)
+        while at and self._left_behind[at - 1].ticket > answer.ticket:
+            at -= 1
+        self._left_behind.insert(at, answer)
+
+    def _take_left(self, limit: int) -> list[T]:
+        """Values of the first answer that was left; raises what it holds instead."""
+        if self._end is not None:
+            raise self._end.next()
+        answer = self._left_behind[0]
+        if answer.error is not None:
+            self._left_behind.popleft()
+            raise self._met(answer.error)
+        values = [answer.values.popleft() for _ in range(min(limit, len(answer.values)))]
+        if not answer.values:
+            self._left_behind.popleft()
+        self._reserved_here = max(0, self._reserved_here - len(values))
+        return values
+
+    def _met(self, error: Exception) -> Exception:
+        """What to raise for what upstream has raised: its own, unless this stage had ended before."""
+        if self._end is not None:
+            return self._end.next()
+        self._end = End.met(error)
         try:
-            if self._end is not None:
-                await line.wait_exit(ticket)
-                raise self._end.next()
-            try:
-                values = await source.read_some(limit)
-            except Exception as error:  # noqa: BLE001  # it is passed on, in its turn
-                await line.wait_exit(ticket)
-                raise self._met(error) from None
-            if line.left != ticket:
-                await line.wait_exit(ticket)
-            if self._end is not None:
-                raise self._end.next()
-            return await self._mapped(values, source)
-        finally:
-            line.leave(ticket)
+            self._close_once()
+        except Exception as own:  # noqa: BLE001  # upstream has ended already, so the read is told
+            self._end = End(own, owed=True)
+        else:
+            if isinstance(error, EndOfStream):
+                return error
+        return self._end.next()
 
     async def peek(self, source: Upstream[T]) -> bool:
+        if self._end is None and self._left_behind:
+            held = sum(len(answer.values) for answer in self._left_behind)
+            if self._reserved_here < held:
+                self._reserved_here += 1
+                return True
         return self._end is None and await source.peek() and self._end is None
 
     async def abort(self, reason: Reason, source: Upstream[T]) -> None:
@@ -241,24 +281,103 @@ class Map(Base, Generic[T, U]):
     def abort_nowait(self, reason: Reason, source: Upstream[T]) -> None:
         self._end_by_indication(reason, source)
 
+    def _drop(self) -> None:
+        self._left_behind.clear()
+
+
+class Map(Abreast[T], Generic[T, U]):
+    """A through that makes one value of each, and passes reads through side by side."""
+
+    def __init__(self, fn: Callable[[T], U], description: str) -> None:
+        super().__init__(description)
+        self.fn: Final = fn
+
+    async def read(self, source: Upstream[T]) -> U:
+        line = self._line
+        ticket = line.entered
+        after = line.entered = ticket + 1
+        try:
+            if self._end is not None:
+                await line.wait_turn(ticket)
+                raise self._end.next()
+            left = await self._left(ticket, 1) if self._left_behind else None
+            if left is not None:
+                value = left[0]
+            else:
+                try:
+                    value = await source.read()
+                except Exception as error:  # noqa: BLE001  # it is passed on, in its turn
+                    value = (await self._in_turn(ticket, 1, (), error))[0]
+                else:
+                    if line.left != ticket or self._left_behind:
+                        value = (await self._in_turn(ticket, 1, (value,), None))[0]
+            if self._end is not None:
+                raise self._end.next()
+            try:
+                made = self.fn(value)
+                if type(made) is CoroutineType:
+                    check_plain(made, self.description)
+                return made
+            except Exception as error:  # noqa: BLE001  # whatever it is, upstream is failed first
+                await self._fail(error, source)
+            except BaseException:
+                self._interrupt(source)
+                raise
+            raise self._ended()
+        finally:
+            if line.left == ticket and line.entered == after:
+                line.left = after
+            else:
+                line.leave(ticket)
+
+    async def read_some(self, limit: int, source: Upstream[T]) -> list[U]:
+        line = self._line
+        ticket = line.join()
+        try:
+            if self._end is not None:
+                await line.wait_turn(ticket)
+                raise self._end.next()
+            values: Sequence[T] | None = await self._left(ticket, limit) if self._left_behind else None
+            if values is None:
+                try:
+                    values = await source.read_some(limit)
+                except Exception as error:  # noqa: BLE001  # it is passed on, in its turn
+                    values = await self._in_turn(ticket, limit, (), error)
+                else:
+                    if line.left != ticket or self._left_behind:
+                        values = await self._in_turn(ticket, limit, values, None)
+            if self._end is not None:
+                raise self._end.next()
+            return await self._mapped(values, source)
+        finally:
+            line.leave(ticket)
+
     async def _mapped(self, values: Sequence[T], source: Upstream[Any]) -> list[U]:
         mapped: list[U] = []
         try:
             mapped.extend(map(self.fn, values))
+            self._check_mapped(mapped, len(values))
         except Exception as error:  # noqa: BLE001  # what came before is given first, then this is raised
             await self._fail(error, source)
-            if not mapped:
-                raise self._ended() from None
+        except BaseException:
+            self._interrupt(source)
+            raise
+        if not mapped:
+            raise self._ended()
         return mapped
 
-    def _met(self, error: Exception) -> Exception:
-        """What to raise for what upstream has raised: its own, unless this stage had ended before."""
-        if self._end is not None:
-            return self._end.next()
-        if isinstance(error, EndOfStream):
-            self._end = End(None)
-            self._close_once()
-            return error
-        self._end = End.met(error)
-        self._close_once()
-        return self._end.next()
+    def _check_mapped(self, mapped: list[Any], count: int) -> None:
+        """Raises for what ``map`` does not see: a function that raised ``StopIteration`` or makes coroutines.
+
+        Only the ends of a portion are looked at for these: a look at each value would cost 30 ns, a tenth of
+        the whole.  What slips through is a value like any other, and seen by whatever calls or tests it.
+        """
+        if len(mapped) < count:
+            raise StopIteration
+        if mapped[0].__class__ is CoroutineType or mapped[-1].__class__ is CoroutineType:
+            at = next(at for at, made in enumerate(mapped) if isinstance(made, CoroutineType))
+            unawaited = [made for made in mapped[at:] if isinstance(made, CoroutineType)]
+            del mapped[at:]
+            for made in unawaited[1:]:
+                made.close()
+            check_plain(unawaited[0], self.description)

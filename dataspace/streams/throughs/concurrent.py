@@ -21,7 +21,8 @@ import trio
 
 from dataspace.errors import UsageError
 from dataspace.streams.stages.base import Base, Kind
-from dataspace.streams.stages.marks import End, Reason
+from dataspace.streams.stages.functions import is_count, name_of
+from dataspace.streams.stages.marks import End, Reason, own_error
 from dataspace.streams.stages.protocol import Upstream
 from dataspace.streams.throughs.base import Transform
 
@@ -153,6 +154,11 @@ class Ahead(Base, Generic[T, U]):
                     continue
                 self._idle += 1
                 await self._room.park()
+        except trio.Cancelled:
+            raise
+        except BaseException:
+            self._interrupt(source)  # readers may be in tasks that do not end with this one
+            raise
         finally:
             self._workers -= 1
             self._arrival.unpark_all()
@@ -174,7 +180,7 @@ class AsyncMap(Ahead[T, U]):
     """An asynchronous function of each value."""
 
     def __init__(self, fn: Callable[[T], Awaitable[U]], width: int | None) -> None:
-        super().__init__(f"async_map({getattr(fn, '__name__', fn)})")
+        super().__init__(f"async_map({name_of(fn)})")
         self._fn = fn
         self._width = width
 
@@ -190,10 +196,17 @@ class AsyncMap(Ahead[T, U]):
             return
         try:
             with trio.CancelScope() as slot.scope:
-                slot.value = await self._fn(value)
+                slot.value = await self._awaitable(self._fn(value))
                 slot.done = True
         except Exception as error:  # noqa: BLE001  # upstream is failed first, then the read is told
-            await self._be_failed_by(error, slot, source)
+            await self._be_failed_by(own_error(error, self.description), slot, source)
+
+    def _awaitable(self, answer: Awaitable[U]) -> Awaitable[U]:
+        if not hasattr(answer, "__await__"):
+            raise UsageError(
+                f"{self.description} awaits what its function returns, and that was {answer!r:.80}; use map"
+            )
+        return answer
 
     def _stopped_at(self, slot: Slot[U]) -> bool:
         return self._end is not None or slot not in self._slots
@@ -222,6 +235,8 @@ def async_map(fn: Callable[[T], Awaitable[U]], *, width: int | None = None) -> A
     Without ``width`` as many run as reads are waiting; with it, so many values are worked on ahead.
     """
     _check_width(width)
+    if not callable(fn):
+        raise UsageError(f"async_map needs a function, got {fn!r:.80}")
     return AsyncMap(fn, width)
 
 
@@ -297,13 +312,19 @@ class Buffer(Transform[T, T]):
         await self._change.park()
 
     async def _read_ahead(self, source: Upstream[T]) -> None:
-        while self._end is None:
-            room = self._size - len(self._held)
-            if room > 0:
-                await Transform._feed_some(self, room, source)
-                self._change.unpark_all()
-            else:
-                await self._change.park()
+        try:
+            while self._end is None:
+                room = self._size - len(self._held)
+                if room > 0:
+                    await Transform._feed_some(self, room, source)
+                    self._change.unpark_all()
+                else:
+                    await self._change.park()
+        except trio.Cancelled:
+            raise
+        except BaseException:
+            self._interrupt(source)  # readers may be in tasks that do not end with this one
+            raise
 
     def _drop(self) -> None:
         super()._drop()
@@ -312,11 +333,11 @@ class Buffer(Transform[T, T]):
 
 def buffer(size: int) -> Buffer[Any]:
     """Reads up to ``size`` values ahead, from the first read on."""
-    if size < 1:
+    if not is_count(size):
         raise UsageError(f"a buffer holds at least one value, size {size}")
     return Buffer(size)
 
 
 def _check_width(width: int | None) -> None:
-    if width is not None and width < 1:
+    if width is not None and not is_count(width):
         raise UsageError(f"at least one at a time, width {width}")

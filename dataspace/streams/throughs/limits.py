@@ -13,17 +13,18 @@ from typing import Any, Final, TypeVar
 import trio
 
 from dataspace.errors import UsageError
+from dataspace.streams.stages.functions import is_count
 from dataspace.streams.stages.protocol import Upstream
-from dataspace.streams.throughs.base import Map, Transform
+from dataspace.streams.throughs.base import Abreast, Transform
 
 T = TypeVar("T")
 
 
-class Limit(Map[T, T]):
+class Limit(Abreast[T]):
     """At most so many reads at once; the others wait here."""
 
     def __init__(self, number: int, description: str) -> None:
-        super().__init__(_same, description)
+        super().__init__(description)
         self._number = number
         self._inside = 0
         self._gate: Final = trio.lowlevel.ParkingLot()
@@ -31,32 +32,29 @@ class Limit(Map[T, T]):
     async def read(self, source: Upstream[T]) -> T:
         ticket = self._line.join()
         try:
-            await self._pass_gate()
-            try:
-                value = await self._read_inside(ticket, source)
-            finally:
-                self._leave_gate()
-            await self._line.wait_exit(ticket)
             if self._end is not None:
+                await self._line.wait_turn(ticket)
                 raise self._end.next()
-            return value
+            left = await self._left(ticket, 1) if self._left_behind else None
+            return (left or await self._read_inside(ticket, source))[0]
         finally:
             self._line.leave(ticket)
 
     async def read_some(self, limit: int, source: Upstream[T]) -> list[T]:
         return [await self.read(source)]
 
-    async def _read_inside(self, ticket: int, source: Upstream[T]) -> T:
-        error: Exception
-        if self._end is None:
-            try:
-                return await source.read()
-            except Exception as raised:  # noqa: BLE001  # passed on, in its turn
-                error = raised
-            await self._line.wait_exit(ticket)
-            raise self._met(error)
-        await self._line.wait_exit(ticket)
-        raise self._end.next()
+    async def _read_inside(self, ticket: int, source: Upstream[T]) -> list[T]:
+        await self._pass_gate()
+        values: tuple[T, ...] = ()
+        error: Exception | None = None
+        try:
+            if self._end is None:
+                values = (await source.read(),)
+        except Exception as raised:  # noqa: BLE001  # passed on, in its turn
+            error = raised
+        finally:
+            self._leave_gate()
+        return await self._in_turn(ticket, 1, values, error)
 
     async def _pass_gate(self) -> None:
         if self._inside >= self._number:
@@ -69,13 +67,14 @@ class Limit(Map[T, T]):
             self._inside -= 1
 
     def _drop(self) -> None:
+        super()._drop()
         self._inside += len(self._gate)
         self._gate.unpark_all()
 
 
 def limit(number: int) -> Limit[Any]:
     """At most ``number`` reads of upstream at once; more wait in order."""
-    if number < 1:
+    if not is_count(number):
         raise UsageError(f"at least one read must pass, limit {number}")
     return Limit(number, f"limit({number})")
 
@@ -129,10 +128,6 @@ class RateLimit(Transform[T, T]):
 
 def rate_limit(number: int, seconds: float = 1.0) -> RateLimit[Any]:
     """At most ``number`` values in ``seconds``; upstream is not asked before it may be."""
-    if number < 1 or seconds <= 0:
+    if not is_count(number) or not seconds > 0:
         raise UsageError(f"rate_limit needs a number and a time above 0, got {number} in {seconds} s")
     return RateLimit(number, seconds)
-
-
-def _same(value: T) -> T:
-    return value

@@ -3,19 +3,22 @@
 ``map``, ``filter``, ``filter_not`` and ``through`` have no state but the caller's, so ``pipe`` can fuse
 neighbours of them; each says what it is by a ``Step``.
 
-Always: values keep their order; equal means equal and of the same type, also within tuples and mappings
-(``1``, ``1.0`` and ``True`` are three), for dataspace values, else what ``==`` and ``hash`` say.
+Always: values keep their order; equal means equal and of the same type, also within sequences and mappings
+(``1``, ``1.0`` and ``True`` are three), and beyond that what ``==`` and ``hash`` say; a function that
+returns a coroutine is refused, since nothing here awaits it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from types import CoroutineType
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from dataspace.errors import UsageError
+from dataspace.streams.stages.functions import check_plain, check_sync, truth
 from dataspace.streams.stages.marks import Reason
 from dataspace.streams.throughs.base import Map, Transform
-from index.values.values import key as value_key
+from index.values.values import Map as ValueMap, Record, key as value_key
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -48,26 +51,29 @@ class Sift(Transform[T, Any]):
 
     def _feed(self, value: Any) -> None:
         for fn, keep, wanted in self.steps:
+            found = fn(value)
             if not keep:
-                value = fn(value)
-            elif bool(fn(value)) is not wanted:
+                value = found
+            elif (found if found is True or found is False else truth(found, self.description)) is not wanted:
                 return
+        if type(value) is CoroutineType:
+            check_plain(value, self.description)
         self._held.append(value)
 
 
 def map(fn: Callable[[T], U]) -> PureMap[T, U]:
     """``fn(value)`` for each value."""
-    return PureMap(fn, f"map({_name(fn)})")
+    return PureMap(fn, f"map({check_sync(fn, 'map')})")
 
 
 def filter(test: Callable[[T], object]) -> Transform[T, T]:
     """The values for which ``test(value)`` is true."""
-    return Sift(f"filter({_name(test)})", Step(test, True, True))
+    return Sift(f"filter({check_sync(test, 'filter')})", Step(test, True, True))
 
 
 def filter_not(test: Callable[[T], object]) -> Transform[T, T]:
     """The values for which ``test(value)`` is false."""
-    return Sift(f"filter_not({_name(test)})", Step(test, True, False))
+    return Sift(f"filter_not({check_sync(test, 'filter_not')})", Step(test, True, False))
 
 
 class Through(PureMap[T, T]):
@@ -78,19 +84,25 @@ class Through(PureMap[T, T]):
         show: Callable[[T], object] | None = None,
         on_end: Callable[[Reason | None], object] | None = None,
     ) -> None:
+        description = "through" if show is None else f"through({check_sync(show, 'through')})"
+        if on_end is not None:
+            check_sync(on_end, "through")
+
         def shown(value: T) -> T:
             if show is not None:
-                show(value)
+                answer = show(value)
+                if answer is not None:
+                    check_plain(answer, description)
             return value
 
-        super().__init__(shown, f"through({_name(show)})" if show else "through")
+        super().__init__(shown, description)
         self._on_end = on_end
         if on_end is not None:
             self.steps = ()  # the end must be seen by this stage: not to be fused
 
     def _close(self, reason: Reason | None) -> None:
         if self._on_end is not None:
-            self._on_end(reason)
+            check_plain(self._on_end(reason), self.description)
 
 
 through = Through
@@ -101,12 +113,14 @@ class Unique(Transform[T, T]):
 
     def __init__(self, key: Callable[[T], Any] | None, *, first: bool) -> None:
         super().__init__("unique" if first else "non_unique")
+        if key is not None:
+            check_sync(key, self.description)
         self._key = key
         self._first = first
         self._seen: set[Hashable] = set()
 
     def _feed(self, value: T) -> None:
-        at = strict(value if self._key is None else self._key(value))
+        at = strict(value if self._key is None else self._key(value), self.description)
         if (at not in self._seen) is self._first:
             self._held.append(value)
         self._seen.add(at)
@@ -125,16 +139,31 @@ def non_unique(key: Callable[[T], Any] | None = None) -> Transform[T, T]:
     return Unique(key, first=False)
 
 
-def strict(value: Any) -> Hashable:
-    """A key that keeps types apart; ``UsageError`` for what cannot be hashed."""
-    try:
+ATOMS: Final = frozenset({str, int, float, bool, bytes, type(None), Record, ValueMap})
+"""Values of a dataspace that are keyed as one: they hold nothing else, or nothing but values."""
+
+
+def strict(value: Any, where: str = "unique") -> Hashable:
+    """Returns a key that is equal where the values are, in type as well; ``UsageError`` for what has no hash.
+
+    >>> len({strict(v) for v in (1, 1.0, True, (1, 2), (1, True), [1, 2])})
+    6
+    """
+    kind = type(value)
+    if kind in ATOMS:
         return value_key(value)
-    except UsageError:
-        try:
-            hash(value)
-        except TypeError:
-            raise UsageError(f"unique needs a key for {value!r:.80}, which cannot be hashed") from None
-        return (type(value), value)
+    if kind is tuple or kind is list:
+        return (kind, tuple([strict(each, where) for each in value]))
+    if kind is frozenset or kind is set:
+        return (kind, frozenset([strict(each, where) for each in value]))
+    if kind is dict:
+        return (kind, frozenset([(strict(at, where), strict(each, where)) for at, each in value.items()]))
+    check_plain(value, where)
+    try:
+        hash(value)
+    except TypeError:
+        raise UsageError(f"{where} needs a key for {value!r:.80}, which cannot be hashed") from None
+    return (kind, value)
 
 
 def fused(stages: Sequence[Any]) -> PureMap[Any, Any] | Sift[Any]:
@@ -151,7 +180,3 @@ def fused(stages: Sequence[Any]) -> PureMap[Any, Any] | Sift[Any]:
         return value
 
     return PureMap(composed, description, *steps)
-
-
-def _name(fn: Callable[..., Any]) -> str:
-    return getattr(fn, "__name__", None) or repr(fn)

@@ -7,14 +7,18 @@ more than n reads; groups and pieces keep the order.  (pull-stream's take, flatt
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, TypeVar
 
 import trio
 
 from dataspace.errors import UsageError
+from dataspace.streams.stages.functions import check_sync, close_iterator, is_count, truth
 from dataspace.streams.stages.marks import End, Reason
+from dataspace.streams.stages.paces import LONGEST
 from dataspace.streams.stages.protocol import Upstream
+from dataspace.streams.stages.readable import check_stream
 from dataspace.streams.throughs.base import Transform
 
 T = TypeVar("T")
@@ -46,12 +50,12 @@ class TakeWhile(Transform[T, T]):
     """The values before the first that fails a test, and with ``last`` that one as well."""
 
     def __init__(self, test: Callable[[T], object], last: bool) -> None:
-        super().__init__(f"take({getattr(test, '__name__', test)})")
+        super().__init__(f"take({check_sync(test, 'take')})")
         self._test = test
         self._last = last
 
     def _feed(self, value: T) -> None:
-        passed = bool(self._test(value))
+        passed = truth(self._test(value), self.description)
         if passed or self._last:
             self._held.append(value)
         self._enough = not passed
@@ -80,14 +84,20 @@ class Flatten(Transform[Any, Any]):
     def __init__(self) -> None:
         super().__init__("flatten")
         self._inner: Any = None
+        self._iterator: Iterator[Any] | None = None
 
     def _feed(self, value: Any) -> None:
         if hasattr(value, "promistream_version"):
+            check_stream(value, self.description)
             self._inner = value
         elif isinstance(value, Mapping):
             self._held.extend(value.values())
-        elif isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        elif isinstance(value, str | bytes):
+            self._held.append(value)
+        elif isinstance(value, Collection):
             self._held.extend(value)
+        elif isinstance(value, Iterable):  # it may be long, or have no end
+            self._iterator = iter(value)
         else:
             self._held.append(value)
 
@@ -98,15 +108,37 @@ class Flatten(Transform[Any, Any]):
         return (await self.read_some(1, source))[0]
 
     async def _feed_some(self, limit: int, source: Upstream[Any]) -> None:
-        if self._inner is None:
-            await super()._feed_some(limit, source)
-        else:
+        if self._iterator is not None:
+            await self._feed_items(self._iterator, limit, source)
+        elif self._inner is not None:
             await self._feed_inner(limit, source)
+        else:
+            await super()._feed_some(limit, source)
+
+    async def _feed_items(self, items: Iterator[Any], limit: int, source: Upstream[Any]) -> None:
+        """Some more of an iterator, which may be long or have no end; lets others run once in a while."""
+        await self._rest(limit)
+        some: list[Any] = []
+        try:
+            some.extend(islice(items, min(limit, LONGEST)))
+        except Exception as error:  # noqa: BLE001  # fails this stream; what came before is given first
+            self._held.extend(some)
+            await self._fail(error, source)
+            return
+        except BaseException:
+            self._interrupt(source)
+            raise
+        if self._end is not None:  # the iterator itself has ended this stream
+            close_iterator(items)
+        elif some:
+            self._held.extend(some)
+        else:
+            self._iterator = None
 
     async def _feed_inner(self, limit: int, source: Upstream[Any]) -> None:
         """One more answer of the stream that is being flattened; its error fails the whole."""
         try:
-            values = await self._inner.read_some(limit)
+            values = await _some_of(self._inner, limit)
         except Exception as error:  # noqa: BLE001  # its end is a step of ours, its error is ours
             self._inner = None
             end = End.met(error)
@@ -125,8 +157,18 @@ class Flatten(Transform[Any, Any]):
             await super()._pass_on(reason, source)
 
     def _close(self, reason: Reason | None) -> None:
-        if self._inner is not None:
-            self._inner.abort_nowait(True if reason is None else reason)
+        iterator, self._iterator = self._iterator, None
+        try:
+            if iterator is not None and not getattr(iterator, "gi_running", False):
+                close_iterator(iterator)
+        finally:
+            if self._inner is not None:
+                self._inner.abort_nowait(True if reason is None else reason)
+
+
+async def _some_of(stream: Any, limit: int) -> Sequence[Any]:
+    some = getattr(stream, "read_some", None)
+    return [await stream.read()] if some is None else await some(limit)
 
 
 def flatten() -> Transform[Any, Any]:
@@ -179,8 +221,11 @@ class Window(Transform[T, tuple[T, ...]]):
 def window(size: int | None = None, *, seconds: float | None = None) -> Transform[Any, tuple[Any, ...]]:
     """Groups of ``size`` values, or of those within ``seconds`` of the first, whichever is full sooner;
     at the end, of those that are left."""
-    if (size is None and seconds is None) or (size is not None and size < 1):
-        raise UsageError(f"window needs a size (1 or more) or seconds, got {size!r}")
+    is_bounded = size is not None or seconds is not None
+    if not is_bounded or not (size is None or is_count(size)) or not (seconds is None or seconds > 0):
+        raise UsageError(
+            f"window needs a size (1 or more) or seconds above 0, got {size!r} and {seconds!r} s"
+        )
     return Window(size, seconds)
 
 
@@ -209,6 +254,6 @@ class Batch(Transform[T, list[T]]):
 
 def batch(limit: int) -> Transform[Any, list[Any]]:
     """Lists of the values that are at hand, at least one and at most ``limit``; waits for no more."""
-    if limit < 1:
+    if not is_count(limit):
         raise UsageError(f"a batch holds at least one value, limit {limit}")
     return Batch(limit)

@@ -210,7 +210,11 @@ async def test_a_sink_must_raise_the_error_of_an_abort_once_and_the_mark_from_th
     async with trio.open_nursery() as nursery:
         nursery.start_soon(abort)
         seen = await ends(stream, 3)
-    assert seen[1:] == ["Aborted(Failure('outside'))"] * 2
+    assert seen == ["Failure('outside')", *["Aborted(Failure('outside'))"] * 2]
+
+    unread = s.pipe(s.values([1]), s.collect())
+    await unread.abort(Failure("before the first read"))
+    assert (await ends(unread, 2))[0] == "Failure('before the first read')"
 
     source = s.pushable()
     await source.abort(Failure("upstream"))

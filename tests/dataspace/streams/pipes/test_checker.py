@@ -11,6 +11,7 @@ import trio.testing
 from dataspace import streams as s
 from dataspace.streams.pipes.bound import NOTHING, Link
 from tests.dataspace.streams.runs import Failure, Naive, Scripted
+from tests.dataspace.streams.test_ending import Slow, cut_short
 
 
 async def test_rule_1_a_calm_reader_asks_nothing_after_the_end() -> None:
@@ -62,6 +63,16 @@ async def test_rule_8_upstream_is_aborted_once() -> None:
     await link.abort(True)
     with pytest.raises(s.Violation, match="rule 8: a second abort"):
         await link.abort(True)
+
+
+async def test_rule_8_what_was_cut_short_may_be_indicated() -> None:
+    source: Any = Slow(3, None, False)
+    checked = s.check(source, calm=True)
+    calm = s.check(s.map(str), calm=True)
+    await cut_short(s.pipe(checked, calm, s.filter(str)))
+    assert source.closed == [True]
+    assert checked.violations == calm.violations == []
+    checked.check_over()
 
 
 async def test_breaches_can_be_collected_instead() -> None:

@@ -1,0 +1,63 @@
+"""What a stage is given to call or to count with: can it be called, and is this an answer?
+
+A stage calls its functions and does not await them.  An asynchronous function would be called, its coroutine
+taken for an answer (which is true, so that a test passes everything) and never run.  It is refused twice:
+where the stage is made, if it shows, and where a coroutine comes back.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from types import CoroutineType
+from typing import Any
+
+from dataspace.errors import UsageError
+
+
+def name_of(fn: object) -> str:
+    """Returns the name of a function, or the text of what has none."""
+    return getattr(fn, "__name__", None) or repr(fn)
+
+
+def check_sync(fn: Callable[..., Any], stage: str) -> str:
+    """Returns the name of a function; ``UsageError`` for one that cannot be called or must be awaited."""
+    if not callable(fn):
+        raise UsageError(f"{stage} needs a function, got {fn!r:.80}")
+    called = getattr(fn, "__call__", None)  # noqa: B004  # of an object that is called like a function
+    for each in (fn, called):
+        if inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each):
+            raise UsageError(
+                f"{stage} calls its function and does not await it, and {name_of(fn)} is asynchronous; "
+                "use async_map before it"
+            )
+    return name_of(fn)
+
+
+def is_count(number: object) -> bool:
+    """Returns whether this is a whole number of at least 1, which a bound must be."""
+    return type(number) is int and number >= 1
+
+
+def truth(answer: object, where: str) -> bool:
+    """Returns whether a test has passed; ``UsageError`` for a coroutine, which would always be true."""
+    check_plain(answer, where)
+    return bool(answer)
+
+
+def check_plain(answer: object, where: str) -> None:
+    """Raises ``UsageError`` for a coroutine: a function that is called, not awaited, has returned it."""
+    if isinstance(answer, CoroutineType):
+        coroutine: CoroutineType[Any, Any, Any] = answer
+        coroutine.close()
+        raise UsageError(
+            f"{where} was given a function that returns a coroutine, which it does not "
+            "await; use async_map before it"
+        )
+
+
+def close_iterator(values: Iterator[Any]) -> None:
+    """Closes a generator, or whatever else iterates and can be closed."""
+    close = getattr(values, "close", None)
+    if close is not None:
+        close()
