@@ -59,11 +59,11 @@ SOURCES: Final[dict[str, Callable[[Any], Any]]] = {
     "deal": lambda stream: s.fork_round_robin(stream, 1)[0],
     "defer": _deferred,
 }
-VERBS: Final = st.one_of(
-    st.sampled_from(["read", "read", "read", "some", "peek", "push", "push", "push", "settle"]),
-    st.tuples(st.just("cancel"), st.integers(0, 9)),
-    st.sampled_from(["end", "fail", "abort", "abort with", "indicate", "indicate with"]),
-)
+GOING: Final = ["push"] * 16 + ["read"] * 12 + ["some"] * 5 + ["peek"] * 5 + ["settle"] * 6
+CANCELS: Final = [("cancel", at) for at in range(6)]
+ENDS: Final = ["end", "fail", "abort", "abort with", "indicate", "indicate with"]
+VERBS: Final = st.sampled_from([*GOING, *CANCELS, *ENDS])
+"""Ends are rare, or most runs would be short."""
 
 
 @dataclass
@@ -101,7 +101,7 @@ class Machine:
         self.requests: list[Request] = []
 
     async def play(self, verbs: list[Any]) -> None:
-        with trio.fail_after(60):
+        with trio.fail_after(10):
             async with self.pipe, trio.open_nursery() as nursery:
                 for verb in verbs:
                     await self.do(verb, nursery)
@@ -121,7 +121,7 @@ class Machine:
                     self.source.end(self.causes[0])
             case "settle":
                 await trio.testing.wait_all_tasks_blocked()
-            case ("cancel", int(at)):
+            case ("cancel", at):
                 hanging = [request for request in self.requests if not request.answered]
                 if hanging:
                     hanging[at % len(hanging)].scope.cancel()
@@ -216,8 +216,8 @@ PIPES: Final = st.lists(st.sampled_from(sorted(THROUGHS)), max_size=4)
 JOINS: Final = st.none() | st.sampled_from(sorted(SOURCES))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(PIPES, JOINS, st.lists(VERBS, max_size=25))
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(PIPES, JOINS, st.lists(VERBS, max_size=40))
 def test_whatever_is_asked_in_whatever_order_the_laws_hold(
     names: list[str], join: str | None, verbs: list[Any]
 ) -> None:
@@ -226,6 +226,6 @@ def test_whatever_is_asked_in_whatever_order_the_laws_hold(
 
 @pytest.mark.slow
 @settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(PIPES, JOINS, st.lists(VERBS, max_size=40))
+@given(PIPES, JOINS, st.lists(VERBS, max_size=80))
 def test_the_laws_hold_for_long(names: list[str], join: str | None, verbs: list[Any]) -> None:
     _run(names, join, verbs)
