@@ -56,6 +56,8 @@ class Checker:
         self._eager = eager
         self._requests = self._values = self._withdrawn = self._indications = 0
         self._open: dict[int, str] = {}
+        self._overtaken: dict[int, int] = {}
+        """Requests that are open while a later one, which is named, has its answer."""
         self._answered_end: str | None = None
         self._asked_end = False
         self._cut_short = False
@@ -167,13 +169,18 @@ class Checker:
             raise
         except BaseException:
             self._open.pop(number, None)
+            self._overtaken.pop(number, None)
             self._withdrawn += 1
             raise
 
     def _close(self, number: int) -> str:
-        before = next(iter(self._open), number)
-        if before < number:
-            self._breach(3, f"request {number} was answered before request {before}")
+        for before in self._open:
+            if before >= number:
+                break
+            self._overtaken[before] = number  # a breach if it is answered, and none if it is being withdrawn
+        after = self._overtaken.pop(number, None)
+        if after is not None:
+            self._breach(3, f"request {after} was answered before request {number}")
         return self._open.pop(number, "?")
 
     def _value(self, number: int, count: int) -> None:

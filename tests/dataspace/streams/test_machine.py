@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 import trio
 import trio.testing
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from dataspace import streams as s
 from dataspace.streams.stages.base import Base
@@ -218,6 +218,9 @@ JOINS: Final = st.none() | st.sampled_from(sorted(SOURCES))
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(PIPES, JOINS, st.lists(VERBS, max_size=40))
+@example(
+    ["async_map", "async_map", "async_map ahead"], None, ["read", "abort", "read", ("cancel", 1), "read"]
+)
 def test_whatever_is_asked_in_whatever_order_the_laws_hold(
     names: list[str], join: str | None, verbs: list[Any]
 ) -> None:
