@@ -22,7 +22,7 @@ MICROSECONDS = 1_000_000
 
 
 class Incoming(Protocol):
-    """What a flow reads streams by: the sources and pipes of ``relay.streams`` have it."""
+    """What a flow reads streams by: the sources and pipes of ``dataspace.streams`` have it."""
 
     async def read_some(self, limit: int) -> Sequence[Any]:
         """At least one value, and at most ``limit``; ``trio.EndOfChannel`` when there are no more."""

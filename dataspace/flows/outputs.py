@@ -20,7 +20,7 @@ Make = Callable[[Any], Any]
 
 
 class Outgoing(Protocol):
-    """What a flow writes streams by: ``relay.streams.pushable()`` has it."""
+    """What a flow writes streams by: ``dataspace.streams.pushable()`` has it."""
 
     def push(self, value: Any) -> object:
         """Takes a value, and does not wait."""

@@ -144,12 +144,12 @@ class _RoundRobin(_Forks[T]):
 
 
 def fork_mirror(stream: Upstream[T], number: int = 2, *, ahead: int = AHEAD) -> tuple[Pipe[T], ...]:
-    """So many streams of the same values.  The fastest waits when the slowest is ``ahead`` values behind."""
+    """Returns ``number`` streams of the same values; none gets more than ``ahead`` values before another."""
     return tuple(_piped(_Mirror(stream, number, ahead, "fork_mirror")))
 
 
 def fork_round_robin(stream: Upstream[T], number: int = 2, *, ahead: int = AHEAD) -> tuple[Pipe[T], ...]:
-    """So many streams, each with every ``number``-th value; the others get those of a fork that has left."""
+    """Returns ``number`` streams that get a value in turn; the share of an aborted one goes to the others."""
     return tuple(_piped(_RoundRobin(stream, number, ahead, "fork_round_robin")))
 
 

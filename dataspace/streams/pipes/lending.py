@@ -87,7 +87,7 @@ class Lender(Source[R], Generic[T, R]):
         self._change: Final = trio.lowlevel.ParkingLot()
 
     def borrow(self) -> Borrower[T, R]:
-        """A stream of values for one worker; any number can be out at once."""
+        """Returns a stream of values for one worker; there may be any number of workers."""
         return Borrower(self)
 
     # -- for borrowers --------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ class Lender(Source[R], Generic[T, R]):
 
 
 def lend(stream: Upstream[Any], *, ahead: int = 64) -> Lender[Any, Any]:
-    """Lends the values of a stream to workers; the stream of their results, in the order of the values."""
+    """Returns a source of the results of workers that borrow values, in the order of the values."""
     check_stream(stream, "lend")
     if not is_count(ahead):
         raise UsageError(f"at least one value must be out, ahead {ahead}")

@@ -123,7 +123,7 @@ class Cat(Joined[T]):
 
 
 def cat(*streams: Upstream[T]) -> Cat[T]:
-    """All values of the first stream, then those of the second, and so on."""
+    """Returns a source of all values of the first stream, then those of the second, and so on."""
     return Cat("cat", streams)
 
 
@@ -142,7 +142,7 @@ class Converge(Joined[T]):
 
 
 def converge(*streams: Upstream[T]) -> Converge[T]:
-    """One value of each stream in turn, until all have ended: the reverse of ``fork_round_robin``."""
+    """Returns a source of one value of each stream in turn; it undoes ``fork_round_robin``."""
     return Converge("converge", streams)
 
 
@@ -190,7 +190,7 @@ class Merge(Joined[T]):
 
 
 def merge(*streams: Upstream[T], key: Callable[[T], Any] | None = None) -> Merge[T]:
-    """All values of streams that are in ascending order, in ascending order (of ``key(value)``).
+    """Returns a source that merges streams in ascending order (of ``key(value)``) into one in that order.
 
     Equal ones all come, those of an earlier stream first.
     """
@@ -266,5 +266,5 @@ class Many(Joined[T]):
 
 
 def many(*streams: Upstream[T], open: bool = False) -> Many[T]:
-    """The values of all streams as they come; with ``open`` more can be added until ``cap()``."""
+    """Returns a source of the values of all streams as they come; ``open`` allows ``add`` until ``cap()``."""
     return Many(streams, capped=not open)

@@ -48,7 +48,10 @@ class Drain(Sink[T, int], Generic[T]):
 
 
 def drain(show: Callable[[T], object] | None = None) -> Drain[T]:
-    """How many values there were; ``show(value)`` is called for each and ends the stream with False."""
+    """Returns a sink whose result is the number of values.
+
+    It calls ``show(value)`` for each, and ends the stream when that returns False.
+    """
     return Drain(show)
 
 
@@ -74,7 +77,7 @@ class Reduce(Sink[T, R], Generic[T, R]):
 
 
 def reduce(fn: Callable[[R, T], R], start: R = NONE) -> Reduce[T, R]:
-    """``fn(…fn(fn(start, v1), v2)…)``; without ``start`` the first value is it."""
+    """Returns a sink whose result is ``fn(…fn(fn(start, v1), v2)…)``; by default v1 is the start."""
     return Reduce(fn, start)
 
 
@@ -113,7 +116,7 @@ class Concat(Sink[Any, Any]):
 
 
 def concat(empty: str | bytes = "") -> Concat:
-    """All values, texts or bytes, as one; ``empty`` where there are none."""
+    """Returns a sink that joins texts or bytes; its result is ``empty`` if there are none."""
     return Concat(empty)
 
 
@@ -139,7 +142,7 @@ class Find(Sink[T, T | None], Generic[T]):
 
 
 def find(test: Callable[[T], object]) -> Find[T]:
-    """The first value for which ``test(value)`` is true, or None; reads no further."""
+    """Returns a sink whose result is the first value with ``test(value)``, or None; it reads no further."""
     return Find(test)
 
 
@@ -156,12 +159,15 @@ class OnEnd(Drain[Any]):
 
 
 def on_end(tell: Callable[[Reason | None], object]) -> OnEnd:
-    """Calls ``tell(None)`` at the end, or ``tell(reason)``; once.  Gives the number of values."""
+    """Returns a sink that calls ``tell`` once, with None at the end, else with the reason.
+
+    Its result is the number of values.
+    """
     return OnEnd(tell)
 
 
 def log(prefix: str = "", *, level: int = logging.INFO) -> Drain[Any]:
-    """Writes each value to this module's logger; gives the number of values."""
+    """Returns a sink that logs each value with this module's logger; its result is the number of values."""
 
     def show(value: object) -> None:
         logger.log(level, "%s%r", prefix, value)

@@ -64,7 +64,7 @@ class FileLines(Source[str]):
 
 
 def file_lines(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> FileLines:
-    """The lines of a text file, without their ends; opened at the first read."""
+    """Returns a source of the lines of a text file, without their ends; the first read opens the file."""
     return FileLines(Path(path), encoding)
 
 
@@ -151,7 +151,7 @@ def to_file(
     append: bool = False,
     sync: bool = False,
 ) -> ToFile:
-    """Writes ``encode(value)`` and a newline for each value; gives the number of values.
+    """Returns a sink that writes ``encode(value)`` and a newline for each value; its result is their number.
 
     Lines are in the file as soon as they are written, in UTF-8; ``sync`` waits for the disk at the end.
     An ``OSError`` (a full disk) fails the stream.
@@ -202,5 +202,8 @@ class ToChannel(Sink[T, int], Generic[T]):
 
 
 def to_channel(channel: trio.abc.SendChannel[T]) -> ToChannel[T]:
-    """Sends each value over a channel; gives their number.  A closed receiver fails the stream."""
+    """Returns a sink that sends each value over a channel and closes it; its result is the number of values.
+
+    A closed receiver fails the stream.
+    """
     return ToChannel(channel)

@@ -21,17 +21,17 @@ T = TypeVar("T")
 
 
 def from_iterable(items: Iterable[T]) -> Iterated[T]:
-    """The items of any iterable, taken one by one as they are asked for."""
+    """Returns a source of the items of an iterable; closes the iterator at the end."""
     return Iterated("from_iterable", iter(items))
 
 
 def values(items: Iterable[T] | Mapping[Any, T]) -> Iterated[T]:
-    """The items of an iterable, or the values of a mapping."""
+    """Returns the same as ``from_iterable``, and for a mapping a source of its values."""
     return Iterated("values", iter(items.values() if isinstance(items, Mapping) else items))
 
 
 def keys(items: Mapping[K, Any] | Iterable[Any]) -> Iterated[K | int]:
-    """The keys of a mapping, or the positions in an iterable."""
+    """Returns a source of the keys of a mapping, or of the positions in an iterable."""
     if isinstance(items, Mapping):
         return Iterated("keys", iter(items))
     return Iterated("keys", _positions(iter(items)))
@@ -46,12 +46,12 @@ def _positions(items: Iterator[Any]) -> Iterator[int]:
 
 
 def count(last: int | None = None) -> Iterated[int]:
-    """0, 1, 2, … up to and with ``last``, or for ever."""
+    """Returns a source of 0, 1, 2, … up to and including ``last``, or without end."""
     return Iterated("count", iter(range(last + 1)) if last is not None else counter())
 
 
 def infinite(make: Callable[[], T] = random.random) -> Iterated[T]:  # type: ignore[assignment]  # T is float then
-    """What ``make()`` returns, anew for each read, for ever."""
+    """Returns a source that calls ``make()`` for each value, without end."""
     check_sync(make, "infinite")
     return Iterated("infinite", _made(make))
 
@@ -64,17 +64,17 @@ def _made(make: Callable[[], T]) -> Iterator[T]:
 
 
 def once(value: T) -> Iterated[T]:
-    """One value."""
+    """Returns a source of one value."""
     return Iterated("once", iter((value,)))
 
 
 def empty() -> Iterated[Any]:
-    """No value: the end at once."""
+    """Returns a source that ends at once."""
     return Iterated("empty", iter(()))
 
 
 def error(reason: Exception) -> Iterated[Any]:
-    """A stream that has failed: the first read raises ``reason``, later ones ``Aborted``."""
+    """Returns a source that has failed: the first read raises ``reason``, later ones ``Aborted``."""
     check_reason(reason)
     if isinstance(reason, SIGNALS):
         raise UsageError(f"error() needs an error, got {reason!r:.80}; empty() is a stream that just ends")

@@ -41,7 +41,7 @@ class Pushable(Source[T]):
         self._change: Final = trio.lowlevel.ParkingLot()
 
     def push(self, value: T) -> None:
-        """Adds a value; ``trio.WouldBlock`` if too many wait, ``Closed`` after the end."""
+        """Adds a value; raises ``trio.WouldBlock`` if ``limit`` values wait, ``Closed`` after the end."""
         self._check_open()
         if self._is_full():
             raise trio.WouldBlock
@@ -49,7 +49,7 @@ class Pushable(Source[T]):
         self._change.unpark_all()
 
     async def send(self, value: T) -> None:
-        """The same, waiting for room; values of several senders come in the order of the calls."""
+        """Adds a value, waiting for room; values of several tasks come in the order of the calls."""
         await trio.lowlevel.checkpoint_if_cancelled()
         if self._is_full() and not self._is_over():
             await self._wait_sent(value)
@@ -92,7 +92,7 @@ class Pushable(Source[T]):
         return self._finished or self._end is not None
 
     def end(self, reason: Exception | None = None) -> None:
-        """No more values: readers get those that wait, then the end, or the error."""
+        """Ends the source: readers get the values that wait, then the end or the error."""
         self._check_open()
         if isinstance(reason, SIGNALS) or not isinstance(reason, Exception | None):
             raise UsageError(f"a pushable ends with None or an error, not with {reason!r:.80}")
@@ -126,7 +126,10 @@ class Pushable(Source[T]):
 def pushable(
     limit: int | None = None, *, on_end: Callable[[Reason | None], object] | None = None
 ) -> Pushable[Any]:
-    """A source to push values into; ``on_end`` is told once how it ended (None: it was read to its end)."""
+    """Returns a source to push values into, which holds at most ``limit`` of them.
+
+    ``on_end`` is called once: with None when all was read, else with the reason of the abort or the error.
+    """
     return Pushable(limit, on_end)
 
 
@@ -165,7 +168,7 @@ class Deferred(Source[T]):
 
 
 def defer() -> Deferred[Any]:
-    """A source to be put into a pipe now and resolved later; reads wait until then."""
+    """Returns a source for a pipe that is made now; reads wait until ``resolve(stream)`` is called."""
     return Deferred()
 
 
@@ -209,9 +212,9 @@ class PairSource(Deferred[T]):
 
 
 def pair() -> tuple[PairSink[Any], PairSource[Any]]:
-    """A sink and a source: what comes into the one comes out of the other, when it is asked for.
+    """Returns a sink and a source: values that reach the sink are read from the source.
 
-    Reading the sink connects them, and answers when all has been read at the source.
+    Reading the sink connects them and returns when the source has been read to its end.
     """
     source: PairSource[Any] = PairSource("pair")
     source.sink = PairSink(source)
@@ -240,7 +243,10 @@ class FromChannel(Source[T]):
 
 
 def from_channel(channel: trio.abc.ReceiveChannel[T]) -> FromChannel[T]:
-    """What comes over a channel whose ``receive`` loses nothing when it is cancelled, as trio's do."""
+    """Returns a source of what a channel receives; closes the channel at the end.
+
+    Its ``receive`` must lose nothing when it is cancelled; trio's channels lose nothing.
+    """
     return FromChannel(channel)
 
 
@@ -325,5 +331,5 @@ class FromAsync(Source[T]):
 
 
 def from_async_iterable(items: AsyncIterable[T]) -> FromAsync[T]:
-    """The items of an asynchronous iterable or generator, one for each read; closed when the stream ends."""
+    """Returns a source of the items of an asynchronous iterable, one for each read; closes it at the end."""
     return FromAsync(items)

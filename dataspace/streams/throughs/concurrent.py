@@ -332,7 +332,7 @@ class Buffer(Transform[T, T]):
 
 
 def buffer(size: int) -> Buffer[Any]:
-    """Reads up to ``size`` values ahead, from the first read on."""
+    """Returns a through that reads up to ``size`` values ahead, from the first read on."""
     if not is_count(size):
         raise UsageError(f"a buffer holds at least one value, size {size}")
     return Buffer(size)

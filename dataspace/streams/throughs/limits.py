@@ -73,14 +73,14 @@ class Limit(Abreast[T]):
 
 
 def limit(number: int) -> Limit[Any]:
-    """At most ``number`` reads of upstream at once; more wait in order."""
+    """Returns a through that makes at most ``number`` reads of upstream at once; others wait in order."""
     if not is_count(number):
         raise UsageError(f"at least one read must pass, limit {number}")
     return Limit(number, f"limit({number})")
 
 
 def sequentialize() -> Limit[Any]:
-    """One read of upstream at a time: in front of it stands what cannot work on several."""
+    """Returns a through that makes one read of upstream at a time, for stages that cannot work on several."""
     return Limit(1, "sequentialize")
 
 
@@ -127,7 +127,7 @@ class RateLimit(Transform[T, T]):
 
 
 def rate_limit(number: int, seconds: float = 1.0) -> RateLimit[Any]:
-    """At most ``number`` values in ``seconds``; upstream is not asked before it may be."""
+    """Returns a through that passes on at most ``number`` values in ``seconds`` and reads none earlier."""
     if not is_count(number) or not seconds > 0:
         raise UsageError(f"rate_limit needs a number and a time above 0, got {number} in {seconds} s")
     return RateLimit(number, seconds)

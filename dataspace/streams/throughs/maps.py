@@ -62,17 +62,17 @@ class Sift(Transform[T, Any]):
 
 
 def map(fn: Callable[[T], U]) -> PureMap[T, U]:
-    """``fn(value)`` for each value."""
+    """Returns a through that passes on ``fn(value)`` for each value."""
     return PureMap(fn, f"map({check_sync(fn, 'map')})")
 
 
 def filter(test: Callable[[T], object]) -> Transform[T, T]:
-    """The values for which ``test(value)`` is true."""
+    """Returns a through that passes on the values for which ``test(value)`` is true."""
     return Sift(f"filter({check_sync(test, 'filter')})", Step(test, True, True))
 
 
 def filter_not(test: Callable[[T], object]) -> Transform[T, T]:
-    """The values for which ``test(value)`` is false."""
+    """Returns a through that passes on the values for which ``test(value)`` is false."""
     return Sift(f"filter_not({check_sync(test, 'filter_not')})", Step(test, True, False))
 
 
@@ -130,12 +130,15 @@ class Unique(Transform[T, T]):
 
 
 def unique(key: Callable[[T], Any] | None = None) -> Transform[T, T]:
-    """The first value of each kind (``key(value)``, else the value); memory grows with the kinds."""
+    """Returns a through that passes on the first of equal values, or of values with equal ``key(value)``.
+
+    Equal means: of one type, and equal by ``==`` and ``hash``. Remembers each key: O(kinds) of memory.
+    """
     return Unique(key, first=True)
 
 
 def non_unique(key: Callable[[T], Any] | None = None) -> Transform[T, T]:
-    """The values whose kind has been seen before."""
+    """Returns a through that passes on what ``unique`` drops."""
     return Unique(key, first=False)
 
 

@@ -172,7 +172,7 @@ async def _some_of(stream: Any, limit: int) -> Sequence[Any]:
 
 
 def flatten() -> Transform[Any, Any]:
-    """One stream of what lists, mappings and streams among the values hold."""
+    """Returns a through that passes on what lists, mappings, iterators and streams among the values hold."""
     return Flatten()
 
 
@@ -253,7 +253,7 @@ class Batch(Transform[T, list[T]]):
 
 
 def batch(limit: int) -> Transform[Any, list[Any]]:
-    """Lists of the values that are at hand, at least one and at most ``limit``; waits for no more."""
+    """Returns a through that passes on lists of 1 to ``limit`` values: those that are at hand."""
     if not is_count(limit):
         raise UsageError(f"a batch holds at least one value, limit {limit}")
     return Batch(limit)
