@@ -67,7 +67,20 @@ class Bounds:
 class TickBudget:
     """What all rules together may use in a tick; ``inserted`` has the rows of each relation so far."""
 
-    __slots__ = ("_left", "_looked", "_made", "_part", "_room", "bounds", "few", "held", "inserted", "tick")
+    __slots__ = (
+        "_left",
+        "_looked",
+        "_made",
+        "_may_hold",
+        "_may_make",
+        "_part",
+        "_room",
+        "bounds",
+        "few",
+        "held",
+        "inserted",
+        "tick",
+    )
 
     def __init__(self, bounds: Bounds) -> None:
         self.bounds = bounds
@@ -77,6 +90,8 @@ class TickBudget:
         self.inserted: dict[Relation, int] = {}
         self.held = 0
         """Bytes of the facts that are derived, as of the last tick."""
+        self._may_make = bounds.made
+        self._may_hold = bounds.held
         self._part = min(PART, bounds.rows)
         self._left = self._looked = self._made = 0
         self._room = bounds.made
@@ -86,7 +101,8 @@ class TickBudget:
         self.tick[0] += 1
         self._left = self._part
         self._looked = self._made = 0
-        self._room = min(self.bounds.made, self.bounds.held - self.held + freed)
+        room = self._may_hold - self.held + freed
+        self._room = room if room < self._may_make else self._may_make
         if self.inserted:
             self.inserted.clear()
 
@@ -118,7 +134,10 @@ class TickBudget:
 
     def hold(self, added: Iterable[Value], removed: Iterable[Value]) -> None:
         """Notes what has become of the derived facts.  O(those)."""
-        self.held += size_of(added) - size_of(removed)
+        if added:
+            self.held += size_of(added)
+        if removed:
+            self.held -= size_of(removed)
 
 
 def size_of(facts: Iterable[Value]) -> int:
