@@ -44,6 +44,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from dataspace.rules.engine.arithmetic import calculate, compare, maker
+from dataspace.rules.engine.bodies import Body
 from dataspace.rules.engine.costs import SAMPLED, Meter
 from dataspace.rules.engine.deferred_errors import Doubts
 from dataspace.rules.engine.join_orders import Bind, BoundAtom, Look, Step, plan
@@ -71,6 +72,7 @@ class RuleLimits:
     steps: Budget
     text: Budget
     facts: Budget
+    doubts: Budget
 
 
 MAX_TAKEN_APART = 4
@@ -107,6 +109,7 @@ class Compiler:
         self.group = group
         self.limits = limits
         self.doubts = doubts
+        self.body = Body(number, rule, atoms, terms, limits.doubts)
         self.meter = meter
 
     def install(self) -> None:
@@ -301,7 +304,7 @@ class _Text:
     def _guarded(self, line: str) -> None:
         """A line that may raise: then there is no derivation, and perhaps the rule has failed."""
         of = self._of
-        self._fenced(line, of.doubts.about(of.number, of.atoms, comes=self._by > 0))
+        self._fenced(line, of.doubts.about(of.body, comes=self._by > 0))
         self._line(f"    {self._leave()}")
 
     def _fenced(self, line: str, fail: Callable[[Exception, dict[str, Any]], None]) -> None:
@@ -360,7 +363,7 @@ class _Text:
         the rule has failed.
         """
         of = self._of
-        doubt = of.doubts.about(of.number, of.atoms, comes=True)
+        doubt = of.doubts.about(of.body, comes=True)
         row = ", ".join([f"{name!r}: {local}" for name, local in self._names.items()])
         self._line(f"w = {size}")
         self._line(f"if w > {MAX_FACT}:")

@@ -196,6 +196,7 @@ class Engine:
         waiting = head.pending if grouping is None else ()
         rows = STEPS_FOR_EACH_ROW * most
         steps = Budget(of_all, rows, "rows were looked at", budget.tick, waiting, most, share=budget.look)
+        doubts = Budget(of_all, rows, "rows were looked at", budget.tick, share=budget.look)
         what = "characters of values were made"
         text = Budget(of_all, MAX_TEXT, what, budget.tick, share=budget.make)
         return Compiler(
@@ -206,7 +207,7 @@ class Engine:
             [] if grouping is not None else self.outline.cycles.get(id(head), []),
             self._terms,
             None if grouping is None else grouping.change,
-            RuleLimits(steps, text, self._paid(number)),
+            RuleLimits(steps, text, self._paid(number), doubts),
             self._doubts,
             costs.meter(of_all),
         )
@@ -431,7 +432,9 @@ class Engine:
         limits = self._compilers[at].limits
         if unit is Unit.ROWS:
             return self._budget.inserted.get(self.outline.head(self.rules[at].rule), 0)
-        return limits.steps.used if unit is Unit.STEPS else limits.text.used + limits.facts.used
+        if unit is Unit.STEPS:
+            return limits.steps.used + limits.doubts.used
+        return limits.text.used + limits.facts.used
 
     def size(self) -> int:
         """Entries in its own tables; nought when there are no facts, and rules need none."""

@@ -122,13 +122,13 @@ class Solver:
                 yield Solution(known, so_far.rows | {atom.at: row})
 
     def _found(self, relation: Relation, given: dict[int, Term]) -> Iterator[Row]:
-        for row, state in _candidates(relation, given):
+        for row, state in candidates(relation, given):
             self._allowance.spend()
             if state[2] and all(row[at] is term for at, term in given.items()):
                 yield row
 
 
-def _candidates(relation: Relation, given: dict[int, Term]) -> Iterable[tuple[Row, State]]:
+def candidates(relation: Relation, given: dict[int, Term]) -> Iterable[tuple[Row, State]]:
     """The rows among which are all that have these terms."""
     if len(given) == relation.width:
         row: Row = tuple([given[at] for at in range(relation.width)])

@@ -71,11 +71,6 @@ facts: st.SearchStrategy[Value] = st.sampled_from(
 turns = st.lists(st.lists(facts, max_size=3, unique_by=text_of), min_size=1, max_size=4)
 
 
-def troubled(program: Program) -> bool:
-    """Whether any text is not carried out now."""
-    return program.has_trouble
-
-
 def end_of(text: str, claimed: Facts) -> Facts | None:
     """What follows, or None where it has no end, or nests deeper than a derived fact may."""
     rules = read_rules(text)

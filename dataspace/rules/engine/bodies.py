@@ -1,0 +1,108 @@
+"""Bodies: is there a solution of a rule's body, as far as it can be calculated, with some values given?
+
+The generated functions find solutions from a row that comes.  Here one is looked for among the rows that are
+there, for the few cases in which an expression has raised and it matters whether all else holds.
+
+Always: nothing is changed; what cannot be calculated refutes nothing; each row is paid for before it is
+looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from dataspace.rules.engine.arithmetic import compare
+from dataspace.rules.engine.join_orders import BoundAtom, Look, plan
+from dataspace.rules.engine.query import candidates, evaluate
+from dataspace.rules.language.syntax import Comparison, Rule, Variable
+from dataspace.rules.relations.budgets import Budget
+from dataspace.rules.relations.terms import Row, Term, Terms
+from index.values.values import Value, same
+
+UNCALCULATED: Final = (ArithmeticError, ValueError, TypeError)
+"""What expressions raise: a ``UsageError`` is a ``ValueError``."""
+
+
+class Body:
+    """The body of one rule over the relations of its engine; ``number`` is that of the rule."""
+
+    __slots__ = ("_comparisons", "_head", "_negated", "_paid", "_plans", "_positive", "_terms", "number")
+
+    def __init__(
+        self, number: int, rule: Rule, atoms: Sequence[BoundAtom], terms: Terms, paid: Budget
+    ) -> None:
+        self.number = number
+        self._head = Rule(rule.head)
+        self._positive = [each for each in atoms if not each.atom.negated]
+        self._negated = [each for each in atoms if each.atom.negated]
+        self._comparisons = [each for each in rule.body if isinstance(each, Comparison)]
+        self._terms = terms
+        self._paid = paid
+        self._plans: dict[frozenset[str], list[Look]] = {}
+
+    def holds(self, known: dict[str, Term], *, settled: bool) -> bool:
+        """Whether all atoms hold together with these values, and nothing else refutes them.
+
+        Negations are looked at only where the tick is ``settled``.
+
+        O(rows that are joined); ``RuleFailed`` or ``RanAway`` where those are too many.
+        """
+        names = frozenset(known)
+        looks = self._plans.get(names)
+        if looks is None:
+            steps = plan(self._head, self._positive, None, names)
+            looks = self._plans[names] = [step for step in steps if isinstance(step, Look)]
+        return self._from(looks, 0, known, settled=settled)
+
+    def _from(self, looks: list[Look], depth: int, known: dict[str, Term], *, settled: bool) -> bool:
+        if depth == len(looks):
+            return self._admits(known, settled=settled)
+        atom, bound = looks[depth].atom, looks[depth].bound
+        given = {at: known[atom.names[at]] for at in bound}
+        for row, state in candidates(atom.relation, given):
+            self._paid.left -= 1
+            if self._paid.left < 0:
+                self._paid.left = self._paid.refill(self._paid.left)
+            if state[2] and all(row[at] is term for at, term in given.items()):
+                found = known | dict(zip(atom.names, row, strict=True))
+                if self._from(looks, depth + 1, found, settled=settled):
+                    return True
+        return False
+
+    def _admits(self, known: dict[str, Term], *, settled: bool) -> bool:
+        """Whether neither a comparison nor a negation refutes these values, as far as they are known."""
+        values = {name: term.value for name, term in known.items()}
+        waiting, moved = self._comparisons, True
+        while moved:
+            later = []
+            for each in waiting:
+                try:
+                    if not _agrees(each, values):
+                        return False
+                except KeyError:  # of variables that have no values yet
+                    later.append(each)
+                except UNCALCULATED:
+                    pass
+            moved, waiting = len(later) < len(waiting), later
+        return not settled or not any(self._is_there(atom, values) for atom in self._negated)
+
+    def _is_there(self, atom: BoundAtom, values: dict[str, Value]) -> bool:
+        if any(name not in values for name in atom.names):
+            return False
+        row: Row = tuple([self._terms.of(values[name]) for name in atom.names])
+        return atom.relation.has(row)
+
+
+def _agrees(comparison: Comparison, values: dict[str, Value]) -> bool:
+    """Whether a comparison holds; ``=`` gives a variable its value.  ``KeyError`` for one that has none."""
+    left, right = comparison.left, comparison.right
+    if comparison.operator == "=":
+        for one, other in (left, right), (right, left):
+            if isinstance(one, Variable) and one.name not in values:
+                values[one.name] = evaluate(other, values)
+                return True
+    one_value, other_value = evaluate(left, values), evaluate(right, values)
+    if comparison.operator in ("=", "!="):
+        return same(one_value, other_value) == (comparison.operator == "=")
+    return compare(comparison.operator, one_value, other_value)
