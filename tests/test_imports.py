@@ -53,7 +53,7 @@ relay/journal               dataspace/topics relay/store relay/topics
 relay                       dataspace/client dataspace/kernel dataspace/streams/sources dataspace/streams/stages relay/delivery relay/log
 relay/spark/tuning
 relay/spark/common          dataspace/client/bulk dataspace/transport dataspace/wire
-relay/spark/source          dataspace/client/bulk relay/spark/common relay/spark/tuning
+relay/spark/source          dataspace/client dataspace/client/bulk relay/spark/common relay/spark/tuning
 relay/spark/sink            dataspace/client/bulk relay/spark/common relay/spark/tuning
 relay/spark                 dataspace/transport relay/spark/common relay/spark/sink relay/spark/source relay/spark/tuning
 
@@ -73,7 +73,6 @@ server/cli                  dataspace/client dataspace/client/session dataspace/
 
 UNSETTLED: Final = frozenset(
     [
-        ("dataspace/client/space.py", "dataspace/client/bulk/topics.py"),
         ("dataspace/rules/relations/base_facts.py", "dataspace/rules/engine/engine.py"),
         ("dataspace/rules/relations/grouping.py", "dataspace/rules/engine/compiling.py"),
         ("dataspace/streams/sinks/files.py", "dataspace/streams/sources/base.py"),

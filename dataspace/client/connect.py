@@ -17,8 +17,7 @@ from typing import Final
 
 import trio
 
-from dataspace.client.groups import alone
-from dataspace.client.session.session import Exchange, Identity
+from dataspace.client.session.session import ClientIdentity, ClientSession
 from dataspace.client.space import RemoteSpace
 from dataspace.transport.addresses import default_url, parse_url
 from dataspace.transport.credentials import Credentials, Tls
@@ -63,19 +62,19 @@ async def connect(
     identity = client or (f"owner:{owner}" if owner and not lease else f"~{uuid.uuid4().hex}")
     if lease:
         owner = f"lease:{max(1, round(lease * 1000))}:{owner or name or 'client'}-{uuid.uuid4().hex[:12]}"
-    who = Identity(name, identity, owner, space, heartbeat, grace, lease)
+    who = ClientIdentity(name, identity, owner, space, heartbeat, grace, lease)
     credentials = Credentials.settle(token, tls)
-    exchange = Exchange(parse_url(url or default_url()), who, credentials, reconnect=reconnect)
-    kept = exchange.lease
+    session = ClientSession(parse_url(url or default_url()), who, credentials, reconnect=reconnect)
+    kept = session.lease
     try:
         async with trio.open_nursery() as nursery:
-            await nursery.start(exchange.uplink.run)
+            await nursery.start(session.uplink.run)
             try:
                 if kept is not None:
                     await kept.wait()
                     nursery.start_soon(kept.keep)
-                yield RemoteSpace(exchange)
-                await exchange.drain()
+                yield RemoteSpace(session)
+                await session.drain()
             finally:
                 if kept is not None:
                     kept.end()
@@ -98,3 +97,11 @@ def _new(said: set[object], error: BaseException) -> bool:
     new = what not in said
     said.add(what)
     return new
+
+
+def alone(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The one error in a group of one, however deeply boxed; else the group itself."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

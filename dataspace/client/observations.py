@@ -1,30 +1,316 @@
-"""An observation: the changes of one pattern, one at a time, or by whole epochs.
+"""An observation: the changes of one pattern, one at a time or by whole epochs.
 
-It is a stream (STREAMS.md): ``async for``, ``read`` and ``peek`` work on it, and ``pipe`` takes it, or its
-``epochs()``, as a source.  How epochs come is the business of ``Epochs``; this is what most programs hold.
+Both forms are streams (STREAMS.md): ``async for``, ``read`` and ``peek`` work on them, and ``pipe`` takes
+them as sources.  ``EpochStream`` pulls whole epochs from the daemon with credit: what has come is held here,
+and more is asked for as the application takes it.  When the connection is lost, the stream is opened again
+after the last epoch that came.  Where the daemon cannot continue from there, an observation that follows the
+state gets the difference to what was known, with the range of epochs that it stands for; any other one fails
+with ``epoch-gone``.
 
-Always: changes come in the order in which they happened; an epoch of which some changes were read is not
-given as a whole.
+Always: whole epochs, in ascending order, no change twice and no gap in the state; changes of an epoch come in
+the order in which they happened; what is held here is bounded by the credit.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 import trio
 
-from dataspace.client.epochs import Epochs, View
+from dataspace.client.assembling import Assembler
+from dataspace.errors import DataspaceError, ProtocolError, Refused
 from dataspace.kernel.epoch_changes import Change, EpochChanges
 from dataspace.streams.sources.base import Source
 from dataspace.streams.stages.iteration import Iteration
 from dataspace.streams.stages.marks import End, EndOfStream, Reason
+from dataspace.wire import packets as p
+from dataspace.wire.observing import ObserveOptions, Policy
+from dataspace.wire.windows import ReceiveWindow
+from index.patterns.patterns import capture_names
+from index.values.values import Value, keys
 
 if TYPE_CHECKING:
-    from dataspace.client.session.session import Exchange
+    from dataspace.client.session.session import ClientSession
+
+RESTARTS: Final = frozenset(["epoch-gone", "epoch-lost", "epoch-ahead"])
+"""Errors of an opening that mean: not from that epoch, but the state can be had."""
 
 ABORT_SECONDS: Final = 1.0
 """How long leaving a block waits until the daemon has confirmed the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpochsStatistics:
+    """How far behind a reader is: epochs ``held`` here, values ``ready`` at the daemon as far as is known.
+
+    ``came`` counts values since the stream was opened, ``window`` is what may be under way, in bytes.  All to
+    the epoch ``known`` has come, as the daemon says every now and then; None where nothing was heard yet.
+    """
+
+    held: int
+    ready: int
+    came: int
+    window: int
+    known: int | None
+
+
+class EpochStream(Source[EpochChanges], Iteration[EpochChanges]):
+    """The whole epochs of one observation: iterate, read, or put it at the beginning of a pipe."""
+
+    def __init__(self, session: ClientSession, options: ObserveOptions, window: int | None) -> None:
+        super().__init__("observation")
+        self.names: Final = capture_names(options.pattern)
+        self._session = session
+        self._options: Final = options
+        self._lazy = window == 0
+        self._stream: int | None = None
+        self._assembler = Assembler(self.names)
+        self._costs: Final[deque[tuple[int, int]]] = deque()
+        self._pending_items = self._pending_bytes = 0
+        self._window: Final = ReceiveWindow(session.budget, window)
+        self._ready = 0
+        self._peeked = -1
+        self._known: Final[dict[Hashable, tuple[Value, ...]]] = {}
+        self._restated = self._catching_up = False
+        self._since = 0
+        self._newest: int | None = options.after
+        self._reached: int | None = None
+        self._arrival: Final = trio.lowlevel.ParkingLot()
+        self._over = False
+        self._error: DataspaceError | None = None
+
+    # -- the application's side -----------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Opens the stream now rather than at the first read; nothing happens if it is open."""
+        if self._stream is None and not self._over:
+            self._open()
+
+    async def peek(self, source: object = None) -> bool:
+        """Waits until there is one more epoch, here or at the daemon, and reserves it; asks for none."""
+        if not self._can_open():
+            return False
+        while (wanted := self._reserved + len(self._line) + 1) > len(self._held) + self._ready:
+            if self._end is not None or self._over:
+                return False
+            self._ask_to_know(self._window.came + wanted - len(self._held))
+            await self._arrival.park()
+        if self._end is not None:
+            return False
+        self._reserved += 1
+        return True
+
+    def statistics(self) -> EpochsStatistics:
+        """Counts, in O(1)."""
+        window = self._window
+        return EpochsStatistics(len(self._held), self._ready, window.came, window.limits[1], self._told)
+
+    def _can_open(self) -> bool:
+        """Opens the stream for who must not be told of errors: a read will be."""
+        try:
+            self.open()
+        except DataspaceError:
+            return False
+        return True
+
+    async def _fetch_once(self) -> None:
+        """Waits until something happens.  Only the first reader in line does, so no scope is needed."""
+        if self._over:
+            self._finish(End(None) if self._error is None else End(_copied(self._error), owed=True))
+            self._settle()
+        elif self._stream is None:
+            await self._fetch()
+        else:
+            await self._arrival.park()
+            self.pace.begin()
+
+    async def _fetch(self) -> None:
+        try:
+            self.open()
+        except DataspaceError as error:
+            self._finish(End(error, owed=True))
+            self._settle()
+
+    def _drop(self) -> None:
+        super()._drop()
+        self._costs.clear()
+        self._arrival.unpark_all()
+
+    def _close(self, reason: Reason | None) -> None:
+        if self._stream is not None and not self._over:
+            self._session.budget.leave()
+        self._known.clear()
+
+    async def _teardown(self, reason: Reason) -> None:
+        """The abort is confirmed by the daemon: its interest has gone by then."""
+        if self._leave():
+            assert self._stream is not None  # so it is open
+            await self._session.end_stream(self._stream, _said(reason))
+
+    def _indicate(self, reason: Reason) -> None:
+        if self._leave():
+            assert self._stream is not None  # so it is open
+            self._session.drop_stream(self._stream, _said(reason))
+
+    def _leave(self) -> bool:
+        """Takes note that this is over; whether the daemon has still to be told."""
+        opened, self._over = self._stream is not None and not self._over, True
+        return opened
+
+    # -- credit ---------------------------------------------------------------------------------------
+
+    def _wanted(self, readers: int) -> None:
+        if self._lazy:
+            self._want(readers)
+
+    def _took(self, count: int) -> None:
+        for _ in range(count):
+            items, size = self._costs.popleft()
+            if self._window.take(items, size):
+                self._want(len(self._line))
+
+    def _want(self, readers: int) -> None:
+        """Asks for more where too little is on its way, for so many readers where nothing is asked ahead."""
+        if self._lazy:
+            self._window.wanted = readers
+        if self._stream is None:
+            return
+        dry = self._window.spent  # nothing is on its way: to wait for the next pause would be a pause more
+        totals = self._window.ask((self._pending_items, self._pending_bytes))
+        if totals is not None and not self._over:
+            self._session.say_on_stream(p.Ask(self._stream, *totals), at_once=dry)
+
+    def _ask_to_know(self, total: int) -> None:
+        """Has the daemon say when there are so many values, unless they will come by themselves."""
+        if self._window.spent and total != self._peeked and self._stream is not None:
+            self._peeked = total
+            self._session.say_on_stream(p.Peek(self._stream, total))
+
+    # -- the wire's side ------------------------------------------------------------------------------
+
+    def _open(self, number: int | None = None, *, net: bool = False) -> None:
+        self._assembler = Assembler(self.names)
+        held = sum([items for items, _ in self._costs]), sum([size for _, size in self._costs])
+        self._pending_items = self._pending_bytes = self._ready = 0
+        self._peeked = -1
+        if self._stream is None:
+            self._session.budget.join()
+        if self._lazy:
+            self._window.wanted = len(self._line)
+        options = _going_on(self._options, self._told, net=net, restated=self._restated)
+        self._stream = self._session.open_stream(self, options.spec(), *self._window.open(held), number)
+        self._arrival.unpark_all()  # who peeks has to ask anew
+
+    def reopen(self, number: int, *, resumed: bool, moved: bool) -> None:
+        """The connection is new: goes on from the last epoch that came, unless it was another space's.
+
+        In a session that goes on nothing is left out.  In a new one, who began with the state is shown the
+        difference only, and so not that facts went and came back.
+        """
+        if not self._over:
+            if moved and self._newest not in (None, self._options.after):
+                self._catch_up()
+            elif moved:
+                self._reached = None
+            follows = _follows_state(self._options, restated=self._restated)
+            self._open(number, net=follows and not resumed)
+
+    def reach(self, epoch: int) -> None:
+        """All up to this epoch has been told."""
+        self._reached = epoch
+
+    @property
+    def _told(self) -> int | None:
+        """The epoch up to which all is known here; None where nothing is, not even that there was nothing."""
+        if self._reached is None or self._newest is None:
+            return self._newest if self._reached is None else self._reached
+        return max(self._newest, self._reached)
+
+    def _catch_up(self) -> None:
+        """Begins with the state, of which only the difference to what is known will be shown."""
+        self._since, self._newest, self._reached = self._told or 0, None, None
+        self._catching_up = self._restated = True
+
+    def arrive(self, values: tuple[Value, ...], first: int, size: int, available: int) -> None:
+        """A frame of values has come, which cost ``size`` bytes of credit; O(their rows).
+
+        Raises ``ProtocolError`` for values that were not asked for, or do not follow those before.
+        """
+        came = self._window.came
+        if first != came:
+            raise ProtocolError("unexpected", f"stream {self._stream}: values from {first}, expected {came}")
+        if not self._window.allows(len(values)):
+            raise ProtocolError(
+                "limit", f"stream {self._stream}: {came + len(values)} values were not asked for"
+            )
+        self._pending_bytes += size
+        self._window.arrive(len(values), size)
+        self._ready = available
+        feed = self._assembler.feed
+        for value in values:
+            self._pending_items += 1
+            epoch = feed(value)
+            if epoch is not None:
+                self._take_in(epoch)
+        if self._pending_items and not self._held:  # nobody can take out a part of an epoch
+            self._want(len(self._line))
+        if self._arrival:
+            self._arrival.unpark_all()
+
+    def know(self, total: int) -> None:
+        """So many values have come or are ready."""
+        self._ready = max(0, total - self._window.came)
+        self._peeked = -1
+        self._arrival.unpark_all()
+
+    def _take_in(self, epoch: EpochChanges) -> None:
+        if self._catching_up:
+            epoch = self._difference(epoch)
+        known = self._known
+        for row in epoch.added:
+            known[keys(row)] = row
+        for row in epoch.removed:
+            known.pop(keys(row), None)
+        self._newest = epoch.number
+        self._held.append(epoch)
+        self._costs.append((self._pending_items, self._pending_bytes))
+        self._pending_items = self._pending_bytes = 0
+
+    def _difference(self, state: EpochChanges) -> EpochChanges:
+        """What a state means to somebody who knew another one."""
+        self._catching_up = False
+        now = {keys(row): row for row in state.added}
+        first = min(self._since + 1, state.number)
+        came = [row for at, row in now.items() if at not in self._known]
+        went = [row for at, row in self._known.items() if at not in now]
+        return EpochChanges(state.number, state.micros, first, self.names, came, [], went)
+
+    def finish(self) -> None:
+        """The daemon has said that this was all."""
+        self._end_wire()
+
+    def fail(self, error: DataspaceError) -> None:
+        """The stream has failed, or the space was closed."""
+        newer = self._newest not in (None, self._options.after)
+        restarts = isinstance(error, Refused) and error.code in RESTARTS
+        if newer and restarts and _may_skip(self._options, restated=self._restated):
+            self._catch_up()
+            self._open()
+            return
+        self._error = error
+        self._end_wire()
+
+    def _end_wire(self) -> None:
+        """Nothing more will come; what has is still read."""
+        if not self._over:
+            self._over = True
+            if self._stream is not None and not self._closed:
+                self._session.budget.leave()
+        self._arrival.unpark_all()
 
 
 class Observation(Source[Change], Iteration[Change]):
@@ -34,17 +320,17 @@ class Observation(Source[Change], Iteration[Change]):
     ``Refused("slow-observer")`` where messages were lost because nobody took them: once, then ``Aborted``.
     """
 
-    def __init__(self, exchange: Exchange, view: View, window: int | None) -> None:
-        self._epochs: Final = Epochs(exchange, view, window)
+    def __init__(self, session: ClientSession, options: ObserveOptions, window: int | None) -> None:
+        self._epochs: Final = EpochStream(session, options, window)
         super().__init__("observation", pace=self._epochs.pace)
-        self.pattern: Final = view.pattern
+        self.pattern: Final = options.pattern
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the captures, in order."""
         return self._epochs.names
 
-    def epochs(self) -> Epochs:
+    def epochs(self) -> EpochStream:
         """Whole epochs, the first one being the state unless told otherwise (it may have no rows)."""
         return self._epochs
 
@@ -100,3 +386,37 @@ class Observation(Source[Change], Iteration[Change]):
 
     def _indicate(self, reason: Reason) -> None:
         self._epochs.abort_nowait(reason)
+
+
+def _follows_state(options: ObserveOptions, *, restated: bool) -> bool:
+    """True if it begins with the state, or has begun with it anew, and does not read the past."""
+    past = options.after is not None or (options.as_of is not None and not restated)
+    return (options.snapshot or restated) and not past and options.upto is None and not options.durable
+
+
+def _may_skip(options: ObserveOptions, *, restated: bool) -> bool:
+    """True if the net difference of the facts may stand for epochs that the daemon no longer has.
+
+    Not where the past is read, or every epoch or each message is wanted: that ends with ``epoch-gone``.
+    """
+    news = options.policy in (Policy.CONFLATE, Policy.DROP)
+    return news and _follows_state(options, restated=restated)
+
+
+def _going_on(options: ObserveOptions, newest: int | None, *, net: bool, restated: bool) -> ObserveOptions:
+    """Returns how to open it after ``newest``, the last epoch known here, or anew where there is none."""
+    if newest is not None:
+        net = net or (options.net and newest == options.after)
+        return replace(options, snapshot=True, after=newest, as_of=None, net=net)
+    snapshot = options.snapshot or restated
+    as_of = None if restated else options.as_of
+    return replace(options, snapshot=snapshot, after=None, as_of=as_of, net=False)
+
+
+def _copied(error: DataspaceError) -> DataspaceError:
+    """The same error for one stream alone: others may be told of it as well, and raise it."""
+    return type(error)(*error.args)
+
+
+def _said(reason: Reason) -> str:
+    return "" if reason is True else f"{type(reason).__name__}: {reason}"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from dataspace.client.session.questions import Question
+from dataspace.client.session.pending import PendingRequest
 from dataspace.codec import pack
 from dataspace.errors import Broken, DataspaceError, UsageError
 from dataspace.topics import encoding as forms
@@ -26,7 +26,7 @@ from dataspace.topics.times import Order, Time, less_equal
 from index.values.values import Map, Value, freeze
 
 if TYPE_CHECKING:
-    from dataspace.client.session.session import Exchange
+    from dataspace.client.session.session import ClientSession
 
 WINDOW: Final = 256 << 10
 """Bytes that a publication sends before it waits for answers."""
@@ -67,7 +67,7 @@ class Joining:
         return Map(asked)
 
 
-class Said(Question):
+class Said(PendingRequest):
     """A step on its way."""
 
     __slots__ = ("_publication", "size", "step")
@@ -88,7 +88,7 @@ class Said(Question):
         super().fail(error)
 
 
-class Return(Question):
+class Return(PendingRequest):
     """The question by which a publication takes up where it was, on a new connection."""
 
     __slots__ = ("_publication",)
@@ -139,13 +139,13 @@ class Publication:
     returns when the step is on its way, and waits only while too much is unanswered.
     """
 
-    def __init__(self, exchange: Exchange, asked: Joining) -> None:
+    def __init__(self, session: ClientSession, asked: Joining) -> None:
         self.topic = asked.topic
         self.partition = asked.partition
         self.order = Order(asked.dimensions)
         self.capabilities: list[Capability] = []
         """Further capabilities of a publication that was taken up by its name, beside the first."""
-        self._exchange = exchange
+        self._session = session
         self._asked = asked
         self._producer = 0
         self._main: Capability
@@ -236,7 +236,7 @@ class Publication:
 
     def _produce(self, said: Said) -> None:
         try:
-            said.size = self._exchange.produce(self._producer, (said.step,), said)
+            said.size = self._session.produce(self._producer, (said.step,), said)
         except Broken:
             if not self.may_be_away:
                 raise
@@ -260,7 +260,7 @@ class Publication:
 
     async def join(self) -> None:
         """Joins the topic, which is made if there is none; or takes up what is there under this name."""
-        told = await self._exchange.request("join", self._asked.form(back=False))
+        told = await self._session.request("join", self._asked.form(back=False))
         assert isinstance(told, Map)  # by WIRE.md
         self._producer = told["producer"]  # type: ignore[assignment]  # a number, by WIRE.md
         held = forms.changes_of(told["held"])
@@ -270,7 +270,7 @@ class Publication:
         self._main = capabilities[0] if capabilities else Capability(self, None)
         self.capabilities = capabilities[1:]
         if self.may_be_away:
-            self._exchange.lasting.add(self)
+            self._session.lasting.add(self)
 
     # -- coming back ----------------------------------------------------------------------------------
 
@@ -279,7 +279,7 @@ class Publication:
         self._there = False
         while self._unanswered and self._unanswered[0].is_settled:
             self._settle()
-        self._exchange.ask("join", self._asked.form(back=True), Return(self))
+        self._session.ask("join", self._asked.form(back=True), Return(self))
 
     def returned(self, told: Map) -> None:
         """It is there again: what the daemon has not taken is said once more."""
@@ -300,7 +300,7 @@ class Publication:
         """It has crashed, or there will be no connection any more."""
         self._error = error
         self._left = True
-        self._exchange.lasting.discard(self)
+        self._session.lasting.discard(self)
         for said in self._unanswered:
             if not said.is_settled:
                 said.give_up(error)
@@ -311,21 +311,21 @@ class Publication:
             self._say((forms.LEAVE,))
             self._left = True
         await self.flush()
-        self._exchange.lasting.discard(self)
+        self._session.lasting.discard(self)
 
     def crash(self, reason: str) -> None:
         """Leaves with times open: subscribers are told that these may be incomplete."""
         if not self._left:
             self._left = True
-            self._exchange.lasting.discard(self)
+            self._session.lasting.discard(self)
             with suppress(DataspaceError):  # it is gone with its connection, then
-                self._exchange.produce(self._producer, ((forms.CRASH, reason[:1000]),), Question())
+                self._session.produce(self._producer, ((forms.CRASH, reason[:1000]),), PendingRequest())
 
 
 @asynccontextmanager
-async def publishing(exchange: Exchange, asked: Joining) -> AsyncIterator[Publication]:
+async def publishing(session: ClientSession, asked: Joining) -> AsyncIterator[Publication]:
     """See ``RemoteSpace.publish``."""
-    publication = Publication(exchange, asked)
+    publication = Publication(session, asked)
     await publication.join()
     try:
         yield publication

@@ -1,7 +1,7 @@
 """A space somewhere else, with the verbs that an actor has.
 
 ``connect`` gives a ``RemoteSpace`` inside ``async with``.  What hangs on the
-connection, and comes back with it, is in the ``Exchange`` below.
+connection, and comes back with it, is in the ``ClientSession`` below.
 
 Always: turns of one space take effect in the order in which they were submitted; a turn whose ``wait``
 returned is on the daemon's disk.
@@ -17,35 +17,34 @@ from typing import Literal
 
 import trio
 
-from dataspace.client.bulk.topics import Completed
-from dataspace.client.epochs import View
+from dataspace.client.completed import Completed
 from dataspace.client.observations import Observation
 from dataspace.client.publications import Joining, Publication, publishing
-from dataspace.client.session.session import Exchange
-from dataspace.client.session.turns import Claim, Draft, Handles, Ticket
+from dataspace.client.session.session import ClientSession
+from dataspace.client.session.turns import Claim, Draft, HandleNumbers, Ticket
 from dataspace.client.subscriptions import Subscription
 from dataspace.errors import UsageError
 from dataspace.kernel.actions import Action
 from dataspace.topics.times import Time
 from dataspace.wire import packets as p
+from dataspace.wire.observing import ObserveOptions
 from index.patterns.patterns import Pattern
-from index.patterns.text import parse_pattern
 from index.values.values import Map, Value, freeze
 
 
 class RemoteSpace:
     """The same verbs that an actor has, over a connection; made by ``connect``."""
 
-    def __init__(self, exchange: Exchange) -> None:
-        who = exchange.identity
+    def __init__(self, session: ClientSession) -> None:
+        who = session.identity
         self.name = who.name
         self.client = who.client
         self.owner = who.owner
         self.space = who.space
-        self._exchange = exchange
+        self._session = session
         # A durable owner may have claims from other runs: a random beginning keeps clear of their handles,
         # and so high up, of those that the daemon chooses (dataspace.kernel.handles.FRESH).
-        self._handles = Handles(1 << 60 | random.getrandbits(60) if who.owner and not who.lease else 1)
+        self._handles = HandleNumbers(1 << 60 | random.getrandbits(60) if who.owner and not who.lease else 1)
 
     # -- verbs ----------------------------------------------------------------------------------------
 
@@ -84,7 +83,7 @@ class RemoteSpace:
         finally:
             with trio.move_on_after(1.0) as patience:
                 patience.shield = True
-                if self._exchange.is_open:
+                if self._session.is_open:
                     await self.retract(claim)
 
     @asynccontextmanager
@@ -107,14 +106,14 @@ class RemoteSpace:
 
     async def submit(self, draft: Draft | Sequence[Action]) -> Ticket:
         """Sends a turn without waiting for its answer; waits only while too many are on their way."""
-        return await self._exchange.submit(_actions(draft))
+        return await self._session.submit(_actions(draft))
 
     def submit_nowait(self, draft: Draft | Sequence[Action]) -> Ticket:
         """Sends a turn at once, or as soon as there is a connection again; see ``submit`` for its bound.
 
         Raises ``Refused("limit")`` for one that is larger than what the daemon takes.
         """
-        return self._exchange.submit_nowait(_actions(draft))
+        return self._session.submit_nowait(_actions(draft))
 
     def observe(
         self,
@@ -151,9 +150,19 @@ class RemoteSpace:
         for (a round trip for each read), and the rest waits at the daemon.  Without, that follows from how
         fast they are read, and from the memory that this connection's observations share.
         """
-        form = parse_pattern(pattern) if isinstance(pattern, str) else pattern
-        view = View(form, snapshot, after, upto, quiet, durable, policy, as_of, net, progress)
-        return Observation(self._exchange, view, window)
+        options = ObserveOptions.of(
+            pattern,
+            snapshot=snapshot,
+            after=after,
+            upto=upto,
+            quiet=quiet,
+            durable=durable,
+            policy=policy,
+            as_of=as_of,
+            net=net,
+            progress=progress,
+        )
+        return Observation(self._session, options, window)
 
     def publish(
         self,
@@ -187,7 +196,7 @@ class RemoteSpace:
             raise UsageError("only a publication to a durable topic has a name and may be away")
         known = name or (uuid.uuid4().hex if away else "")
         shape = (partition, partitions, dimensions, time, retain, durable, age)
-        return publishing(self._exchange, Joining(topic, *shape, known, away))
+        return publishing(self._session, Joining(topic, *shape, known, away))
 
     def subscribe(
         self,
@@ -209,7 +218,7 @@ class RemoteSpace:
         after which ``Refused("no-topic")`` is raised.
         """
         return Subscription(
-            self._exchange,
+            self._session,
             topic,
             partitions=partitions,
             atomic=atomic,
@@ -226,7 +235,7 @@ class RemoteSpace:
         time and items each time.  Raises ``Refused``: ``no-topic``, ``not-durable``, ``epoch-gone``,
         ``epoch-ahead``.
         """
-        return Completed(self._exchange, topic, after, upto)
+        return Completed(self._session, topic, after, upto)
 
     async def end_topic(self, topic: str) -> None:
         """Ends a topic that this session made, or a durable one that nobody publishes to.
@@ -258,7 +267,7 @@ class RemoteSpace:
 
     async def request(self, verb: str, arguments: Map) -> Value:
         """Asks one of the requests of WIRE.md; raises ``Refused`` where it is denied."""
-        return await self._exchange.request(verb, arguments)
+        return await self._session.request(verb, arguments)
 
     async def stage(self, key: Sequence[str], operations: Iterable[tuple[str, object]]) -> int:
         """Keeps operations on the daemon's disk under a key, sent as it asks for them; how many there were.
@@ -266,43 +275,43 @@ class RemoteSpace:
         Each is ``("assert" | "retract" | "send", value)``; the request ``publish`` makes one turn of them.
         Raises ``Broken`` if the connection is lost: what is under the key then is not known, discard it.
         """
-        async with self._exchange.offer({"kind": "stage", "key": tuple(key)}) as offer:
+        async with self._session.offer({"kind": "stage", "key": tuple(key)}) as offer:
             for verb, value in operations:
                 await offer.send((verb, freeze(value)))
             return await offer.finish()
 
     async def drain(self, timeout: float = 10.0) -> None:
         """Waits until every turn has its answer, or for so many seconds."""
-        await self._exchange.drain(timeout)
+        await self._session.drain(timeout)
 
     @property
     def welcome(self) -> p.Welcome | None:
         """What the daemon said when the newest connection was made; None before the first."""
-        return self._exchange.welcome
+        return self._session.welcome
 
     @property
     def on_connection(self) -> Callable[[str], None]:
         """What is told how the connection fares, in words; nothing unless it is set."""
-        return self._exchange.on_connection
+        return self._session.on_connection
 
     @on_connection.setter
     def on_connection(self, tell: Callable[[str], None]) -> None:
-        self._exchange.on_connection = tell
+        self._session.on_connection = tell
 
     @property
     def sequence(self) -> int:
         """The number of the newest turn of this client: at first, of the last one that the daemon knows."""
-        return self._exchange.in_flight.sequence
+        return self._session.in_flight.sequence
 
     @property
     def reconnects(self) -> int:
         """How often a lost connection was made again."""
-        return self._exchange.uplink.reconnects
+        return self._session.uplink.reconnects
 
     @property
     def in_flight(self) -> int:
         """Turns that have no answer yet."""
-        return len(self._exchange.in_flight)
+        return len(self._session.in_flight)
 
 
 def _actions(draft: Draft | Sequence[Action]) -> tuple[Action, ...]:

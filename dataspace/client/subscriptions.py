@@ -27,7 +27,7 @@ from dataspace.wire import packets as p
 from index.values.values import Map, Value
 
 if TYPE_CHECKING:
-    from dataspace.client.session.session import Exchange
+    from dataspace.client.session.session import ClientSession
 
 ASKED: Final = 1024
 ASKED_BYTES: Final = 1 << 20
@@ -61,7 +61,7 @@ class Subscription:
 
     def __init__(
         self,
-        exchange: Exchange,
+        session: ClientSession,
         topic: str,
         *,
         partitions: Iterable[int] | None,
@@ -72,7 +72,7 @@ class Subscription:
         timeout: float,
     ) -> None:
         self.topic = topic
-        self._exchange = exchange
+        self._session = session
         self._wanted = None if partitions is None else tuple(partitions)
         self._atomic = atomic
         self._as_of = _times(as_of)
@@ -115,7 +115,7 @@ class Subscription:
 
         Returns once it is known where the subscription begins: what is sent from then on is not missed.
         """
-        self._found = await _look_up(self._exchange, self.topic, self._timeout)
+        self._found = await _look_up(self._session, self.topic, self._timeout)
         count = self._found["partitions"]
         assert isinstance(count, int)  # by WIRE.md
         self.partitions = tuple(range(count)) if self._wanted is None else self._wanted
@@ -219,7 +219,7 @@ class Subscription:
         self._taken_bytes = -sum(size for _, _, size in self._inbox)
         self._asked = max(1, self._taken + ASKED)
         self._asked_bytes = max(1, self._taken_bytes + ASKED_BYTES)
-        self._stream = self._exchange.open_stream(self, Map(spec), self._asked, self._asked_bytes, number)
+        self._stream = self._session.open_stream(self, Map(spec), self._asked, self._asked_bytes, number)
 
     def reopen(self, number: int, *, resumed: bool, moved: bool) -> None:
         """The connection is new: goes on where this was, if that is retained; the daemon says if not."""
@@ -297,7 +297,7 @@ class Subscription:
             self._asked = self._taken + ASKED
             self._asked_bytes = self._taken_bytes + ASKED_BYTES
             if self._stream is not None and not self._ended:
-                self._exchange.say_on_stream(p.Ask(self._stream, self._asked, self._asked_bytes))
+                self._session.say_on_stream(p.Ask(self._stream, self._asked, self._asked_bytes))
 
     def finish(self) -> None:
         """The topic has ended, or nothing more can come of its partitions."""
@@ -312,7 +312,7 @@ class Subscription:
 
     def _abort(self) -> None:
         if self._stream is not None and not self._ended:
-            self._exchange.drop_stream(self._stream)
+            self._session.drop_stream(self._stream)
         self._ended = True
         self._arrival.set()
 
@@ -335,14 +335,14 @@ class Events:
         return event
 
 
-async def _look_up(exchange: Exchange, topic: str, timeout: float) -> Map:
+async def _look_up(session: ClientSession, topic: str, timeout: float) -> Map:
     """What the daemon knows of a topic, once there is one; ``Refused`` after so many seconds."""
     deadline = trio.current_time() + timeout
     while True:
         left = max(0.0, deadline - trio.current_time())
         wait = round(min(left, LOOKUP) * 1000) if left < math.inf else round(LOOKUP * 1000)
         try:
-            told = await exchange.request("lookup", Map({"topic": topic, "wait": wait}))
+            told = await session.request("lookup", Map({"topic": topic, "wait": wait}))
             assert isinstance(told, Map)  # by WIRE.md
             return told
         except Refused as refusal:

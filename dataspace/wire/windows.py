@@ -26,7 +26,7 @@ ITEM: Final = 64
 """Bytes that stand for an item: a window has as many items as it has these."""
 
 
-class Budget:
+class ReceiveBudget:
     """The memory that the streams of one receiver share."""
 
     __slots__ = ("_streams", "bytes")
@@ -49,7 +49,7 @@ class Budget:
         self._streams -= 1
 
 
-class Window:
+class ReceiveWindow:
     """The credit of one stream; ``items`` fixes how many values it is, instead of letting it grow.
 
     With ``items`` 0 nothing is asked for ahead, but as much as is ``wanted`` at the moment.
@@ -75,7 +75,7 @@ class Window:
         "wanted",
     )
 
-    def __init__(self, budget: Budget, items: int | None = None) -> None:
+    def __init__(self, budget: ReceiveBudget, items: int | None = None) -> None:
         self._budget = budget
         self._fixed = items
         self.size = START if items is None else MOST

@@ -15,16 +15,7 @@ Always: memory is bounded by the state plus the limits of one observation; other
 
 from __future__ import annotations
 
-import enum
-
-
-class Policy(enum.Enum):
-    """What happens at the bound of what may wait for an observer."""
-
-    WAIT = "wait"
-    CONFLATE = "conflate"
-    FAIL = "fail"
-    DROP = "drop"
+from dataspace.wire.observing import Policy as Policy  # the options are the wire's
 
 
 class SlowCounts:

@@ -17,7 +17,7 @@ from io import TextIOWrapper
 
 import trio
 
-from dataspace.client.groups import alone
+from dataspace.client.connect import alone
 from dataspace.errors import DataspaceError, Unreachable, UsageError
 from server.cli.parser import parse
 

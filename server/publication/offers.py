@@ -18,7 +18,7 @@ import trio
 from dataspace.errors import ProtocolError, Refused
 from dataspace.wire import packets as p
 from dataspace.wire.arguments import texts
-from dataspace.wire.windows import Budget, Window
+from dataspace.wire.windows import ReceiveBudget, ReceiveWindow
 from index.values.values import Map, Value
 from server.publication.ports import OfferPeer
 from server.publication.publish import stage
@@ -29,7 +29,7 @@ class InStream:
 
     __slots__ = ("arrived", "asked", "came", "came_size", "complete", "key", "number", "waiting", "window")
 
-    def __init__(self, number: int, key: tuple[str, ...], window: Window) -> None:
+    def __init__(self, number: int, key: tuple[str, ...], window: ReceiveWindow) -> None:
         self.number = number
         self.key = key
         self.window = window
@@ -69,7 +69,7 @@ class Offering:
         self._peer = peer
         self._most = most
         self._streams: dict[int, InStream] = {}
-        self._budget: Final = Budget(size)
+        self._budget: Final = ReceiveBudget(size)
 
     def open(self, offer: p.Offer) -> None:
         """Begins to pull a stream, or says why not."""
@@ -99,11 +99,11 @@ class Offering:
         if self._streams.pop(number, None) is not None:
             self._budget.leave()
 
-    def _window(self) -> Window:
+    def _window(self) -> ReceiveWindow:
         if len(self._streams) >= self._most:
             raise Refused("limit", f"{len(self._streams)} offered streams, limit requests={self._most}")
         self._budget.join()
-        return Window(self._budget)
+        return ReceiveWindow(self._budget)
 
     def _key(self, spec: Map) -> tuple[str, ...]:
         if spec.get("kind") != "stage":

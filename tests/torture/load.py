@@ -19,7 +19,7 @@ import trio
 
 import dataspace
 from dataspace import Record
-from dataspace.client.bulk.client import Link
+from dataspace.client.bulk.client import BulkClient
 from dataspace.client.bulk.topics import topic_epochs, topic_frontier
 from dataspace.errors import Broken, Refused
 from dataspace.kernel.epoch_changes import EpochChanges
@@ -262,7 +262,7 @@ class Load:
         for name, accepted in self.accepted.items():
             assert sorted(accepted) == list(range(len(accepted)))
             assert self.heard[name] == [(n, accepted[n]) for n in range(len(accepted))], name
-        with Link(self.url) as link:
+        with BulkClient(self.url) as link:
             known = topic_frontier(link, "t")
             told = list(topic_epochs(link, "t", id=known.id, after=0, upto=known.completed))
             assert [(each.number, each.time, each.items, each.crashed) for each in told] == [

@@ -1,10 +1,10 @@
-"""A link: one plain socket to a daemon, for readers and bulk writers that have no loop.
+"""The bulk client: one plain blocking socket to a daemon, for readers and writers that have no event loop.
 
 Spark's planners and executors read a range of epochs, stage what they write, and publish it; each is a
-question with an answer or a stream with an end.  None needs observation, reconnecting or another thread,
+request with an answer or a stream with an end.  None needs live observation, reconnecting or another thread,
 so this is the session machine on a blocking socket and nothing more, quick to import and to start.
 
-Always: one thing at a time; an error of the connection leaves the link closed.
+Always: one thing at a time; an error of the connection leaves the client closed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Final, Self
 
 from dataspace.client.assembling import Assembler
 from dataspace.client.bulk.blocks import Block, block
-from dataspace.client.bulk.packed import Columns, Pairs
+from dataspace.client.bulk.packed import PackedColumns, Pairs
 from dataspace.client.session.portions import TurnLimits
 from dataspace.codec import pack
 from dataspace.errors import Broken, Closed, ProtocolError, Refused, Unreachable
@@ -29,6 +29,7 @@ from dataspace.transport.addresses import Address, parse_url
 from dataspace.transport.credentials import Credentials, Tls, said_by_tls
 from dataspace.wire import packets as p
 from dataspace.wire.features import MAIN, Wanted
+from dataspace.wire.observing import ObserveOptions
 from dataspace.wire.session import Role, Session
 from index.patterns.patterns import capture_names
 from index.values.values import Map, Value
@@ -47,7 +48,7 @@ PREPARING: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Frontier:
+class LogFrontier:
     """How far a space's log goes: the highest epoch on disk, the oldest retained, and which space it is.
 
     ``gaps`` are pairs of epochs between which crashes have left numbers unused, beyond what was asked for.
@@ -59,7 +60,7 @@ class Frontier:
     gaps: tuple[tuple[int, int], ...] = ()
 
 
-class Link:
+class BulkClient:
     """A connection to a daemon; ``timeout`` bounds every wait for it, in seconds.
 
     Raises ``Unreachable`` if nobody answers, ``ProtocolError`` if the peer is no daemon, ``Broken`` when
@@ -120,13 +121,13 @@ class Link:
 
     # -- reading --------------------------------------------------------------------------------------
 
-    def frontier(self, after: int | None = None, timeout: float = 0.0) -> Frontier:
+    def frontier(self, after: int | None = None, timeout: float = 0.0) -> LogFrontier:
         """How far the log goes, waiting up to ``timeout`` seconds for an epoch beyond ``after``."""
         told = self._ask(
             "frontier", {"after": -1 if after is None else after, "wait": int(timeout * 1000)}, extra=timeout
         )
         assert isinstance(told, Map)  # by WIRE.md
-        return Frontier(told["epoch"], told["oldest"], told["space"], told["gaps"])  # type: ignore[arg-type]  # by WIRE.md
+        return LogFrontier(told["epoch"], told["oldest"], told["space"], told["gaps"])  # type: ignore[arg-type]  # by WIRE.md
 
     def within(self, after: int, upto: int, changes: int) -> int:
         """The last epoch of (after, upto] that no more than ``changes`` lead to, but at least one."""
@@ -161,9 +162,8 @@ class Link:
         Must be read to the end, or closed, before the link is used again.
         """
         assembler = Assembler(capture_names(pattern))
-        with contextlib.closing(
-            self._stream(_replay("observe", self.space, pattern, after, upto, as_of))
-        ) as values:
+        options = ObserveOptions(pattern, after=after, upto=upto, as_of=as_of, durable=True, quiet=True)
+        with contextlib.closing(self._stream(options)) as values:
             for value in values:
                 yield assembler.part(value)[0]
 
@@ -171,15 +171,17 @@ class Link:
         self, pattern: Value, *, after: int | None = None, upto: int, as_of: int | None = None
     ) -> Iterator[Block]:
         """The same by the column: several times faster for who wants columns, and for the daemon."""
-        with contextlib.closing(
-            self._stream(_replay("columns", self.space, pattern, after, upto, as_of))
-        ) as values:
+        options = ObserveOptions(
+            pattern, after=after, upto=upto, as_of=as_of, durable=True, quiet=True, columns=True
+        )
+        with contextlib.closing(self._stream(options)) as values:
             for value in values:
                 yield block(value)
 
-    def _stream(self, spec: Map) -> Generator[Value, None, None]:
+    def _stream(self, options: ObserveOptions) -> Generator[Value, None, None]:
         """The values of a stream, to its end or to where the reader leaves it."""
         number, self._next = self._next, self._next + 1
+        spec = Map({"space": self.space, **dict(options.spec().pairs())})
         self._send(p.Open(number, spec, WINDOW, WINDOW_BYTES))
         finished = False
         try:
@@ -208,15 +210,17 @@ class Link:
 
     # -- writing --------------------------------------------------------------------------------------
 
-    def stage(self, key: tuple[str, ...], operations: Sequence[tuple[str, Value]] | Columns | Pairs) -> None:
+    def stage(
+        self, key: tuple[str, ...], operations: Sequence[tuple[str, Value]] | PackedColumns | Pairs
+    ) -> None:
         """Keeps operations on the daemon's disk under a key: ``("assert" | "retract" | "send", value)``."""
-        if isinstance(operations, Columns | Pairs):
+        if isinstance(operations, PackedColumns | Pairs):
             self._stage(key, operations)
             return
         for start in range(0, len(operations), STAGE_OPERATIONS):
             self._stage(key, Pairs(operations[start : start + STAGE_OPERATIONS]))
 
-    def _stage(self, key: tuple[str, ...], operations: Columns | Pairs) -> None:
+    def _stage(self, key: tuple[str, ...], operations: PackedColumns | Pairs) -> None:
         """Stages operations in one request, or in several where they are too large for one."""
         body = operations.packed()
         if len(body) > self.limits.portion_bytes - len(pack(key)) and len(operations) > 1:
@@ -381,20 +385,3 @@ def _connected(address: Address, credentials: Credentials, timeout: float) -> so
         raise Unreachable(
             f"no daemon at {address.url} ({error}); start one with: dataspace serve --listen {address.listen}"
         ) from error
-
-
-def _replay(kind: str, space: str, pattern: Value, after: int | None, upto: int, as_of: int | None) -> Map:
-    """What a stream of durable epochs is opened with."""
-    spec: dict[str, Value] = {
-        "kind": kind,
-        "space": space,
-        "pattern": pattern,
-        "upto": upto,
-        "durable": True,
-        "quiet": True,
-    }
-    if as_of is not None:
-        spec["as_of"] = as_of
-    if after is not None:
-        spec["after"] = after
-    return Map(spec)

@@ -20,7 +20,7 @@ from index.values.values import Record, Value
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class PackedColumns:
     """Operations on records of one label: a verb for each, or one for all, and a column for each field."""
 
     verbs: str | Sequence[str]
@@ -43,13 +43,13 @@ class Columns:
             return staged_form(list(self.operations()))
         return pack((self.verbs, self.label, self.fields, self.count))
 
-    def halves(self) -> tuple[Columns, Columns]:
+    def halves(self) -> tuple[PackedColumns, PackedColumns]:
         """The first and the second half, for what is too large for one request."""
         return self._part(0, self.count // 2), self._part(self.count // 2, self.count)
 
-    def _part(self, start: int, stop: int) -> Columns:
+    def _part(self, start: int, stop: int) -> PackedColumns:
         verbs = self.verbs if isinstance(self.verbs, str) else self.verbs[start:stop]
-        return Columns(verbs, self.label, [field[start:stop] for field in self.fields], stop - start)
+        return PackedColumns(verbs, self.label, [field[start:stop] for field in self.fields], stop - start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +75,11 @@ class Pairs:
         return Pairs(self.pairs[:half]), Pairs(self.pairs[half:])
 
 
-def unpacked(body: bytes) -> Columns | Pairs:
+def unpacked(body: bytes) -> PackedColumns | Pairs:
     """The operations that one's own ``packed`` made these bytes of."""
     form: Any = unpack_own(body)
     if len(form) == 4:
-        return Columns(*form)
+        return PackedColumns(*form)
     verbs, rows, plain = form
     bare = set(plain)
     values = [row if at in bare else Record.of(row[0], row[1:]) for at, row in enumerate(rows)]

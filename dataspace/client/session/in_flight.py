@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from dataspace.client.session.portions import TurnLimits, portions
-from dataspace.client.session.turns import Claims, Ticket
+from dataspace.client.session.turns import ClaimSet, Ticket
 from dataspace.errors import DataspaceError, Refused
 from dataspace.kernel.actions import Action
 from dataspace.wire import packets as p
@@ -28,7 +28,7 @@ from dataspace.wire.session import encode
 class InFlight:
     """The turns of one client; ``write`` takes the frames of those to send, and whether at once."""
 
-    def __init__(self, space: str, claims: Claims, write: Callable[[bytes, bool], None]) -> None:
+    def __init__(self, space: str, claims: ClaimSet, write: Callable[[bytes, bool], None]) -> None:
         self.limits = TurnLimits()
         self.sequence = 0
         """The number of the newest turn, or of the last one that the daemon knew at first."""

@@ -1,6 +1,6 @@
 """A lease: the owner of a client's facts, which outlasts connections and goes when nobody renews it.
 
-It is apart from the exchange because it decides when turns wait: nothing is said in the name of a lease that
+It is apart from the session because it decides when turns wait: nothing is said in the name of a lease that
 has not been granted, or that has ended.
 
 Always: there is one lease at a time; what it held is said again, in turns of its own, when it was a new one
@@ -15,13 +15,13 @@ from typing import Protocol
 import trio
 
 from dataspace.client.session.in_flight import InFlight
-from dataspace.client.session.questions import Question
+from dataspace.client.session.pending import PendingRequest
 from dataspace.errors import Broken, DataspaceError, Refused
 from index.values.values import Map, Value
 
 
-class Lessee(Protocol):
-    """Whose turns wait for the lease, and who asks for it: an exchange."""
+class LeaseHolder(Protocol):
+    """The session whose turns wait for the lease."""
 
     on_connection: Callable[[str], None]
 
@@ -32,19 +32,19 @@ class Lessee(Protocol):
     async def request(self, verb: str, arguments: Map) -> Value:
         """Asks and waits."""
 
-    def ask(self, verb: str, arguments: Map, question: Question) -> None:
+    def ask(self, verb: str, arguments: Map, question: PendingRequest) -> None:
         """Asks without waiting."""
 
 
 class Lease:
-    """The lease of one exchange, of so many seconds."""
+    """The lease of one client session, of so many seconds."""
 
-    def __init__(self, exchange: Lessee, owner: str, seconds: float) -> None:
-        self._exchange = exchange
+    def __init__(self, session: LeaseHolder, owner: str, seconds: float) -> None:
+        self._session = session
         self._about = Map({"owner": owner})
         self._seconds = seconds
         self._asking = False
-        self._granted = Question()
+        self._granted = PendingRequest()
 
     async def wait(self) -> None:
         """Returns when it is granted for the first time; raises ``Refused`` if it is not."""
@@ -55,7 +55,7 @@ class Lease:
         while True:
             await trio.sleep(self._seconds / 3)
             try:
-                await self._exchange.request("renew", self._about)
+                await self._session.request("renew", self._about)
             except Refused:
                 self.lose()
             except Broken:
@@ -64,20 +64,20 @@ class Lease:
     def ask(self) -> None:
         """Asks for it; there must be a connection, and turns must be held."""
         self._asking = True
-        self._exchange.ask("lease", self._about, Grant(self))
+        self._session.ask("lease", self._about, Grant(self))
 
     def lose(self) -> None:
         """It has ended before its renewal came: nothing is said in its name until there is another."""
         if not self._asking:
-            self._exchange.on_connection("too late for its lease")
-            self._exchange.in_flight.hold()
+            self._session.on_connection("too late for its lease")
+            self._session.in_flight.hold()
             self.ask()
 
     def granted(self, told: Map) -> None:
         """It is there, or there again."""
         self._asking = False
         self._granted.answer(None)
-        self._exchange.in_flight.release(restate=told["fresh"] is True)
+        self._session.in_flight.release(restate=told["fresh"] is True)
 
     def fail(self, error: DataspaceError) -> None:
         """It will not be."""
@@ -85,10 +85,10 @@ class Lease:
 
     def end(self) -> None:
         """Gives it up, and with it its facts."""
-        self._exchange.ask("release", self._about, Question())
+        self._session.ask("release", self._about, PendingRequest())
 
 
-class Grant(Question):
+class Grant(PendingRequest):
     """What is asked for a lease."""
 
     __slots__ = ("_lease",)

@@ -16,7 +16,7 @@ from dataspace.wire.session import encode
 from index.values.values import Value
 
 
-class Offer:
+class OutgoingOffer:
     """One stream on its way to the daemon; ``write`` takes frames."""
 
     def __init__(self, number: int, write: Callable[[bytes], None]) -> None:

@@ -1,15 +1,15 @@
-"""An exchange: what one client and its daemon say to each other, over one connection after another.
+"""A client session: what one client and its daemon say to each other, over one connection after another.
 
-It has the turns, the streams in both directions and the questions that are under way, and gives each
-packet that comes to whom it is for.  When the connection was lost and is there again, everything is as it
-was: what the session asserted is asserted again, turns without an answer are sent again under their old
-numbers (the daemon applies none twice), and streams go on from where they were.
+It holds the turns, the streams in both directions and the requests that are under way, and gives each packet
+that comes to its receiver.  When the connection was lost and is there again, everything is as it was: what
+the session asserted is asserted again, turns without an answer are sent again under their old numbers (the
+daemon applies none twice), and streams go on from where they were.
 
-It is apart from the space because whatever hangs on a connection (observations, publications, subscriptions)
-needs it, and nothing of the verbs that make those.
+It is apart from the verbs of ``RemoteSpace`` because observations, publications and subscriptions need it,
+and need none of those verbs.
 
-Always: turns take effect in the order in which they were submitted; whoever waits for something is
-told when there is no connection any more.
+Always: turns take effect in the order in which they were submitted; whatever waits for an answer gets an
+error when there is no connection any more.
 """
 
 from __future__ import annotations
@@ -23,13 +23,12 @@ from typing import Final, Protocol
 
 import trio
 
-from dataspace.client.session.endings import Ending
 from dataspace.client.session.in_flight import InFlight
 from dataspace.client.session.leases import Lease
-from dataspace.client.session.offers import Offer
+from dataspace.client.session.offers import OutgoingOffer
+from dataspace.client.session.pending import PendingAbort, PendingRequest
 from dataspace.client.session.portions import TurnLimits
-from dataspace.client.session.questions import Question
-from dataspace.client.session.turns import Claims, Ticket
+from dataspace.client.session.turns import ClaimSet, Ticket
 from dataspace.client.session.uplink import Uplink
 from dataspace.errors import Broken, Closed, DataspaceError, ProtocolError, Refused, UsageError
 from dataspace.kernel.actions import Action
@@ -37,7 +36,7 @@ from dataspace.transport.addresses import Address
 from dataspace.transport.credentials import Credentials
 from dataspace.wire import packets as p
 from dataspace.wire.features import MAIN, SYSTEM, Granted, Wanted
-from dataspace.wire.windows import Budget
+from dataspace.wire.windows import ReceiveBudget
 from index.values.values import Map, Value
 
 REASON: Final = 4096
@@ -48,7 +47,7 @@ IN_FLIGHT: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ClientIdentity:
     """Who speaks, and how: see ``connect``.  ``heartbeat``, ``grace`` and ``lease`` in seconds."""
 
     name: str
@@ -109,20 +108,20 @@ class Lasting(Protocol):
         """There will be none any more."""
 
 
-class Exchange:
+class ClientSession:
     """What is under way between a client and its daemon."""
 
     def __init__(
-        self, address: Address, identity: Identity, credentials: Credentials, *, reconnect: bool
+        self, address: Address, identity: ClientIdentity, credentials: Credentials, *, reconnect: bool
     ) -> None:
         self.identity: Final = identity
         self.welcome: p.Welcome | None = None
-        self.budget: Final = Budget()
+        self.budget: Final = ReceiveBudget()
         self.on_connection: Callable[[str], None] = lambda _what: None
         self.lasting: Final[set[Lasting]] = set()
         """What is told of a new connection; each adds and removes itself."""
         self.uplink: Final = Uplink(address, self, credentials, reconnect=reconnect)
-        claims = Claims(identity.owner if identity.lease else "")
+        claims = ClaimSet(identity.owner if identity.lease else "")
         self.in_flight: Final = InFlight(identity.space, claims, self._write)
         self.lease: Final = Lease(self, identity.owner, identity.lease) if identity.lease else None
         self._token = credentials.token
@@ -133,8 +132,8 @@ class Exchange:
         self._next_stream = 1
         self._next_request = 1
         self._streams: dict[int, Stream] = {}
-        self._requests: dict[int, Question] = {}
-        self._offers: dict[int, Offer] = {}
+        self._requests: dict[int, PendingRequest] = {}
+        self._offers: dict[int, OutgoingOffer] = {}
         self._room = trio.Event()
         self._closed: DataspaceError | None = None
 
@@ -174,7 +173,7 @@ class Exchange:
     async def request(self, verb: str, arguments: Map) -> Value:
         """Asks one of the requests of WIRE.md and waits; raises ``Refused`` where it is denied."""
         await self._wait_up()
-        question = Question()
+        question = PendingRequest()
         number = self._take_number()
         self._requests[number] = question
         try:
@@ -183,7 +182,7 @@ class Exchange:
         finally:
             self._requests.pop(number, None)
 
-    def produce(self, producer: int, steps: tuple[Value, ...], question: Question) -> int:
+    def produce(self, producer: int, steps: tuple[Value, ...], question: PendingRequest) -> int:
         """Sends steps of a producer, of which the answer settles a question; how many bytes they are."""
         self._check_open()
         if not self.uplink.up:
@@ -192,7 +191,7 @@ class Exchange:
         self._requests[number] = question
         return self.uplink.send(p.Produce(number, producer, steps), at_once=False)
 
-    def ask(self, verb: str, arguments: Map, question: Question) -> None:
+    def ask(self, verb: str, arguments: Map, question: PendingRequest) -> None:
         """Asks one of the requests of WIRE.md without waiting; there must be a connection."""
         number = self._take_number()
         self._requests[number] = question
@@ -201,11 +200,11 @@ class Exchange:
     # -- streams to the daemon ------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def offer(self, spec: dict[str, Value]) -> AsyncIterator[Offer]:
+    async def offer(self, spec: dict[str, Value]) -> AsyncIterator[OutgoingOffer]:
         """A stream of values to the daemon; a block that ends before it gives it up."""
         await self._wait_up()
         number, self._next_stream = self._next_stream, self._next_stream + 1
-        offer = self._offers[number] = Offer(number, lambda framed: self._write(framed, False))
+        offer = self._offers[number] = OutgoingOffer(number, lambda framed: self._write(framed, False))
         self.uplink.send(p.Offer(number, Map(spec)))
         try:
             yield offer
@@ -257,7 +256,7 @@ class Exchange:
         if not self.uplink.up:
             self.drop_stream(number, reason)
         elif self._streams.pop(number, None) is not None:
-            ending = self._streams[number] = Ending(self._dropped)
+            ending = self._streams[number] = PendingAbort(self._dropped)
             self.uplink.send(p.Abort(number, reason[:REASON], True), at_once=False)
             await ending.wait()
 
@@ -290,7 +289,7 @@ class Exchange:
         streams = sorted(self._streams.items())
         self._streams.clear()
         for number, observation in streams:
-            if not isinstance(observation, Ending):
+            if not isinstance(observation, PendingAbort):
                 observation.reopen(number, resumed=resumed, moved=moved)
         for number in self._dropped if resumed else ():
             self.uplink.send(p.Abort(number, "", False), at_once=False)
@@ -337,9 +336,9 @@ class Exchange:
                 if observation is not None:
                     observation.fail(Refused(code, text))
             case p.Answer(number, value):
-                self._requests.pop(number, Question()).answer(value)
+                self._requests.pop(number, PendingRequest()).answer(value)
             case p.Denied(number, code, text):
-                self._requests.pop(number, Question()).fail(Refused(code, text))
+                self._requests.pop(number, PendingRequest()).fail(Refused(code, text))
             case _:
                 pass
 
@@ -361,7 +360,7 @@ class Exchange:
             question.fail(waiting)
         self._end_offers(waiting)
         for number, stream in self._streams.items():
-            if isinstance(stream, Ending):
+            if isinstance(stream, PendingAbort):
                 stream.lose(number)
 
     def ended(self, error: DataspaceError) -> None:

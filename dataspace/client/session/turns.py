@@ -77,7 +77,7 @@ class Claim:
     value: Value
 
 
-class Handles:
+class HandleNumbers:
     """Numbers that no claim has had: shared by all drafts of a client, which may be filled side by side."""
 
     __slots__ = ("_lock", "_next")
@@ -99,7 +99,7 @@ class Draft:
 
     __slots__ = ("_handles", "actions", "epoch")
 
-    def __init__(self, handles: Handles) -> None:
+    def __init__(self, handles: HandleNumbers) -> None:
         self.actions: list[Action] = []
         self.epoch: int | None = None
         self._handles = handles
@@ -137,7 +137,7 @@ def _handle(claim: Claim | int) -> int:
     return handle
 
 
-class Claims:
+class ClaimSet:
     """What the session or a lease claims, so that it can be said again when it has ended.
 
     Kept as of the newest turn that the daemon is known to have applied.
@@ -173,4 +173,4 @@ class Claims:
         return len(self._held)
 
 
-__all__ = ["SEND", "Claim", "Claims", "Draft", "Handles", "Ticket"]
+__all__ = ["SEND", "Claim", "ClaimSet", "Draft", "HandleNumbers", "Ticket"]

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from dataspace.client.bulk.client import Link
+from dataspace.client.bulk.client import BulkClient
 from dataspace.errors import Broken, Closed, DataspaceError, Unreachable
 from dataspace.transport.credentials import Tls
 from dataspace.wire.features import MAIN
@@ -36,12 +36,12 @@ KEPT: Final = 4
 AWAY: Final = (Broken, Closed, Unreachable)
 """What a daemon that is away for a moment looks like."""
 
-_open: Final[dict[Link, int]] = {}
-_idle: Final[dict[tuple[int, Peer], list[Link]]] = {}
+_open: Final[dict[BulkClient, int]] = {}
+_idle: Final[dict[tuple[int, Peer], list[BulkClient]]] = {}
 
 
 @contextmanager
-def lent(peer: Peer) -> Iterator[Link]:
+def lent(peer: Peer) -> Iterator[BulkClient]:
     """A link to a daemon, kept afterwards unless its user failed or left early.
 
     Raises ``Unreachable`` when nobody answers, ``ProtocolError`` for a token that the daemon does not take.
@@ -100,7 +100,7 @@ class Patience:
         self._pause = min(max(2 * self._pause, FIRST_PAUSE), LONGEST_PAUSE)
 
 
-def asked(peer: Peer, bound: float, question: Callable[[Link], T]) -> T:
+def asked(peer: Peer, bound: float, question: Callable[[BulkClient], T]) -> T:
     """The answer to a question that may be asked again, however often the link breaks within ``bound`` s."""
     patience = Patience(bound)
     while True:
@@ -124,6 +124,6 @@ class Peer:
     tls: Tls = SYSTEM_TLS
     space: str = MAIN
 
-    def link(self) -> Link:
-        """A new link; raises what ``Link`` does."""
-        return Link(self.url, name="spark", space=self.space, token=self.token, tls=self.tls)
+    def link(self) -> BulkClient:
+        """A new link; raises what ``BulkClient`` does."""
+        return BulkClient(self.url, name="spark", space=self.space, token=self.token, tls=self.tls)

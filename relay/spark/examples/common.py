@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 import dataspace.spark
 from dataspace import connect_blocking
-from dataspace.client.bulk.client import Link
+from dataspace.client.bulk.client import BulkClient
 from dataspace.errors import Closed, DataspaceError, UsageError
 from relay.spark.demo.processes import Daemon
 
@@ -190,7 +190,7 @@ def drain(frame: DataFrame, folder: Path, name: str, mode: str = "append") -> li
 
 def caught_up(query: StreamingQuery, spark: SparkSession, table: str, url: str) -> list[tuple[object, ...]]:
     """What a table in memory holds once its query has taken in all that the daemon has on disk now."""
-    with Link(url) as link:
+    with BulkClient(url) as link:
         now = link.frontier().epoch
     end = time.monotonic() + 60
     while time.monotonic() < end:

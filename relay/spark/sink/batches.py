@@ -32,8 +32,8 @@ from relay.spark.common.connections import asked, lent
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dataspace.client.bulk.client import Link
-    from dataspace.client.bulk.packed import Columns
+    from dataspace.client.bulk.client import BulkClient
+    from dataspace.client.bulk.packed import PackedColumns
     from index.values.values import Value
     from relay.spark.common.options import SinkOptions
     from relay.spark.sink.facts import Facts, Part
@@ -128,7 +128,7 @@ def publish(
     owner = options.writer or owner
     client, sequence = f"spark:{batch.application}", batch.number + 1
 
-    def turn(link: Link) -> int:
+    def turn(link: BulkClient) -> int:
         return link.publish(
             _fitting(link, batch, pieces),
             client=client,
@@ -185,11 +185,11 @@ def _show(options: SinkOptions, bodies: Sequence[bytes]) -> None:
                 link.prepare(body)
 
 
-def _stage_piece(options: SinkOptions, key: Key, operations: Columns | Pairs) -> None:
+def _stage_piece(options: SinkOptions, key: Key, operations: PackedColumns | Pairs) -> None:
     """Stages one piece; a link that broke may have carried it or not, so trying again begins anew."""
     tried = False
 
-    def turn(link: Link) -> None:
+    def turn(link: BulkClient) -> None:
         nonlocal tried
         if tried:
             link.discard(key)
@@ -199,7 +199,7 @@ def _stage_piece(options: SinkOptions, key: Key, operations: Columns | Pairs) ->
     asked(options.peer, options.connect_timeout, turn)
 
 
-def _fitting(link: Link, batch: Batch, pieces: Sequence[Key | bytes]) -> list[Key | bytes]:
+def _fitting(link: BulkClient, batch: Batch, pieces: Sequence[Key | bytes]) -> list[Key | bytes]:
     """The pieces as one request can take them: what is too much for it is staged after all.
 
     Half of a frame is left to the keys.
@@ -231,7 +231,7 @@ def _forget(options: SinkOptions, prefix: Key, close: Key | None = None) -> None
         log.warning("%s; what is staged under %s goes when the daemon finds it too old", error, prefix)
 
 
-def _discard(link: Link, prefix: Key, close: Key | None) -> None:
+def _discard(link: BulkClient, prefix: Key, close: Key | None) -> None:
     link.discard(prefix, close=close)
 
 

@@ -37,7 +37,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from dataspace.client.bulk.packed import Columns, Pairs
+from dataspace.client.bulk.packed import PackedColumns, Pairs
 from dataspace.errors import DataspaceError, UsageError
 from index.patterns.skeletons import ATOM_CLASSES
 from index.values.jsons import from_json
@@ -120,7 +120,7 @@ class Facts:
             columns[source] if isinstance(source, int) else list(map(source, zip(*columns, strict=True)))
             for source in sources
         ]
-        return _columns_apart(Columns(verbs, label, fields, batch.num_rows))
+        return _columns_apart(PackedColumns(verbs, label, fields, batch.num_rows))
 
     def operations(self, batch: pa.RecordBatch) -> list[Operation]:
         """One operation for each row, in order: what its ``_change_type`` says, else what all do.
@@ -174,7 +174,7 @@ def _verbs(kinds: int, columns: Sequence[Sequence[Value]]) -> list[str]:
     raise BadRow(f"{CHANGE_TYPE} is {row[kinds]!r} in {row!r}, allowed are {', '.join(map(str, VERBS))}")
 
 
-Part: TypeAlias = tuple[bool, Columns | Pairs]
+Part: TypeAlias = tuple[bool, PackedColumns | Pairs]
 """Whether these operations retract, and what they are."""
 
 
@@ -185,7 +185,7 @@ def _apart(operations: Sequence[Operation]) -> list[Part]:
     return [(retracts, Pairs(part)) for retracts, part in ((False, adding), (True, retracting)) if part]
 
 
-def _columns_apart(columns: Columns) -> list[Part]:
+def _columns_apart(columns: PackedColumns) -> list[Part]:
     """The same by the column."""
     verbs = columns.verbs
     kinds = {verbs} if isinstance(verbs, str) else set(verbs)
@@ -198,7 +198,9 @@ def _columns_apart(columns: Columns) -> list[Part]:
         count = sum(chosen)
         fields = [list(compress(field, chosen)) for field in columns.fields]
         if count:
-            parts.append((retracts, Columns(list(compress(verbs, chosen)), columns.label, fields, count)))
+            parts.append(
+                (retracts, PackedColumns(list(compress(verbs, chosen)), columns.label, fields, count))
+            )
     return parts
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from dataspace.client.bulk.client import Frontier
+    from dataspace.client.bulk.client import LogFrontier
     from relay.spark.common.options import ReadOptions
     from relay.spark.common.parsing import Last
 
@@ -52,7 +52,7 @@ class ChangesReader(DataSourceReader):
                 made += partitions_of(SpanPartition(at, span, now.space), options)
         return made
 
-    def _range(self, at: int, now: Frontier) -> Span:
+    def _range(self, at: int, now: LogFrontier) -> Span:
         """The epochs of one daemon that the options ask for."""
         options, first = self._options, self._options.firsts[at]
         if isinstance(first, tuple):
@@ -65,14 +65,14 @@ class ChangesReader(DataSourceReader):
         return rows_of(partition, self._options, self._columns)
 
 
-def _at(as_of: Last, now: Frontier) -> Span:
+def _at(as_of: Last, now: LogFrontier) -> Span:
     at = now.epoch if as_of == "latest" else as_of
     if at > now.epoch:
         raise UsageError(f"asOfEpoch {at} has not come yet, the newest epoch is {now.epoch}")
     return Span(at, at, as_of=at or None)
 
 
-def _range(first: int, ending: Last, now: Frontier) -> Span:
+def _range(first: int, ending: Last, now: LogFrontier) -> Span:
     last = now.epoch if ending == "latest" else ending
     if last > now.epoch:
         raise UsageError(f"endingEpoch {last} has not come yet, the newest epoch is {now.epoch}")

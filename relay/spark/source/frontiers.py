@@ -18,7 +18,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
-    from dataspace.client.bulk.client import Frontier
+    from dataspace.client.bulk.client import LogFrontier
 
 T = TypeVar("T")
 
@@ -32,19 +32,19 @@ class Watch:
     ``ask(at, after, timeout)`` is how far one is, waiting so many seconds until that is beyond ``after``.
     """
 
-    def __init__(self, count: int, ask: Callable[[int, int | None, float], Frontier]) -> None:
+    def __init__(self, count: int, ask: Callable[[int, int | None, float], LogFrontier]) -> None:
         self._ask: Final = ask
         self._count: Final = count
-        self._known: dict[int, Frontier] = {}
-        self._open: dict[int, Future[Frontier]] = {}
+        self._known: dict[int, LogFrontier] = {}
+        self._open: dict[int, Future[LogFrontier]] = {}
 
-    def now(self) -> list[Frontier]:
+    def now(self) -> list[LogFrontier]:
         """How far all are; takes as long as the slowest needs, and raises what any of them does."""
         return together([partial(self._ask, at, None, 0.0) for at in range(self._count)])
 
     def beyond(
-        self, after: Sequence[int], is_news: Callable[[int, Frontier], bool], timeout: float
-    ) -> list[Frontier]:
+        self, after: Sequence[int], is_news: Callable[[int, LogFrontier], bool], timeout: float
+    ) -> list[LogFrontier]:
         """How far all are known to be, as soon as one is news or the seconds are over."""
         if self._count == 1:
             return [self._ask(0, after[0], timeout)]

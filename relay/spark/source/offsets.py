@@ -26,7 +26,7 @@ from relay.spark.common.parsing import Numbered
 from relay.spark.common.schema import parsed
 
 if TYPE_CHECKING:
-    from dataspace.client.bulk.client import Frontier
+    from dataspace.client.bulk.client import LogFrontier
 
 Json: TypeAlias = dict[str, object]
 
@@ -109,7 +109,7 @@ def offset(said: Json) -> Offset:
     raise DataLoss(f"the checkpoint holds {said!r}, which is no offset of a dataspace")
 
 
-def beginning(start: Numbered, now: Frontier) -> Offset:
+def beginning(start: Numbered, now: LogFrontier) -> Offset:
     """Where a new stream stands before its first batch.
 
     Raises ``DataLoss`` for a starting epoch that is no longer retained, ``UsageError`` for one that has not
@@ -126,7 +126,7 @@ def beginning(start: Numbered, now: Frontier) -> Offset:
             return _numbered(max(start, 1), now)
 
 
-def beginning_after(epoch: int, now: Frontier) -> Offset:
+def beginning_after(epoch: int, now: LogFrontier) -> Offset:
     """Where a stream stands that begins with what follows an epoch."""
     return _after(epoch, now.space)
 
@@ -136,7 +136,7 @@ def _after(epoch: int, space: str) -> Offset:
     return Offset(epoch, space, Origin("after", epoch))
 
 
-def _numbered(start: int, now: Frontier) -> Offset:
+def _numbered(start: int, now: LogFrontier) -> Offset:
     if start < now.oldest:
         raise DataLoss(f"startingEpoch {start} is gone, the oldest epoch retained is {now.oldest}")
     if start > now.epoch + 1:
@@ -144,7 +144,7 @@ def _numbered(start: int, now: Frontier) -> Offset:
     return _after(start - 1, now.space)
 
 
-def following(here: Offset, now: Frontier, limit: int | None) -> Offset:
+def following(here: Offset, now: LogFrontier, limit: int | None) -> Offset:
     """The end of the batch that begins ``here``: as far as the frontier, within ``limit`` epochs.
 
     It equals ``here`` when there is nothing to read.  The caller has asked ``lost`` before.
@@ -174,12 +174,12 @@ def further(epoch: int, count: int, gaps: Sequence[tuple[int, int]]) -> int:
     return epoch + count
 
 
-def lost(here: Offset, now: Frontier) -> str | None:
+def lost(here: Offset, now: LogFrontier) -> str | None:
     """What of the epochs after ``here`` can no longer be read, in a sentence, or None."""
     return missing(Span(here.reached, here.reached), here.space, now)
 
 
-def missing(span: Span, space: str, now: Frontier) -> str | None:
+def missing(span: Span, space: str, now: LogFrontier) -> str | None:
     """What of a span of some space can no longer be read, in a sentence, or None."""
     if space != now.space:
         return f"the dataspace is not the one that was read before: it is {now.space}, it was {space}"
@@ -197,7 +197,7 @@ def tolerate(loss: str, *, fail: bool) -> None:
     log.warning("%s; going on with what there is, as failOnDataLoss=false asks", loss)
 
 
-def anew(here: Offset, now: Frontier) -> Offset:
+def anew(here: Offset, now: LogFrontier) -> Offset:
     """Where a query goes on that accepts a loss: with the oldest change there is that it has not read."""
     if here.space == now.space and here.reached > now.epoch:
         return _after(now.epoch, now.space)
@@ -235,7 +235,7 @@ def divided(span: Span, count: int, gaps: Sequence[tuple[int, int]]) -> list[Spa
     return [*pieces, Span(after, span.upto, as_of)]
 
 
-def remaining(span: Span, space: str, now: Frontier) -> Span | None:
+def remaining(span: Span, space: str, now: LogFrontier) -> Span | None:
     """What of a span is still there to be read, or None when nothing is; for those who accept a loss."""
     after = max(span.after, now.oldest - 1)
     upto = min(span.upto, now.epoch)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from dataspace.client.bulk.client import Frontier
+    from dataspace.client.bulk.client import LogFrontier
     from relay.spark.common.connections import Peer
     from relay.spark.common.options import ReadOptions, StreamOptions
     from relay.spark.common.schema import Columns
@@ -88,13 +88,13 @@ def watch(options: StreamOptions | ReadOptions) -> Watch:
 
 def _frontier_at(
     options: StreamOptions | ReadOptions, at: int, after: int | None, timeout: float
-) -> Frontier:
+) -> LogFrontier:
     return frontier(options.peers[at], options, after, timeout)
 
 
 def frontier(
     peer: Peer, options: StreamOptions | ReadOptions, after: int | None = None, timeout: float = 0.0
-) -> Frontier:
+) -> LogFrontier:
     """How far a daemon is, as soon as that is beyond an epoch or the seconds are over."""
     feed = feed_of(options.topic)
     return asked(peer, options.connect_timeout, lambda link: feed.frontier(link, after, timeout))

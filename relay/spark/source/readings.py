@@ -14,14 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from dataspace.client.bulk.blocks import Block
-from dataspace.client.bulk.client import Frontier, Link
-from dataspace.client.bulk.topics import (
-    CompletedEpoch,
-    topic_acknowledge,
-    topic_epochs,
-    topic_frontier,
-    topic_number,
-)
+from dataspace.client.bulk.client import BulkClient, LogFrontier
+from dataspace.client.bulk.topics import topic_acknowledge, topic_epochs, topic_frontier, topic_number
+from dataspace.client.completed import CompletedEpoch
 from dataspace.errors import InternalError, Refused
 from index.patterns.patterns import matcher
 
@@ -38,26 +33,26 @@ Match = Callable[["Value"], tuple["Value", ...] | None]
 class Feed(Protocol):
     """What the source asks of either kind; ``space`` is the identity that was found before."""
 
-    def frontier(self, link: Link, after: int | None = None, timeout: float = 0.0) -> Frontier:
+    def frontier(self, link: BulkClient, after: int | None = None, timeout: float = 0.0) -> LogFrontier:
         """How far it is, waiting up to ``timeout`` seconds until that is beyond ``after``."""
 
-    def blocks(self, link: Link, pattern: Value, span: Span, space: str) -> Iterator[Block]:
+    def blocks(self, link: BulkClient, pattern: Value, span: Span, space: str) -> Iterator[Block]:
         """The epochs of a span; ``Refused("epoch-gone")`` or ``("epoch-ahead")`` for what is not there."""
 
-    def acknowledge(self, link: Link, reader: str, epoch: int, space: str) -> None:
+    def acknowledge(self, link: BulkClient, reader: str, epoch: int, space: str) -> None:
         """Says that a named reader is done with all up to an epoch."""
 
-    def before(self, link: Link, time: tuple[int, ...], space: str) -> int:
+    def before(self, link: BulkClient, time: tuple[int, ...], space: str) -> int:
         """The epoch after which those at or after a time of the application begin."""
 
 
 class SpaceFeed:
     """The changes of a space."""
 
-    def frontier(self, link: Link, after: int | None = None, timeout: float = 0.0) -> Frontier:
+    def frontier(self, link: BulkClient, after: int | None = None, timeout: float = 0.0) -> LogFrontier:
         return link.frontier(after, timeout)
 
-    def blocks(self, link: Link, pattern: Value, span: Span, space: str) -> Iterator[Block]:
+    def blocks(self, link: BulkClient, pattern: Value, span: Span, space: str) -> Iterator[Block]:
         found = link.welcome.space
         if found != space:
             raise Refused("epoch-gone", f"the dataspace is another one now: it is {found}, it was {space}")
@@ -65,10 +60,10 @@ class SpaceFeed:
             return link.columns(pattern, as_of=span.as_of, upto=span.upto)
         return link.columns(pattern, after=span.after, upto=span.upto)
 
-    def acknowledge(self, link: Link, reader: str, epoch: int, space: str) -> None:
+    def acknowledge(self, link: BulkClient, reader: str, epoch: int, space: str) -> None:
         link.acknowledge(reader, epoch)
 
-    def before(self, link: Link, time: tuple[int, ...], space: str) -> int:
+    def before(self, link: BulkClient, time: tuple[int, ...], space: str) -> int:
         raise InternalError("only topics have times, as the options have made sure")
 
 
@@ -78,11 +73,11 @@ class TopicFeed:
 
     topic: str
 
-    def frontier(self, link: Link, after: int | None = None, timeout: float = 0.0) -> Frontier:
+    def frontier(self, link: BulkClient, after: int | None = None, timeout: float = 0.0) -> LogFrontier:
         told = topic_frontier(link, self.topic, after=-1 if after is None else after, timeout=timeout)
-        return Frontier(told.completed, told.oldest, f"topic {told.id}")
+        return LogFrontier(told.completed, told.oldest, f"topic {told.id}")
 
-    def blocks(self, link: Link, pattern: Value, span: Span, space: str) -> Iterator[Block]:
+    def blocks(self, link: BulkClient, pattern: Value, span: Span, space: str) -> Iterator[Block]:
         epochs = topic_epochs(link, self.topic, id=_id(space), after=span.after, upto=span.upto)
         try:
             yield from _blocks(epochs, matcher(pattern))
@@ -90,10 +85,10 @@ class TopicFeed:
             code = "epoch-gone" if refusal.code == "no-topic" else refusal.code
             raise Refused(code, refusal.text) from None
 
-    def acknowledge(self, link: Link, reader: str, epoch: int, space: str) -> None:
+    def acknowledge(self, link: BulkClient, reader: str, epoch: int, space: str) -> None:
         topic_acknowledge(link, reader, self.topic, id=_id(space), number=epoch)
 
-    def before(self, link: Link, time: tuple[int, ...], space: str) -> int:
+    def before(self, link: BulkClient, time: tuple[int, ...], space: str) -> int:
         return topic_number(link, self.topic, id=_id(space), time=time[0] if len(time) == 1 else time)
 
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from dataspace.client.bulk.client import Frontier
+    from dataspace.client.bulk.client import LogFrontier
     from relay.spark.common.connections import Peer
     from relay.spark.common.options import StreamOptions
     from relay.spark.common.parsing import Start
@@ -63,8 +63,8 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._watch = watch(options)
         self._done: Sequence[offsets.Offset] = ()
         self._beginning: Json | None = None
-        self._target: Sequence[Frontier] | None = None
-        self._seen: Sequence[Frontier] = ()
+        self._target: Sequence[LogFrontier] | None = None
+        self._seen: Sequence[LogFrontier] = ()
         self._newest: Json | None = None
         self._riding: list[pa.RecordBatch] = []
 
@@ -154,7 +154,7 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     asked(peer, self._options.connect_timeout, says)
             self._done = done
 
-    def _begun(self, peer: Peer, start: Start, now: Frontier) -> offsets.Offset:
+    def _begun(self, peer: Peer, start: Start, now: LogFrontier) -> offsets.Offset:
         """Where reading begins at one daemon."""
         if isinstance(start, tuple):
             return offsets.beginning_after(before_time(peer, self._options, start, now.space), now)
@@ -169,7 +169,9 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _offsets(self, said: Json) -> list[offsets.Offset]:
         return offsets_of(said, [peer.url for peer in self._options.peers], self._options.pattern)
 
-    def _following(self, peer: Peer, here: offsets.Offset, now: Frontier, *, limited: bool) -> offsets.Offset:
+    def _following(
+        self, peer: Peer, here: offsets.Offset, now: LogFrontier, *, limited: bool
+    ) -> offsets.Offset:
         """Where the next batch ends for one daemon; ``here`` where there is nothing to read."""
         options = self._options
         loss = offsets.lost(here, now)
@@ -192,7 +194,7 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for part in parts
         )
 
-    def _awaited(self, here: Sequence[offsets.Offset]) -> Sequence[Frontier]:
+    def _awaited(self, here: Sequence[offsets.Offset]) -> Sequence[LogFrontier]:
         """The frontiers as soon as one is past ``here``, or after ``pollTimeout``."""
         timeout = self._options.poll_timeout if all(map(_waits, here)) else 0.0
         after = [each.reached for each in here]
@@ -207,7 +209,7 @@ def _waits(here: offsets.Offset) -> bool:
     return here.pending is None or here.pending.kind == "after"
 
 
-def _is_news(here: offsets.Offset, now: Frontier) -> bool:
+def _is_news(here: offsets.Offset, now: LogFrontier) -> bool:
     return not _waits(here) or now.epoch > here.reached or now.space != here.space
 
 

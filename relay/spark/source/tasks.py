@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dataspace.client.bulk.blocks import Block
-    from dataspace.client.bulk.client import Link
+    from dataspace.client.bulk.client import BulkClient
     from relay.spark.common.options import ReadOptions, StreamOptions
 
 
@@ -56,7 +56,7 @@ def rows(task: Task) -> Iterator[pa.RecordBatch]:
         yield from batches(blocks(task), columns, options.batch_rows, url=task.peer.url)
 
 
-def _state(link: Link, task: Task) -> list[pa.RecordBatch]:
+def _state(link: BulkClient, task: Task) -> list[pa.RecordBatch]:
     """The whole state with which a task begins: it is read again from its start where the link breaks."""
     alone = replace(task.span, upto=task.span.after)
     return list(
@@ -98,7 +98,7 @@ def blocks(task: Task) -> Iterator[Block]:
             patience.spent(error)
 
 
-def _rest(link: Link, task: Task, place: _Place) -> Iterator[Block]:
+def _rest(link: BulkClient, task: Task, place: _Place) -> Iterator[Block]:
     """What is left of a task, over one link: the rows of a half-read epoch are not passed on twice."""
     had = place.had
     for block in _asked_for(link, task, place.left):
@@ -108,7 +108,7 @@ def _rest(link: Link, task: Task, place: _Place) -> Iterator[Block]:
             yield block.without(repeated) if repeated else block
 
 
-def _asked_for(link: Link, task: Task, span: Span) -> Iterator[Block]:
+def _asked_for(link: BulkClient, task: Task, span: Span) -> Iterator[Block]:
     feed, pattern = feed_of(task.options.topic), task.columns.pattern
     try:
         yield from feed.blocks(link, pattern, span, task.space)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from dataspace.wire.windows import ITEM, LEAST, MOST, START, Budget, Window
+from dataspace.wire.windows import ITEM, LEAST, MOST, START, ReceiveBudget, ReceiveWindow
 
 
-def _opened(budget: Budget, items: int | None = None) -> tuple[Window, tuple[int, int]]:
+def _opened(budget: ReceiveBudget, items: int | None = None) -> tuple[ReceiveWindow, tuple[int, int]]:
     budget.join()
-    window = Window(budget, items)
+    window = ReceiveWindow(budget, items)
     return window, window.open()
 
 
 def test_a_window_begins_small() -> None:
-    assert _opened(Budget())[1] == (START // ITEM, START)
+    assert _opened(ReceiveBudget())[1] == (START // ITEM, START)
 
 
-def _read(window: Window, pieces: int, size: int) -> tuple[int, int] | None:
+def _read(window: ReceiveWindow, pieces: int, size: int) -> tuple[int, int] | None:
     """Takes values one by one, all that is asked for in the end."""
     asked = None
     for _ in range(pieces):
@@ -28,20 +28,20 @@ def _read(window: Window, pieces: int, size: int) -> tuple[int, int] | None:
 
 def test_it_grows_when_it_has_run_dry() -> None:
     """The sender has used up all, and the reader has taken all and waits."""
-    window, (_, size) = _opened(Budget())
+    window, (_, size) = _opened(ReceiveBudget())
     window.arrive(16, size)
     assert _read(window, 16, size // 16) == (16 + 2 * START // ITEM, size + 2 * START)
 
 
 def test_it_does_not_grow_while_the_sender_has_some_left() -> None:
-    window, (_, size) = _opened(Budget())
+    window, (_, size) = _opened(ReceiveBudget())
     window.arrive(8, size // 2)
     assert _read(window, 8, size // 16) == (8 + START // ITEM, size // 2 + START)
     assert window.size == START
 
 
 def test_it_does_not_grow_for_a_reader_that_always_has_something_to_read() -> None:
-    window, (_, size) = _opened(Budget())
+    window, (_, size) = _opened(ReceiveBudget())
     window.arrive(16, size)
     for _ in range(10):
         asked = _read(window, 9, size // 16)
@@ -53,7 +53,7 @@ def test_it_does_not_grow_for_a_reader_that_always_has_something_to_read() -> No
 
 
 def test_more_streams_make_each_share_smaller() -> None:
-    budget = Budget(1 << 20)
+    budget = ReceiveBudget(1 << 20)
     windows = [_opened(budget)[0] for _ in range(64)]
     assert sum(window.limits[1] for window in windows) <= 1 << 20
     for _ in range(63):
@@ -62,12 +62,12 @@ def test_more_streams_make_each_share_smaller() -> None:
 
 
 def test_there_is_always_a_least() -> None:
-    budget = Budget(1)
+    budget = ReceiveBudget(1)
     assert [_opened(budget)[1] for _ in range(3)] == [(LEAST // ITEM, LEAST)] * 3
 
 
 def test_a_fixed_window_stays() -> None:
-    window, asked = _opened(Budget(), 1)
+    window, asked = _opened(ReceiveBudget(), 1)
     assert asked == (1, MOST)
     window.arrive(1, 100)
     assert window.ask() is None
@@ -76,7 +76,7 @@ def test_a_fixed_window_stays() -> None:
 
 
 def test_what_is_held_counts_against_a_new_stream() -> None:
-    window, _ = _opened(Budget())
+    window, _ = _opened(ReceiveBudget())
     assert window.open((10, 1000)) == (START // ITEM - 10, START - 1000)
 
 
@@ -86,7 +86,7 @@ def test_what_is_held_counts_against_a_new_stream() -> None:
 )
 def test_what_is_under_way_is_within_the_window(steps: list[tuple[int, int]], fixed: int | None) -> None:
     """A sender that always uses up its credit and a reader that takes as much as it likes."""
-    window, (items, size) = _opened(Budget(), fixed)
+    window, (items, size) = _opened(ReceiveBudget(), fixed)
     sent: list[int] = []
     came = taken = came_bytes = taken_bytes = 0
     for send, take in steps:
@@ -105,7 +105,7 @@ def test_what_is_under_way_is_within_the_window(steps: list[tuple[int, int]], fi
 
 
 def test_a_window_of_nothing_asks_for_what_is_wanted_and_no_more() -> None:
-    window, (items, _) = _opened(Budget(), 0)
+    window, (items, _) = _opened(ReceiveBudget(), 0)
     assert (items, window.ask(), window.spent) == (0, None, True)
     window.wanted = 2
     totals = window.ask()
@@ -118,7 +118,7 @@ def test_a_window_of_nothing_asks_for_what_is_wanted_and_no_more() -> None:
 
 
 def test_a_value_may_overdraw_the_bytes_and_the_next_one_may_not() -> None:
-    window, (_, size) = _opened(Budget(), 9)
+    window, (_, size) = _opened(ReceiveBudget(), 9)
     window.arrive(1, size - 1)
     assert window.allows(1)
     window.arrive(1, size)

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from dataspace.client.bulk.client import Link
+from dataspace.client.bulk.client import BulkClient
 from index.patterns.text import parse, parse_pattern
 from index.values.values import Value
 from relay.spark.demo import processes
@@ -26,20 +26,20 @@ class Daemon(processes.Daemon):
     def turn_of(self, operations: Sequence[tuple[str, Value]], *, owner: str = "test") -> int:
         """One turn of operations by value; its epoch."""
         key = (uuid.uuid4().hex,)
-        with Link(self.url) as link:
+        with BulkClient(self.url) as link:
             link.stage(key, operations)
             return link.publish([key], client=key[0], sequence=1, owner=owner)
 
     def facts(self, pattern: str) -> list[tuple[Value, ...]]:
         """The captures of all that matches now, in order."""
-        with Link(self.url) as link:
+        with BulkClient(self.url) as link:
             epoch = link.frontier().epoch
             parts = link.changes(parse_pattern(pattern), as_of=epoch, upto=epoch) if epoch else ()
             return sorted((row for part in parts for row in part.added), key=repr)
 
     def changes(self, pattern: str) -> list[tuple[str, int, tuple[Value, ...]]]:
         """All that ever happened to what matches: kind, epoch, captures."""
-        with Link(self.url) as link:
+        with BulkClient(self.url) as link:
             now = link.frontier()
             parts = link.changes(parse_pattern(pattern), after=now.oldest - 1, upto=now.epoch)
             return [

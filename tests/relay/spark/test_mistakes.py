@@ -14,7 +14,7 @@ import pytest
 import trio
 from pyspark.errors import PySparkException
 
-from dataspace.client.bulk.client import Link
+from dataspace.client.bulk.client import BulkClient
 from dataspace.transport.credentials import Tls
 from index.patterns.text import parse
 from index.values.values import Map
@@ -160,7 +160,7 @@ def test_tokens_and_certificates_are_shown_by_driver_and_executors(
     token = tmp_path / "token"
     token.write_text("the secret of a reader\n")
     with guarded(tmp_path / "data") as url:
-        with Link(url, token="the secret of the admin", tls=Tls(ca=ca)) as link:
+        with BulkClient(url, token="the secret of the admin", tls=Tls(ca=ca)) as link:
             link.stage(("k",), [("assert", parse("p(1)"))])
             link.publish([("k",)], client="c", sequence=1, owner="o")
         shown = {"tlsCa": ca, "tokenFile": str(token)}

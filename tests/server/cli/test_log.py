@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import dataspace
-from dataspace.client.bulk.client import Link
+from dataspace.client.bulk.client import BulkClient
 from index.values.values import Record
 from server.cli.main import main
 from tests.server.processes import DaemonProcess
@@ -27,7 +27,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def _publish(daemon: DaemonProcess, first: int, last: int) -> None:
-    with Link(daemon.url) as link:
+    with BulkClient(daemon.url) as link:
         for number in range(first, last + 1):
             link.stage(("k",), [("assert", Record("on", number))])
             link.publish([("k",)], client="c", sequence=number, owner="o")

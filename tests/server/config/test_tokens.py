@@ -12,7 +12,7 @@ import trio
 
 import dataspace
 from dataspace import ProtocolError, Record, Refused
-from dataspace.client.bulk.client import Link
+from dataspace.client.bulk.client import BulkClient
 from dataspace.client.bulk.packed import Pairs
 from dataspace.transport.tokens import narrow
 from dataspace.wire import packets as p
@@ -60,7 +60,7 @@ async def test_who_has_none_or_a_wrong_one_is_told_so(url: str) -> None:
         assert await _refused(url, "ds1.rubbish") == "the token is damaged"
 
         def link() -> None:
-            Link(url, token="wrong")
+            BulkClient(url, token="wrong")
 
         with pytest.raises(ProtocolError, match="unauthorized"):
             await trio.to_thread.run_sync(link)
@@ -100,7 +100,7 @@ async def test_what_is_staged_is_looked_at_as_well(url: str) -> None:
                 await sensor.stage(("k",), [("assert", Record("other", 1))])
 
     def by_rows() -> None:
-        with Link(url, token=SENSOR) as link:
+        with BulkClient(url, token=SENSOR) as link:
             link.stage(("k",), [("assert", Record("reading", "d", 1.0))])
             with pytest.raises(Refused, match="not allow to assert other"):
                 inline = Pairs([("assert", Record("other", 1))]).packed()
@@ -115,7 +115,7 @@ async def test_what_is_staged_is_looked_at_as_well(url: str) -> None:
 
 async def test_only_a_reader_that_is_listed_holds_the_log(url: str) -> None:
     def acknowledge(token: str, reader: str) -> None:
-        with Link(url, token=token) as link:
+        with BulkClient(url, token=token) as link:
             link.acknowledge(reader, link.frontier().epoch)
 
     with trio.fail_after(10):

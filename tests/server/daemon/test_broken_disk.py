@@ -14,7 +14,7 @@ import trio
 
 import dataspace
 from dataspace import Record
-from dataspace.client.bulk.client import Link
+from dataspace.client.bulk.client import BulkClient
 from dataspace.errors import DataspaceError, Refused
 from index.patterns.text import parse_pattern
 from server.cli.main import main
@@ -48,7 +48,7 @@ def test_a_log_that_cannot_be_written_ends_the_daemon(
     assert "Traceback" not in daemon.errors
     told.unlink()
     daemon.start()
-    with Link(daemon.url) as link:
+    with BulkClient(daemon.url) as link:
         past = list(link.changes(parse_pattern("kept($n)"), after=0, upto=link.frontier().epoch))
     assert [row for each in past for row in each.added][:3] == [(0,), (1,), (2,)]
     assert daemon.stop() == 0
@@ -106,7 +106,7 @@ def test_staging_that_fails_refuses_and_the_daemon_goes_on(
 ) -> None:
     daemon, told = _breakable(tmp_path, monkeypatch)
     daemon.start()
-    with Link(daemon.url) as link:
+    with BulkClient(daemon.url) as link:
         told.write_text("sync staged.sqlite-wal")
         for _ in range(2):
             with pytest.raises(Refused, match=r"disk-failed.*a flush to the disk failed"):
@@ -121,7 +121,7 @@ def test_staging_that_fails_refuses_and_the_daemon_goes_on(
 def test_an_altered_epoch_is_an_error_for_who_reads_it_and_for_nobody_else(tmp_path: Path) -> None:
     daemon = DaemonProcess(tmp_path / "data")
     daemon.start()
-    with Link(daemon.url) as link:
+    with BulkClient(daemon.url) as link:
         for number in range(1, 6):
             link.stage(("k",), [("assert", Record("on", number))])
             link.publish([("k",)], client="c", sequence=number, owner="o")

@@ -10,7 +10,7 @@ import trio
 
 import dataspace
 from dataspace import Record
-from dataspace.client.bulk.client import Link
+from dataspace.client.bulk.client import BulkClient
 from dataspace.errors import Refused
 from index.patterns.text import parse_pattern
 from tests.server.hosting.rooms import FileLimit, Room, SmallDisk
@@ -45,7 +45,7 @@ async def test_a_full_disk_and_its_end(room: Room) -> None:
     assert "there is room on the disk again" in daemon.errors
     assert "there is room for topics on the disk again" in daemon.errors
     daemon.start()
-    with Link(daemon.url) as link:
+    with BulkClient(daemon.url) as link:
         told = list(link.changes(parse_pattern("kept($n)"), after=0, upto=link.frontier().epoch))
         assert [row for each in told for row in each.added] == [(1,), (2,), (3,)], (
             "numbers 4 and 5 were refused"
@@ -103,13 +103,13 @@ async def _live_through(daemon: DaemonProcess, room: Room) -> None:
 
 
 def _stage(url: str) -> None:
-    with Link(url) as link:
+    with BulkClient(url) as link:
         link.stage(("before",), [("assert", "never")])
 
 
 def _refuses(url: str) -> None:
     """The log is read up to there; nothing is staged."""
-    with Link(url) as link:
+    with BulkClient(url) as link:
         past = list(link.changes(parse_pattern("kept($n)"), after=0, upto=link.frontier().epoch))
         assert [row for each in past for row in each.added] == [(1,)]
         with pytest.raises(Refused, match="disk-full"):

@@ -19,7 +19,7 @@ import trio
 
 import dataspace
 from dataspace import Record
-from dataspace.client.bulk.client import Link
+from dataspace.client.bulk.client import BulkClient
 from index.patterns.text import parse_pattern
 from tests.server.processes import DaemonProcess
 
@@ -62,7 +62,7 @@ async def _write(url: str, started: trio.Event) -> dict[int, int]:
 def _check(daemon: DaemonProcess, accepted: dict[int, int]) -> None:
     """The log tells the whole story, once, in order, with the epochs that were acknowledged."""
     assert sorted(accepted) == list(range(TURNS))
-    with Link(daemon.url) as link:
+    with BulkClient(daemon.url) as link:
         newest = link.frontier().epoch
         seen = [
             (part.number, part.added, part.messages, part.removed)
@@ -179,7 +179,7 @@ async def test_after_a_restart_the_facts_of_sessions_are_seen_to_have_gone(daemo
     holder.kill()
     holder.communicate()
     daemon.start()
-    with Link(daemon.url) as link:
+    with BulkClient(daemon.url) as link:
         parts = list(link.changes(parse_pattern("present($who)"), after=0, upto=link.frontier().epoch))
     assert [(sorted(map(str, part.added)), sorted(map(str, part.removed))) for part in parts] == [
         (["('Alice',)", "('Bob',)"], []),
@@ -216,7 +216,7 @@ async def test_a_killed_client_takes_its_facts_along_in_one_turn(daemon: DaemonP
 def test_a_daemon_stopped_by_a_signal_ends_cleanly_and_forgets_nothing(daemon: DaemonProcess) -> None:
     for sequence, number in enumerate((signal.SIGTERM, signal.SIGINT), 1):
         daemon.start()
-        with Link(daemon.url) as link:
+        with BulkClient(daemon.url) as link:
             before = link.frontier()
             link.stage(("a",), [("assert", Record("kept", int(number)))])
             epoch = link.publish([("a",)], client="test", sequence=sequence, owner="me")

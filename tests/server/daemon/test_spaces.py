@@ -10,7 +10,7 @@ import trio
 
 import dataspace
 from dataspace import ProtocolError, Record, Refused
-from dataspace.client.bulk.client import Link
+from dataspace.client.bulk.client import BulkClient
 from dataspace.kernel.space import SpaceLimits
 from index.values.values import Map
 from server.config.model import Config, HostedActor, SpaceConfig
@@ -93,7 +93,7 @@ async def test_a_log_and_links_are_of_one_space(url: str) -> None:
     def read() -> tuple[list[object], list[object]]:
         found: list[list[object]] = []
         for space in ("orders", "main"):
-            with Link(url, space=space) as link:
+            with BulkClient(url, space=space) as link:
                 upto = link.frontier().epoch
                 found.append(
                     [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from dataspace.client.bulk.packed import Columns, staged_form
+from dataspace.client.bulk.packed import PackedColumns, staged_form
 from dataspace.codec import unpack
 from dataspace.errors import Refused
 from index.values.values import Record, Value, key
@@ -33,7 +33,7 @@ def test_operations_survive_the_form_in_columns(
 ) -> None:
     each, first, second = zip(*rows, strict=True)
     said = ("send",) * len(rows) if alike else each
-    columns = Columns("send" if alike else each, label, [first, second], len(rows))
+    columns = PackedColumns("send" if alike else each, label, [first, second], len(rows))
     meant = [(verb, key(Record.of(label, (a, b)))) for verb, a, b in zip(said, first, second, strict=True)]
     assert told(unpack(columns.packed())) == meant
     assert [(verb, key(value)) for verb, value in columns.operations()] == meant

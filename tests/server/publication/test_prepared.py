@@ -9,8 +9,8 @@ import trio
 
 import dataspace
 from dataspace import Record, Refused
-from dataspace.client.bulk.client import PREPARING, Link
-from dataspace.client.bulk.packed import Columns
+from dataspace.client.bulk.client import PREPARING, BulkClient
+from dataspace.client.bulk.packed import PackedColumns
 from index.patterns.text import parse_pattern as pattern
 from index.values.values import Map, Value
 from server.config.model import Config
@@ -22,8 +22,8 @@ from server.publication.packed import Operations, read
 from server.publication.prepared import Prepared
 from tests.server.processes import DaemonProcess
 
-ONE = Columns("assert", "n", [[1]], 1).packed()
-TWO = Columns("assert", "n", [[2]], 1).packed()
+ONE = PackedColumns("assert", "n", [[1]], 1).packed()
+TWO = PackedColumns("assert", "n", [[2]], 1).packed()
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ async def test_it_is_read_once_and_seen_when_it_is_published(url: str, reads: li
         assert len(reads) == 3, "what was published is not kept"
 
 
-@pytest.mark.parametrize("rubbish", [b"", b"\xc1", Columns("upsert", "n", [[2]], 1).packed(), "text"])
+@pytest.mark.parametrize("rubbish", [b"", b"\xc1", PackedColumns("upsert", "n", [[2]], 1).packed(), "text"])
 async def test_rubbish_is_refused(url: str, rubbish: Value) -> None:
     async with dataspace.connect(url) as space:
         with pytest.raises(Refused, match=r"no operations|malformed|no value|must be binary"):
@@ -98,22 +98,22 @@ def test_beyond_the_limit_the_oldest_goes() -> None:
 @pytest.mark.parametrize("fault", ["publish-before-commit", "publish-after-commit"])
 def test_a_death_in_between_costs_nothing_and_doubles_nothing(daemon: DaemonProcess, fault: str) -> None:
     rows = [list(range(5_000))]
-    body = Columns("assert", "n", rows, 5_000).packed()
+    body = PackedColumns("assert", "n", rows, 5_000).packed()
 
-    def publish(link: Link) -> int:
+    def publish(link: BulkClient) -> int:
         return link.publish([body], client="c", sequence=1, owner="w")
 
-    with Link(daemon.url) as link:
+    with BulkClient(daemon.url) as link:
         link.prepare(body)
     daemon.kill()
     daemon.start(fault=f"{fault}:1")
-    with Link(daemon.url) as link:
+    with BulkClient(daemon.url) as link:
         link.prepare(body)
         with pytest.raises(dataspace.Broken):
             publish(link)
     daemon.wait()
     daemon.start()
-    with Link(daemon.url) as link:
+    with BulkClient(daemon.url) as link:
         link.prepare(body)
         epoch = publish(link)
         now = link.frontier()
@@ -125,7 +125,7 @@ def test_a_death_in_between_costs_nothing_and_doubles_nothing(daemon: DaemonProc
 
 @pytest.mark.slow
 def test_nobody_has_to_ask_what_became_of_it(daemon: DaemonProcess) -> None:
-    with Link(daemon.url) as link:
+    with BulkClient(daemon.url) as link:
         for at in range(3 * PREPARING):
             link.prepare(ONE if at % 2 else b"rubbish")
         assert link.publish([ONE], client="c", sequence=1, owner="w") > 0

@@ -11,7 +11,7 @@ import trio
 
 import dataspace
 from dataspace import Record, Refused, RemoteSpace
-from dataspace.client.bulk.packed import Columns
+from dataspace.client.bulk.packed import PackedColumns
 from dataspace.kernel.space import SpaceLimits
 from index.patterns.text import parse_pattern
 from index.values.values import Map
@@ -56,7 +56,7 @@ async def test_operations_may_come_with_the_publication_between_what_was_staged(
     async with dataspace.connect(url) as space:
         await stage(space, "a", 1)
         await stage(space, "b", 3)
-        inline = Columns("assert", "n", [[2]], 1).packed()
+        inline = PackedColumns("assert", "n", [[2]], 1).packed()
         told = Map({"keys": (("a",), inline, ("b",)), "owner": "w", "client": "c", "sequence": 1})
         assert [await space.request("publish", told) for _ in range(2)] == [1, 1]
         async with space.observe("n($)", after=0, upto=1) as seen:
@@ -67,7 +67,7 @@ async def test_operations_may_come_with_the_publication_between_what_was_staged(
 
 async def test_what_a_session_of_the_same_owner_changes_is_known_to_the_next_publication(url: str) -> None:
     async def put(sequence: int, *numbers: int) -> None:
-        rows = Columns("assert", "p", [[1] * len(numbers), list(numbers)], len(numbers)).packed()
+        rows = PackedColumns("assert", "p", [[1] * len(numbers), list(numbers)], len(numbers)).packed()
         told = {"keys": (rows,), "owner": "w", "client": "c", "sequence": sequence}
         await space.request("publish", Map({**told, "by": parse_pattern("p($k, _)")}))
 
@@ -85,7 +85,7 @@ async def test_a_session_and_a_writer_of_one_name_claim_side_by_side(url: str, k
     async with dataspace.connect(url, owner="w") as space:
         for number in range(1, 4):
             claim = await space.assert_(Record("n", number))
-            rows = Columns("assert", "p", [[number, -number], [0, 0]], 2).packed()
+            rows = PackedColumns("assert", "p", [[number, -number], [0, 0]], 2).packed()
             told = {"keys": (rows,), "owner": "w", "client": "c", "sequence": number, "by": by}
             await space.request("publish", Map(told))
         await space.retract(claim)
@@ -93,7 +93,7 @@ async def test_a_session_and_a_writer_of_one_name_claim_side_by_side(url: str, k
         assert len(await space.matches("p($, _)")) == 6
 
 
-@pytest.mark.parametrize("rubbish", [b"", b"\xc1", Columns("upsert", "n", [[2]], 1).packed()])
+@pytest.mark.parametrize("rubbish", [b"", b"\xc1", PackedColumns("upsert", "n", [[2]], 1).packed()])
 async def test_what_comes_with_the_publication_and_means_nothing_is_refused(url: str, rubbish: bytes) -> None:
     async with dataspace.connect(url) as space:
         await stage(space, "a", 1)

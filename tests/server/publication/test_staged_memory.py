@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from dataspace.client.bulk.client import Link
-from dataspace.client.bulk.packed import Columns
+from dataspace.client.bulk.client import BulkClient
+from dataspace.client.bulk.packed import PackedColumns
 from index.values.values import Map
 from tests.server.processes import DaemonProcess
 
@@ -21,7 +21,7 @@ ALLOWED = 40 << 20
 
 
 def memory(daemon: DaemonProcess) -> int:
-    with Link(daemon.url) as link:
+    with BulkClient(daemon.url) as link:
         told = link.request("status", {})
     assert isinstance(told, Map)
     return int(told["memory_bytes"])  # type: ignore[arg-type]  # a number, by WIRE.md
@@ -30,8 +30,8 @@ def memory(daemon: DaemonProcess) -> int:
 def stage(daemon: DaemonProcess, query: int) -> int:
     """What one query stages; its bytes."""
     numbers = [float(n) for n in range(ROWS)]
-    piece = Columns("assert", "p", [numbers] * 4, ROWS)
-    with Link(daemon.url) as link:
+    piece = PackedColumns("assert", "p", [numbers] * 4, ROWS)
+    with BulkClient(daemon.url) as link:
         for number in range(PIECES):
             link.stage((f"query {query}", "0", str(number)), piece)
     return PIECES * len(piece.packed())

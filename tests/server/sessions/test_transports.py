@@ -12,7 +12,7 @@ import trio
 
 import dataspace
 from dataspace import Record, Tls
-from dataspace.client.bulk.client import Link
+from dataspace.client.bulk.client import BulkClient
 from dataspace.errors import Unreachable, UsageError
 from server.config.model import Config, Limits, ServerTls
 from server.daemon.serve import serve
@@ -42,7 +42,7 @@ async def exchange(url: str, tls: Tls | None = None) -> None:
         epoch = await space.sync()
 
         def read() -> list[object]:
-            with Link(url, tls=tls) as link:
+            with BulkClient(url, tls=tls) as link:
                 return [row for each in link.changes(Record("said", Record("$", None, None, Record("_"))),
                                                     after=0, upto=epoch) for row in each.added]  # fmt: skip
 
@@ -98,7 +98,7 @@ async def test_a_certificate_that_nobody_vouches_for_does_not_convince(
             pass
 
     def link() -> None:
-        Link(url, tls=Tls())
+        BulkClient(url, tls=Tls())
 
     with pytest.raises(Unreachable, match="the daemon's certificate does not convince"):
         await trio.to_thread.run_sync(link)

@@ -9,7 +9,7 @@ import trio
 
 import dataspace
 from dataspace import Record
-from dataspace.client.bulk.client import Link
+from dataspace.client.bulk.client import BulkClient
 from dataspace.errors import Refused
 from relay.log import trimming as retaining
 from relay.log.retention import Retention
@@ -39,7 +39,7 @@ async def _away(forgetful: tuple[str, Proxy]) -> None:
     address, proxy = forgetful
 
     def happen() -> None:
-        with Link(address) as link:
+        with BulkClient(address) as link:
             start = link.frontier().epoch
             publish(link, 1, 40)
             while link.frontier().oldest < start + 30:

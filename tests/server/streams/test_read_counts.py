@@ -8,7 +8,7 @@ import pytest
 import trio
 
 import dataspace
-from dataspace.client.bulk.client import Link
+from dataspace.client.bulk.client import BulkClient
 from index.patterns.text import parse_pattern
 
 
@@ -21,7 +21,7 @@ async def test_reads_are_counted_and_told(url: str, caplog: pytest.LogCaptureFix
         pattern, read = parse_pattern("p($n:int)"), "read(_, $name, $space, $reads, $rows, $bytes, _)"
 
         def twice(said: list[tuple[object, ...]]) -> None:
-            with Link(url, name="bulk") as link:
+            with BulkClient(url, name="bulk") as link:
                 for _ in range(2):
                     rows = sum(len(block) for block in link.columns(pattern, after=0, upto=3))
                     assert rows == 3

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from dataspace.client.bulk.client import Link
+from dataspace.client.bulk.client import BulkClient
 from dataspace.errors import Refused
 from index.patterns.text import parse_pattern
 from relay.log import trimming as retaining
@@ -16,13 +16,13 @@ from server.config.model import Config
 from server.daemon.serve import serve
 
 
-def publish(link: Link, first: int, last: int) -> None:
+def publish(link: BulkClient, first: int, last: int) -> None:
     for number in range(first, last + 1):
         link.stage(("k",), [("assert", "x" * 50_000), ("send", number)])
         link.publish([("k",)], client="c", sequence=number, owner="o")
 
 
-def epochs(link: Link, after: int) -> list[int]:
+def epochs(link: BulkClient, after: int) -> list[int]:
     upto = link.frontier().epoch
     return [each.number for each in link.changes(parse_pattern("$n:int"), after=after, upto=upto)]
 
@@ -37,7 +37,7 @@ async def test_what_a_reader_has_not_acknowledged_is_kept(
     address = (await nursery.start(serve, config))[0]
 
     def read() -> None:
-        with Link(address) as link:
+        with BulkClient(address) as link:
             start = link.frontier().epoch
             assert link.acknowledge("spark", start) == link.frontier().oldest
             publish(link, 1, 40)

@@ -10,15 +10,9 @@ import pytest
 import trio
 
 import dataspace
-from dataspace.client.bulk.client import Link
-from dataspace.client.bulk.topics import (
-    CompletedEpoch,
-    TopicFrontier,
-    topic_acknowledge,
-    topic_epochs,
-    topic_frontier,
-    topic_number,
-)
+from dataspace.client.bulk.client import BulkClient
+from dataspace.client.bulk.topics import topic_acknowledge, topic_epochs, topic_frontier, topic_number
+from dataspace.client.completed import CompletedEpoch, TopicFrontier
 from dataspace.client.subscriptions import Subscription, TopicEpoch
 from dataspace.codec import pack
 from dataspace.errors import Refused
@@ -58,7 +52,7 @@ async def publish(url: str, values: range, **options: object) -> None:
 
 async def read(url: str, **options: int) -> list[CompletedEpoch]:
     def blocking() -> list[CompletedEpoch]:
-        with Link(url) as link:
+        with BulkClient(url) as link:
             known = topic_frontier(link, "t")
             asked = {"after": known.oldest - 1, "upto": known.completed, **options}
             return list(topic_epochs(link, "t", id=known.id, **asked))
@@ -68,7 +62,7 @@ async def read(url: str, **options: int) -> list[CompletedEpoch]:
 
 async def frontier(url: str) -> TopicFrontier:
     def blocking() -> TopicFrontier:
-        with Link(url) as link:
+        with BulkClient(url) as link:
             return topic_frontier(link, "t")
 
     return await trio.to_thread.run_sync(blocking)
@@ -213,7 +207,7 @@ async def test_a_place_can_be_found_by_time_and_waited_for(url: str, nursery: tr
     await publish(url, range(5), time=10)
 
     def blocking() -> tuple[list[int], int]:
-        with Link(url) as link:
+        with BulkClient(url) as link:
             known = topic_frontier(link, "t")
             found = [topic_number(link, "t", id=known.id, time=time) for time in (0, 10, 12, 99)]
             started.set()
@@ -292,7 +286,7 @@ async def test_a_reader_by_name_holds_back_what_age_would_let_go(tmp_path: Path)
         known = await frontier(url)
 
         def acknowledge(number: int) -> None:
-            with Link(url) as link:
+            with BulkClient(url) as link:
                 topic_acknowledge(link, "report", "t", id=known.id, number=number)
 
         await trio.to_thread.run_sync(acknowledge, 2)

@@ -54,7 +54,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     made = Clock()
     connections.close_all()  # those of other tests are real
-    monkeypatch.setattr(connections, "Link", Wire)
+    monkeypatch.setattr(connections, "BulkClient", Wire)
     monkeypatch.setattr(connections, "time", made)
     Wire.made = Wire.absent = 0
     yield made

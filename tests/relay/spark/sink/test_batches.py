@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructType
 
-from dataspace.client.bulk.client import Link
-from dataspace.client.bulk.packed import Columns
+from dataspace.client.bulk.client import BulkClient
+from dataspace.client.bulk.packed import PackedColumns
 from relay.spark.common.options import SinkOptions, sink_options
 from relay.spark.sink import batches
 from relay.spark.sink.batches import Batch, Handed, hand_in, publish
@@ -57,8 +57,8 @@ def test_of_very_many_tasks_only_some_hand_anything_to_the_driver(
 
 def test_what_is_too_much_for_one_request_is_published_all_the_same(own_daemon: Daemon) -> None:
     batch, large = Batch("a", 0, "run"), "x" * 200_000
-    pieces = tuple(Columns("send", "p", [[n], [large]], 1).packed() for n in range(20))
-    huge = Columns("send", "p", [[20, 21], [large, large]], 2).packed()
+    pieces = tuple(PackedColumns("send", "p", [[n], [large]], 1).packed() for n in range(20))
+    huge = PackedColumns("send", "p", [[20, 21], [large, large]], 2).packed()
     options = sink_options({"label": "p", "url": own_daemon.url})
     for _ in range(2):
         publish(options, batch, [Handed(batch, (*pieces, huge))], owner="w", replace=False)
@@ -72,9 +72,9 @@ def test_what_is_too_much_for_one_request_is_published_all_the_same(own_daemon: 
 def test_what_comes_by_either_way_is_added_before_anything_is_retracted(daemon: Daemon, label: str) -> None:
     batch = Batch(label, 0, "run")
     staged = sink_options({"label": label, "url": daemon.url, "carryBytes": "0"})
-    fact = Columns("assert", label, [[1]], 1)
+    fact = PackedColumns("assert", label, [[1]], 1)
     batches._stage_piece(staged, (*batch.attempt, "+"), fact)
-    going = Columns("retract", label, [[1]], 1).packed()
+    going = PackedColumns("retract", label, [[1]], 1).packed()
     told = [Handed(batch, (), (going,)), Handed(batch, ((*batch.attempt, "+"),))]
     publish(staged, batch, told, owner=label, replace=False)
     assert daemon.facts(f"{label}($)") == []
@@ -84,13 +84,13 @@ def test_what_is_more_than_a_little_is_shown_to_a_daemon_that_is_there(
     daemon: Daemon, label: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown: list[bytes] = []
-    prepare = Link.prepare
+    prepare = BulkClient.prepare
 
-    def preparing(link: Link, body: bytes) -> None:
+    def preparing(link: BulkClient, body: bytes) -> None:
         shown.append(body)
         prepare(link, body)
 
-    monkeypatch.setattr(Link, "prepare", preparing)
+    monkeypatch.setattr(BulkClient, "prepare", preparing)
     options = sink_options({"label": label, "url": daemon.url})
     assert handed(options, rows(1)).adding
     assert shown == []

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 from pyspark.sql.types import StringType, StructField, StructType
 
-from dataspace.client.bulk.packed import Columns, unpacked
+from dataspace.client.bulk.packed import PackedColumns, unpacked
 from dataspace.errors import UsageError
 from index.values.values import Map, Record, Value, key
 from relay.spark.common.schema import JSON_MARK
@@ -159,6 +159,6 @@ def test_by_the_column_rows_mean_what_they_mean_one_by_one(
 def test_records_come_by_the_column_and_dead_letters_do_not() -> None:
     facts = Facts(ddl("n bigint"), template="p($n:int)", dead_letter="bad")
     ((_, columns),) = facts.parts(pa.RecordBatch.from_pydict({"n": [1, 2]}))
-    assert columns == Columns("assert", "p", [[1, 2]], 2)
+    assert columns == PackedColumns("assert", "p", [[1, 2]], 2)
     ((_, letters),) = facts.parts(pa.RecordBatch.from_pydict({"n": pa.array([1, None], pa.int64())}))
     assert [verb for verb, _ in letters.operations()] == ["assert", "send"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import PySparkException
 
-from dataspace.client.bulk.client import Link
+from dataspace.client.bulk.client import BulkClient
 from dataspace.errors import Refused
 from index.values.values import Record
 from relay.spark.common.options import sink_options
@@ -84,7 +84,7 @@ def test_a_batch_that_is_committed_again_changes_nothing_nor_does_what_is_late(
     batches = [Batch(label, 0, run) for run in ("first", "second")]
     keys = [(*batch.attempt, "0") for batch in batches]
     epochs = []
-    with Link(daemon.url) as link:
+    with BulkClient(daemon.url) as link:
         for batch, key in zip(batches, keys, strict=True):
             link.stage(key, [("send", Record(label, 1))])
             epochs.append(publish(options, batch, [Handed(batch, (key,))], owner=label, replace=False))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dataspace.client.bulk.client import Frontier
+from dataspace.client.bulk.client import LogFrontier
 from dataspace.errors import Unreachable
 from relay.spark.source.frontiers import Watch, together
 
@@ -26,12 +26,12 @@ class Daemons:
         for each in self.silent.values():
             each.set()
 
-    def ask(self, at: int, after: int | None, timeout: float) -> Frontier:
+    def ask(self, at: int, after: int | None, timeout: float) -> LogFrontier:
         self.asked.append(at)
         self.silent[at].wait(FOR_EVER)
         if at in self.away:
             raise Unreachable(f"nobody is daemon {at}")
-        return Frontier(self.epochs[at], 1, "s")
+        return LogFrontier(self.epochs[at], 1, "s")
 
 
 @pytest.fixture
@@ -103,5 +103,5 @@ def test_a_watch_travels_without_its_questions() -> None:
     assert beyond(again, 0, 0) == [0, 1]
 
 
-def _told(at: int, after: int | None, timeout: float) -> Frontier:
-    return Frontier(at, 1, "s")
+def _told(at: int, after: int | None, timeout: float) -> LogFrontier:
+    return LogFrontier(at, 1, "s")

@@ -7,7 +7,7 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from dataspace.client.bulk.client import Frontier
+from dataspace.client.bulk.client import LogFrontier
 from dataspace.errors import UsageError
 from relay.spark.common.parsing import Numbered
 from relay.spark.source.offsets import (
@@ -27,8 +27,8 @@ from relay.spark.source.offsets import (
 )
 
 
-def at(epoch: int, oldest: int = 1, space: str = "s") -> Frontier:
-    return Frontier(epoch, oldest, space)
+def at(epoch: int, oldest: int = 1, space: str = "s") -> LogFrontier:
+    return LogFrontier(epoch, oldest, space)
 
 
 def kept(place: Offset) -> Offset:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import PySparkException
 
-from dataspace.client.bulk.client import Link
+from dataspace.client.bulk.client import BulkClient
 from index.values.values import Map
 from tests.relay.spark.daemons import Daemon
 from tests.relay.spark.queries import PATIENCE, Seen, read, run_now, running, stream, until
@@ -125,7 +125,7 @@ def test_a_named_reader_tells_the_daemon_how_far_it_has_come(
         own_daemon.turn(f"+p({at})")
     options = {"startingEpoch": "earliest", "maxEpochsPerTrigger": 1, "readerName": "nightly"}
     run_now(stream(spark, own_daemon.url, "p($n:int)", **options), Seen(), checkpoint())
-    with Link(own_daemon.url) as link:
+    with BulkClient(own_daemon.url) as link:
         status = link._ask("status", {})  # what `dataspace status` asks
     assert isinstance(status, Map) and status["readers"] == Map({"nightly": 3})
 
@@ -285,10 +285,10 @@ def test_a_large_epoch_comes_whole_and_in_order(spark: SparkSession, daemon: Dae
 
 
 def test_reading_announces_no_interest(spark: SparkSession, daemon: Daemon, label: str) -> None:
-    with Link(daemon.url) as link:
+    with BulkClient(daemon.url) as link:
         before = link.frontier().epoch
     assert read(spark, daemon.url, f"{label}($n:int)") == []
-    with Link(daemon.url) as link:
+    with BulkClient(daemon.url) as link:
         assert link.frontier().epoch == before
 
 

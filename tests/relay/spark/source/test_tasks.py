@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dataspace.client.bulk.blocks import Block
-from dataspace.client.bulk.client import Frontier
+from dataspace.client.bulk.client import LogFrontier
 from dataspace.errors import Broken, Refused, Unreachable
 from relay.spark.common import connections
 from relay.spark.common.connections import Peer
@@ -49,8 +49,8 @@ class Wire:
     def close(self) -> None:
         self.closed = True
 
-    def frontier(self, *_asked: object) -> Frontier:
-        return Frontier(max(EPOCHS), Wire.oldest, Wire.space)
+    def frontier(self, *_asked: object) -> LogFrontier:
+        return LogFrontier(max(EPOCHS), Wire.oldest, Wire.space)
 
     def columns(
         self, pattern: object, *, upto: int, after: int | None = None, as_of: int | None = None
@@ -99,7 +99,7 @@ class Wire:
 @pytest.fixture(autouse=True)
 def wire(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     connections.close_all()  # those of other tests are real
-    monkeypatch.setattr(connections, "Link", Wire)
+    monkeypatch.setattr(connections, "BulkClient", Wire)
     monkeypatch.setattr(connections, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: None))
     yield
     connections._idle.clear()
@@ -144,7 +144,7 @@ def test_a_daemon_that_stays_away_fails_the_task(monkeypatch: pytest.MonkeyPatch
     def nobody(_url: str, **_said: object) -> Wire:
         raise Unreachable("nobody")
 
-    monkeypatch.setattr(connections, "Link", nobody)
+    monkeypatch.setattr(connections, "BulkClient", nobody)
     with pytest.raises(Unreachable, match="waited 0 s"):
         read(task(Span(0, 8), connectTimeout="0s"))
 

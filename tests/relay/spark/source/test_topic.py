@@ -138,7 +138,7 @@ def test_times_and_what_is_not_for_topics() -> None:
 
 
 def test_an_epoch_that_crashed_says_why() -> None:
-    from dataspace.client.bulk.topics import CompletedEpoch
+    from dataspace.client.completed import CompletedEpoch
     from index.patterns.patterns import matcher
     from relay.spark.common.schema import parsed
 

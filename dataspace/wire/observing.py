@@ -1,0 +1,112 @@
+"""What an observation is opened with: one record for both clients, the daemon and bulk readers.
+
+``RemoteSpace.observe`` says what each option means; WIRE.md, what stands in the ``spec`` of an ``Open``.
+
+Always: a record that exists makes sense by itself, and ``read(options.spec())`` equals ``options``; what it
+asks for may still not be there.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, fields
+from typing import Final, Self
+
+from dataspace.errors import UsageError
+from index.patterns.text import parse_pattern
+from index.values.values import Map, Value
+
+KINDS: Final = ("observe", "columns")
+
+
+class Policy(enum.Enum):
+    """What happens at the bound of what may wait for an observer."""
+
+    WAIT = "wait"
+    CONFLATE = "conflate"
+    FAIL = "fail"
+    DROP = "drop"
+
+
+@dataclass(frozen=True, slots=True)
+class ObserveOptions:
+    """Options of one observation; ``columns`` has epochs come in blocks, by the column.
+
+    ``policy`` may be given by its name.  Raises ``UsageError`` for an option that has no such value.
+    """
+
+    pattern: Value
+    snapshot: bool = True
+    after: int | None = None
+    as_of: int | None = None
+    upto: int | None = None
+    durable: bool = False
+    quiet: bool = False
+    net: bool = False
+    policy: Policy = Policy.CONFLATE
+    progress: bool = False
+    columns: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("snapshot", "durable", "quiet", "net", "progress"):
+            value = getattr(self, name)
+            if value.__class__ is not bool:
+                raise UsageError(f"{name} must be true or false, got {value!r:.60}")
+        for name in ("after", "as_of", "upto"):
+            value = getattr(self, name)
+            if value is not None and (value.__class__ is not int or value < 0):
+                raise UsageError(f"{name} must be the number of an epoch, got {value!r:.60}")
+        if self.policy.__class__ is not Policy:
+            object.__setattr__(self, "policy", _policy(self.policy))
+
+    @classmethod
+    def of(cls, pattern: Value, *, policy: str | Policy = Policy.CONFLATE, **options: object) -> Self:
+        """Returns the options for a pattern that may be given as text."""
+        form = parse_pattern(pattern) if isinstance(pattern, str) else pattern
+        return cls(form, policy=policy, **options)  # type: ignore[arg-type]  # checked as it is made
+
+    @classmethod
+    def read(cls, spec: Map) -> Self:
+        """Returns the options in the ``spec`` of an ``Open``; ``UsageError`` says what is wrong with it."""
+        unknown = [str(name) for name in spec if name not in _NAMES]
+        if unknown:
+            raise UsageError(f"no option {unknown[0]!r}, known are {', '.join(sorted(_NAMES))}")
+        kind = spec.get("kind", "observe")
+        if kind not in KINDS:
+            raise UsageError(f"no kind {kind!r:.60} of stream, there are 'observe' and 'columns'")
+        if "pattern" not in spec:
+            raise UsageError("a pattern is needed")
+        given = {str(name): value for name, value in spec.pairs() if name not in ("kind", "space")}
+        return cls(**given, columns=kind == "columns")  # type: ignore[arg-type]  # checked as it is made
+
+    def spec(self) -> Map:
+        """Returns what an ``Open`` says of this, without what is usual."""
+        spec: dict[str, Value] = {"kind": "columns" if self.columns else "observe", "pattern": self.pattern}
+        for name, usual in _USUAL:
+            value = getattr(self, name)
+            if value is not usual:
+                spec[name] = value.value if isinstance(value, Policy) else value
+        return Map(spec)
+
+    @property
+    def live(self) -> bool:
+        """True if no log is needed: the state now, and what follows."""
+        return not (self.columns or self.durable) and self.after is self.as_of is self.upto is None
+
+    @property
+    def wants_state(self) -> bool:
+        """True if the state where it begins comes first, for a stream from the log."""
+        return self.as_of is not None or (self.snapshot and self.after is None and not self.columns)
+
+
+_USUAL: Final = tuple(
+    (each.name, each.default) for each in fields(ObserveOptions) if each.name not in ("pattern", "columns")
+)
+_NAMES: Final = frozenset(["kind", "space", "pattern", *[name for name, _ in _USUAL]])
+
+
+def _policy(value: object) -> Policy:
+    known = {each.value: each for each in Policy}
+    if value.__class__ is not str or value not in known:
+        raise UsageError(f"policy must be one of {', '.join(known)}, got {value!r:.60}")
+    return known[value]

@@ -1,0 +1,79 @@
+"""Options of an observation: what is written is read again, and nothing makes no sense."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from dataspace.errors import UsageError
+from dataspace.wire.observing import ObserveOptions, Policy
+from index.patterns.patterns import capture
+from index.values.values import Map, Record
+
+EPOCHS = st.none() | st.integers(0, 1 << 62)
+PATTERN = Record("n", capture("n"))
+OPTIONS = st.builds(
+    ObserveOptions,
+    st.just(PATTERN),
+    snapshot=st.booleans(),
+    after=EPOCHS,
+    as_of=EPOCHS,
+    upto=EPOCHS,
+    durable=st.booleans(),
+    quiet=st.booleans(),
+    net=st.booleans(),
+    policy=st.sampled_from(Policy),
+    progress=st.booleans(),
+    columns=st.booleans(),
+)
+
+
+@given(OPTIONS)
+def test_what_is_written_is_read_again(options: ObserveOptions) -> None:
+    spec = options.spec()
+    assert ObserveOptions.read(spec) == options
+    assert ObserveOptions.read(Map({"space": "main", **dict(spec.pairs())})) == options
+
+
+def test_what_is_usual_is_not_said() -> None:
+    assert ObserveOptions(PATTERN).spec() == Map({"kind": "observe", "pattern": PATTERN})
+
+
+def test_a_pattern_may_be_text_and_a_policy_a_name() -> None:
+    assert ObserveOptions.of("n($n)", policy="wait") == ObserveOptions(PATTERN, policy=Policy.WAIT)
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"snapshot": 1}, "snapshot must be true or false, got 1"),
+        ({"quiet": "no"}, "quiet must be true or false, got 'no'"),
+        ({"after": True}, "after must be the number of an epoch, got True"),
+        ({"upto": -1}, "upto must be the number of an epoch, got -1"),
+        ({"as_of": 1.0}, "as_of must be the number of an epoch, got 1.0"),
+        ({"policy": "perhaps"}, "policy must be one of wait, conflate, fail, drop, got 'perhaps'"),
+        ({"policy": None}, "policy must be one of wait, conflate, fail, drop, got None"),
+    ],
+)
+def test_an_option_without_such_a_value_is_refused(option: dict[str, Any], said: str) -> None:
+    """When it is made, and when it is read."""
+    with pytest.raises(UsageError, match=said):
+        ObserveOptions(PATTERN, **option)
+    with pytest.raises(UsageError, match=said):
+        ObserveOptions.read(Map({"pattern": PATTERN, **option}))
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({}, "a pattern is needed"),
+        ({"pattern": 1, "kind": "rows"}, "no kind 'rows' of stream, there are 'observe' and 'columns'"),
+        ({"pattern": 1, "befor": 1}, "no option 'befor', known are after, as_of, durable, kind, net, "),
+        ({"pattern": 1, "columns": True}, "no option 'columns'"),
+    ],
+)
+def test_a_spec_that_makes_no_sense_is_refused(spec: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        ObserveOptions.read(Map(spec))
