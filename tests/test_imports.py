@@ -114,6 +114,7 @@ FACES: Final = frozenset(
         "dataspace/__init__.py",
         "dataspace/__main__.py",
         "dataspace/actors/__init__.py",
+        "dataspace/bulk.py",
         "dataspace/log.py",
         "dataspace/patterns.py",
         "dataspace/rules/__init__.py",

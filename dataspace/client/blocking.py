@@ -1,40 +1,111 @@
 """The same verbs without ``async``: for scripts, notebooks and threads.
 
 A ``BlockingSpace`` runs the asynchronous client in a thread of its own and waits for it, so that there is
-one client, not two.  It may be used from several threads.
+one client, not two.  Its verbs are made of those of ``RemoteSpace``, with the same arguments and the same
+documentation.  It may be used from several threads.
 
 Always: what it does is what ``RemoteSpace`` does; closing it ends the thread.
 """
 
 from __future__ import annotations
 
-import ssl
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager, suppress
-from functools import partial
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, suppress
+from functools import partial, wraps
 from types import TracebackType
-from typing import Literal, Self, TypeVar
+from typing import Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 import trio
 
-from dataspace.client.connect import HEARTBEAT, connect
+from dataspace.client.connect import connect
 from dataspace.client.observations import Observation
 from dataspace.client.publications import Publication
-from dataspace.client.session.turns import Claim, Draft
 from dataspace.client.space import RemoteSpace
 from dataspace.client.subscriptions import TopicEpoch
 from dataspace.errors import Closed, DataspaceError
 from dataspace.kernel.epoch_changes import Change, EpochChanges
 from dataspace.topics.times import Time
-from dataspace.transport.credentials import Tls
-from index.patterns.patterns import Pattern
-from index.values.values import Map, Value
 
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
+E = TypeVar("E")
 
 
-class BlockingSpace:
+class Waiter(Protocol):
+    """Runs an asynchronous function in the thread of a connection, and waits for what it returns."""
+
+    def __call__(self, function: Callable[..., Awaitable[T]], *args: object) -> T:
+        """Returns what the function returns, or raises what it raises."""
+
+
+class Blocking(Generic[R]):
+    """The blocking form of ``remote``, which lives in the thread of a connection."""
+
+    _remote: R
+    _wait: Waiter
+
+
+def waiting(
+    verb: Callable[Concatenate[R, P], Awaitable[T]],
+) -> Callable[Concatenate[Blocking[R], P], T]:
+    """Returns the verb that waits for what the asynchronous one returns."""
+
+    @wraps(verb)
+    def wait(self: Blocking[R], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._wait(partial(verb, self._remote, *args, **kwargs))
+
+    return wait
+
+
+def entering(
+    verb: Callable[Concatenate[RemoteSpace, P], AbstractAsyncContextManager[E]],
+    form: Callable[[BlockingSpace, E], T],
+    *,
+    last: bool = True,
+) -> Callable[Concatenate[BlockingSpace, P], AbstractContextManager[T]]:
+    """Returns the verb for a ``with`` block, which gets the blocking form of what ``async with`` would.
+
+    ``last`` says that something is sent at the end of the block: ``Closed`` is raised where that cannot be.
+    """
+
+    @wraps(verb)
+    @contextmanager
+    def enter(self: BlockingSpace, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        made = verb(self._remote, *args, **kwargs)
+        entered = self._wait(made.__aenter__)
+        try:
+            yield form(self, entered)
+        except BaseException as error:
+            if not self._closed:
+                with suppress(type(error)):
+                    self._wait(made.__aexit__, type(error), error, error.__traceback__)
+            raise
+        if last or not self._closed:
+            self._wait(made.__aexit__, None, None, None)
+
+    return enter
+
+
+def observing(
+    verb: Callable[Concatenate[RemoteSpace, P], Observation],
+) -> Callable[Concatenate[BlockingSpace, P], BlockingObservation]:
+    """Returns the verb that opens an observation at once."""
+
+    @wraps(verb)
+    def observe(self: BlockingSpace, /, *args: P.args, **kwargs: P.kwargs) -> BlockingObservation:
+        async def opened() -> Observation:
+            observation = verb(self._remote, *args, **kwargs)
+            observation.open()
+            return observation
+
+        return BlockingObservation(self._wait(opened), self._wait)
+
+    return observe
+
+
+class BlockingSpace(Blocking[RemoteSpace]):
     """A connection to a daemon, made by ``connect_blocking``; close it, or use it as a context manager."""
 
     def __init__(self, opening: Callable[[], AbstractAsyncContextManager[RemoteSpace]]) -> None:
@@ -84,160 +155,26 @@ class BlockingSpace:
                 pass  # it has ended by itself
             self._thread.join()
 
-    def assert_(self, value: object) -> Claim:
-        """Asserts a fact; see ``RemoteSpace.assert_``."""
-        return self._run(self._remote.assert_, value)
+    assert_ = waiting(RemoteSpace.assert_)
+    retract = waiting(RemoteSpace.retract)
+    replace = waiting(RemoteSpace.replace)
+    send = waiting(RemoteSpace.send)
+    matches = waiting(RemoteSpace.matches)
+    sync = waiting(RemoteSpace.sync)
+    status = waiting(RemoteSpace.status)
+    request = waiting(RemoteSpace.request)
+    end_topic = waiting(RemoteSpace.end_topic)
+    asserting = entering(RemoteSpace.asserting, lambda _space, claim: claim)
+    turn = entering(RemoteSpace.turn, lambda _space, draft: draft)
+    observe = observing(RemoteSpace.observe)
+    publish = entering(RemoteSpace.publish, lambda space, each: BlockingPublication(each, space._wait))
+    subscribe = entering(RemoteSpace.subscribe, lambda space, each: space._each(each.next_epoch), last=False)
 
-    def retract(self, claim: Claim | int) -> int:
-        """Ends a claim; its epoch."""
-        return self._run(self._remote.retract, claim)
+    def _each(self, take: Callable[[], Awaitable[TopicEpoch | None]]) -> Iterator[TopicEpoch]:
+        while (epoch := self._wait(take)) is not None:
+            yield epoch
 
-    def replace(self, claim: Claim | int, value: object) -> Claim:
-        """Asserts a fact and ends a claim in one turn."""
-        return self._run(self._remote.replace, claim, value)
-
-    def send(self, value: object) -> int:
-        """Sends a message; its epoch."""
-        return self._run(self._remote.send, value)
-
-    @contextmanager
-    def asserting(self, value: object) -> Iterator[Claim]:
-        """Asserts a fact for as long as the block runs."""
-        claim = self.assert_(value)
-        try:
-            yield claim
-        finally:
-            self.retract(claim)
-
-    @contextmanager
-    def turn(self) -> Iterator[Draft]:
-        """Collects actions and commits them as one turn at the end of the block, or none on an error."""
-        draft = self._remote.draft()
-        yield draft
-        draft.epoch = self._run(self._remote.commit, draft)
-
-    def matches(self, pattern: Pattern | str) -> list[tuple[Value, ...]]:
-        """What matches a pattern now, as rows of captures."""
-        return self._run(self._remote.matches, pattern)
-
-    def sync(self) -> int:
-        """Waits until everything sent before is handled and on disk; the newest epoch."""
-        return self._run(self._remote.sync)
-
-    def status(self) -> Map:
-        """What the daemon says of itself."""
-        return self._run(self._remote.status)
-
-    def observe(
-        self,
-        pattern: Pattern | str,
-        *,
-        snapshot: bool = True,
-        after: int | None = None,
-        upto: int | None = None,
-        quiet: bool = False,
-        durable: bool = False,
-        policy: str = "conflate",
-        window: int | None = None,
-        as_of: int | None = None,
-        net: bool = False,
-        progress: bool = False,
-    ) -> BlockingObservation:
-        """The changes of a pattern; iterate over it.  Arguments as for ``RemoteSpace.observe``."""
-
-        async def opened() -> Observation:
-            observation = self._remote.observe(
-                pattern,
-                snapshot=snapshot,
-                after=after,
-                upto=upto,
-                quiet=quiet,
-                durable=durable,
-                policy=policy,
-                window=window,
-                as_of=as_of,
-                net=net,
-                progress=progress,
-            )
-            observation.open()
-            return observation
-
-        return BlockingObservation(self._run, self._run(opened))
-
-    @contextmanager
-    def publish(
-        self,
-        topic: str,
-        *,
-        partition: int = 0,
-        partitions: int = 1,
-        dimensions: int = 0,
-        time: Time | None = None,
-        retain: int = 0,
-        durable: bool = False,
-        age: float | None = None,
-        name: str = "",
-        away: float = 0.0,
-    ) -> Iterator[BlockingPublication]:
-        """Publishes to a topic for as long as the block runs; see ``RemoteSpace.publish``."""
-        made = self._remote.publish(
-            topic,
-            partition=partition,
-            partitions=partitions,
-            dimensions=dimensions,
-            time=time,
-            retain=retain,
-            durable=durable,
-            age=age,
-            name=name,
-            away=away,
-        )
-        publication = self._run(made.__aenter__)
-        try:
-            yield BlockingPublication(self._run, publication)
-        except BaseException as error:
-            if not self._closed:
-                publication_ended = partial(made.__aexit__, type(error), error, error.__traceback__)
-                with suppress(type(error)):
-                    self._run(publication_ended)
-            raise
-        self._run(made.__aexit__, None, None, None)
-
-    @contextmanager
-    def subscribe(
-        self,
-        topic: str,
-        *,
-        partitions: Iterable[int] | None = None,
-        atomic: bool = True,
-        as_of: list[Time] | Time | None = None,
-        up_to: Time | None = None,
-        slow: Literal["fail", "wait"] = "fail",
-        timeout: float = 0.0,
-    ) -> Iterator[Iterator[TopicEpoch]]:
-        """The epochs of a topic, each whole, for as long as the block runs; see ``RemoteSpace.subscribe``."""
-        subscription = self._remote.subscribe(
-            topic,
-            partitions=partitions,
-            atomic=atomic,
-            as_of=as_of,
-            up_to=up_to,
-            slow=slow,
-            timeout=timeout,
-        )
-        self._run(subscription.open)
-
-        def epochs() -> Iterator[TopicEpoch]:
-            while (epoch := self._run(subscription.next_epoch)) is not None:
-                yield epoch
-
-        try:
-            yield epochs()
-        finally:
-            if not self._closed:
-                self._run(subscription.aclose)
-
-    def _run(self, function: Callable[..., Awaitable[T]], *args: object) -> T:
+    def _wait(self, function: Callable[..., Awaitable[T]], *args: object) -> T:
         if self._closed:
             raise Closed("the connection is closed")
         try:
@@ -253,42 +190,34 @@ class BlockingSpace:
         return Closed(f"the connection has ended: {self._failure or 'it was closed'}")
 
 
-class BlockingPublication:
+class BlockingPublication(Blocking[Publication]):
     """One producer of a topic; see ``Publication``."""
 
-    def __init__(self, run: Callable[..., T], publication: Publication) -> None:
-        self._run = run
-        self._publication = publication
+    def __init__(self, publication: Publication, wait: Waiter) -> None:
+        self._remote = publication
+        self._wait = wait
 
     @property
     def time(self) -> Time | None:
         """Where the first capability stands."""
-        return self._publication.time
+        return self._remote.time
 
-    def send(self, *items: object, at: Time | None = None) -> None:
-        """Sends items at a time."""
-        self._run(partial(self._publication.send, *items, at=at))
-
-    def advance(self, time: Time) -> None:
-        """Nothing before this time comes from here any more."""
-        self._run(self._publication.advance, time)
-
-    def flush(self) -> None:
-        """Waits until the daemon has taken all that was said."""
-        self._run(self._publication.flush)
+    send = waiting(Publication.send)
+    advance = waiting(Publication.advance)
+    flush = waiting(Publication.flush)
 
 
-class BlockingObservation:
+class BlockingObservation(Blocking[Observation]):
     """Changes of one pattern; iterate, or call ``next_epoch`` with a timeout."""
 
-    def __init__(self, run: Callable[..., T], observation: Observation) -> None:
-        self._run = run
-        self._observation = observation
+    def __init__(self, observation: Observation, wait: Waiter) -> None:
+        self._remote = observation
+        self._wait = wait
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the captures, in order."""
-        return self._observation.names
+        return self._remote.names
 
     def __iter__(self) -> Iterator[Change]:
         for epoch in self.epochs():
@@ -304,16 +233,16 @@ class BlockingObservation:
 
         async def take() -> EpochChanges | None:
             if timeout is None:
-                return await self._observation.next_epoch()
+                return await self._remote.next_epoch()
             with trio.move_on_after(timeout):
-                return await self._observation.next_epoch()
+                return await self._remote.next_epoch()
             raise TimeoutError(f"no epoch within {timeout} s")
 
-        return self._run(take)  # type: ignore[return-value]  # what take gives
+        return self._wait(take)
 
     def close(self) -> None:
         """Ends the observation."""
-        self._run(self._observation.aclose)
+        self._wait(self._remote.aclose)
 
     def __enter__(self) -> Self:
         return self
@@ -322,31 +251,18 @@ class BlockingObservation:
         self.close()
 
 
-def connect_blocking(
-    url: str | None = None,
-    *,
-    name: str = "",
-    owner: str = "",
-    client: str = "",
-    space: str = "main",
-    heartbeat: float = HEARTBEAT,
-    grace: float = 0.0,
-    lease: float = 0.0,
-    token: str | None = None,
-    tls: Tls | ssl.SSLContext | None = None,
-) -> BlockingSpace:
-    """A connection to a daemon without ``async``; arguments as for ``connect``."""
-    how = partial(
-        connect,
-        url,
-        name=name,
-        owner=owner,
-        client=client,
-        space=space,
-        heartbeat=heartbeat,
-        grace=grace,
-        lease=lease,
-        token=token,
-        tls=tls,
-    )
-    return BlockingSpace(how)
+def _blocking(
+    connecting: Callable[P, AbstractAsyncContextManager[RemoteSpace]],
+) -> Callable[P, BlockingSpace]:
+    @wraps(connecting, assigned=())  # its signature, and nothing else
+    def connect_blocking(*args: P.args, **kwargs: P.kwargs) -> BlockingSpace:
+        """Returns a connection to a daemon without ``async``: close it, or use it in a ``with`` block.
+
+        Arguments and errors are those of ``connect``.
+        """
+        return BlockingSpace(partial(connecting, *args, **kwargs))
+
+    return connect_blocking
+
+
+connect_blocking = _blocking(connect)

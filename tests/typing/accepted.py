@@ -55,6 +55,25 @@ async def conversations() -> None:
                 assert_type(change.captures, tuple[Value, ...])
 
 
+def blocking() -> None:
+    with dataspace.connect_blocking("tcp://127.0.0.1:7377", owner="name") as space:
+        claim = space.assert_(Record("present", "Alice"))
+        assert_type(claim, Claim)
+        assert_type(space.replace(claim, Record("present", "Bob")), Claim)
+        assert_type(space.retract(claim), int)
+        with space.asserting(Record("busy")) as held:
+            assert_type(held, Claim)
+        with space.turn() as turn:
+            turn.assert_(Record("x", 1), handle=7)
+        with space.observe("present($who)", policy="wait") as changes:
+            for change in changes:
+                assert_type(change, Change)
+        with space.publish("readings") as publication:
+            publication.send(1, at=1)
+        with space.subscribe("readings", timeout=1.0) as epochs:
+            assert_type(next(epochs), dataspace.TopicEpoch)
+
+
 Present = record("present", "who")
 
 
