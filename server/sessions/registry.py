@@ -111,6 +111,7 @@ class Sessions:
         self._by_client: dict[str, Standing] = {}
         self._waiting: Final = Expiring(self._expire)
         self._left: dict[str, Standing] = {}
+        self._empty: dict[str, Standing] = {}
         self.resumed = 0
         """How often a session came back."""
 
@@ -163,6 +164,8 @@ class Sessions:
         standing.connection = None
         if connection.lost and self._may_wait(standing):
             self._left[standing.owner] = standing
+            if not self._holds(standing):
+                self._empty[standing.owner] = standing
             self._waiting.renew(standing.owner, trio.current_time() + standing.grace)
             logger.info("session %d may come back within %g s", standing.number, standing.grace)
         else:
@@ -176,10 +179,19 @@ class Sessions:
         return len(ended)
 
     def _may_wait(self, standing: Standing) -> bool:
-        """Whether there is something to come back to, and room to keep it."""
-        claims = self._home.space.claims
-        has = bool(standing.announced or claims(standing.owner))
-        return has and bool(standing.grace) and self.waiting < self._home.limits.waiting_sessions
+        """True if there is room to keep a session: one that holds nothing makes room for one that does."""
+        if not standing.grace:
+            return False
+        if self.waiting < self._home.limits.waiting_sessions:
+            return True
+        if self._empty and self._holds(standing):
+            self._end(next(iter(self._empty.values())))
+            return True
+        return False
+
+    def _holds(self, standing: Standing) -> bool:
+        """True if facts or interests go with the session."""
+        return bool(standing.announced or self._home.space.claims(standing.owner))
 
     def _expire(self, owner: str) -> None:
         standing = self._left[owner]
@@ -190,6 +202,7 @@ class Sessions:
     def _stop_waiting(self, standing: Standing) -> None:
         self._waiting.forget(standing.owner)
         self._left.pop(standing.owner, None)
+        self._empty.pop(standing.owner, None)
 
     def _end(self, standing: Standing) -> None:
         """Retracts in one turn all that a session owned."""

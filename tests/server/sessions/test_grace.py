@@ -17,7 +17,7 @@ from dataspace.wire.features import Wanted
 from index.patterns.patterns import capture, observe
 from index.values.values import Map
 from server.config.model import Limits
-from tests.server.peers import Peer, fact, hello, opening, turn
+from tests.server.peers import PLENTY, Peer, fact, hello, opening, turn
 from tests.server.proxies import Proxy
 
 GRACE = 20.0
@@ -289,17 +289,108 @@ async def test_only_so_many_sessions_wait(url: str, witness: RemoteSpace) -> Non
             await witness.sync()
 
 
-async def test_a_session_with_nothing_to_come_back_to_does_not_wait(url: str, witness: RemoteSpace) -> None:
-    async with Peer(url) as peer:
-        await _greeted(peer, Wanted(grace=GRACE))
-    assert (await witness.status())["sessions_waiting"] == 0
-
-
 async def test_features_of_the_wrong_kind_are_refused(url: str) -> None:
     async with Peer(url) as peer:
         await peer.say(hello()._replace(features=Map({"resume": "please"})))
         bye = await peer.farewell()
         assert "features.resume must be a session's number and its secret" in bye.text
+
+
+async def test_without_grace_conflate_is_told_the_difference(proxy: Proxy, witness: RemoteSpace) -> None:
+    async with dataspace.connect(proxy.url) as space, space.observe("n($n)") as seen:
+        await seen.next_epoch()
+        proxy.refusing = True
+        proxy.cut()
+        claim = await witness.assert_(Record("n", 1))
+        await witness.replace(claim, Record("n", 2))
+        last = await witness.sync()
+        proxy.refusing = False
+        difference = await seen.next_epoch()
+        assert difference is not None
+        assert [change.captures for change in difference] == [(2,)]
+        assert difference.first < difference.number <= last
+
+
+@pytest.mark.parametrize("what", ["nothing", "quiet", "durable", "lease", "producer", "request"])
+async def test_a_session_with_grace_is_kept_whatever_it_has(
+    url: str, witness: RemoteSpace, what: str
+) -> None:
+    """Facts and interests are not all that a client may come back to."""
+    async with Peer(url) as peer:
+        first = await _greeted(peer, Wanted(grace=GRACE))
+        if what == "quiet":
+            await peer.say(opening(3))
+        elif what == "durable":
+            await peer.say(turn(1, (ASSERT, 1, fact(1)), owner="keeper"))
+        elif what == "lease":
+            owner = "lease:60000:mine"
+            await peer.say(
+                p.Request(1, "lease", Map({"owner": owner})), turn(1, (ASSERT, 1, fact(1)), owner=owner)
+            )
+            await peer.hear()
+        elif what == "producer":
+            await peer.say(p.Request(1, "join", Map({"topic": "readings"})))
+        elif what == "request":
+            await peer.say(p.Request(1, "frontier", Map({"after": 1 << 40, "wait": 60_000})))
+        if what not in ("nothing", "request"):
+            await peer.hear()
+    await _sessions_waiting(witness, 1)
+    secret = first.features["secret"]
+    assert isinstance(secret, bytes)
+    async with Peer(url) as peer:
+        again = await _greeted(peer, Wanted(grace=GRACE, resume=(first.session, secret)))
+        assert (again.session, again.features.get("resumed")) == (first.session, True)
+
+
+@pytest.mark.parametrize("limits", [Limits(waiting_sessions=2)])
+async def test_sessions_that_hold_nothing_give_way_to_those_that_do(url: str, witness: RemoteSpace) -> None:
+    for n in range(4):
+        async with Peer(url) as peer:
+            await _greeted(peer, Wanted(grace=GRACE), f"~empty {n}")
+    await _sessions_waiting(witness, 2)
+    for n in range(3):
+        async with Peer(url) as peer:
+            await _greeted(peer, Wanted(grace=GRACE), f"~holder {n}")
+            await peer.say(turn(1, (ASSERT, 1, fact(n))))
+            assert isinstance(await peer.hear(), p.Accepted)
+    with trio.fail_after(10):
+        while len(await witness.matches("fact($)")) != 2:
+            await witness.sync()
+    assert (await witness.status())["sessions_waiting"] == 2
+
+
+async def test_streams_of_a_resumed_session_count_from_nothing(url: str, witness: RemoteSpace) -> None:
+    """``Values.first``, credit and peeks are about a stream since it was opened, on this connection."""
+    async with Peer(url) as peer:
+        first = await _greeted(peer, Wanted(grace=GRACE))
+        await peer.say(opening(7, items=2))
+        heard = await peer.hear()
+        assert isinstance(heard, p.Values) and heard.first == 0
+        epoch = await witness.send(fact(1))
+        heard = await peer.hear()
+        assert isinstance(heard, p.Values) and heard.first == 1
+        await peer.say(p.Peek(7, 5))
+    await _sessions_waiting(witness, 1)
+    for n in range(4):
+        await witness.send(fact(n))
+    secret = first.features["secret"]
+    assert isinstance(secret, bytes)
+    async with Peer(url) as peer:
+        await _greeted(peer, Wanted(grace=GRACE, resume=(first.session, secret)))
+        await peer.say(opening(7, items=1, after=epoch))
+        heard = await peer.hear()
+        assert isinstance(heard, p.Values) and (heard.stream, heard.first, len(heard.values)) == (7, 0, 1)
+        await peer.say(p.Peek(7, 4))
+        assert await peer.hear() == p.Available(7, 4)
+        await peer.say(p.Ask(7, 3, PLENTY))
+        came = 1
+        while came < 3:
+            heard = await peer.hear()
+            assert isinstance(heard, p.Values) and heard.first == came
+            came += len(heard.values)
+        assert came == 3
+        await peer.say(p.Ping(1))
+        assert await peer.hear() == p.Pong(1), "no value beyond the credit"
 
 
 # -- without coming back --------------------------------------------------------------------------------
