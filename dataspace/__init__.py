@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from dataspace.client.connect import connect as connect
     from dataspace.client.observations import Observation as Observation
     from dataspace.client.publications import Capability as Capability, Publication as Publication
+    from dataspace.client.session.events import (
+        ConnectionChange as ConnectionChange,
+        ConnectionEvent as ConnectionEvent,
+    )
     from dataspace.client.session.turns import Claim as Claim, Draft as Draft, Ticket as Ticket
     from dataspace.client.space import RemoteSpace as RemoteSpace
     from dataspace.client.subscriptions import Subscription as Subscription, TopicEpoch as TopicEpoch
@@ -47,6 +51,7 @@ __all__, __getattr__ = face(
         "dataspace.client.publications": "Capability Publication",
         "dataspace.client.space": "RemoteSpace",
         "dataspace.client.subscriptions": "Subscription TopicEpoch",
+        "dataspace.client.session.events": "ConnectionChange ConnectionEvent",
         "dataspace.client.session.turns": "Claim Draft Ticket",
         "dataspace.transport.credentials": "Tls",
         "dataspace.errors": (

@@ -21,6 +21,7 @@ import trio
 from dataspace.client.connect import connect
 from dataspace.client.observations import Observation
 from dataspace.client.publications import Publication
+from dataspace.client.session.events import ConnectionEvent
 from dataspace.client.space import RemoteSpace
 from dataspace.client.subscriptions import TopicEpoch
 from dataspace.errors import Closed, DataspaceError
@@ -169,6 +170,20 @@ class BlockingSpace(Blocking[RemoteSpace]):
     observe = observing(RemoteSpace.observe)
     publish = entering(RemoteSpace.publish, lambda space, each: BlockingPublication(each, space._wait))
     subscribe = entering(RemoteSpace.subscribe, lambda space, each: space._each(each.next_epoch), last=False)
+
+    @property
+    def on_connection(self) -> Callable[[ConnectionEvent], None]:
+        """Called with each event of the connection, in the client's own thread, where no verb may be used."""
+        return self._remote.on_connection
+
+    @on_connection.setter
+    def on_connection(self, call: Callable[[ConnectionEvent], None]) -> None:
+        self._remote.on_connection = call
+
+    @property
+    def reconnects(self) -> int:
+        """How often a lost connection was made again."""
+        return self._remote.reconnects
 
     def _each(self, take: Callable[[], Awaitable[TopicEpoch | None]]) -> Iterator[TopicEpoch]:
         while (epoch := self._wait(take)) is not None:

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import ssl
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
 import trio
 
+from dataspace.client.session.events import ConnectionEvent
 from dataspace.client.session.session import ClientIdentity, ClientSession
 from dataspace.client.space import RemoteSpace
 from dataspace.transport.addresses import default_url, parse_url
@@ -40,6 +41,7 @@ async def connect(
     reconnect: bool = True,
     token: str | None = None,
     tls: Tls | ssl.SSLContext | None = None,
+    on_connection: Callable[[ConnectionEvent], None] | None = None,
 ) -> AsyncIterator[RemoteSpace]:
     """A connection to a daemon, for as long as the block runs.
 
@@ -56,6 +58,7 @@ async def connect(
     everything raises ``Broken`` with the reason.
     ``token`` shows what this client may do (default: ``$DATASPACE_TOKEN``, or what the file
     ``$DATASPACE_TOKEN_FILE`` holds), ``tls`` which certificates count (default: ``Tls.default()``).
+    ``on_connection`` is called with each ``ConnectionEvent``: lost, back, and what had become of the facts.
     Raises ``Unreachable`` if nobody answers, ``ProtocolError`` if the daemon will not talk, with the code
     ``unauthorized`` where the token is not one of its own.
     """
@@ -64,7 +67,9 @@ async def connect(
         owner = f"lease:{max(1, round(lease * 1000))}:{owner or name or 'client'}-{uuid.uuid4().hex[:12]}"
     who = ClientIdentity(name, identity, owner, space, heartbeat, grace, lease)
     credentials = Credentials.settle(token, tls)
-    session = ClientSession(parse_url(url or default_url()), who, credentials, reconnect=reconnect)
+    session = ClientSession(
+        parse_url(url or default_url()), who, credentials, reconnect=reconnect, on_connection=on_connection
+    )
     kept = session.lease
     try:
         async with trio.open_nursery() as nursery:

@@ -208,15 +208,16 @@ class EpochStream(Source[EpochChanges], Iteration[EpochChanges]):
     def reopen(self, number: int, *, resumed: bool, moved: bool) -> None:
         """The connection is new: goes on from the last epoch that came, unless it was another space's.
 
-        In a session that goes on nothing is left out.  In a new one, who began with the state is shown the
-        difference only, and so not that facts went and came back.
+        In a session that goes on nothing is left out.  In a new one, ``conflate`` with the state is shown the
+        difference only, and so not that facts went and came back; other policies have each change.
         """
         if not self._over:
             if moved and self._newest not in (None, self._options.after):
                 self._catch_up()
             elif moved:
                 self._reached = None
-            follows = _follows_state(self._options, restated=self._restated)
+            conflates = self._options.policy is Policy.CONFLATE
+            follows = conflates and _follows_state(self._options, restated=self._restated)
             self._open(number, net=follows and not resumed)
 
     def reach(self, epoch: int) -> None:

@@ -20,6 +20,7 @@ import trio
 from dataspace.client.completed import Completed
 from dataspace.client.observations import Observation
 from dataspace.client.publications import Joining, Publication, publishing
+from dataspace.client.session.events import ConnectionEvent
 from dataspace.client.session.session import ClientSession
 from dataspace.client.session.turns import Claim, Draft, HandleNumbers, Ticket
 from dataspace.client.subscriptions import Subscription
@@ -290,13 +291,13 @@ class RemoteSpace:
         return self._session.welcome
 
     @property
-    def on_connection(self) -> Callable[[str], None]:
-        """What is told how the connection fares, in words; nothing unless it is set."""
+    def on_connection(self) -> Callable[[ConnectionEvent], None]:
+        """Called with each event of the connection; it must not wait, and what it raises ends the client."""
         return self._session.on_connection
 
     @on_connection.setter
-    def on_connection(self, tell: Callable[[str], None]) -> None:
-        self._session.on_connection = tell
+    def on_connection(self, call: Callable[[ConnectionEvent], None]) -> None:
+        self._session.on_connection = call
 
     @property
     def sequence(self) -> int:

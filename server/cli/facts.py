@@ -93,7 +93,7 @@ async def _run_program(program: Sequence[str]) -> int:
 
 
 def _follow_connection(space: RemoteSpace) -> None:
-    space.on_connection = lambda what: say(f"dataspace: connection {what}")
+    space.on_connection = lambda event: say(f"dataspace: connection {event}")
 
 
 async def retract(args: argparse.Namespace) -> int:

@@ -103,8 +103,10 @@ class InFlight:
             self._held = self._held or []
             self._held.append(ticket)
 
-    def release(self, *, restate: bool) -> None:
+    def release(self, *, restate: bool) -> int:
         """Sends what was held, the claims of the owner before it if they have ended; O(claims + turns).
+
+        Returns how many facts are asserted anew.
 
         All that was sent before and not refused has been applied by now, whether or not the answer is there.
         Numbers go on from the last one applied.
@@ -113,6 +115,7 @@ class InFlight:
             self._claims.apply(ticket)
         held, self._held = sorted(self._held or [], key=lambda ticket: ticket.sequence), None
         last = max(self._applied, *self._sent, 0)
+        facts = len(self._claims) if restate else 0
         if restate:
             held = [*self._restating(), *[ticket for ticket in held if not ticket.restating]]
         for ticket in held:
@@ -120,6 +123,7 @@ class InFlight:
             self._sent[last] = ticket
             self._send(ticket)
         self.sequence = max(self.sequence, last)
+        return facts
 
     def _restating(self) -> Iterator[Ticket]:
         limits = self.limits

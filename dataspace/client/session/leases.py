@@ -14,6 +14,7 @@ from typing import Protocol
 
 import trio
 
+from dataspace.client.session.events import ConnectionChange, ConnectionEvent
 from dataspace.client.session.in_flight import InFlight
 from dataspace.client.session.pending import PendingRequest
 from dataspace.errors import Broken, DataspaceError, Refused
@@ -23,7 +24,7 @@ from index.values.values import Map, Value
 class LeaseHolder(Protocol):
     """The session whose turns wait for the lease."""
 
-    on_connection: Callable[[str], None]
+    on_connection: Callable[[ConnectionEvent], None]
 
     @property
     def in_flight(self) -> InFlight:
@@ -34,6 +35,9 @@ class LeaseHolder(Protocol):
 
     def ask(self, verb: str, arguments: Map, question: PendingRequest) -> None:
         """Asks without waiting."""
+
+    def restored(self, *, fresh: bool, facts: int) -> None:
+        """What is claimed in the name of the lease stands again."""
 
 
 class Lease:
@@ -69,15 +73,18 @@ class Lease:
     def lose(self) -> None:
         """It has ended before its renewal came: nothing is said in its name until there is another."""
         if not self._asking:
-            self._session.on_connection("too late for its lease")
+            self._session.on_connection(ConnectionEvent(ConnectionChange.LEASE_ENDED))
             self._session.in_flight.hold()
             self.ask()
 
     def granted(self, told: Map) -> None:
         """It is there, or there again."""
         self._asking = False
+        fresh, again = told["fresh"] is True, self._granted.is_settled
         self._granted.answer(None)
-        self._session.in_flight.release(restate=told["fresh"] is True)
+        facts = self._session.in_flight.release(restate=fresh)
+        if again:
+            self._session.restored(fresh=fresh, facts=facts)
 
     def fail(self, error: DataspaceError) -> None:
         """It will not be."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from typing import Final, Protocol
 
 import trio
 
+from dataspace.client.session.events import ConnectionChange, ConnectionEvent
 from dataspace.client.session.in_flight import InFlight
 from dataspace.client.session.leases import Lease
 from dataspace.client.session.offers import OutgoingOffer
@@ -73,6 +75,10 @@ def _is_time(value: object) -> bool:
     return isinstance(value, int | float) and value >= 0  # which nan is not
 
 
+def _ignored(_event: ConnectionEvent) -> None:
+    """Nobody wants to know."""
+
+
 class Stream(Protocol):
     """Who takes what comes over a stream: an observation, or a subscription to a topic."""
 
@@ -112,12 +118,18 @@ class ClientSession:
     """What is under way between a client and its daemon."""
 
     def __init__(
-        self, address: Address, identity: ClientIdentity, credentials: Credentials, *, reconnect: bool
+        self,
+        address: Address,
+        identity: ClientIdentity,
+        credentials: Credentials,
+        *,
+        reconnect: bool,
+        on_connection: Callable[[ConnectionEvent], None] | None = None,
     ) -> None:
         self.identity: Final = identity
         self.welcome: p.Welcome | None = None
         self.budget: Final = ReceiveBudget()
-        self.on_connection: Callable[[str], None] = lambda _what: None
+        self.on_connection: Callable[[ConnectionEvent], None] = on_connection or _ignored
         self.lasting: Final[set[Lasting]] = set()
         """What is told of a new connection; each adds and removes itself."""
         self.uplink: Final = Uplink(address, self, credentials, reconnect=reconnect)
@@ -127,6 +139,8 @@ class ClientSession:
         self._token = credentials.token
         self._ticket: tuple[int, bytes] | None = None
         self._process: Final = os.urandom(8)
+        self._returned: tuple[float, str] | None = None
+        """When the daemon was last heard, and which space it was, before a connection not told of yet."""
         self._attempts = 0
         self._dropped: list[int] = []
         self._next_stream = 1
@@ -278,11 +292,34 @@ class ClientSession:
         granted = Granted.read(welcome.features)
         self._ticket = (welcome.session, granted.secret) if granted.secret else None
         self.in_flight.hold(welcome.sequence)
+        moved = before is not None and before.space != welcome.space
+        if before is None:
+            self.on_connection(ConnectionEvent(ConnectionChange.CONNECTED, space=welcome.space))
+        else:
+            self._returned = self._returned or (self.uplink.good_until, before.space)
         if self.lease is not None:
             self.lease.ask()
+            self._reopen(resumed=granted.resumed, moved=moved)
+            return
+        facts = self.in_flight.release(restate=not granted.resumed)
+        self._reopen(resumed=granted.resumed, moved=moved)
+        if before is not None:
+            self.restored(fresh=not granted.resumed, facts=facts)
+
+    def restored(self, *, fresh: bool, facts: int) -> None:
+        """What the client asserts stands again; ``fresh`` if it had gone and ``facts`` were asserted anew."""
+        assert self.welcome is not None  # it could not be asserted otherwise
+        space = self.welcome.space
+        since, before = self._returned or (0.0, space)
+        self._returned = None
+        if before != space:
+            change = ConnectionChange.ANOTHER_SPACE
         else:
-            self.in_flight.release(restate=not granted.resumed)
-        self._reopen(resumed=granted.resumed, moved=before is not None and before.space != welcome.space)
+            change, before = ConnectionChange.ANEW if fresh else ConnectionChange.RESUMED, ""
+        seconds = max(0.0, time.time() - since) if since else 0.0
+        self.on_connection(
+            ConnectionEvent(change, since=since, seconds=seconds, facts=facts, space=space, before=before)
+        )
 
     def _reopen(self, *, resumed: bool, moved: bool) -> None:
         """Opens all streams again under their numbers, in ascending order as the protocol wants it."""
@@ -350,11 +387,12 @@ class ClientSession:
         ticket = self.in_flight.refuse(sequence, refusal)
         self._room.set()
         if ticket is not None and ticket.restating:
-            self.on_connection(f"not the same: {len(ticket.actions)} facts are gone, {refusal}")
+            lost = len(ticket.actions)
+            self.on_connection(ConnectionEvent(ConnectionChange.REFUSED, str(refusal), facts=lost))
 
-    def lost(self, reason: Broken) -> None:
-        """The connection is gone: everything waits for the next one, but questions fail."""
-        waiting = Broken(f"{reason}, before the answer")
+    def lost(self, error: Broken, reason: str) -> None:
+        """The connection is gone: everything waits for the next one, but requests fail."""
+        waiting = Broken(f"{error}, before the answer")
         questions, self._requests = self._requests, {}
         for question in questions.values():
             question.fail(waiting)
@@ -362,6 +400,10 @@ class ClientSession:
         for number, stream in self._streams.items():
             if isinstance(stream, PendingAbort):
                 stream.lose(number)
+        since = self.uplink.good_until
+        self.on_connection(
+            ConnectionEvent(ConnectionChange.LOST, reason, since=since, seconds=max(0.0, time.time() - since))
+        )
 
     def ended(self, error: DataspaceError) -> None:
         """There will be no connection any more: whoever waits for something is told."""
@@ -380,6 +422,8 @@ class ClientSession:
             each.fail(error)
         self._end_offers(error)
         self._room.set()
+        if known and self.welcome is not None:
+            self.on_connection(ConnectionEvent(ConnectionChange.ENDED, str(error)))
 
     def _check_open(self) -> None:
         if self._closed is not None:

@@ -12,7 +12,8 @@ nothing is sent.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Iterable
 from typing import Final, Protocol
 
 import trio
@@ -46,8 +47,6 @@ _PAUSES: Final = (0.0, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
 class User(Protocol):
     """Who speaks over an uplink."""
 
-    on_connection: Callable[[str], None]
-
     def hello(self) -> p.Hello:
         """What to introduce ourselves with."""
 
@@ -57,8 +56,8 @@ class User(Protocol):
     def heard(self, packet: p.Packet, size: int) -> None:
         """A packet has come, in a frame of ``size`` bytes."""
 
-    def lost(self, reason: Broken) -> None:
-        """The connection is gone; another will be tried."""
+    def lost(self, error: Broken, reason: str) -> None:
+        """The connection is gone, for this reason; another will be tried."""
 
     def ended(self, error: DataspaceError) -> None:
         """There will be no connection any more."""
@@ -74,6 +73,9 @@ class Uplink:
         self._credentials = credentials
         self._reconnect = reconnect
         self.reconnects = 0
+        """How often a lost connection was made again."""
+        self._heard_at = 0.0
+        self._gap = (0.0, 0.0)
         self._user = user
         self._link: Link | None = None
         self._session = _new_session()
@@ -82,7 +84,7 @@ class Uplink:
         self._beat = Heartbeat()
         self._connected = trio.Event()
         self._dismissal: ProtocolError | None = None
-        self._over = False
+        self._over = self._welcomed = False
 
     # -- saying ---------------------------------------------------------------------------------------
 
@@ -153,7 +155,6 @@ class Uplink:
                 nursery.start_soon(self._write_rest)
                 try:
                     await self._enter()
-                    self._user.on_connection("connected")
                     task_status.started()
                     await self._stay()
                 except ProtocolError as error:  # in here, where the nursery has not boxed it yet
@@ -197,8 +198,6 @@ class Uplink:
                     if refusal.code not in _CROWDED:
                         raise
                     attempt += 1
-            self.reconnects += 1
-            self._user.on_connection("connected")
 
     async def _pause(self, attempt: int) -> None:
         """Between attempts: none at first, then longer and longer, and never all clients at once."""
@@ -234,7 +233,11 @@ class Uplink:
         self._beat = Heartbeat(Granted.read(first.features).heartbeat, now=trio.current_time())
         self._kick.set()
         self._connected.set()
+        self.reconnects += self._welcomed
+        self._welcomed = True
         self._user.welcomed(first)
+        self._heard_at = time.time()
+        self._gap = (0.0, 0.0)
 
     async def _read(self) -> Broken:
         """Reads until the connection is lost, and says why it was."""
@@ -248,7 +251,6 @@ class Uplink:
             reason = str(silence)
         except (ProtocolError, UsageError) as error:  # the second for values that nest too deeply to be kept
             reason = f"the daemon broke the protocol: {error}"
-            self._user.on_connection(reason)
         return self._lose(reason)
 
     async def _receive(self, link: Link) -> bytes:
@@ -261,7 +263,24 @@ class Uplink:
         if chunk is None:
             raise TimeoutError(f"nothing was heard for {2 * self._beat.interval:g} s")
         self._beat.heard(trio.current_time())
+        if chunk:
+            self._note_heard(time.time())
         return chunk
+
+    @property
+    def good_until(self) -> float:
+        """When the daemon was last heard in time, in seconds since 1970.
+
+        A process that was stopped reads, when it goes on, what the daemon said before it gave the client up:
+        that was not heard in time.
+        """
+        began, ended = self._gap
+        return began if ended and time.time() - ended < 2 * self._beat.interval else self._heard_at
+
+    def _note_heard(self, now: float) -> None:
+        if now - self._heard_at > 2 * self._beat.interval:
+            self._gap = (self._heard_at, now)
+        self._heard_at = now
 
     def _hear(self, packets: Iterable[tuple[p.Packet, int]]) -> None:
         for packet, size in packets:
@@ -280,12 +299,10 @@ class Uplink:
             self._link.close()
             self._link = None
         if self._dismissal is not None:  # the user is told of that alone, as the end
-            self._user.on_connection("lost")
             raise self._dismissal
         self._connected = trio.Event()
         broken = Broken(f"the connection to {self.address.url} was lost: {reason}")
-        self._user.lost(broken)
-        self._user.on_connection("lost")
+        self._user.lost(broken, reason)
         return broken
 
     def _shut(self, error: DataspaceError) -> None:

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 import dataspace
-from dataspace import Broken, Record, RemoteSpace
+from dataspace import Broken, ConnectionChange, Record, RemoteSpace
 from dataspace.client.observations import Observation
 from dataspace.kernel.actions import ASSERT, RETRACT
 from dataspace.streams.stages.marks import Aborted
@@ -296,6 +296,27 @@ async def test_features_of_the_wrong_kind_are_refused(url: str) -> None:
         assert "features.resume must be a session's number and its secret" in bye.text
 
 
+@pytest.mark.parametrize("policy", ["wait", "fail", "drop"])
+async def test_without_grace_every_change_is_told_to_those_that_want_each(
+    proxy: Proxy, witness: RemoteSpace, policy: str
+) -> None:
+    """A state that is followed with ``conflate`` may come as a net difference; with other policies, not."""
+    async with dataspace.connect(proxy.url) as space, space.observe("n($n)", policy=policy) as seen:
+        await witness.assert_(Record("n", "before"))
+        assert await _take(seen, 1) == [("+", "before")]
+        back = Back(space)
+        proxy.refusing = True
+        proxy.cut()
+        claim = await witness.assert_(Record("n", 1))
+        await witness.retract(claim)
+        claim = await witness.assert_(Record("n", 2))
+        claim = await witness.replace(claim, Record("n", 3))
+        await witness.send(Record("n", "said"))
+        proxy.refusing = False
+        await back.wait()
+        assert await _take(seen, 6) == [("+", 1), ("-", 1), ("+", 2), ("+", 3), ("-", 2), ("!", "said")]
+
+
 async def test_without_grace_conflate_is_told_the_difference(proxy: Proxy, witness: RemoteSpace) -> None:
     async with dataspace.connect(proxy.url) as space, space.observe("n($n)") as seen:
         await seen.next_epoch()
@@ -405,7 +426,7 @@ async def test_a_lost_connection_is_drained_and_then_raises_the_reason(
             await witness.send(Record("n", n))
         await space.sync()  # all of it has come, and none was read
         lost = trio.Event()
-        space.on_connection = lambda what: lost.set() if what == "lost" else None
+        space.on_connection = lambda event: lost.set() if event.change is ConnectionChange.LOST else None
         proxy.cut()
         await lost.wait()
         assert await _take(seen, 20) == [("!", n) for n in range(20)]

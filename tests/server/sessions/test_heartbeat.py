@@ -9,7 +9,7 @@ import pytest
 import trio
 
 import dataspace
-from dataspace import Record, UsageError
+from dataspace import ConnectionChange, Record, UsageError
 from dataspace.kernel.actions import SEND
 from dataspace.wire import packets as p
 from dataspace.wire.features import Wanted
@@ -50,7 +50,7 @@ async def test_times_that_are_none_are_refused(times: dict[str, Any], said: str)
 async def test_a_client_finds_a_silent_daemon_and_comes_back(url: str, proxy: Proxy) -> None:
     async with dataspace.connect(proxy.url, heartbeat=INTERVAL) as space:
         lost = trio.Event()
-        space.on_connection = lambda what: lost.set() if what == "lost" else None
+        space.on_connection = lambda event: lost.set() if event.change is ConnectionChange.LOST else None
         await space.assert_(Record("present", "Alice"))
         proxy.silent = True
         with trio.fail_after(5):

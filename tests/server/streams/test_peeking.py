@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 import dataspace
-from dataspace import Record
+from dataspace import ConnectionChange, ConnectionEvent, Record
 from dataspace.wire import packets as p
 from dataspace.wire.frames import frame
 from tests.server.impostors import impostor
@@ -141,7 +141,9 @@ async def test_a_promise_outlives_the_connection(proxy: Proxy, url: str) -> None
                 nursery.start_soon(peek)
                 await trio.testing.wait_all_tasks_blocked()
                 back = trio.Event()
-                space.on_connection = lambda what: back.set() if what == "connected" else None
+                space.on_connection = lambda event: (
+                    back.set() if event.change is ConnectionChange.ANEW else None
+                )
                 proxy.cut()
                 await back.wait()
                 await writer.assert_(Record("n", 1))
@@ -233,8 +235,8 @@ async def test_values_that_were_not_asked_for_lose_the_daemon_its_client(
     reasons: list[str] = []
     told = trio.Event()
 
-    def note(what: str) -> None:
-        reasons.append(what)
+    def note(event: ConnectionEvent) -> None:
+        reasons.append(event.reason)
         told.set()
 
     async with impostor() as daemon:
