@@ -30,7 +30,8 @@ async def test_replays_wait_for_a_slot_of_all_connections() -> None:
         first.set()
         await wait_all_tasks_blocked()
         assert order == ["mine", "yours"]
-        assert not mine.wanted
+        wanted: bool = mine.wanted
+        assert not wanted
         second.set()
 
 
