@@ -26,7 +26,7 @@ help: ## this list
 venv: $(VENV)/ready ## .venv with everything, the project included
 
 demo: check-java venv ## replay real flights through the daemon into Spark and check the figures (YEAR=1, MONTHS=n, SPEED=n, KEEP=DIR)
-	@$(BIN)/python -m relay.spark.demo $(DEMO_FLAGS)
+	@$(BIN)/python -m dataspace.spark demo $(DEMO_FLAGS)
 
 test: check-java venv ## all tests, Spark's included (ARGS for pytest)
 	@$(BIN)/python -m tests $(ARGS)
@@ -78,7 +78,7 @@ $(VENV)/locked: requirements.lock
 $(VENV)/ready: $(VENV)/locked pyproject.toml
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-index --no-deps --no-build-isolation \
 	  --config-settings editable_mode=compat -e .
-	@$(BIN)/python -m relay.spark.tuning.bytecode > $(VENV)/bytecode.log
+	@$(BIN)/python -m dataspace.spark bytecode > $(VENV)/bytecode.log
 	@touch $@
 
 check-python:

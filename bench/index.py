@@ -37,7 +37,7 @@ from typing import Any, Final
 
 HERE: Final = Path(__file__).resolve().parent
 
-if __name__ == "index" or __name__ == "__main__":
+if __name__ == "index" or (__name__ == "__main__" and Path(sys.path[0]).resolve() == HERE):
     # Benchmarks are run with this directory first on the path, where this file is found as ``index``, by the
     # other ones as well.  Whoever imports that wants the package: let it be found.
     beyond = [at for at in sys.path if Path(at).resolve() != HERE]
@@ -248,14 +248,17 @@ def measure(rounds: int, sizes: Sequence[int], chunks: int) -> dict[str, float]:
 
 def measure_compiled(arguments: Sequence[str]) -> dict[str, float]:
     """The same figures of the compiled package, which is built for it."""
+    import relocate  # only a checkout has it; the copy of this file that measures the compiled one does not
+
     with tempfile.TemporaryDirectory(prefix="dataspace-compiled-") as place:
         source, site = Path(place, "source"), Path(place, "site")
         source.mkdir()
         for name in ("index", "dataspace", "relay", "server"):
             shutil.copytree(HERE.parent / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-        for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        for name in ("pyproject.toml", "setup.py", "relocate.py", "README.md", "LICENSE"):
             shutil.copy(HERE.parent / name, source)
         shutil.copytree(HERE, Path(place, "bench"))
+        relocate.rewrite_files(Path(place, "bench"), relocate.modules(HERE.parent))
         print("compiling …", flush=True)
         pip = [
             sys.executable,

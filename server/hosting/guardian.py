@@ -29,6 +29,7 @@ from dataspace.transport.sockets import SocketLink
 from dataspace.wire.frames import Cutter, frame
 from index.values.values import Map
 from server.config.model import Config, HostedActor
+from server.hosting import process as program
 from server.hosting.ports import Serve, Served
 
 MAX_REPORT: Final = 64 << 10
@@ -108,7 +109,7 @@ class Isolated:
                         sys.executable,
                         "-P",
                         "-m",
-                        "server.hosting.process",
+                        program.__name__,
                         str(os.getpid()),
                         str(theirs.fileno()),
                     ],

@@ -1,4 +1,4 @@
-"""The process of one isolated actor: ``python -m server.hosting.process``, started only by a daemon.
+"""The process of one isolated actor: a program that only a daemon starts.
 
 It gets a connected socket as an inherited descriptor, what to run on its standard input, and reports on what
 was its standard output; what it prints goes where the daemon's errors go.
@@ -67,7 +67,7 @@ def main() -> int:
 
 async def _run(descriptor: int, order: Map, boot: Handler, reports: Callable[[Value], None]) -> None:
     name, arguments = str(order["name"]), order["arguments"]
-    assert isinstance(arguments, tuple)  # by server.hosting.guardian
+    assert isinstance(arguments, tuple)  # by the guardian
     async with connect(
         f"fd:{descriptor}",
         name=name,
@@ -93,7 +93,7 @@ class Signs:
 
     def __init__(self, order: Map) -> None:
         seconds = order["signs"]
-        assert isinstance(seconds, float)  # by server.hosting.guardian
+        assert isinstance(seconds, float)  # by the guardian
         self.seconds = max(LEAST_SECONDS, min(REPORT_SECONDS, seconds))
         self.count = 1
 
@@ -111,7 +111,7 @@ def _watch(
     engine.fence = (BaseException,)  # as in the daemon: who calls sys.exit has crashed
     engine.on_end = lambda actor: _note_end(actor, reports)
     stall, trace = order["stall"], order["trace"]
-    assert isinstance(stall, float)  # by server.hosting.guardian
+    assert isinstance(stall, float)  # by the guardian
     stack.enter_context(
         traced(engine, Path(trace) if isinstance(trace, str) else None, origin=f"{os.getpid()}.")
     )
@@ -158,7 +158,7 @@ def _read_order(file: IO[bytes]) -> Map:
     if not body:
         os._exit(ORPHANED)
     order = unpack_own(body)
-    assert isinstance(order, Map)  # by server.hosting.guardian
+    assert isinstance(order, Map)  # by the guardian
     return order
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 from pathlib import Path
 
-LAYERS = ("dataspace", "relay", "server")
+import dataspace
+import relay
+import server
+
+LAYERS = (dataspace, relay, server)
 
 ELSEWHERE = ("spark-", "trim-")
 """Points that are struck by ``tests/relay/spark/test_torture.py`` and ``tests/relay/log/test_crashes.py``."""
@@ -14,12 +17,10 @@ ELSEWHERE = ("spark-", "trim-")
 
 def named_points() -> list[str]:
     """Every name that ``reach`` is called with, in the order of files and lines."""
-    found: list[str] = []
-    for layer in LAYERS:
-        spec = importlib.util.find_spec(layer)
-        assert spec is not None and spec.submodule_search_locations, f"{layer} is not importable"
-        for path in sorted(Path(next(iter(spec.submodule_search_locations))).rglob("*.py")):
-            found += _points_in(ast.parse(path.read_bytes()))
+    folders = [Path(layer.__path__[0]) for layer in LAYERS]
+    # Where the package is installed, one folder contains the others.
+    files = dict.fromkeys(path for folder in folders for path in sorted(folder.rglob("*.py")))
+    found = [name for path in files for name in _points_in(ast.parse(path.read_bytes()))]
     return [each for each in found if not each.startswith(ELSEWHERE)]
 
 

@@ -1,4 +1,4 @@
-"""``python -m relay.spark.demo``: the daemon, the replay, Spark and the check, by one command.
+"""``python -m dataspace.spark demo``: the daemon, the replay, Spark and the check, by one command.
 
 It ends with 0 if Spark's figures equal the expected ones, with 1 and the differences if they do not or if a
 part failed, and with 130 when it was interrupted.
@@ -68,7 +68,7 @@ def _demo(said: argparse.Namespace) -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m relay.spark.demo", description="The demo on real flights."
+        prog="python -m dataspace.spark demo", description="The demo on real flights."
     )
     parser.add_argument(
         "--months", type=int, default=1, choices=range(1, MONTHS + 1), help="the first so many"

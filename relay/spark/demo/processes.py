@@ -109,7 +109,7 @@ class Daemon(Program):
 
     def __init__(self, folder: Path, *more: str, port: int = 0) -> None:
         """``more`` are further words of its command line."""
-        super().__init__("server", log=folder / "daemon.log")
+        super().__init__("dataspace", log=folder / "daemon.log")
         self._more = more
         self.data: Final = folder / "data"
         self.port = port

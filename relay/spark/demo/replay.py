@@ -5,8 +5,8 @@ started again it is told the number of its last turn that took effect and goes o
 is retracted and nothing is repeated; a connection lost on the way is mended by the client library with the
 same numbers.  Turns are sent without waiting for the ones before, within a window.
 
-It runs as a program of its own (``python -m relay.spark.demo.replay``) and writes one JSON object a line to
-say how far it is: ``{"replayed": 4711, "sent": 4000, "at": 22617255, "seconds": 1.2}``, the last one with
+It runs as a program of its own, which the demo starts, and writes one JSON object a line to say
+how far it is: ``{"replayed": 4711, "sent": 4000, "at": 22617255, "seconds": 1.2}``, the last one with
 the ``epoch`` up to which everything is on the daemon's disk.
 """
 
@@ -135,9 +135,7 @@ def _say(report: Report, began: float, **more: int) -> None:
 
 def main() -> None:
     """The program."""
-    parser = argparse.ArgumentParser(
-        prog="python -m relay.spark.demo.replay", description=__doc__.split("\n")[0]
-    )
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--url", required=True, help="the daemon's address")
     parser.add_argument("--months", type=int, default=MONTHS, help="only the first so many months")
     parser.add_argument("--file", type=Path, help="another file of flights than the installed one")

@@ -1,1 +1,1 @@
-"""Examples of streaming queries over a dataspace, each a program: ``python -m relay.spark.examples.NAME``."""
+"""Examples of streaming queries over a dataspace: ``python -m dataspace.spark examples.NAME``."""

@@ -4,7 +4,7 @@ Devices assert ``reading(device, degrees)``; a query keeps the newest reading of
 result, those above the limit, is the whole set of one writer.  So an alert goes as soon as the reading is
 back in range, and an observer is told ``-`` without anybody having sent it.
 
-    python -m relay.spark.examples.alerts
+    python -m dataspace.spark examples.alerts
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ partitions, fills the table; then a stream that begins with the next epoch write
 its own, since Spark keeps a log of the files that a stream writes).  Nothing is missing between them and
 nothing is there twice, because both speak of epochs.
 
-    python -m relay.spark.examples.backfill
+    python -m dataspace.spark examples.backfill
 """
 
 from __future__ import annotations

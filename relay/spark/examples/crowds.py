@@ -4,7 +4,7 @@ A ``+`` is one more and a ``-`` one less, so the count falls when somebody leave
 mode hands on only the rooms whose count has changed, and ``keyColumns`` has each new count take the place
 of the old one: an observer sees every room change in one step, never without a count.
 
-    python -m relay.spark.examples.crowds
+    python -m dataspace.spark examples.crowds
 """
 
 from __future__ import annotations

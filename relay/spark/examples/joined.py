@@ -3,7 +3,7 @@
 The daemons know nothing of each other.  Each is a stream of its own here, because the facts are of two
 kinds; facts of one kind from several daemons are one stream with ``url`` listing them all, as in ``stock``.
 
-    python -m relay.spark.examples.joined
+    python -m dataspace.spark examples.joined
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A sensor that gets no answer sends ``alarm(number, place)`` again, as another me
 number tells that it is the same alarm; ``_epoch_timestamp`` never goes back, so as a watermark it lets Spark
 forget a number once nobody repeats it any more.
 
-    python -m relay.spark.examples.once
+    python -m dataspace.spark examples.once
 """
 
 from __future__ import annotations

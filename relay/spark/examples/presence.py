@@ -4,7 +4,7 @@
 claim and the last.  So the n-th coming of somebody to a room belongs to the n-th going, and a stay whose
 going is missing is not over.
 
-    python -m relay.spark.examples.presence
+    python -m dataspace.spark examples.presence
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ of their epochs first.
 
 Needs pandas (the extra ``connect``), and keeps its state in RocksDB, which comes with Spark.
 
-    python -m relay.spark.examples.stays
+    python -m dataspace.spark examples.stays
 """
 
 from __future__ import annotations

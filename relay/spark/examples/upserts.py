@@ -4,7 +4,7 @@ Devices say ``status(device, state)``; a new status takes the place of the old o
 switched off has none.  In the changes that is ``+`` for the new fact and ``-`` for the old one in the same
 epoch, which ``current_state`` folds into a view that SQL can ask at any time.
 
-    python -m relay.spark.examples.upserts
+    python -m dataspace.spark examples.upserts
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Messages ``view(who, page)`` carry no time of their own; ``_epoch_timestamp`` says when they were made.  A
 session window ends when there was nothing for a while, here half a second, so that the example is soon over.
 
-    python -m relay.spark.examples.visits
+    python -m dataspace.spark examples.visits
 """
 
 from __future__ import annotations

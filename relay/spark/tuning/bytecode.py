@@ -6,7 +6,7 @@ each of them compiles some 200 modules before it says a word: 0.8 of its 1.4 s o
 a stream and run ``foreachBatch`` are given ten seconds to answer, which no setting changes; on a busy machine
 some do not (``Python worker failed to connect back``).
 
-    python -m relay.spark.tuning.bytecode
+    python -m dataspace.spark bytecode
 
 puts the compiled modules into the archives beside their sources, where Python looks for them first.  It is
 apart from everything else because it changes an installation, which nothing else here does.

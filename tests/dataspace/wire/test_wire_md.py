@@ -10,6 +10,9 @@ import re
 from pathlib import Path
 
 import dataspace
+import index
+import relay
+import server
 from dataspace.codec import pack
 from dataspace.kernel.actions import ASSERT, RETRACT, SEND, SNAPSHOT
 from dataspace.wire import packets as p
@@ -20,8 +23,8 @@ from index.values.values import Map, Record
 PAGE = Path(dataspace.__file__).with_name("WIRE.md")
 CODE = "\n\n".join(
     path.read_text()
-    for layer in ("index", "dataspace", "relay", "server")
-    for path in (PAGE.parent.parent / layer).rglob("*.py")
+    for layer in (index, dataspace, relay, server)
+    for path in sorted(Path(layer.__path__[0]).rglob("*.py"))
 )
 
 ALICE = Record("present", "Alice")

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import example, given, strategies as st
 
+from index import errors
 from index.errors import UsageError
 from index.patterns.patterns import capture, discard, exact, lit, observe
 from index.patterns.text import MAX_DEPTH, ParseError, Reader, parse, parse_pattern, unparse, unparse_pattern
@@ -479,7 +480,7 @@ def test_a_reader_reads_values_among_other_things() -> None:
 
 # -- the document -------------------------------------------------------------------------------------
 
-DOCUMENT = files("index").joinpath("TEXT.md").read_text()
+DOCUMENT = files(errors.__package__).joinpath("TEXT.md").read_text()
 
 
 def table(heading: str) -> list[list[str]]:

@@ -8,6 +8,7 @@ from importlib.resources import files
 import pytest
 from hypothesis import given, strategies as st
 
+from index import errors
 from index.errors import UsageError
 from index.patterns.patterns import capture, skeleton
 from index.patterns.text import parse, parse_pattern
@@ -58,7 +59,7 @@ def test_the_drawing_in_our_own_document() -> None:
     index = observed('speak("Alice", $)', "speak($, _)", "x(y(3, 4), $v, z(_, w(), _), _)")
     for fact in ('speak("Alice", "hi")', 'speak("Alice", "bye")'):
         index.add(parse(fact))
-    document = files("index").joinpath("HOWITWORKS.md").read_text()
+    document = files(errors.__package__).joinpath("HOWITWORKS.md").read_text()
     assert "".join([f"    {line}\n" for line in index.draw().splitlines()]) in document
 
 

@@ -80,7 +80,7 @@ def trim(daemon: Daemon) -> None:
     command = [
         sys.executable,
         "-m",
-        "server",
+        "dataspace",
         "log",
         "compact",
         "--keep-for",

@@ -196,7 +196,7 @@ async def test_a_killed_client_takes_its_facts_along_in_one_turn(daemon: DaemonP
             [
                 sys.executable,
                 "-m",
-                "server",
+                "dataspace",
                 "assert",
                 "--url",
                 daemon.url,

@@ -36,7 +36,7 @@ def start(data: Path, *before: str, files: int | None = None) -> str:
             *before,
             sys.executable,
             "-m",
-            "server",
+            "dataspace",
             "serve",
             "--data",
             str(data),

@@ -57,7 +57,7 @@ def flights(three_days: Path) -> list[Flight]:
 
 
 def demo(three_days: Path, *more: str) -> list[str]:
-    return [sys.executable, "-m", "relay.spark.demo", "--file", str(three_days), *more]
+    return [sys.executable, "-m", "dataspace.spark", "demo", "--file", str(three_days), *more]
 
 
 def test_the_figures_are_equal_and_a_second_run_repeats_nothing(three_days: Path, tmp_path: Path) -> None:
