@@ -6,8 +6,8 @@ as well, so it takes all four names.
 
 ``DATASPACE_COMPILE=1 pip wheel .`` also translates the index to machine code with mypyc.  That needs a C
 compiler and mypy, and is opt-in: without the variable the wheel is pure Python for any machine.  The readers
-of text stay as they are: other classes are derived from theirs, which machine code does not allow.  So does each
-``__init__.py``: the library of all compiled files is inside the package, and is loaded after it.
+of text stay as they are: other classes are derived from theirs, which machine code does not allow.  So does
+each ``__init__.py``: the library of all compiled files is inside the package, and is loaded after it.
 """
 
 import os

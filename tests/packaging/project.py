@@ -29,7 +29,7 @@ HOSTILE: Final = "raise ImportError(f'{__name__} of another project was imported
 
 def copy_sources(folder: Path) -> Path:
     """Copies what a build needs, so that it leaves nothing in the checkout."""
-    folder.mkdir()
+    folder.mkdir(parents=True)
     for name in SOURCES:
         if (TOP / name).is_dir():
             shutil.copytree(TOP / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -56,7 +56,7 @@ def build_wheel(source: Path, folder: Path) -> Path:
 
 
 class Project:
-    """A folder with hostile modules, and an environment of its own with the wheel and nothing else of ours."""
+    """A folder with hostile modules, and an environment with the wheel and nothing else of ours."""
 
     def __init__(self, folder: Path, wheel: Path) -> None:
         self.folder: Final = folder / "project"
@@ -110,7 +110,8 @@ class Project:
 
     def copy_tests(self) -> None:
         """Copies the tests that can run against a wheel, with the names that modules have there."""
-        shutil.copytree(TOP / "tests", self.folder / "tests", ignore=shutil.ignore_patterns(*OF_THE_CHECKOUT))
+        ignored = shutil.ignore_patterns(*OF_THE_CHECKOUT)
+        shutil.copytree(TOP / "tests", self.folder / "tests", ignore=ignored)
         rewrite_files(self.folder / "tests", modules(TOP))
         shutil.copy(TOP / "pyproject.toml", self.folder)
 
