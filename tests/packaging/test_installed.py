@@ -164,7 +164,7 @@ def test_it_can_be_removed_and_installed_again(wheel: Path, tmp_path: Path) -> N
     assert project.run("-m", OUTER, "--version").strip()
 
 
-# -- in a project with such names -----------------------------------------------------------------------------
+# -- in a project with such names ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", INNER)
@@ -189,7 +189,7 @@ def test_the_command_says_its_version_by_either_name(project: Project) -> None:
 @contextmanager
 def daemon(project: Project) -> Iterator[str]:
     """A daemon of the installed package with the actors of the project; its address."""
-    command = [project.python, "-m", OUTER, "serve", "--config", "dataspace.toml"]
+    command = [str(project.python), "-m", OUTER, "serve", "--config", "dataspace.toml"]
     with subprocess.Popen(
         command, cwd=project.folder, env=project.variables, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -234,6 +234,24 @@ def test_facts_are_observed_and_hosted_and_isolated_actors_answer(project: Proje
     assert "0 crashes" in actors
 
 
+def test_workers_of_spark_import_from_the_folder_of_the_package(
+    project: Project, wheel: Path, tmp_path: Path
+) -> None:
+    """Also where that is not called site-packages, as after ``pip install --target``."""
+    target = tmp_path / "anywhere"
+    options = ["-qq", "--no-index", "--no-deps", "--target", str(target)]
+    run(sys.executable, "-m", "pip", "install", *options, str(wheel))
+    code = f"""
+import os, sys
+sys.path.insert(0, {str(target)!r})
+import dataspace.spark
+from pyspark.sql import SparkSession
+options = dataspace.spark.configure(SparkSession.builder)._options
+print(os.environ["PYTHONPATH"], options["spark.executorEnv.PYTHONPATH"])
+"""
+    assert project.run("-c", code).split() == [str(target), str(target)]
+
+
 @pytest.mark.spark
 def test_spark_reads_and_follows(project: Project, order: str, tmp_path: Path) -> None:
     project.run("-m", OUTER, "observe", "--url", order, "order($dish)", "--count", "1")
@@ -242,7 +260,7 @@ def test_spark_reads_and_follows(project: Project, order: str, tmp_path: Path) -
     assert "stream ['soup']" in told
 
 
-# -- for type checkers ----------------------------------------------------------------------------------------
+# -- for type checkers ---------------------------------------------------------------------------------
 
 
 def test_its_types_are_seen(project: Project) -> None:
