@@ -29,7 +29,7 @@ from dataspace.streams.stages.threads import Threads
 from index.patterns.patterns import capture_names
 from index.patterns.text import parse_pattern
 from index.values.values import Value
-from relay.delivery.backlog import Observation
+from relay.delivery.backlog import DeliveryQueue
 from relay.log.log import Log
 from relay.log.replay import Replay, Rows
 
@@ -55,7 +55,7 @@ class Local(Source[EpochChanges]):
         self._pattern = pattern
         self._names: Final = capture_names(pattern)
         self._change: Final = trio.lowlevel.ParkingLot()
-        self._waiting_room: Final = Observation(self._wake)
+        self._waiting_room: Final = DeliveryQueue(self._wake)
         self._assembling: EpochChanges | None = None
         self._interest: Interest | None = space.observe(pattern, self._waiting_room)
         if snapshot:

@@ -29,8 +29,8 @@ from typing import Final
 from dataspace.errors import Refused
 from dataspace.kernel.actions import MORE, SNAPSHOT
 from dataspace.kernel.changes import PART, Changes, Lost
-from relay.delivery.memory import OVERHEAD, Room
-from relay.delivery.net_changes import Difference
+from relay.delivery.memory import OVERHEAD, MemoryBudget
+from relay.delivery.net_changes import NetChange
 from relay.delivery.policies import Policy, SlowCounts
 
 LIMIT: Final = 16_384
@@ -47,7 +47,7 @@ PART_BYTES: Final = 128 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class ObservationStatistics:
+class DeliveryStatistics:
     """Counts over the life of one observation, in changes except where named otherwise."""
 
     waiting: int
@@ -57,7 +57,7 @@ class ObservationStatistics:
     failed: bool
 
 
-class Observation:
+class DeliveryQueue:
     """The waiting room of one observer.
 
     ``wake`` is called whenever something new waits; ``counts`` are shared with others.  With the policy
@@ -101,9 +101,9 @@ class Observation:
         policy: Policy = Policy.CONFLATE,
         counts: SlowCounts | None = None,
         behind: Callable[[], None] | None = None,
-        room: Room | None = None,
+        room: MemoryBudget | None = None,
     ) -> None:
-        self._room = room or Room()
+        self._room = room or MemoryBudget()
         self._room.observers += 1
         self._used = 0
         self.newest = 0
@@ -120,7 +120,7 @@ class Observation:
         self._message_limit = message_limit
         self._byte_limit = byte_limit
         self._waiting: deque[Changes] = deque()
-        self._difference: Difference | None = None
+        self._difference: NetChange | None = None
         self._begun = False
         self._size = 0
         self._bytes = 0
@@ -278,9 +278,9 @@ class Observation:
             self._wait_anew(())
             self._room.observers -= 1
 
-    def statistics(self) -> ObservationStatistics:
+    def statistics(self) -> DeliveryStatistics:
         """Counts, in O(1)."""
-        return ObservationStatistics(
+        return DeliveryStatistics(
             self._size, self._taken, self._conflated, self._dropped, self.failure is not None
         )
 
@@ -289,7 +289,7 @@ class Observation:
         begun = self._take_begun()
         later = [*self._waiting, changes]
         self._wait_anew(begun)
-        self._difference = Difference(later[0].first)
+        self._difference = NetChange(later[0].first)
         for each in later:
             self._fold(each)
 

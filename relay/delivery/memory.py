@@ -20,7 +20,7 @@ OVERHEAD: Final = 256
 """Bytes that a waiting change takes beside its wire form, about."""
 
 
-class Room:
+class MemoryBudget:
     """The waiting room of many; ``limit`` in bytes."""
 
     __slots__ = ("limit", "observers", "used")

@@ -12,7 +12,7 @@ from dataspace.kernel.changes import Captures, Changes
 from index.values.values import keys
 
 
-class Difference:
+class NetChange:
     """The net of the epochs from ``first`` on: for each row whether it came or went, and all messages."""
 
     __slots__ = ("epochs", "first", "messages", "net", "number", "time")

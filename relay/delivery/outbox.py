@@ -50,7 +50,7 @@ class OutStream:
         "ended",
         "items",
         "number",
-        "observation",
+        "backlog",
         "peeked",
         "reached",
         "replayed",
@@ -71,7 +71,7 @@ class OutStream:
         """How many values somebody waits to hear of, in total; below 0 for nobody."""
         self.reached = self.replayed = 0
         """The epoch to which the peer was last said to know all, and to which the log was read for it."""
-        self.observation: Backlog | None = None
+        self.backlog: Backlog | None = None
         self.complete = False
         self.ended = False
         self._taken = trio.Event()
@@ -84,7 +84,7 @@ class OutStream:
     @property
     def sated(self) -> bool:
         """Whether all that the credit allows waits already, and more than a little of it beyond that."""
-        waiting = self.observation
+        waiting = self.backlog
         if waiting is None or waiting.used < AHEAD_BYTES:
             return False
         return self.items <= self.sent_items + len(waiting) or self.bytes <= self.sent_bytes + waiting.used
@@ -96,7 +96,7 @@ class OutStream:
 
     def next_frame(self) -> tuple[bytes, int] | None:
         """One frame of values that the credit allows, and how many are in it."""
-        waiting = self.observation
+        waiting = self.backlog
         if waiting is None or self.ended:
             return None
         room = min(self.bytes - self.sent_bytes, FRAME_BYTES)
@@ -113,7 +113,7 @@ class OutStream:
 
     def answer_peek(self) -> Packet | None:
         """The answer to a peek, once as many values as it is about were sent or are ready."""
-        known = self.sent_items + (0 if self.observation is None else len(self.observation))
+        known = self.sent_items + (0 if self.backlog is None else len(self.backlog))
         if self.peeked < 0 or known < self.peeked:
             return None
         self.peeked = -1
@@ -121,7 +121,7 @@ class OutStream:
 
     def ending(self) -> Packet | None:
         """The packet that ends the stream, once it has failed or all of a complete one has left."""
-        waiting = self.observation
+        waiting = self.backlog
         if waiting is not None and waiting.failure is not None:
             return Error(self.number, waiting.failure.code, waiting.failure.text)
         if self.complete and (waiting is None or not len(waiting)):

@@ -8,7 +8,7 @@ from typing import Protocol
 from dataspace.errors import Refused
 
 
-class Packed(Protocol):
+class StreamValue(Protocol):
     """One stream value, ready to be sent."""
 
     @property
@@ -30,7 +30,7 @@ class Backlog(Protocol):
     def __len__(self) -> int:
         """Returns the number of values that wait."""
 
-    def take(self, count: int, size: int) -> Sequence[Packed]:
+    def take(self, count: int, size: int) -> Sequence[StreamValue]:
         """Removes and returns up to ``count`` values of about ``size`` bytes in all.
 
         The last value may exceed ``size``, so that a large value is sent in the end.

@@ -28,7 +28,7 @@ from dataspace.kernel.actions import MORE, SNAPSHOT
 from index.patterns.patterns import DISCARD
 from index.patterns.skeletons import skeleton
 from index.values.values import Record, Value
-from relay.delivery.memory import Room
+from relay.delivery.memory import MemoryBudget
 from relay.log.cursors import Bag, Captures
 from relay.log.reader import LogReader
 from relay.log.replay import Live, Replay
@@ -315,11 +315,11 @@ class Blocks:
 
     __slots__ = ("_left", "_room", "_waiting", "failure", "used")
 
-    def __init__(self, room: Room | None = None) -> None:
+    def __init__(self, room: MemoryBudget | None = None) -> None:
         """``room`` is that of all observers together."""
         self.failure: Refused | None = None
         self._waiting: deque[Block] = deque()
-        self._room = room or Room()
+        self._room = room or MemoryBudget()
         self._room.observers += 1
         self._left = False
         self.used = 0

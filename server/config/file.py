@@ -51,7 +51,7 @@ SPACE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 Table = Mapping[str, Any]
 
 
-class Source:
+class SettingSource:
     """One table of a file: what is taken out of it is understood, and nothing may be left over."""
 
     def __init__(self, file: Path, where: str, table: object, known: tuple[str, ...]) -> None:
@@ -76,9 +76,9 @@ class Source:
             raise UsageError(f"{self.place(name)}: it is missing")
         return self.take(name, read)
 
-    def table(self, name: str, known: tuple[str, ...]) -> Source:
+    def table(self, name: str, known: tuple[str, ...]) -> SettingSource:
         """The table within it under a name; an empty one where there is none."""
-        return Source(self.file, f"{self.where}.{name}", self._table.get(name, {}), known)
+        return SettingSource(self.file, f"{self.where}.{name}", self._table.get(name, {}), known)
 
     def __contains__(self, name: str) -> bool:
         return name in self._table
@@ -177,7 +177,7 @@ def _stated(document: Mapping[str, object], file: Path | None) -> Iterator[tuple
         if name in groups:
             known = tuple([each.partition(".")[2] for each in BY_NAME if each.startswith(f"{name}.")])
             assert file is not None  # it holds this
-            Source(file, name, value, known)
+            SettingSource(file, name, value, known)
             yield from [(f"{name}.{below}", each) for below, each in value.items()]  # type: ignore[attr-defined]  # a table
         elif name in BY_NAME:
             yield name, value
@@ -202,14 +202,14 @@ def _tls(value: Mapping[str, object]) -> ServerTls | None:
 # -- tables ------------------------------------------------------------------------------------------
 
 
-def _array(document: Table, file: Path | None, name: str, known: tuple[str, ...]) -> Iterator[Source]:
+def _array(document: Table, file: Path | None, name: str, known: tuple[str, ...]) -> Iterator[SettingSource]:
     """The tables ``[[name]]`` of a file."""
     tables = document.get(name, [])
     if not isinstance(tables, list):
         raise UsageError(f"{file}: {name}: tables [[{name}]] are needed, not {tables!r:.80}")
     for at, table in enumerate(tables):
         assert file is not None  # it holds this
-        yield Source(file, f"{name}[{at}]", table, known)
+        yield SettingSource(file, f"{name}[{at}]", table, known)
 
 
 def _spaces(
@@ -228,7 +228,9 @@ def _spaces(
     for name, table in tables.items():
         assert file is not None  # it holds this
         _check_space_name(name, f"{file}: spaces.{name}")
-        source = Source(file, f"spaces.{name}", table, ("limits", *(each.name for each in KEEPING.values())))
+        source = SettingSource(
+            file, f"spaces.{name}", table, ("limits", *(each.name for each in KEEPING.values()))
+        )
         found[name] = (_space_limits(source, limits), _space_retention(source, retention))
     for name in args.host_space or ():
         _check_space_name(name, "--host-space")
@@ -243,13 +245,13 @@ def _check_space_name(name: str, where: str) -> None:
         raise UsageError(f"{where}: a space is named by small letters, digits, - and _, not {name!r:.80}")
 
 
-def _space_limits(source: Source, default: SpaceLimits) -> SpaceLimits:
+def _space_limits(source: SettingSource, default: SpaceLimits) -> SpaceLimits:
     known = tuple([each.name for each in fields(SpaceLimits)])
     table = source.table("limits", known)
     return SpaceLimits(**{name: table.take(name, counted, getattr(default, name)) for name in known})
 
 
-def _space_retention(source: Source, default: Retention) -> Retention:
+def _space_retention(source: SettingSource, default: Retention) -> Retention:
     return Retention(
         **{
             field: source.take(each.name, each.read, getattr(default, field))
@@ -273,7 +275,7 @@ def _rules(document: Table, file: Path | None, spaces: list[str]) -> dict[str, l
     return found
 
 
-def _space(source: Source, spaces: list[str]) -> str:
+def _space(source: SettingSource, spaces: list[str]) -> str:
     name: str = source.take("space", text, MAIN)
     if name not in spaces:
         raise UsageError(f"{source.place('space')}: {unknown(name, spaces, 'space')}")
@@ -297,7 +299,7 @@ def _actors(document: Table, file: Path | None, spaces: list[str]) -> Iterator[H
         )
 
 
-def _restart(source: Source) -> Restart:
+def _restart(source: SettingSource) -> Restart:
     table = source.table("restart", ("intensity", "period", "pause"))
     usual = Restart()
     return Restart(

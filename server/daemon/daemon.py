@@ -18,25 +18,25 @@ from dataspace.transport.sockets import Link
 from dataspace.version import __version__
 from dataspace.wire.features import MAIN
 from index.values.values import Map, Value
-from relay.delivery.memory import Room
+from relay.delivery.memory import MemoryBudget
 from relay.delivery.policies import SlowCounts
 from relay.journal.journal import Journal
 from relay.log.log import Log
 from server.config.model import Config, Limits, SpaceConfig
 from server.config.tokens import Keys
-from server.daemon.space import LoggedSpace, no_space, now
-from server.hosting.actors import Hosting
+from server.daemon.space import HostedSpace, no_space, now
+from server.hosting.actors import HostedActors
 from server.hosting.verbs import hosting_verbs
 from server.owners import verbs as leases
 from server.publication import verbs as publication
 from server.sessions.connection import Connection, Verb
-from server.sessions.house import Home
+from server.sessions.house import HomeSpace
 from server.sessions.listeners import Listener
-from server.sessions.sending import Sending
+from server.sessions.sending import SendQueue
 from server.streams import verbs as past
 from server.system import SystemSpace
 from server.topics.catalogue import Topics
-from server.topics.durable import Keeping
+from server.topics.durable import DurableTopics
 from server.topics.verbs import TopicVerbs
 
 _numbers = itertools.count(1)
@@ -58,33 +58,33 @@ class Daemon:
         """Those of them that have not said hello, by number."""
         self.streams = 0
         """Those that are open, of all connections."""
-        self._dirty: list[Sending] = []
+        self._dirty: list[SendQueue] = []
         self.slow = SlowCounts()
-        self.room = Room(config.limits.waiting_bytes)
+        self.room = MemoryBudget(config.limits.waiting_bytes)
         self.replays = trio.Semaphore(config.limits.all_replays)
         """Replays that may hold a part of the log in memory at once; the others wait for their turn."""
         self.keys = Keys(config.keys)
         self.system = SystemSpace(now)
         self.topics = Topics(now, self.system)
-        self.keeping = Keeping(
+        self.durable_topics = DurableTopics(
             self.topics, Journal(config.data, accept_damage=config.accept_damage), self.flush
         )
-        self.keeping.recover(accept_damage=config.accept_damage)
-        self.spaces: dict[str, LoggedSpace] = {}
+        self.durable_topics.recover(accept_damage=config.accept_damage)
+        self.spaces: dict[str, HostedSpace] = {}
         names = [each.name for each, _ in logs]
         for each, log in logs:
-            self.spaces[each.name] = LoggedSpace(
+            self.spaces[each.name] = HostedSpace(
                 each, log, limits=config.limits, flows=config.flows, flush=self.flush, names=names
             )
         self.main = self.spaces[MAIN]
-        self.hosting = Hosting(config, self.spaces, partial(self.serve, trusted=True), self.flush)
+        self.hosting = HostedActors(config, self.spaces, partial(self.serve, trusted=True), self.flush)
         self.verbs: Mapping[str, Verb] = {
             "status": _status_of(self),
             **past.VERBS,
             **publication.VERBS,
             **leases.VERBS,
             **hosting_verbs(self.hosting),
-            **TopicVerbs(self.topics, self.keeping).table(),
+            **TopicVerbs(self.topics, self.durable_topics).table(),
         }
 
     @property
@@ -92,14 +92,14 @@ class Daemon:
         """Where it listens."""
         return [listener.name for listener in self.listeners]
 
-    def find_space(self, name: str) -> LoggedSpace:
+    def find_space(self, name: str) -> HostedSpace:
         """Returns the space of that name; raises ``Refused`` if there is none."""
         found = self.spaces.get(name)
         if found is None:
             raise no_space(name, self.spaces)
         return found
 
-    def touch(self, sending: Sending) -> None:
+    def touch(self, sending: SendQueue) -> None:
         """Has the next flush hand over what this queue holds."""
         self._dirty.append(sending)
 
@@ -140,7 +140,7 @@ class Daemon:
 
     # -- looking --------------------------------------------------------------------------------------
 
-    def status(self, home: Home) -> Map:
+    def status(self, home: HomeSpace) -> Map:
         """What ``dataspace status`` shows of a space: counts, bytes and times in microseconds."""
 
         told = {

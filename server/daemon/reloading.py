@@ -73,7 +73,7 @@ def _expel(daemon: Daemon) -> int:
     connected = [
         each
         for each in daemon.connections.values()
-        if each.standing is not None and not each.trusted and not keys.stands(each.permit)
+        if each.state is not None and not each.trusted and not keys.stands(each.permit)
     ]
     for each in connected:
         each.dismiss("unauthorized", "the token is not good any more, or not for the same")

@@ -41,7 +41,7 @@ async def serve(
             held.callback(log.close)
             logs.append((each, log))
         daemon = Daemon(config, logs)
-        held.callback(daemon.keeping.writer.journal.close)
+        held.callback(daemon.durable_topics.writer.journal.close)
         for home in daemon.spaces.values():
             held.callback(home.staging.close)
         gc.collect()
@@ -56,7 +56,7 @@ async def _run(
     spaces = daemon.spaces.values()
     async with trio.open_nursery() as nursery:
         writers: list[GroupCommit | TopicWriter] = [home.commits for home in spaces]
-        writers.append(daemon.keeping.writer)
+        writers.append(daemon.durable_topics.writer)
         scopes = [trio.CancelScope(shield=True) for _ in writers]
         for writer, scope in zip(writers, scopes, strict=True):
             nursery.start_soon(_write_log, writer, scope)
@@ -68,7 +68,7 @@ async def _run(
                     daemon.peers.start_soon(accept, daemon, listener)
                 for home in spaces:
                     daemon.peers.start_soon(home.run)
-                daemon.peers.start_soon(daemon.keeping.run)
+                daemon.peers.start_soon(daemon.durable_topics.run)
                 if daemon.config.actors:
                     daemon.peers.start_soon(daemon.hosting.run)
                 if reread is not None:

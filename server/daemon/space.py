@@ -35,7 +35,7 @@ from server.config.rules import rule_facts
 from server.hosting.flows import HostedFlows
 from server.hosting.rules import OWNER, actions_to_hold, warn_of_troubles
 from server.owners.leases import Leases
-from server.owners.publishers import Writers
+from server.owners.publishers import Publishers
 from server.owners.turn_numbers import Client, Clients
 from server.publication.ledger import Ledgers
 from server.publication.prepared import Prepared
@@ -49,7 +49,7 @@ def now() -> int:
     return time.time_ns() // 1000
 
 
-class LoggedSpace:
+class HostedSpace:
     """What the sessions of one dataspace share."""
 
     def __init__(
@@ -80,7 +80,7 @@ class LoggedSpace:
         self.commits = GroupCommit(log, after_group=flush, state=self.space.all_claims)
         self.staging = Staging(settings.data, limit=limits.staged_bytes, kept=limits.staged_seconds)
         self.prepared = Prepared()
-        self.writers = Writers()
+        self.publishers = Publishers()
         self.ledgers = Ledgers(self.space)
         self.flows = HostedFlows([each for each in flows if each.space == self.name])
         self._recover()

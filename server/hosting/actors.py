@@ -26,7 +26,7 @@ from dataspace.running.actors import Shell, log_crash
 from dataspace.running.watchdog import Watchdog
 from index.values.values import Map
 from server.config.model import Config, HostedActor
-from server.hosting.guardian import Isolated
+from server.hosting.guardian import Guardian
 from server.hosting.loading import boot_function, traced
 from server.hosting.ports import HostSpace, Serve
 
@@ -41,7 +41,7 @@ class Hosted:
 
     def __init__(self, config: Config, settings: HostedActor, serve: Serve) -> None:
         self.settings = settings
-        self.isolated = Isolated(config, settings, serve, self.note_crash) if settings.isolate else None
+        self.isolated = Guardian(config, settings, serve, self.note_crash) if settings.isolate else None
         self.boot = boot_function(settings.run, load=not settings.isolate)
         self.program = f"{settings.title} in {settings.space}"
         """What tells its actors from those of others."""
@@ -124,7 +124,7 @@ class Hosted:
         return "running" if state == "ended" and actors else state
 
 
-class Hosting:
+class HostedActors:
     """The actors of one daemon."""
 
     def __init__(

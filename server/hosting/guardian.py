@@ -44,7 +44,7 @@ class ProcessEnded(DataspaceError):
     """The process of an isolated actor ended, and not in good order."""
 
 
-class Isolated:
+class Guardian:
     """One actor in a process of its own, through all its lives."""
 
     def __init__(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from server.owners.turn_numbers import Client
 
 
-class Room(Protocol):
+class Backpressure(Protocol):
     """The disk as actors wait for it."""
 
     async def wait_room(self) -> None:
@@ -28,7 +28,7 @@ class HostSpace(Protocol):
         """The facts and their owners."""
 
     @property
-    def commits(self) -> Room:
+    def commits(self) -> Backpressure:
         """The way of an epoch to the disk."""
 
     def commit(

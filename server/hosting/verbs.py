@@ -11,7 +11,7 @@ from dataspace.kernel.space import Space
 from dataspace.wire.arguments import text
 from index.values.values import Map, Value
 from server.config.rights import Permit
-from server.hosting.actors import Hosting
+from server.hosting.actors import HostedActors
 from server.hosting.rules import ask_rules
 
 
@@ -35,7 +35,7 @@ class Inspector(Protocol):
         """What the client may do."""
 
 
-def hosting_verbs(hosting: Hosting) -> Mapping[str, Callable[[Inspector, Map], Awaitable[Value]]]:
+def hosting_verbs(hosting: HostedActors) -> Mapping[str, Callable[[Inspector, Map], Awaitable[Value]]]:
     """Returns the requests that hosted code answers, by the names that they have on the wire."""
 
     async def _actors(inspector: Inspector, _arguments: Map) -> Value:

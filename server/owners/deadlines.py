@@ -1,4 +1,4 @@
-"""Expiring: owners whose time runs out unless it is renewed.
+"""Deadlines: owners whose time runs out unless it is renewed.
 
 A session that has lost its connection and a lease that nobody renews both end at a certain time, and both
 are renewed far more often than they end.  So a renewal writes one number, and the heap learns of it when
@@ -17,7 +17,7 @@ from collections.abc import Callable
 import trio
 
 
-class Expiring:
+class Deadlines:
     """Owners by the time at which they end; ``run`` calls ``expired`` with each."""
 
     __slots__ = ("_changed", "_deadlines", "_expired", "_heap", "_queued")

@@ -17,7 +17,7 @@ from typing import Final
 import trio
 
 from dataspace.errors import Refused
-from server.owners.deadlines import Expiring
+from server.owners.deadlines import Deadlines
 from server.owners.ports import Owners
 
 logger = logging.getLogger("dataspace")
@@ -32,7 +32,7 @@ class Leases:
         self._owners = owners
         self._most = most
         self._longest = longest
-        self._running: Final = Expiring(self._expire)
+        self._running: Final = Deadlines(self._expire)
 
     def __len__(self) -> int:
         return len(self._running)

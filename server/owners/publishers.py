@@ -1,4 +1,4 @@
-"""Writers: who publishes in the name of a durable owner, so that two who share one by mistake are told.
+"""Publishers: who publishes in the name of a durable owner, so that two who share one by mistake are told.
 
 A query that numbers its batches keeps account of what its writer claims: what it replaces, and what a key
 stands for.  Two of them under one writer undo each other's work without ever failing.  So the one that began
@@ -16,10 +16,10 @@ from typing import Final
 from dataspace.errors import Refused
 
 KNOWN: Final = 65_536
-"""Writers that are remembered; of further ones those are forgotten that did not publish for longest."""
+"""Publishers that are remembered; of further ones those are forgotten that did not publish for longest."""
 
 
-class Writers:
+class Publishers:
     """The latest publisher of each writer since the daemon started."""
 
     __slots__ = ("_latest",)

@@ -11,7 +11,7 @@ from server.config.rights import Permit
 from server.owners.leases import Leases
 
 
-class Leasing(Protocol):
+class LeaseSpace(Protocol):
     """A space that has leases."""
 
     @property
@@ -19,11 +19,11 @@ class Leasing(Protocol):
         """The leases of the space."""
 
 
-class Holder(Protocol):
+class LeaseHolder(Protocol):
     """The connection that asks for leases."""
 
     @property
-    def home(self) -> Leasing:
+    def home(self) -> LeaseSpace:
         """The space that the session is about."""
 
     @property
@@ -31,25 +31,25 @@ class Holder(Protocol):
         """What the client may do."""
 
 
-async def _lease(holder: Holder, arguments: Map) -> Value:
+async def _lease(holder: LeaseHolder, arguments: Map) -> Value:
     """Grants or renews a lease; whether it is a new one, without facts."""
     holder.permit.check_writes()
     return Map({"fresh": holder.home.leases.grant(text(arguments, "owner"))})
 
 
-async def _renew(holder: Holder, arguments: Map) -> Value:
+async def _renew(holder: LeaseHolder, arguments: Map) -> Value:
     """Renews a lease that runs."""
     holder.home.leases.renew(text(arguments, "owner"))
     return None
 
 
-async def _release(holder: Holder, arguments: Map) -> Value:
+async def _release(holder: LeaseHolder, arguments: Map) -> Value:
     """Ends a lease, and retracts what it owned."""
     holder.home.leases.release(text(arguments, "owner"))
     return None
 
 
-VERBS: Final[Mapping[str, Callable[[Holder, Map], Awaitable[Value]]]] = {
+VERBS: Final[Mapping[str, Callable[[LeaseHolder, Map], Awaitable[Value]]]] = {
     "lease": _lease,
     "renew": _renew,
     "release": _release,

@@ -78,7 +78,7 @@ class Ledgers:
             claims = self._space.claims(owner)
             self._read += len(claims)
             ledger = Ledger(claims, by)
-        draft = Draft(ledger, self._space.claims(owner), fresh)
+        draft = LedgerChange(ledger, self._space.claims(owner), fresh)
         take = draft.take if by is None else draft.take_keyed
         for verb, value in zip(verbs, values, strict=True):
             take(verb, value)
@@ -140,7 +140,7 @@ class Ledger:
         self.places: Final[Places] = {at: tuple(handles) for at, handles in found.items()}
 
 
-class Draft:
+class LedgerChange:
     """A publication while it is worked out; the ledger and the claims stay as they are."""
 
     __slots__ = ("_claims", "_fresh", "_ledger", "_made", "actions", "changed")

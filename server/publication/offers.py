@@ -1,4 +1,4 @@
-"""Offering: streams of values from a client, pulled by the daemon with credit.
+"""Offers: streams of values from a client, pulled by the daemon with credit.
 
 The same protocol as an observation with the roles exchanged: the client offers a stream, the daemon asks for
 as much as it has room for, and the values come in order.  What they are for is the stream's kind; there is
@@ -61,7 +61,7 @@ class InStream:
         self.arrived.set()
 
 
-class Offering:
+class Offers:
     """The streams that one connection offers."""
 
     def __init__(self, peer: OfferPeer, *, most: int, size: int) -> None:

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from server.config.model import Limits
     from server.config.rights import Permit
     from server.owners.leases import Leases
-    from server.owners.publishers import Writers
+    from server.owners.publishers import Publishers
     from server.owners.turn_numbers import Client, Clients
     from server.publication.ledger import Ledgers
     from server.publication.prepared import Prepared
 
 
-class Durable(Protocol):
+class Durability(Protocol):
     """The disk as publishers wait for it."""
 
     async def wait_durable(self, epoch: int) -> None:
@@ -41,7 +41,7 @@ class Committer(Protocol):
         """The limits that the daemon was given."""
 
     @property
-    def commits(self) -> Durable:
+    def commits(self) -> Durability:
         """The way of an epoch to the disk."""
 
     @property
@@ -61,7 +61,7 @@ class Committer(Protocol):
         """The claims of owners by fact or by key."""
 
     @property
-    def writers(self) -> Writers:
+    def publishers(self) -> Publishers:
         """The latest publisher of each owner."""
 
     @property

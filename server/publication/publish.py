@@ -83,8 +83,9 @@ async def publish(
     """Commits what is staged under these keys as one turn; its epoch, once that is on disk.
 
     Operations in any packed form may stand in place of a key: they are checked now, and were never staged.
-    Who publishes exclusively has the owner until somebody else begins to (``Writers``).  What was published
-    is discarded then, or all that is under ``discard``; that and ``close`` are those of ``Staging.discard``.
+    An exclusive publisher has the owner until another one begins to publish (``Publishers``).  What was
+    published is discarded then, or all that is under ``discard``; that and ``close`` are those of
+    ``Staging.discard``.
     """
     if not owner:
         raise Refused("bad-request", "owner must name a durable owner")
@@ -94,14 +95,14 @@ async def publish(
         if epoch is None:
             known = home.clients.get(client)
             if exclusive:
-                home.writers.check(owner, client, began=known.sequence > 0)
+                home.publishers.check(owner, client, began=known.sequence > 0)
             operations = await _staged(home, keys, permit)
             name = _granted(home, owner)
             plan = home.ledgers.plan(name, operations, replace=replace, by=by)
             epoch = home.commit(name, plan.actions, known, sequence, None, publication=True).number
             plan.settle()
             if exclusive:
-                home.writers.published(owner, client, epoch)
+                home.publishers.published(owner, client, epoch)
     home.flush()
     await home.commits.wait_durable(epoch)
     reach("publish-after-commit")

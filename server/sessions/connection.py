@@ -2,7 +2,7 @@
 
 Two tasks serve it.  One reads, lets the session machine cut packets, and acts on each at once, so that
 turns of one client are committed in the order in which they were sent.  The other belongs to its
-``Sending``.  Everything the peer owns hangs on the connection's owner name and is retracted in one turn
+``SendQueue``.  Everything the peer owns hangs on the connection's owner name and is retracted in one turn
 when it ends, however it ends.
 
 Always: a peer's rubbish ends this connection with a ``Bye`` that says why, and nothing else; the reader
@@ -29,18 +29,18 @@ from index.values.values import Map, Value
 from relay.delivery.outbox import OutStream
 from server.config.rights import OPEN
 from server.owners.leases import PREFIX as LEASE
-from server.publication.offers import Offering
+from server.publication.offers import Offers
 from server.sessions.greeting import admit, heartbeat, welcome
-from server.sessions.registry import Standing
+from server.sessions.registry import SessionState
 from server.sessions.requests import answer
-from server.sessions.sending import Sending
-from server.streams.observations import Observing
+from server.sessions.sending import SendQueue
+from server.streams.observations import Observations
 from server.streams.slots import ReplaySlots
-from server.topics.following import Following
+from server.topics.following import TopicConnection
 
 if TYPE_CHECKING:
     from dataspace.transport.sockets import Link
-    from server.sessions.house import Home, House
+    from server.sessions.house import HomeSpace, House
 
 logger = logging.getLogger("dataspace")
 
@@ -67,7 +67,7 @@ class Connection:
         self.house: Final = house
         self.flush: Final = house.flush
         self.limits: Final = house.limits
-        self.home: Home = house.main
+        self.home: HomeSpace = house.main
         """The dataspace that it is about, once it has said which."""
         self._verbs = verbs
         self.trusted = trusted
@@ -75,7 +75,7 @@ class Connection:
         self.number = number
         self.name = ""
         self.since = trio.current_time()
-        self.standing: Standing | None = None
+        self.state: SessionState | None = None
         self.permit = OPEN
         self.lost = False
         """Whether the line broke, rather than one of the two ends ending it."""
@@ -87,28 +87,28 @@ class Connection:
         self.session: Final = Session(
             Role.SERVER, max_frame=limits.frame_bytes, max_elements=limits.frame_elements
         )
-        self.observing: Final = Observing(
+        self.observations: Final = Observations(
             self,
             system=house.system,
             slots=ReplaySlots(limits.replays, house.replays),
             slow=house.slow,
             memory=house.room,
         )
-        self.sending: Final = Sending(
+        self.sending: Final = SendQueue(
             link,
             self.session,
             over=self._over,
-            beaten=self.observing.reached,
+            beaten=self.observations.reached,
             touch=house.touch,
             lose=self._lose,
             defect=self.defect,
         )
         self.wake: Final = self.sending.wake
         """Notes that a stream has something to send; the queue's own, as every epoch of a stream calls it."""
-        self.following: Final = Following(
-            self, house.topics, house.keeping, house.system, frame_bytes=limits.frame_bytes
+        self.following: Final = TopicConnection(
+            self, house.topics, house.durable_topics, house.system, frame_bytes=limits.frame_bytes
         )
-        self.offering: Final = Offering(self, most=limits.requests, size=limits.offered_bytes)
+        self.offers: Final = Offers(self, most=limits.requests, size=limits.offered_bytes)
         self.asked = 0
         self._nursery: trio.Nursery
         self._reading = trio.CancelScope()
@@ -137,7 +137,7 @@ class Connection:
                             self.part("internal", reason)
                         except Exception:  # noqa: BLE001  # a fence around a session: a defect in it ends nothing else
                             self.defect()
-                    self.observing.end()
+                    self.observations.end()
                     self.following.end(reason)
                     self.gone = True
                     self._leave_session()
@@ -219,10 +219,10 @@ class Connection:
         return before
 
     @property
-    def own(self) -> Standing:
+    def own(self) -> SessionState:
         """What the peer has; the session machine lets nothing pass before the hello that gives it one."""
-        assert self.standing is not None
-        return self.standing
+        assert self.state is not None
+        return self.state
 
     async def _wait_room(self) -> None:
         """Reads no further while the disk is behind or the peer does not take what it is told."""
@@ -253,7 +253,7 @@ class Connection:
     def _leave(self, reason: str) -> None:
         self.gone = True
         self.link.close()
-        self.observing.end()
+        self.observations.end()
         self.following.end(reason)
         self.house.streams -= len(self.streams)
         self.streams.clear()
@@ -271,8 +271,8 @@ class Connection:
         self._ended.set()
 
     def _leave_session(self) -> None:
-        if self.standing is not None:
-            self.home.sessions.leave(self.standing, self)
+        if self.state is not None:
+            self.home.sessions.leave(self.state, self)
 
     async def wait_ended(self) -> None:
         """Returns once the connection has ended and what its session owned is retracted."""
@@ -303,13 +303,13 @@ class Connection:
             case p.Abort(stream, _reason, wants_answer):
                 self._abort(stream, wants_answer=wants_answer)
             case p.Values():
-                self.offering.arrive(packet, self.session.size)
+                self.offers.arrive(packet, self.session.size)
             case p.Offer():
-                self.offering.open(packet)
+                self.offers.open(packet)
             case p.Done(stream):
-                self.offering.finish(stream)
+                self.offers.finish(stream)
             case p.Error(stream):
-                self.offering.drop(stream)
+                self.offers.drop(stream)
             case p.Request():
                 await answer(self, packet, self._verbs, self.limits.requests)
             case p.Produce():
@@ -330,13 +330,13 @@ class Connection:
         if self.permit.until is not None:
             self.start(self._expel, self.permit.until)
         self.name = hello.name
-        self.standing, resumed = self.home.sessions.greet(self, hello.client, wanted)
+        self.state, resumed = self.home.sessions.greet(self, hello.client, wanted)
         self.house.greeted(self.number)
         if resumed:
             self.session.resume()
         logger.info(
             "session %d: %r (%r) from %s%s",  # quoted, so that no name writes lines of its own
-            self.standing.number,
+            self.state.number,
             self.name,
             hello.client,
             self.link.peer,
@@ -345,7 +345,7 @@ class Connection:
         interval = heartbeat(self.limits, wanted)
         self.sending.beat_at(interval)
         self.session.allow_frames(self.limits.frame_bytes)
-        self.say(welcome(self.home, self.standing, interval, resumed=resumed))
+        self.say(welcome(self.home, self.state, interval, resumed=resumed))
 
     async def _expel(self, until: datetime) -> None:
         """Ends the connection when its token is not good any more."""
@@ -412,7 +412,7 @@ class Connection:
             raise Refused("limit", said)
         self.house.streams += 1
 
-    def _feeder(self, spec: Map) -> Observing | Following:
+    def _feeder(self, spec: Map) -> Observations | TopicConnection:
         """Who feeds a stream, if the peer may have it."""
         if spec.get("kind") == "topic":
             self.permit.check_topic(str(spec.get("topic")))
@@ -421,7 +421,7 @@ class Connection:
             self.permit.check_inspect(f"space {SYSTEM!r}")
         elif not self.permit.open:
             self.permit.check_observe(spec.get("pattern"))
-        return self.observing
+        return self.observations
 
     def fail(self, stream: OutStream, code: str, text: str) -> None:
         """Ends a stream with an error."""
@@ -436,14 +436,14 @@ class Connection:
             stream.ended = True
             self._over(stream)
         else:
-            self.observing.forget(number)
+            self.observations.forget(number)
         if wants_answer:
             self.say(p.Done(number))
 
     def _over(self, stream: OutStream) -> None:
         if self.streams.pop(stream.number, None) is not None:
             self.house.streams -= 1
-        self.observing.close(stream)
+        self.observations.close(stream)
         self.following.close(stream)
 
     def _produce(self, packet: p.Produce) -> None:

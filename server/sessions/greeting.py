@@ -15,8 +15,8 @@ from dataspace.wire.features import Granted, Wanted
 from server.config.model import Limits
 from server.config.rights import OPEN, Permit
 from server.owners.turn_numbers import PASSING
-from server.sessions.house import Home, House
-from server.sessions.registry import Standing
+from server.sessions.house import HomeSpace, House
+from server.sessions.registry import SessionState
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Admission:
 
     wanted: Wanted
     permit: Permit
-    home: Home
+    home: HomeSpace
 
 
 def admit(house: House, hello: p.Hello, *, trusted: bool) -> Admission:
@@ -49,16 +49,16 @@ def admit(house: House, hello: p.Hello, *, trusted: bool) -> Admission:
     return Admission(wanted, permit, home)
 
 
-def welcome(home: Home, standing: Standing, interval: float, *, resumed: bool) -> p.Welcome:
+def welcome(home: HomeSpace, state: SessionState, interval: float, *, resumed: bool) -> p.Welcome:
     """Returns the answer to a hello; ``interval`` is that of the heartbeat, in seconds."""
     return p.Welcome(
         p.VERSION,
-        standing.number,
+        state.number,
         home.identity,
         home.space.epoch,
-        standing.client.sequence,
+        state.client.sequence,
         home.limits_map(),
-        Granted(interval, standing.grace, standing.secret, resumed).packed(),
+        Granted(interval, state.grace, state.secret, resumed).packed(),
     )
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dataspace.kernel.epochs import Epoch
     from dataspace.kernel.space import Space
     from index.values.values import Map
-    from relay.delivery.memory import Room
+    from relay.delivery.memory import MemoryBudget
     from relay.delivery.policies import SlowCounts
     from relay.log.log import Log
     from relay.log.writer import GroupCommit
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from server.config.model import Limits
     from server.config.tokens import Keys
     from server.owners.leases import Leases
-    from server.owners.publishers import Writers
+    from server.owners.publishers import Publishers
     from server.owners.turn_numbers import Client, Clients
     from server.publication.ledger import Ledgers
     from server.publication.prepared import Prepared
     from server.sessions.registry import Sessions
-    from server.sessions.sending import Sending
+    from server.sessions.sending import SendQueue
     from server.system import SystemSpace
     from server.topics.catalogue import Topics
-    from server.topics.durable import Keeping
+    from server.topics.durable import DurableTopics
 
 
-class Home(Protocol):
+class HomeSpace(Protocol):
     """The space that a session is about: all that streams, publication, leases and turns use of it."""
 
     @property
@@ -65,7 +65,7 @@ class Home(Protocol):
     @property
     def ledgers(self) -> Ledgers: ...
     @property
-    def writers(self) -> Writers: ...
+    def publishers(self) -> Publishers: ...
     @property
     def publishing(self) -> trio.Lock: ...
 
@@ -107,7 +107,7 @@ class House(Protocol):
         """The limits that the daemon was given."""
 
     @property
-    def main(self) -> Home:
+    def main(self) -> HomeSpace:
         """The space of a connection that has not said hello yet."""
 
     @property
@@ -123,7 +123,7 @@ class House(Protocol):
         """The topics."""
 
     @property
-    def keeping(self) -> Keeping:
+    def durable_topics(self) -> DurableTopics:
         """Those that survive restarts."""
 
     @property
@@ -131,17 +131,17 @@ class House(Protocol):
         """What slow observers have cost."""
 
     @property
-    def room(self) -> Room:
+    def room(self) -> MemoryBudget:
         """The memory in which changes wait for observers."""
 
     @property
     def replays(self) -> trio.Semaphore:
         """Held by each replay while a part of the log is in memory for it."""
 
-    def find_space(self, name: str) -> Home:
+    def find_space(self, name: str) -> HomeSpace:
         """Returns the space of that name; raises ``Refused`` if there is none."""
 
-    def touch(self, sending: Sending) -> None:
+    def touch(self, sending: SendQueue) -> None:
         """Has the next flush hand over what this queue holds."""
 
     def flush(self) -> None:

@@ -24,7 +24,7 @@ from dataspace.wire.features import Wanted
 from index.patterns.patterns import observe
 from index.values.values import Value, same
 from server.config.rights import Permit
-from server.owners.deadlines import Expiring
+from server.owners.deadlines import Deadlines
 from server.owners.turn_numbers import Client
 from server.sessions.ports import SessionPeer, SessionSpace
 
@@ -33,7 +33,7 @@ logger = logging.getLogger("dataspace")
 SECRET_BYTES: Final = 16
 
 
-class Standing:
+class SessionState:
     """What one session has: names of owners in the space, the interests announced, and who may come back.
 
     ``announced`` are the patterns of its streams that are facts, by stream; ``grace`` is in seconds.
@@ -108,10 +108,10 @@ class Sessions:
 
     def __init__(self, home: SessionSpace) -> None:
         self._home = home
-        self._by_client: dict[str, Standing] = {}
-        self._waiting: Final = Expiring(self._expire)
-        self._left: dict[str, Standing] = {}
-        self._empty: dict[str, Standing] = {}
+        self._by_client: dict[str, SessionState] = {}
+        self._waiting: Final = Deadlines(self._expire)
+        self._left: dict[str, SessionState] = {}
+        self._empty: dict[str, SessionState] = {}
         self.resumed = 0
         """How often a session came back."""
 
@@ -124,7 +124,7 @@ class Sessions:
         """Ends sessions whose grace period is over, until cancelled."""
         await self._waiting.run()
 
-    def greet(self, connection: SessionPeer, identity: str, wanted: Wanted) -> tuple[Standing, bool]:
+    def greet(self, connection: SessionPeer, identity: str, wanted: Wanted) -> tuple[SessionState, bool]:
         """The session of a connection that has said who it is, and whether it has come back to it.
 
         An older connection of the same identity is parted from, so that no ghost locks its owner out; one
@@ -146,72 +146,72 @@ class Sessions:
                 return before, True
             self._end(before)
         home = self._home
-        standing = Standing(
+        state = SessionState(
             home,
             f"session:{home.incarnation}.{connection.number}",
             home.clients.get(identity),
             connection,
             min(wanted.grace, home.limits.grace_seconds),
         )
-        standing.attempt = wanted.attempt
-        self._by_client[identity] = standing
-        return standing, False
+        state.attempt = wanted.attempt
+        self._by_client[identity] = state
+        return state, False
 
-    def leave(self, standing: Standing, connection: SessionPeer) -> None:
+    def leave(self, state: SessionState, connection: SessionPeer) -> None:
         """Ends a session whose connection has ended, or keeps it for its client; may be called again."""
-        if standing.connection is not connection:
+        if state.connection is not connection:
             return
-        standing.connection = None
-        if connection.lost and self._may_wait(standing):
-            self._left[standing.owner] = standing
-            if not self._holds(standing):
-                self._empty[standing.owner] = standing
-            self._waiting.renew(standing.owner, trio.current_time() + standing.grace)
-            logger.info("session %d may come back within %g s", standing.number, standing.grace)
+        state.connection = None
+        if connection.lost and self._may_wait(state):
+            self._left[state.owner] = state
+            if not self._holds(state):
+                self._empty[state.owner] = state
+            self._waiting.renew(state.owner, trio.current_time() + state.grace)
+            logger.info("session %d may come back within %g s", state.number, state.grace)
         else:
-            self._end(standing)
+            self._end(state)
 
     def end_waiting(self, stands: Callable[[Permit], bool]) -> int:
         """Ends those that wait for a client that may not come back; how many.  O(those that wait)."""
-        ended = [standing for standing in self._left.values() if not stands(standing.permit)]
-        for standing in ended:
-            self._end(standing)
+        ended = [state for state in self._left.values() if not stands(state.permit)]
+        for state in ended:
+            self._end(state)
         return len(ended)
 
-    def _may_wait(self, standing: Standing) -> bool:
+    def _may_wait(self, state: SessionState) -> bool:
         """True if there is room to keep a session: one that holds nothing makes room for one that does."""
-        if not standing.grace:
+        if not state.grace:
             return False
         if self.waiting < self._home.limits.waiting_sessions:
             return True
-        if self._empty and self._holds(standing):
+        if self._empty and self._holds(state):
             self._end(next(iter(self._empty.values())))
             return True
         return False
 
-    def _holds(self, standing: Standing) -> bool:
+    def _holds(self, state: SessionState) -> bool:
         """True if facts or interests go with the session."""
-        return bool(standing.announced or self._home.space.claims(standing.owner))
+        return bool(state.announced or self._home.space.claims(state.owner))
 
     def _expire(self, owner: str) -> None:
-        standing = self._left[owner]
-        logger.info("session %d did not come back", standing.number)
-        self._end(standing)
+        state = self._left[owner]
+        logger.info("session %d did not come back", state.number)
+        self._end(state)
         self._home.flush()
 
-    def _stop_waiting(self, standing: Standing) -> None:
-        self._waiting.forget(standing.owner)
-        self._left.pop(standing.owner, None)
-        self._empty.pop(standing.owner, None)
+    def _stop_waiting(self, state: SessionState) -> None:
+        self._waiting.forget(state.owner)
+        self._left.pop(state.owner, None)
+        self._empty.pop(state.owner, None)
 
-    def _end(self, standing: Standing) -> None:
+    def _end(self, state: SessionState) -> None:
         """Retracts in one turn all that a session owned."""
-        self._stop_waiting(standing)
-        self._home.end_owners([standing.owner, standing.interests])
-        name = standing.client.name
-        if self._by_client.get(name) is standing:
+        self._stop_waiting(state)
+        self._home.end_owners([state.owner, state.interests])
+        name = state.client.name
+        if self._by_client.get(name) is state:
             del self._by_client[name]
-            self._home.clients.left(standing.client)
+            self._home.clients.left(state.client)
 
 
 def _superseded(identity: str, name: str) -> str:

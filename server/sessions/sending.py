@@ -1,4 +1,4 @@
-"""Sending: what one connection says, on its way to the kernel.
+"""SendQueue: what one connection says, on its way to the kernel.
 
 Nearly all is handed over at once, when the daemon flushes those that have something to say; what the kernel
 does not take waits here, and a task hands it over when there is room again.  Where nothing else is said, a
@@ -28,7 +28,7 @@ BURST: Final = 256 << 10
 """Bytes that one connection may have handed out but not yet to the kernel, before its streams wait."""
 
 
-class Sending:
+class SendQueue:
     """The sending half of a connection.
 
     ``over`` is told of each stream that has ended by itself, ``beaten`` is asked once in each interval of the
@@ -43,7 +43,7 @@ class Sending:
         *,
         over: Callable[[OutStream], None],
         beaten: Callable[[], Iterable[p.Packet]],
-        touch: Callable[[Sending], None],
+        touch: Callable[[SendQueue], None],
         lose: Callable[[], None],
         defect: Callable[[], None],
     ) -> None:

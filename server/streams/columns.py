@@ -13,18 +13,24 @@ from itertools import chain
 import trio
 
 from dataspace.errors import Refused
-from relay.delivery.memory import Room
+from relay.delivery.memory import MemoryBudget
 from relay.delivery.outbox import OutStream
 from relay.log.columns import Blocks, ColumnReplay
-from server.streams.ports import Peer
-from server.streams.read_counts import Reads
-from server.streams.request import Request
+from server.streams.ports import StreamPeer
+from server.streams.read_counts import ReadCounts
+from server.streams.request import StreamRequest
 from server.streams.slots import ReplaySlots
 from server.streams.start import beginning, from_log, time_of
 
 
 async def replay_columns(
-    peer: Peer, stream: OutStream, request: Request, *, slots: ReplaySlots, reads: Reads, memory: Room
+    peer: StreamPeer,
+    stream: OutStream,
+    request: StreamRequest,
+    *,
+    slots: ReplaySlots,
+    reads: ReadCounts,
+    memory: MemoryBudget,
 ) -> None:
     """Feeds a stream with blocks from the log as fast as it is taken; counted in ``reads``."""
     home, waiting = peer.home, Blocks(memory)
@@ -32,7 +38,7 @@ async def replay_columns(
         raise Refused("bad-request", "a stream of columns needs upto, and durable=true")
     read = reads.begun()
     start = beginning(home, request)
-    stream.observation = waiting
+    stream.backlog = waiting
     await home.commits.wait_durable(request.upto)
     replay = await from_log(home, replace(request, after=start), ColumnReplay)
     time = 0 if request.as_of is None else await trio.to_thread.run_sync(time_of, home, start)

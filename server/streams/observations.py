@@ -1,4 +1,4 @@
-"""Observing: what an opened stream is fed with, live or from the log.
+"""Observations: what an opened stream is fed with, live or from the log.
 
 A live observation is one observer of the space: the state first, then every epoch.  One that begins or
 ends at an epoch, or wants only what is on disk, is a *replay*: a task reads the log as fast as the stream
@@ -25,17 +25,17 @@ from dataspace.kernel.space import Space
 from dataspace.wire import packets as p
 from dataspace.wire.features import MAIN, SYSTEM
 from index.values.values import Map, Value
-from relay.delivery.backlog import Observation
-from relay.delivery.memory import Room
+from relay.delivery.backlog import DeliveryQueue
+from relay.delivery.memory import MemoryBudget
 from relay.delivery.outbox import OutStream
 from relay.delivery.policies import Policy, SlowCounts
 from relay.log.columns import Blocks
 from relay.store.errors import LogDamaged, LogFailed
 from server.streams.columns import replay_columns
-from server.streams.ports import Peer
-from server.streams.read_counts import Reads
-from server.streams.replay import Pump
-from server.streams.request import Request, read_request
+from server.streams.ports import StreamPeer
+from server.streams.read_counts import ReadCounts
+from server.streams.replay import StreamReplay
+from server.streams.request import StreamRequest, read_request
 from server.streams.slots import ReplaySlots
 from server.streams.start import begins_now, progress_mark
 from server.system import SystemSpace
@@ -44,21 +44,27 @@ PROGRESS_SECONDS: Final = 0.1
 """Seconds between two marks of progress of one stream."""
 
 
-class Observing:
+class Observations:
     """The streams of one connection and what feeds each."""
 
     def __init__(
-        self, peer: Peer, *, system: SystemSpace, slots: ReplaySlots, slow: SlowCounts, memory: Room
+        self,
+        peer: StreamPeer,
+        *,
+        system: SystemSpace,
+        slots: ReplaySlots,
+        slow: SlowCounts,
+        memory: MemoryBudget,
     ) -> None:
         self._peer = peer
         self._system = system
         self._slots = slots
         self._slow = slow
         self._memory = memory
-        self._live: dict[OutStream, tuple[Space, Interest, Observation]] = {}
+        self._live: dict[OutStream, tuple[Space, Interest, DeliveryQueue]] = {}
         self._replays: dict[OutStream, trio.CancelScope] = {}
         self._marks: dict[OutStream, trio.CancelScope] = {}
-        self._reads: Final = Reads(peer, system)
+        self._reads: Final = ReadCounts(peer, system)
 
     def open(self, stream: OutStream, spec: Map) -> None:
         """Begins to feed a stream; raises ``Refused`` or ``UsageError`` if it cannot be."""
@@ -90,8 +96,8 @@ class Observing:
         for scope in (self._replays.get(stream), self._marks.pop(stream, None)):
             if scope is not None:
                 scope.cancel()
-        if isinstance(stream.observation, Observation | Blocks):
-            stream.observation.close()
+        if isinstance(stream.backlog, DeliveryQueue | Blocks):
+            stream.backlog.close()
         self.forget(stream.number)
 
     def forget(self, number: int) -> None:
@@ -106,8 +112,8 @@ class Observing:
             space.ignore(interest, observation)
         self._live.clear()
         for stream in self._peer.streams.values():
-            if isinstance(stream.observation, Observation | Blocks):
-                stream.observation.close()
+            if isinstance(stream.backlog, DeliveryQueue | Blocks):
+                stream.backlog.close()
 
     def reached(self) -> list[p.Reached]:
         """Up to where the streams have been told all that there was; O(streams).
@@ -120,12 +126,12 @@ class Observing:
             if stream not in self._replays and space is self._peer.home.space:
                 self._reach(stream, observation, durable, told)
         for stream in self._replays:
-            if isinstance(stream.observation, Observation):
-                self._reach(stream, stream.observation, stream.replayed, told)
+            if isinstance(stream.backlog, DeliveryQueue):
+                self._reach(stream, stream.backlog, stream.replayed, told)
         return [p.Reached(at, tuple(numbers)) for at, numbers in told.items()]
 
     @staticmethod
-    def _reach(stream: OutStream, observation: Observation, at: int, told: dict[int, list[int]]) -> None:
+    def _reach(stream: OutStream, observation: DeliveryQueue, at: int, told: dict[int, list[int]]) -> None:
         """Notes that this stream is as far as that, if nothing waits for it and its peer does not know."""
         if (
             not len(observation)
@@ -137,13 +143,13 @@ class Observing:
 
     # -- live -----------------------------------------------------------------------------------------
 
-    def _open_system(self, stream: OutStream, request: Request) -> None:
+    def _open_system(self, stream: OutStream, request: StreamRequest) -> None:
         """What the daemon says of itself: facts of now, of which no log is kept, nor who is interested."""
         if not request.live or request.policy is Policy.WAIT or request.progress:
             raise Refused("epoch-gone", f"space {SYSTEM!r} keeps no log, there is only its state")
         self._open_live(stream, request, self._system.space)
 
-    def _open_live(self, stream: OutStream, request: Request, space: Space) -> None:
+    def _open_live(self, stream: OutStream, request: StreamRequest, space: Space) -> None:
         observation = self.backlog(stream, request)
         self.attach(stream, request.pattern, observation, space)
         if request.snapshot and request.after is None:
@@ -151,12 +157,12 @@ class Observing:
             observation.extend(Changes(space.epoch, space.time, rows, flags=SNAPSHOT))
         self._peer.wake(stream)
 
-    def backlog(self, stream: OutStream, request: Request) -> Observation:
+    def backlog(self, stream: OutStream, request: StreamRequest) -> DeliveryQueue:
         """The waiting room of a stream, new or the one that it has."""
-        known = stream.observation
-        if isinstance(known, Observation):
+        known = stream.backlog
+        if isinstance(known, DeliveryQueue):
             return known
-        made = stream.observation = Observation(
+        made = stream.backlog = DeliveryQueue(
             partial(self._peer.wake, stream),
             policy=request.policy,
             counts=self._slow,
@@ -165,7 +171,7 @@ class Observing:
         )
         return made
 
-    def _fall_behind(self, stream: OutStream, request: Request) -> None:
+    def _fall_behind(self, stream: OutStream, request: StreamRequest) -> None:
         """A stream that waits has no room: the log has the rest, and a task reads it as it is taken."""
         if stream not in self._replays:
             self._start(self._replays, self._resume_from_log, stream, request)
@@ -191,7 +197,7 @@ class Observing:
 
         self._peer.start(run)
 
-    async def _resume_from_log(self, stream: OutStream, request: Request) -> None:
+    async def _resume_from_log(self, stream: OutStream, request: StreamRequest) -> None:
         live = self._live.pop(stream, None)
         if live is not None:
             space, interest, observation = live
@@ -212,14 +218,14 @@ class Observing:
                 home.flush()
             await trio.sleep(PROGRESS_SECONDS)
 
-    def attach(self, stream: OutStream, pattern: Value, observation: Observation, space: Space) -> None:
+    def attach(self, stream: OutStream, pattern: Value, observation: DeliveryQueue, space: Space) -> None:
         """Has a space tell an observation from the next epoch on."""
         interest = space.observe(pattern, observation)
         self._live[stream] = (space, interest, observation)
 
     # -- from the log ---------------------------------------------------------------------------------
 
-    async def _replay(self, stream: OutStream, request: Request) -> None:
+    async def _replay(self, stream: OutStream, request: StreamRequest) -> None:
         peer = self._peer
         try:
             if request.columns:
@@ -227,7 +233,7 @@ class Observing:
                     peer, stream, request, slots=self._slots, reads=self._reads, memory=self._memory
                 )
             else:
-                await Pump(peer, self, self._slots, stream, request).run()
+                await StreamReplay(peer, self, self._slots, stream, request).run()
         except (Refused, ProtocolError) as refusal:
             peer.fail(stream, refusal.code, refusal.text)
         except (LogFailed, LogDamaged) as failure:

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from dataspace.kernel.space import Space
     from dataspace.wire.packets import Packet
     from index.values.values import Value
-    from relay.delivery.backlog import Observation
+    from relay.delivery.backlog import DeliveryQueue
     from relay.delivery.outbox import OutStream
     from relay.log.log import Log
     from relay.log.recent import Recent
     from relay.store.errors import LogFailed
     from server.config.rights import Permit
-    from server.streams.request import Request
+    from server.streams.request import StreamRequest
 
 
 class Commits(Protocol):
@@ -46,7 +46,7 @@ class Commits(Protocol):
         """Waits until an epoch later than this one is on disk."""
 
 
-class History(Protocol):
+class SpaceHistory(Protocol):
     """One space with its past."""
 
     @property
@@ -80,7 +80,7 @@ class History(Protocol):
         """Hands to the kernel what connections have to send."""
 
 
-class Interests(Protocol):
+class SessionInterests(Protocol):
     """The session that opened the streams: its interests are facts of the space."""
 
     @property
@@ -94,15 +94,15 @@ class Interests(Protocol):
         """Retracts the interest of a stream, if it was asserted."""
 
 
-class Peer(Protocol):
+class StreamPeer(Protocol):
     """The connection that opened the streams."""
 
     @property
-    def home(self) -> History:
+    def home(self) -> SpaceHistory:
         """The space that the session is about."""
 
     @property
-    def own(self) -> Interests:
+    def own(self) -> SessionInterests:
         """The session."""
 
     @property
@@ -133,18 +133,18 @@ class Peer(Protocol):
 class Feeding(Protocol):
     """The streams of one connection, as a replay uses them."""
 
-    def backlog(self, stream: OutStream, request: Request) -> Observation:
+    def backlog(self, stream: OutStream, request: StreamRequest) -> DeliveryQueue:
         """Returns what waits behind a stream; made when it is first asked for."""
 
-    def attach(self, stream: OutStream, pattern: Value, observation: Observation, space: Space) -> None:
+    def attach(self, stream: OutStream, pattern: Value, observation: DeliveryQueue, space: Space) -> None:
         """Feeds a stream with what changes in a space from the next epoch on."""
 
 
-class Reader(Protocol):
+class HistoryReader(Protocol):
     """The connection whose requests are about the past of a space."""
 
     @property
-    def home(self) -> History:
+    def home(self) -> SpaceHistory:
         """The space that the session is about."""
 
     @property

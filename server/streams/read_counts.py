@@ -1,4 +1,4 @@
-"""Reads: what a bulk reader has had of the log, for whoever wonders what a query costs.
+"""ReadCounts: what a bulk reader has had of the log, for whoever wonders what a query costs.
 
 Each connection that reads by the column has one fact in the space ``system``, with totals that grow as its
 reads come to their ends, and each read is a line in the daemon's log.  Apart from the replays, which need not
@@ -17,8 +17,8 @@ import trio
 
 from index.patterns.text import unparse_pattern
 from index.values.values import Record
-from server.streams.ports import Peer
-from server.streams.request import Request
+from server.streams.ports import StreamPeer
+from server.streams.request import StreamRequest
 from server.system import SystemSpace
 
 if TYPE_CHECKING:
@@ -41,10 +41,10 @@ class Read:
         self.bytes += len(block.packed)
 
 
-class Reads:
+class ReadCounts:
     """The reads of one connection."""
 
-    def __init__(self, peer: Peer, system: SystemSpace) -> None:
+    def __init__(self, peer: StreamPeer, system: SystemSpace) -> None:
         self._peer = peer
         self._system = system
         self._totals = [0, 0, 0, 0.0]
@@ -54,7 +54,7 @@ class Reads:
         """A read that begins now."""
         return Read(trio.current_time())
 
-    def ended(self, read: Read, request: Request) -> None:
+    def ended(self, read: Read, request: StreamRequest) -> None:
         """A read has come to its end, with all that was asked for taken but the last block or two."""
         seconds = trio.current_time() - read.began
         peer, session = self._peer, self._peer.own.number

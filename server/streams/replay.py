@@ -18,12 +18,12 @@ from dataspace.kernel.actions import SNAPSHOT
 from dataspace.kernel.changes import Changes
 from index.patterns.skeletons import skeleton
 from relay.delivery.backlog import BYTE_LIMIT, MESSAGE_LIMIT
-from relay.delivery.net_changes import Difference
+from relay.delivery.net_changes import NetChange
 from relay.delivery.outbox import OutStream
 from relay.log.recent import Recent, retold
 from relay.log.replay import Replay
-from server.streams.ports import Feeding, Peer
-from server.streams.request import Request
+from server.streams.ports import Feeding, StreamPeer
+from server.streams.request import StreamRequest
 from server.streams.slots import ReplaySlots
 from server.streams.start import beginning, from_log, progress_mark, time_of
 
@@ -36,11 +36,16 @@ SLICE_BYTES: Final = 64 << 10
 """Changes, and about how many bytes of them, that a replay offers before it lets others run."""
 
 
-class Pump:
+class StreamReplay:
     """One replay: from the log into a stream, as fast as it is taken."""
 
     def __init__(
-        self, peer: Peer, feeding: Feeding, slots: ReplaySlots, stream: OutStream, request: Request
+        self,
+        peer: StreamPeer,
+        feeding: Feeding,
+        slots: ReplaySlots,
+        stream: OutStream,
+        request: StreamRequest,
     ) -> None:
         self.peer = peer
         self.home = peer.home
@@ -94,7 +99,7 @@ class Pump:
         self.feeding.attach(self.stream, request.pattern, self.observation, self.home.space)
         changes = [Changes(*epoch) for epoch in epochs]
         if request.net and changes:
-            difference = Difference(after + 1)
+            difference = NetChange(after + 1)
             for each in changes:
                 difference.fold(each)
             changes = [difference.changes()] if len(difference) else []
@@ -122,7 +127,7 @@ class Pump:
         now = self.home.space.epoch if self.request.upto is None else self.request.upto
         now = max(replay.at, min(now, self.home.space.epoch))
         await self.home.commits.wait_durable(now)
-        difference, size = Difference(replay.at + 1), 0
+        difference, size = NetChange(replay.at + 1), 0
         async with self.slots.reading():
             for number, micros, added, messages, removed in replay.epochs(now):
                 changes = Changes(number, micros, added, messages, removed)
@@ -132,7 +137,7 @@ class Pump:
                     await trio.lowlevel.checkpoint()
                 if len(difference.messages) >= MESSAGE_LIMIT or size >= BYTE_LIMIT:
                     self.observation.extend(difference.changes())
-                    difference, size = Difference(number + 1), 0
+                    difference, size = NetChange(number + 1), 0
                     self._wake()
                     await self._wait_room()
         if len(difference):

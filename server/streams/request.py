@@ -3,7 +3,7 @@
 Apart from those who feed streams, from a space, from the log or by the column, because all of them are asked
 the same.
 
-Always: a ``Request`` makes sense by itself; what it asks for may still not be there.
+Always: a ``StreamRequest`` makes sense by itself; what it asks for may still not be there.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from dataspace.errors import Refused, UsageError
 from dataspace.wire.observing import ObserveOptions
 from index.values.values import Map
 
-Request: TypeAlias = ObserveOptions
+StreamRequest: TypeAlias = ObserveOptions
 
 
-def read_request(spec: Map) -> Request:
+def read_request(spec: Map) -> StreamRequest:
     """Returns the request in an ``Open``; ``Refused`` says what is wrong with it."""
     try:
         return ObserveOptions.read(spec)

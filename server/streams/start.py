@@ -16,8 +16,8 @@ from dataspace.errors import Refused
 from dataspace.kernel.actions import PROGRESS
 from dataspace.kernel.changes import Changes
 from relay.log.replay import Live, Replay
-from server.streams.ports import History
-from server.streams.request import Request
+from server.streams.ports import SpaceHistory
+from server.streams.request import StreamRequest
 
 Kind = TypeVar("Kind", bound=Replay)
 
@@ -25,7 +25,7 @@ LIVE_FACTS: Final = 100_000
 """Facts that are copied as a base for a replay that begins near the end of the log."""
 
 
-def beginning(home: History, request: Request) -> int:
+def beginning(home: SpaceHistory, request: StreamRequest) -> int:
     """The epoch after which a replay begins; ``Refused`` if the log does not reach there."""
     log = home.log
     newest = max(home.commits.durable, home.space.epoch)
@@ -43,7 +43,7 @@ def beginning(home: History, request: Request) -> int:
     return after
 
 
-def begins_now(home: History, request: Request) -> bool:
+def begins_now(home: SpaceHistory, request: StreamRequest) -> bool:
     """Whether a stream begins with what holds now, or has missed nothing of it, and needs no log."""
     if request.live:
         return True
@@ -53,7 +53,7 @@ def begins_now(home: History, request: Request) -> bool:
     return request.as_of is None and request.upto is None and not request.durable
 
 
-async def from_log(home: History, request: Request, kind: type[Kind]) -> Kind:
+async def from_log(home: SpaceHistory, request: StreamRequest, kind: type[Kind]) -> Kind:
     """A replay that stands where a stream begins, once everything up to there is on disk.
 
     Raises as ``beginning``.
@@ -66,7 +66,7 @@ async def from_log(home: History, request: Request, kind: type[Kind]) -> Kind:
     return replay
 
 
-def _live_base(home: History) -> Live | None:
+def _live_base(home: SpaceHistory) -> Live | None:
     """What holds now, for a replay that begins near the end; not copied where there is a lot of it.
 
     The facts and what of them is not on disk are of one moment: nothing may wait in between.
@@ -77,7 +77,7 @@ def _live_base(home: History) -> Live | None:
     return Live(space.epoch, list(space.index.values()), home.commits.tail(0))
 
 
-def time_of(home: History, number: int) -> int:
+def time_of(home: SpaceHistory, number: int) -> int:
     """When an epoch was made; 0 for the emptiness before the first."""
     return home.log.time_of(number)
 

@@ -11,7 +11,7 @@ import trio
 from dataspace.errors import Refused
 from dataspace.wire.arguments import number, text
 from index.values.values import Map, Value
-from server.streams.ports import Reader
+from server.streams.ports import HistoryReader
 
 MAX_WAIT: Final = 60_000
 """Milliseconds that a frontier request may wait."""
@@ -20,7 +20,7 @@ MAX_DRAWN: Final = 1_000
 """Boxes that may hang from one in a drawing of the index, which has about so many in all."""
 
 
-async def _sync(reader: Reader, _arguments: Map) -> Value:
+async def _sync(reader: HistoryReader, _arguments: Map) -> Value:
     """Everything that this connection sent before is on disk: the newest epoch."""
     home = reader.home
     epoch = home.space.epoch
@@ -30,7 +30,7 @@ async def _sync(reader: Reader, _arguments: Map) -> Value:
     return epoch
 
 
-async def _index(reader: Reader, arguments: Map) -> Value:
+async def _index(reader: HistoryReader, arguments: Map) -> Value:
     """The trie of the space, drawn."""
     await trio.lowlevel.checkpoint()
     home = reader.home
@@ -42,7 +42,7 @@ async def _index(reader: Reader, arguments: Map) -> Value:
     return home.space.index.draw(text(arguments, "form", "text"), most=most)
 
 
-async def _frontier(reader: Reader, arguments: Map) -> Value:
+async def _frontier(reader: HistoryReader, arguments: Map) -> Value:
     """The highest epoch on disk, waiting up to ``wait`` milliseconds for one beyond ``after``."""
     home = reader.home
     home.check_space(text(arguments, "space", home.name))
@@ -61,7 +61,7 @@ async def _frontier(reader: Reader, arguments: Map) -> Value:
     )
 
 
-async def _within(reader: Reader, arguments: Map) -> Value:
+async def _within(reader: HistoryReader, arguments: Map) -> Value:
     """The last epoch of (after, upto] up to which there are no more than ``changes``, but at least one."""
     home = reader.home
     upto = min(number(arguments, "upto"), home.commits.durable)
@@ -69,7 +69,7 @@ async def _within(reader: Reader, arguments: Map) -> Value:
     return await trio.to_thread.run_sync(home.log.within, *asked)
 
 
-async def _acknowledge(reader: Reader, arguments: Map) -> Value:
+async def _acknowledge(reader: HistoryReader, arguments: Map) -> Value:
     """Notes on disk that a named reader is done with all up to an epoch, or forgets the reader."""
     home, name = reader.home, text(arguments, "reader")
     home.check_space(text(arguments, "space", home.name))
@@ -88,7 +88,7 @@ async def _acknowledge(reader: Reader, arguments: Map) -> Value:
     return Map({"epoch": known.epoch if known else 0, "oldest": home.log.oldest})
 
 
-VERBS: Final[Mapping[str, Callable[[Reader, Map], Awaitable[Value]]]] = {
+VERBS: Final[Mapping[str, Callable[[HistoryReader, Map], Awaitable[Value]]]] = {
     "sync": _sync,
     "index": _index,
     "frontier": _frontier,

@@ -34,7 +34,7 @@ MAX_WAIT: Final = 60_000
 
 
 @dataclass(eq=False)
-class Entry:
+class TopicEntry:
     """A topic in the catalogue; ``owner`` is the session that may end it, ``ledger`` is for durable ones."""
 
     number: int
@@ -90,7 +90,7 @@ class Topics:
 
     def __init__(self, now: Callable[[], int], system: SystemSpace) -> None:
         self._system = system
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, TopicEntry] = {}
         # durable topics and their producers keep their numbers, so none may come again after a restart
         self._numbers = count(now())
         self._appeared = trio.Event()
@@ -102,45 +102,45 @@ class Topics:
         """A number that was never used, for a topic, a producer or a subscription."""
         return next(self._numbers)
 
-    def find(self, name: str) -> Entry:
+    def find(self, name: str) -> TopicEntry:
         """The topic of that name."""
         entry = self._entries.get(name)
         if entry is None:
             raise Refused("no-topic", f"no topic named {name!r}, there are {len(self._entries)}")
         return entry
 
-    async def wait_for(self, name: str, milliseconds: int) -> Entry:
+    async def wait_for(self, name: str, milliseconds: int) -> TopicEntry:
         """The topic of that name, once there is one; ``Refused`` after so many milliseconds."""
         with trio.move_on_after(min(milliseconds, MAX_WAIT) / 1000):
             while name not in self._entries:
                 await self._appeared.wait()
         return self.find(name)
 
-    def make(self, name: str, order: Order, partitions: int, retain: int, owner: int) -> Entry:
+    def make(self, name: str, order: Order, partitions: int, retain: int, owner: int) -> TopicEntry:
         """A new topic in memory; its first producer has yet to join it."""
         self.check_another()
         if not 0 <= retain <= MAX_RETAIN:
             raise Refused("limit", f"retain {retain} bytes, limit {MAX_RETAIN}")
-        return Entry(self.number(), Topic(name, order, partitions, retain=retain), owner)
+        return TopicEntry(self.number(), Topic(name, order, partitions, retain=retain), owner)
 
     def check_another(self) -> None:
         """Refuses one topic more than there may be."""
         if len(self._entries) >= MAX_TOPICS:
             raise Refused("limit", f"{len(self._entries)} topics, limit {MAX_TOPICS}")
 
-    def enlist(self, entry: Entry) -> None:
+    def enlist(self, entry: TopicEntry) -> None:
         """Puts a topic into the catalogue."""
         self._entries[entry.topic.name] = entry
         self._system.state([entry.fact], [])
         self._appeared.set()
         self._appeared = trio.Event()
 
-    def retire(self, entry: Entry) -> None:
+    def retire(self, entry: TopicEntry) -> None:
         """Ends a topic to which nothing can come; its name is free."""
         if self.is_listed(entry) and entry.topic.ended:
             self.end(entry)
 
-    def end(self, entry: Entry) -> None:
+    def end(self, entry: TopicEntry) -> None:
         """Ends a topic: its subscriptions are over, and its producers can send no more."""
         del self._entries[entry.topic.name]
         entry.topic.end()
@@ -148,7 +148,7 @@ class Topics:
         entry.look()
         self._system.state([], [entry.fact])
 
-    def is_listed(self, entry: Entry) -> bool:
+    def is_listed(self, entry: TopicEntry) -> bool:
         """Whether this topic has not ended."""
         return self._entries.get(entry.topic.name) is entry
 

@@ -26,17 +26,22 @@ from relay.store.errors import LogDamaged
 from relay.topics.catch_up import Retelling
 from relay.topics.feed import Feed
 from relay.topics.steps import Ledger, Step
-from server.topics.catalogue import Entry, Topics
+from server.topics.catalogue import TopicEntry, Topics
 
 MAX_WAIT: Final = 60_000
 """Milliseconds that one request may wait."""
 
 
-class Catching:
+class CatchUp:
     """One subscriber on its way to the present; ``Refused`` where what it asks for is not retained."""
 
     def __init__(
-        self, entry: Entry, number: int, partitions: Sequence[int], as_of: Sequence[Time], journal: Journal
+        self,
+        entry: TopicEntry,
+        number: int,
+        partitions: Sequence[int],
+        as_of: Sequence[Time],
+        journal: Journal,
     ) -> None:
         assert entry.ledger is not None  # only durable topics are on disk
         if not partitions:
@@ -167,7 +172,7 @@ async def topic_acknowledge(
     return None
 
 
-def _ledger(entry: Entry, number: int) -> Ledger:
+def _ledger(entry: TopicEntry, number: int) -> Ledger:
     if entry.ledger is None:
         raise Refused("not-durable", f"topic {entry.topic.name!r} is not durable: its past has no numbers")
     if number != entry.number:

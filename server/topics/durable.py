@@ -1,4 +1,4 @@
-"""Keeping: the durable topics of a daemon, over restarts, and producers whose connection is away.
+"""DurableTopics: the durable topics of a daemon, over restarts, and producers whose connection is away.
 
 It ties the catalogue to the journal: puts topics back at a start, has what is done to them written, and
 lets a producer that said so come back within its time, to the capabilities that it held.
@@ -24,8 +24,8 @@ from relay.journal.writer import TopicWriter
 from relay.store.errors import LogDamaged
 from relay.topics.steps import Ledger
 from relay.topics.topic import Topic
-from server.owners.deadlines import Expiring
-from server.topics.catalogue import Entry, Topics
+from server.owners.deadlines import Deadlines
+from server.topics.catalogue import TopicEntry, Topics
 from server.topics.ports import Attached
 
 logger = logging.getLogger("dataspace")
@@ -38,18 +38,18 @@ MAX_AWAY: Final = 300_000
 """Milliseconds that a producer may be away at most, whatever it asks for."""
 
 
-class Keeping:
+class DurableTopics:
     """Durable topics, and who publishes to them."""
 
     def __init__(self, topics: Topics, journal: Journal, flush: Callable[[], None]) -> None:
         self.writer: Final = TopicWriter(journal, self._written)
         self._topics = topics
         self._flush = flush
-        self._entries: dict[int, Entry] = {}
+        self._entries: dict[int, TopicEntry] = {}
         self._next_slot = 1
         self._attached: dict[int, Attached] = {}
-        self._away: Final = Expiring(self._lapsed)
-        self._places: dict[str, tuple[Entry, int]] = {}
+        self._away: Final = Deadlines(self._lapsed)
+        self._places: dict[str, tuple[TopicEntry, int]] = {}
 
     # -- topics ---------------------------------------------------------------------------------------
 
@@ -76,11 +76,11 @@ class Keeping:
         if self._entries:
             logger.info("recovered %d durable topics", len(self._entries))
 
-    def _restored(self, ledger: Ledger) -> Entry:
+    def _restored(self, ledger: Ledger) -> TopicEntry:
         ledger.write = self.writer.note
-        return self._kept(Entry(ledger.number, ledger.topic, 0, ledger))
+        return self._kept(TopicEntry(ledger.number, ledger.topic, 0, ledger))
 
-    def _kept(self, entry: Entry) -> Entry:
+    def _kept(self, entry: TopicEntry) -> TopicEntry:
         assert entry.ledger is not None  # the caller has made one
         self._entries[entry.ledger.slot] = entry
         self._next_slot = max(self._next_slot, entry.ledger.slot + 1)
@@ -88,7 +88,7 @@ class Keeping:
 
     def make(
         self, name: str, order: Order, partitions: int, retain: int, age: float | None, owner: int
-    ) -> Entry:
+    ) -> TopicEntry:
         """A new durable topic; its first producer has yet to join it."""
         self._topics.check_another()
         retain = retain or RETAIN
@@ -97,15 +97,15 @@ class Keeping:
         topic = Topic(name, order, partitions, lasting=True)
         number = self._topics.number()
         ledger = Ledger(topic, number, self._next_slot, retain, self.writer.note, age=age)
-        return self._kept(Entry(number, topic, owner, ledger))
+        return self._kept(TopicEntry(number, topic, owner, ledger))
 
-    def begin(self, entry: Entry) -> None:
+    def begin(self, entry: TopicEntry) -> None:
         """Has the making of a topic written, before anything that is done to it."""
         assert entry.ledger is not None  # made above
         self.check_room()
         self.writer.begin(entry.ledger)
 
-    def end(self, entry: Entry) -> None:
+    def end(self, entry: TopicEntry) -> None:
         """A durable topic is no more."""
         if entry.ledger is not None:
             for producer in entry.ledger.members:
@@ -139,7 +139,7 @@ class Keeping:
         self._come_back(producer)
         self._attached[producer] = connection
 
-    def detach(self, entry: Entry, producer: int, reason: str) -> None:
+    def detach(self, entry: TopicEntry, producer: int, reason: str) -> None:
         """A producer has no connection any more: it is away for a while, or has crashed."""
         ledger = entry.ledger
         assert ledger is not None  # only those of durable topics are attached

@@ -1,4 +1,4 @@
-"""Following: what one connection publishes to topics, and what it follows.
+"""TopicConnection: what one connection publishes to topics, and what it follows.
 
 It is apart from the catalogue because it begins and ends with a connection.
 
@@ -27,14 +27,14 @@ from relay.delivery.outbox import OutStream
 from relay.store.errors import LogDamaged, LogFailed
 from relay.topics.feed import Feed, Packed
 from server.system import SystemSpace
-from server.topics.catalogue import Entry, Topics
-from server.topics.catch_up import Catching
+from server.topics.catalogue import TopicEntry, Topics
+from server.topics.catch_up import CatchUp
 from server.topics.durable import MAX_AWAY
 from server.topics.ports import TopicPeer
 
 if TYPE_CHECKING:
     from dataspace.topics.times import Time
-    from server.topics.durable import Keeping
+    from server.topics.durable import DurableTopics
 
 MAX_PRODUCERS: Final = 1024
 """Producers of one connection."""
@@ -52,7 +52,7 @@ _OPTIONS: Final = frozenset(["kind", "space", "topic", "id", "partitions", "as_o
 class Producer:
     """A producer of one connection: its topic, and what of it is unanswered."""
 
-    entry: Entry
+    entry: TopicEntry
     unanswered: int = 0
 
 
@@ -60,24 +60,30 @@ class Producer:
 class _Stream:
     """A stream that follows a topic, and what the catalogue says of it."""
 
-    entry: Entry
+    entry: TopicEntry
     number: int
     facts: list[Record]
     catching: trio.CancelScope | None = None
 
 
-class Following:
+class TopicConnection:
     """What one connection publishes and follows."""
 
     def __init__(
-        self, peer: TopicPeer, topics: Topics, keeping: Keeping, system: SystemSpace, *, frame_bytes: int
+        self,
+        peer: TopicPeer,
+        topics: Topics,
+        durable: DurableTopics,
+        system: SystemSpace,
+        *,
+        frame_bytes: int,
     ) -> None:
         """A batch must fit into one frame of ``frame_bytes``."""
         self._peer = peer
         self._system = system
         self._largest = frame_bytes - SPARE
         self._topics = topics
-        self._keeping = keeping
+        self._durable = durable
         self._producers: dict[int, Producer] = {}
         self._streams: dict[OutStream, _Stream] = {}
 
@@ -96,13 +102,13 @@ class Following:
         told = self._come_back(entry, arguments)
         return told if told is not None else self._joined(entry, arguments)
 
-    def _found(self, name: str) -> Entry | None:
+    def _found(self, name: str) -> TopicEntry | None:
         try:
             return self._topics.find(name)
         except Refused:
             return None
 
-    def _made(self, name: str, order: Order, partitions: int, arguments: Map) -> Entry:
+    def _made(self, name: str, order: Order, partitions: int, arguments: Map) -> TopicEntry:
         retain, owner = _integer(arguments, "retain", 0), self._peer.number
         if arguments.get("back") is True:
             raise Refused("no-topic", f"no topic named {name!r} to come back to")
@@ -111,9 +117,9 @@ class Following:
         age = arguments.get("age")
         if age is not None and (age.__class__ not in (int, float) or not age > 0):
             raise Refused("bad-request", f"age must be a number of seconds, got {age!r:.60}")
-        return self._keeping.make(name, order, partitions, retain, age, owner)
+        return self._durable.make(name, order, partitions, retain, age, owner)
 
-    def _check_shape(self, entry: Entry, order: Order, partitions: int, arguments: Map) -> None:
+    def _check_shape(self, entry: TopicEntry, order: Order, partitions: int, arguments: Map) -> None:
         topic, there = entry.topic, len(entry.topic.partitions)
         if (topic.order, there) != (order, partitions):
             raise Refused(
@@ -124,14 +130,14 @@ class Following:
         if arguments.get("durable") is True and entry.ledger is None:
             raise Refused("topic-differs", f"{topic.name!r} is not durable")
 
-    def _come_back(self, entry: Entry, arguments: Map) -> Value:
+    def _come_back(self, entry: TopicEntry, arguments: Map) -> Value:
         """Gives a producer that was away to this connection, if there is one of the name that is given."""
         name, back = _name(arguments), arguments.get("back") is True
         ledger = entry.ledger
         number = ledger.named(name) if ledger is not None and name else None
         if ledger is not None and number is not None:
             member = ledger.members[number]
-            self._keeping.attach(number, self)
+            self._durable.attach(number, self)
             self._producers[number] = Producer(entry)
             self._system.state([self._publication(number, entry)], [])
             return Map(
@@ -149,14 +155,14 @@ class Following:
             raise Refused("no-producer", f"producer {name!r} has crashed: it was away for too long")
         return None
 
-    def _joined(self, entry: Entry, arguments: Map) -> Value:
+    def _joined(self, entry: TopicEntry, arguments: Map) -> Value:
         number, at = self._topics.number(), _integer(arguments, "partition", 0)
         time = arguments.get("time")
         ledger = entry.ledger
         if ledger is None:
             start = entry.topic.join(number, at, time)  # type: ignore[arg-type]  # join checks it
         else:
-            self._keeping.check_room()
+            self._durable.check_room()
             name, away = _name(arguments), _integer(arguments, "away", 0)
             if not 0 <= away <= MAX_AWAY or (away and not name):
                 raise Refused("bad-request", f"away must be at most {MAX_AWAY} ms, and needs a name")
@@ -164,9 +170,9 @@ class Following:
                 entry.topic.partition(at)
                 if time is not None:
                     entry.topic.order.check(time)
-                self._keeping.begin(entry)
+                self._durable.begin(entry)
             start = ledger.join(number, at, time, name=name, away=away)  # type: ignore[arg-type]  # as above
-            self._keeping.attach(number, self)
+            self._durable.attach(number, self)
         if not self._topics.is_listed(entry):
             self._topics.enlist(entry)
         self._producers[number] = Producer(entry)
@@ -174,7 +180,7 @@ class Following:
         held = tuple(entry.topic.holds(number))
         return Map({"producer": number, "time": start, "id": entry.number, "taken": 0, "held": held})
 
-    def _publication(self, number: int, entry: Entry) -> Record:
+    def _publication(self, number: int, entry: TopicEntry) -> Record:
         at = entry.topic.partition_of(number)
         return Record("publication", entry.topic.name, at, number, self._peer.number)
 
@@ -196,14 +202,14 @@ class Following:
             self._topics.retire(entry)
         if entry.ledger is not None:
             producer.unanswered += size
-            self._keeping.writer.when_durable(partial(self._durable, producer, packet.number, size))
+            self._durable.writer.when_durable(partial(self._on_disk, producer, packet.number, size))
         elif entry.full:
             producer.unanswered += size
             self._peer.start(self._answer_later, producer, packet.number, size)
         else:
             self._peer.say(p.Answer(packet.number, None))
 
-    def _durable(self, producer: Producer, number: int, size: int) -> None:
+    def _on_disk(self, producer: Producer, number: int, size: int) -> None:
         """What a producer of a durable topic did is on disk."""
         if self._peer.gone:
             return
@@ -238,17 +244,17 @@ class Following:
             case _:
                 raise Refused("bad-request", f"no step of a producer: {step!r:.80}")
 
-    def _send(self, entry: Entry, number: int, time: Value, items: bytes) -> None:
+    def _send(self, entry: TopicEntry, number: int, time: Value, items: bytes) -> None:
         if len(items) > self._largest:
             raise Refused("limit", f"a batch of {len(items)} bytes, limit {self._largest}")
         if entry.ledger is not None:
-            self._keeping.check_room()
+            self._durable.check_room()
         unpack(items)  # a subscriber must not be broken by a producer
         entry.acts.send(number, time, items, len(items))  # type: ignore[arg-type]  # send checks it
 
     def _gone(self, number: int) -> None:
         self._system.state([], [self._publication(number, self._producers.pop(number).entry)])
-        self._keeping.gone(number)
+        self._durable.gone(number)
 
     def detach(self, number: int) -> None:
         """A producer has come back by another connection, before the end of this one was noticed."""
@@ -261,7 +267,7 @@ class Following:
         if entry.owner != self._peer.number and not idle:
             raise Refused("not-owner", f"topic {name!r} belongs to session {entry.owner}")
         self._topics.end(entry)
-        self._keeping.end(entry)
+        self._durable.end(entry)
 
     # -- subscribers ----------------------------------------------------------------------------------
 
@@ -282,13 +288,18 @@ class Following:
             raise Refused("bad-request", "partitions and as_of must be arrays")
         peer = self._peer
         feed = Feed(lambda: peer.wake(stream), entry.make_room, wait=policy == "wait", gate=entry.ledger)
-        stream.observation = feed
+        stream.backlog = feed
         chosen: list[int] = list(partitions)  # type: ignore[arg-type]  # checked by the topic
         times: tuple[Time, ...] | None = as_of  # type: ignore[assignment]  # as above
         self._follow(stream, entry, feed, chosen, times)
 
     def _follow(
-        self, stream: OutStream, entry: Entry, feed: Feed, chosen: list[int], as_of: tuple[Time, ...] | None
+        self,
+        stream: OutStream,
+        entry: TopicEntry,
+        feed: Feed,
+        chosen: list[int],
+        as_of: tuple[Time, ...] | None,
     ) -> None:
         number, session = self._topics.number(), self._peer.number
         facts = [Record("subscription", entry.topic.name, each, number, session) for each in chosen]
@@ -298,7 +309,7 @@ class Following:
             if as_of is None or entry.ledger is None:
                 entry.topic.subscribe(number, chosen, teller, over, as_of=as_of)
             else:
-                catching = Catching(entry, number, chosen, as_of, self._keeping.writer.journal)
+                catching = CatchUp(entry, number, chosen, as_of, self._durable.writer.journal)
                 followed.catching = trio.CancelScope()
                 self._peer.start(self._catch_up, stream, followed, catching, feed)
         except (UsageError, Refused):
@@ -309,7 +320,7 @@ class Following:
             self._system.state(facts, [])
         self._peer.wake(stream)
 
-    async def _catch_up(self, stream: OutStream, followed: _Stream, catching: Catching, feed: Feed) -> None:
+    async def _catch_up(self, stream: OutStream, followed: _Stream, catching: CatchUp, feed: Feed) -> None:
         """Feeds a stream from the disk, as it is taken, until that meets the present."""
         assert followed.catching is not None  # as _follow has made it
         peer = self._peer
@@ -325,11 +336,11 @@ class Following:
     def _over(self, stream: OutStream) -> None:
         """Nothing more comes of a topic: the stream is complete once it is taken."""
         stream.complete = True
-        feed = stream.observation
+        feed = stream.backlog
         self.close(stream)
         self._peer.wake(stream)
         if isinstance(feed, Feed):
-            self._keeping.writer.when_durable(feed.look)
+            self._durable.writer.when_durable(feed.look)
 
     def close(self, stream: OutStream) -> None:
         """Stops feeding a stream, if it was fed from here."""
@@ -356,7 +367,7 @@ class Following:
                 self._topics.retire(entry)
                 continue
             try:
-                self._keeping.detach(entry, number, reason)
+                self._durable.detach(entry, number, reason)
             except (LogFailed, Closed):
                 pass  # the daemon is ending, and the next one has it crash
 

@@ -12,15 +12,15 @@ from index.values.values import Map, Value
 from server.config.rights import Permit
 from server.topics.catalogue import Topics
 from server.topics.catch_up import topic_acknowledge, topic_epochs, topic_frontier, topic_number
-from server.topics.durable import Keeping
-from server.topics.following import Following
+from server.topics.durable import DurableTopics
+from server.topics.following import TopicConnection
 
 
 class TopicAsker(Protocol):
     """The connection whose requests are about topics."""
 
     @property
-    def following(self) -> Following:
+    def following(self) -> TopicConnection:
         """What it publishes and subscribes."""
 
     @property
@@ -31,10 +31,10 @@ class TopicAsker(Protocol):
 class TopicVerbs:
     """The requests that the topics of one daemon answer."""
 
-    def __init__(self, topics: Topics, keeping: Keeping) -> None:
+    def __init__(self, topics: Topics, durable_topics: DurableTopics) -> None:
         self._topics = topics
-        self._keeping = keeping
-        self._journal = keeping.writer.journal
+        self._durable = durable_topics
+        self._journal = durable_topics.writer.journal
 
     def table(self) -> Mapping[str, Callable[[TopicAsker, Map], Awaitable[Value]]]:
         """Returns them by the names that they have on the wire."""
@@ -51,7 +51,7 @@ class TopicVerbs:
     async def join(self, peer: TopicAsker, arguments: Map) -> Value:
         """Lets this connection publish to a partition of a topic."""
         told = peer.following.join(_name(peer, arguments), arguments)
-        await self._keeping.writer.wait_durable()
+        await self._durable.writer.wait_durable()
         return told
 
     async def lookup(self, peer: TopicAsker, arguments: Map) -> Value:
@@ -98,7 +98,7 @@ class TopicVerbs:
     async def end_topic(self, peer: TopicAsker, arguments: Map) -> Value:
         """Ends a topic that this session made."""
         peer.following.end_topic(_name(peer, arguments))
-        await self._keeping.writer.wait_durable()
+        await self._durable.writer.wait_durable()
         return None
 
 

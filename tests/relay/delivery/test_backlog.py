@@ -8,8 +8,8 @@ from hypothesis import example, given, strategies as st
 from dataspace.kernel.actions import CONFLATED, MORE, SNAPSHOT
 from dataspace.kernel.changes import PART, Changes, Lost
 from index.values.values import Value
-from relay.delivery.backlog import PART_BYTES, Observation
-from relay.delivery.memory import Room
+from relay.delivery.backlog import PART_BYTES, DeliveryQueue
+from relay.delivery.memory import MemoryBudget
 from relay.delivery.policies import Policy, SlowCounts
 
 Row = tuple[Value, ...]
@@ -28,7 +28,7 @@ def _removed(number: int, *rows: int) -> Changes:
 
 
 def test_epochs_wait_as_they_are_while_there_is_room() -> None:
-    waiting = Observation(_nothing, limit=4)
+    waiting = DeliveryQueue(_nothing, limit=4)
     offered = [_added(1, 1), _added(2, 2), _removed(3, 1)]
     for changes in offered:
         waiting.offer(changes)
@@ -37,7 +37,7 @@ def test_epochs_wait_as_they_are_while_there_is_room() -> None:
 
 
 def test_beyond_the_limit_only_the_net_difference_waits() -> None:
-    waiting = Observation(_nothing, limit=2)
+    waiting = DeliveryQueue(_nothing, limit=2)
     for changes in (_added(1, 1), _added(2, 2), _removed(3, 1), _added(4, 3), _removed(5, 2), _added(6, 2)):
         waiting.offer(changes)
     assert len(waiting) == 1
@@ -49,7 +49,7 @@ def test_beyond_the_limit_only_the_net_difference_waits() -> None:
 
 
 def test_conflation_is_bounded_by_the_state_however_long_it_lasts() -> None:
-    waiting = Observation(_nothing, limit=2)
+    waiting = DeliveryQueue(_nothing, limit=2)
     for number in range(1, 10_000, 2):
         waiting.offer(_added(number, 7))
         waiting.offer(_removed(number + 1, 7))
@@ -60,7 +60,7 @@ def test_conflation_is_bounded_by_the_state_however_long_it_lasts() -> None:
 
 
 def test_messages_are_never_conflated_and_too_many_end_the_observation() -> None:
-    waiting = Observation(_nothing, limit=1, message_limit=3)
+    waiting = DeliveryQueue(_nothing, limit=1, message_limit=3)
     for number in range(1, 4):
         waiting.offer(Changes(number, 0, [(number,)], [("hello", number)]))
     (whole,) = waiting.take(10, 10_000)
@@ -72,7 +72,7 @@ def test_messages_are_never_conflated_and_too_many_end_the_observation() -> None
 
 
 def test_a_large_epoch_leaves_in_parts_and_is_not_conflated_once_begun() -> None:
-    waiting = Observation(_nothing, limit=1)
+    waiting = DeliveryQueue(_nothing, limit=1)
     waiting.extend(Changes(1, 0, [(n,) for n in range(2 * PART + 1)], flags=SNAPSHOT))
     (first,) = waiting.take(1, 10_000)
     assert first.flags == SNAPSHOT | MORE
@@ -85,7 +85,7 @@ def test_a_large_epoch_leaves_in_parts_and_is_not_conflated_once_begun() -> None
 
 
 def test_the_last_value_taken_may_overdraw_the_bytes() -> None:
-    waiting = Observation(_nothing)
+    waiting = DeliveryQueue(_nothing)
     waiting.offer(Changes(1, 0, [("x" * 1000,)]))
     waiting.offer(_added(2, 1))
     assert waiting.take(10, 0) == []
@@ -95,7 +95,7 @@ def test_the_last_value_taken_may_overdraw_the_bytes() -> None:
 
 def test_the_observer_is_woken_for_each_offer() -> None:
     woken: list[int] = []
-    waiting = Observation(lambda: woken.append(1))
+    waiting = DeliveryQueue(lambda: woken.append(1))
     waiting.offer(_added(1, 1))
     waiting.offer(_added(2, 2))
     assert len(woken) == 2
@@ -113,8 +113,8 @@ def test_taken_and_waiting_add_up_to_the_state(
     steps: list[tuple[int, int, int]], limit: int, state: set[int]
 ) -> None:
     """A slow reader that applies what it takes always arrives at the newest state, and nothing is left."""
-    room = Room()
-    waiting = Observation(_nothing, limit=limit, room=room)
+    room = MemoryBudget()
+    waiting = DeliveryQueue(_nothing, limit=limit, room=room)
     waiting.extend(Changes(0, 0, [(n,) for n in state], flags=SNAPSHOT))
     seen: set[Row] = set()
     newest = -1
@@ -146,7 +146,7 @@ def test_taken_and_waiting_add_up_to_the_state(
 
 
 def test_what_is_large_leaves_in_parts_down_to_a_single_change() -> None:
-    waiting = Observation(_nothing)
+    waiting = DeliveryQueue(_nothing)
     text = "x" * (PART_BYTES // 3)
     waiting.offer(Changes(7, 70, [(n, text) for n in range(10)], [("m", text)], [(20, text), (21, text)]))
     waiting.offer(_added(8, 1))
@@ -162,7 +162,7 @@ def test_what_is_large_leaves_in_parts_down_to_a_single_change() -> None:
 
 
 def test_messages_from_the_log_count_like_others() -> None:
-    waiting = Observation(_nothing, message_limit=3)
+    waiting = DeliveryQueue(_nothing, message_limit=3)
     waiting.extend(Changes(1, 0, (), [("a",)] * 10))
     assert len(waiting.take(10, 10_000)) == 1
     for number in range(2, 5):
@@ -173,11 +173,11 @@ def test_messages_from_the_log_count_like_others() -> None:
 
 
 def test_what_waits_is_bounded_in_bytes_as_well() -> None:
-    facts = Observation(_nothing, byte_limit=10_000)
+    facts = DeliveryQueue(_nothing, byte_limit=10_000)
     for number in range(1, 100):
         facts.offer(Changes(number, 0, [(number, "x" * 1000)], (), [(number - 1, "x" * 1000)]))
     assert facts.statistics().conflated_epochs > 80
-    messages = Observation(_nothing, byte_limit=10_000)
+    messages = DeliveryQueue(_nothing, byte_limit=10_000)
     for number in range(1, 100):
         messages.offer(Changes(number, 0, (), [("x" * 1000,)]))
     assert str(messages.failure) == "slow-observer: 10 messages wait in 10120 bytes, limit 10000"
@@ -195,7 +195,7 @@ def _told(taken: list[Changes]) -> list[object]:
 
 def test_dropping_leaves_a_mark_where_the_oldest_were() -> None:
     counts = SlowCounts()
-    waiting = Observation(_nothing, limit=4, policy=Policy.DROP, counts=counts)
+    waiting = DeliveryQueue(_nothing, limit=4, policy=Policy.DROP, counts=counts)
     for number in range(1, 6):
         waiting.offer(Changes(number, 0, (), [(number,)]))
     assert _told(waiting.take(10, 10_000)) == [("lost", 2, 1, 2), 3, 4, 5]
@@ -203,7 +203,7 @@ def test_dropping_leaves_a_mark_where_the_oldest_were() -> None:
 
 
 def test_one_mark_grows_while_nobody_reads() -> None:
-    waiting = Observation(_nothing, limit=4, policy=Policy.DROP)
+    waiting = DeliveryQueue(_nothing, limit=4, policy=Policy.DROP)
     for number in range(1, 1001):
         waiting.offer(Changes(number, 0, (), [(number,)]))
     mark, *rest = _told(waiting.take(10, 10_000))
@@ -213,7 +213,7 @@ def test_one_mark_grows_while_nobody_reads() -> None:
 
 @pytest.mark.parametrize("policy", Policy)
 def test_what_has_begun_to_leave_leaves_whole(policy: Policy) -> None:
-    waiting = Observation(_nothing, limit=4, policy=policy)
+    waiting = DeliveryQueue(_nothing, limit=4, policy=policy)
     waiting.extend(Changes(1, 0, [(n,) for n in range(PART + 1)]))
     (first,) = waiting.take(1, 10_000)
     for number in range(2, 12):
@@ -226,7 +226,7 @@ def test_what_has_begun_to_leave_leaves_whole(policy: Policy) -> None:
 
 
 def test_a_state_that_waits_counts_apart() -> None:
-    waiting = Observation(_nothing, limit=4, policy=Policy.FAIL)
+    waiting = DeliveryQueue(_nothing, limit=4, policy=Policy.FAIL)
     waiting.extend(Changes(1, 0, [(n,) for n in range(100)], flags=SNAPSHOT))
     for number in range(2, 6):
         waiting.offer(_added(number, -number))
@@ -236,7 +236,7 @@ def test_a_state_that_waits_counts_apart() -> None:
 
 def test_failing_says_how_much_was_waiting() -> None:
     counts = SlowCounts()
-    waiting = Observation(_nothing, limit=2, policy=Policy.FAIL, counts=counts)
+    waiting = DeliveryQueue(_nothing, limit=2, policy=Policy.FAIL, counts=counts)
     for number in range(1, 5):
         waiting.offer(Changes(number, 0, [(number,)], [(number,)] if number == 1 else ()))
     assert waiting.failure is not None
@@ -248,7 +248,7 @@ def test_failing_says_how_much_was_waiting() -> None:
 
 def test_waiting_takes_nothing_more_until_it_has_caught_up() -> None:
     counts, behind = SlowCounts(), []
-    waiting = Observation(
+    waiting = DeliveryQueue(
         _nothing, limit=2, policy=Policy.WAIT, counts=counts, behind=lambda: behind.append(True)
     )
     for number in range(1, 9):
@@ -270,7 +270,7 @@ def test_waiting_takes_nothing_more_until_it_has_caught_up() -> None:
 )
 def test_dropping_loses_only_what_its_marks_say(steps: list[int | None], limit: int, messages: int) -> None:
     """Numbers are epochs of so many messages, None a reader that takes one value."""
-    waiting = Observation(_nothing, limit=limit, message_limit=messages, policy=Policy.DROP)
+    waiting = DeliveryQueue(_nothing, limit=limit, message_limit=messages, policy=Policy.DROP)
     offered = told = lost = number = newest = 0
     taken: list[Changes] = []
     for step in [*steps, *[None] * 80]:

@@ -13,7 +13,7 @@ from dataspace.kernel.changes import Changes
 from dataspace.wire import packets as p
 from dataspace.wire.session import Role, Session, State, encode
 from index.values.values import Map, Value
-from relay.delivery.backlog import Observation
+from relay.delivery.backlog import DeliveryQueue
 from relay.delivery.outbox import FRAME_BYTES, FRAME_ITEMS, Outbox, OutStream
 from relay.delivery.policies import Policy
 
@@ -39,7 +39,7 @@ class Told:
         self, number: int, items: int = PLENTY, size: int = PLENTY, *, policy: Policy = Policy.CONFLATE
     ) -> OutStream:
         stream = OutStream(number, items, size)
-        stream.observation = Observation(lambda: self.outbox.wake(stream), policy=policy, limit=100)
+        stream.backlog = DeliveryQueue(lambda: self.outbox.wake(stream), policy=policy, limit=100)
         return stream
 
     def fill(self, budget: int = 1 << 20) -> list[p.Packet]:
@@ -47,9 +47,9 @@ class Told:
 
 
 def offer(stream: OutStream, epochs: Iterable[Changes]) -> None:
-    assert isinstance(stream.observation, Observation)
+    assert isinstance(stream.backlog, DeliveryQueue)
     for changes in epochs:
-        stream.observation.offer(changes)
+        stream.backlog.offer(changes)
 
 
 def numbers(packet: p.Packet) -> list[object]:
@@ -105,9 +105,9 @@ def test_streams_take_turns_of_a_frame() -> None:
     """However much the first one has, and however small the budget of one flush is."""
     told = Told()
     full, small = told.open(1, policy=Policy.DROP), told.open(2)
-    assert isinstance(full.observation, Observation)
+    assert isinstance(full.backlog, DeliveryQueue)
     for n in range(1, 3 * FRAME_ITEMS):
-        full.observation.extend(message(n))
+        full.backlog.extend(message(n))
     told.outbox.wake(full)
     offer(small, [message(1)])
     order = [each.stream for _ in range(5) for each in told.fill(1) if isinstance(each, p.Values)]
@@ -117,11 +117,11 @@ def test_streams_take_turns_of_a_frame() -> None:
 def test_a_frame_is_bounded_in_items_and_in_bytes() -> None:
     told = Told()
     stream = told.open(1)
-    assert isinstance(stream.observation, Observation)
+    assert isinstance(stream.backlog, DeliveryQueue)
     for n in range(1, 2 * FRAME_ITEMS):
-        stream.observation.extend(message(n, 10))
+        stream.backlog.extend(message(n, 10))
     for n in range(20):
-        stream.observation.extend(message(2 * FRAME_ITEMS + n, 5000))
+        stream.backlog.extend(message(2 * FRAME_ITEMS + n, 5000))
     told.outbox.wake(stream)
     for each in told.fill():
         assert isinstance(each, p.Values) and 0 < len(each.values) <= FRAME_ITEMS
@@ -254,7 +254,7 @@ class Word:
 def test_a_stream_sends_from_any_backlog() -> None:
     told = Told()
     stream = OutStream(3, 2, PLENTY)
-    stream.observation = waiting = Words("to", "be", "or")
+    stream.backlog = waiting = Words("to", "be", "or")
     told.outbox.wake(stream)
     assert told.fill() == [p.Values(3, 0, ("to", "be"), 1)]
     stream.ask(3, PLENTY)
@@ -268,7 +268,7 @@ def test_a_stream_sends_from_any_backlog() -> None:
 def test_a_stream_ends_with_the_failure_of_its_backlog() -> None:
     told = Told()
     stream = OutStream(3, PLENTY, PLENTY)
-    stream.observation = waiting = Words()
+    stream.backlog = waiting = Words()
     waiting.failure = Refused("slow-observer", "9 messages wait, limit 8")
     told.outbox.wake(stream)
     assert told.fill() == [p.Error(3, "slow-observer", "9 messages wait, limit 8")]

@@ -15,7 +15,7 @@ from relay.log.log import Log
 from relay.store.errors import LogFailed
 from server.config.model import Config
 from server.daemon.daemon import Daemon
-from server.daemon.space import LoggedSpace
+from server.daemon.space import HostedSpace
 
 OWNERS = ["session:1", "session:2", "session:3"]
 
@@ -28,7 +28,7 @@ class _Broken(Handles):
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Iterator[LoggedSpace]:
+def home(tmp_path: Path) -> Iterator[HostedSpace]:
     """The space of a daemon that does not run, with three owners of a fact each."""
     config = Config(listen=(), data=tmp_path)
     (settings,) = config.all_spaces()
@@ -38,12 +38,12 @@ def home(tmp_path: Path) -> Iterator[LoggedSpace]:
         daemon.main.commit(owner, [(ASSERT, at, Record("p", at))], None, 0, None)
     yield daemon.main
     daemon.main.staging.close()
-    daemon.keeping.writer.journal.close()
+    daemon.durable_topics.writer.journal.close()
     with_log.close()
 
 
 async def test_an_owner_that_cannot_be_ended_is_reported_and_all_others_end(
-    home: LoggedSpace, caplog: pytest.LogCaptureFixture
+    home: HostedSpace, caplog: pytest.LogCaptureFixture
 ) -> None:
     whole = home.space._claims[OWNERS[1]]
     home.space._claims[OWNERS[1]] = _Broken(whole.items())
@@ -61,7 +61,7 @@ async def test_an_owner_that_cannot_be_ended_is_reported_and_all_others_end(
 
 
 async def test_claims_that_the_index_lacks_are_there_again_when_their_end_has_failed(
-    home: LoggedSpace, caplog: pytest.LogCaptureFixture
+    home: HostedSpace, caplog: pytest.LogCaptureFixture
 ) -> None:
     home.space.index.remove(Record("p", 1))
     home.end_owners(OWNERS)
@@ -71,7 +71,7 @@ async def test_claims_that_the_index_lacks_are_there_again_when_their_end_has_fa
 
 
 async def test_a_space_that_cannot_be_restored_ends_the_daemon(
-    home: LoggedSpace, caplog: pytest.LogCaptureFixture
+    home: HostedSpace, caplog: pytest.LogCaptureFixture
 ) -> None:
     home.space.index.remove(Record("p", 1))
     home.space._claims["session:4"] = _Unreadable()

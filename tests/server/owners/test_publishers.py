@@ -6,11 +6,11 @@ import pytest
 
 from dataspace.errors import Refused
 from server.owners import publishers as writers
-from server.owners.publishers import Writers
+from server.owners.publishers import Publishers
 
 
 def test_whoever_begins_takes_the_writer_and_whoever_had_it_is_refused() -> None:
-    both = Writers()
+    both = Publishers()
     both.check("w", "a", began=False)
     both.published("w", "a", 1)
     both.check("w", "a", began=True)
@@ -24,7 +24,7 @@ def test_whoever_begins_takes_the_writer_and_whoever_had_it_is_refused() -> None
 
 
 def test_after_a_restart_the_first_that_goes_on_has_it() -> None:
-    both = Writers()
+    both = Publishers()
     both.check("w", "a", began=True)
     both.published("w", "a", 5)
     with pytest.raises(Refused):
@@ -32,7 +32,7 @@ def test_after_a_restart_the_first_that_goes_on_has_it() -> None:
 
 
 def test_the_epoch_is_that_of_taking_over() -> None:
-    one = Writers()
+    one = Publishers()
     for epoch in (1, 2, 3):
         one.published("w", "a", epoch)
     with pytest.raises(Refused, match="since epoch 1"):
@@ -41,7 +41,7 @@ def test_the_epoch_is_that_of_taking_over() -> None:
 
 def test_those_who_have_not_published_for_longest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writers, "KNOWN", 2)
-    many = Writers()
+    many = Publishers()
     for owner in ("v", "w", "v", "x"):
         many.published(owner, "a", 1)
     assert len(many) == 2

@@ -29,7 +29,7 @@ from dataspace.wire import packets as p
 from dataspace.wire.features import Wanted
 from dataspace.wire.frames import MAX_FRAME, frame
 from index.values.values import Map, Value
-from relay.delivery.backlog import Observation
+from relay.delivery.backlog import DeliveryQueue
 from relay.log.writer import GroupCommit
 from server.config.model import Config, Limits
 from server.daemon.serve import serve
@@ -567,9 +567,9 @@ async def test_a_defect_ends_the_session_in_which_it_is(
 async def test_a_defect_that_strikes_while_others_flush_ends_its_own_session(
     url: str, bystander: Space, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    genuine = Observation.take
+    genuine = DeliveryQueue.take
 
-    def defective(observation: Observation, count: int, size: int) -> list[Changes]:
+    def defective(observation: DeliveryQueue, count: int, size: int) -> list[Changes]:
         if size == 4321:
             raise ZeroDivisionError("simulated")
         return genuine(observation, count, size)
@@ -578,7 +578,7 @@ async def test_a_defect_that_strikes_while_others_flush_ends_its_own_session(
         await peer.greet()
         await peer.say(opening(1, fact(1), snapshot=False, size=4321), p.Ping(1))
         assert [await peer.hear(), await peer.hear()] == [p.Reached(1, (1,)), p.Pong(1)]
-        monkeypatch.setattr(Observation, "take", defective)
+        monkeypatch.setattr(DeliveryQueue, "take", defective)
         await bystander.send(fact(1))
         assert (await peer.farewell()).code == "internal"
     assert "ZeroDivisionError: simulated" in caplog.text

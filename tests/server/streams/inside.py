@@ -20,7 +20,7 @@ from dataspace.wire.session import Role, Session
 from relay.log.log import Log
 from server.config.model import Config, Limits
 from server.daemon.daemon import Daemon
-from server.daemon.space import LoggedSpace
+from server.daemon.space import HostedSpace
 from server.sessions.connection import Connection
 from tests.server.peers import hello, packed
 
@@ -63,7 +63,7 @@ class Inside:
 
     def __init__(self, daemon: Daemon, log: Log, nursery: trio.Nursery) -> None:
         self.daemon = daemon
-        self.home: LoggedSpace = daemon.main
+        self.home: HostedSpace = daemon.main
         self._log = log
         self._nursery = nursery
         self._held = False
@@ -115,6 +115,6 @@ async def inside(data: Path, limits: Limits | None = None) -> AsyncIterator[Insi
             with trio.CancelScope(shield=True):
                 await home.commits.close()
     finally:
-        daemon.keeping.writer.journal.close()
+        daemon.durable_topics.writer.journal.close()
         home.staging.close()
         log.close()

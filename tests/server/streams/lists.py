@@ -20,12 +20,12 @@ from dataspace.kernel.space import Space
 from dataspace.wire import packets as p
 from dataspace.wire.session import Role, Session, encode
 from index.values.values import Map, Value
-from relay.delivery.memory import Room
+from relay.delivery.memory import MemoryBudget
 from relay.delivery.outbox import OutStream
 from relay.delivery.policies import SlowCounts
 from relay.log.log import Log
 from relay.log.writer import GroupCommit
-from server.streams.observations import Observing
+from server.streams.observations import Observations
 from server.streams.slots import ReplaySlots
 from server.system import SystemSpace
 
@@ -119,10 +119,10 @@ class Streams:
         self.peer = ListPeer(home, nursery)
         self.system = SystemSpace(lambda: 5_000)
         self.slow = SlowCounts()
-        self.memory = Room()
+        self.memory = MemoryBudget()
         self._session = Session(Role.CLIENT)
         list(self._session.feed(encode(p.Welcome(1, 1, "", 0, 0, Map({}), Map({})))))
-        self.observing = Observing(
+        self.observations = Observations(
             self.peer,
             system=self.system,
             slots=ReplaySlots(4, trio.Semaphore(4)),
@@ -134,7 +134,7 @@ class Streams:
         """Opens a stream with more credit than it needs."""
         stream = OutStream(number, PLENTY, PLENTY)
         self.peer.streams[number] = stream
-        self.observing.open(stream, Map({"pattern": pattern, **options}))
+        self.observations.open(stream, Map({"pattern": pattern, **options}))
         return stream
 
     def take(self, stream: OutStream) -> list[Any]:
@@ -151,7 +151,7 @@ class Streams:
         found: list[Any] = []
         while len(found) < count:
             woken = self.peer.woken
-            if stream.observation is not None:
+            if stream.backlog is not None:
                 found += self.take(stream)
             if len(found) < count:
                 await woken.wait()
@@ -170,7 +170,7 @@ async def streams(data: Path) -> AsyncIterator[Streams]:
             async with trio.open_nursery() as tasks:
                 made = Streams(home, tasks)
                 yield made
-                made.observing.end()
+                made.observations.end()
                 tasks.cancel_scope.cancel()
             await home.commits.close()
     finally:

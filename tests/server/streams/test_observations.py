@@ -41,7 +41,7 @@ async def test_a_stream_announces_its_interest_until_it_is_closed(tmp_path: Path
         stream = s.open(1, N)
         s.open(2, N, quiet=True)
         assert s.peer.own.patterns == {1: N}
-        s.observing.close(stream)
+        s.observations.close(stream)
         assert not s.peer.own.patterns
         s.home.assert_(n(1))
         assert s.take(stream) == []
@@ -51,7 +51,7 @@ async def test_a_connection_that_is_gone_withdraws_nothing(tmp_path: Path) -> No
     async with streams(tmp_path) as s:
         stream = s.open(1, N)
         s.peer.gone = True
-        s.observing.close(stream)
+        s.observations.close(stream)
         assert s.peer.own.patterns == {1: N}
 
 
@@ -89,7 +89,7 @@ async def test_a_replay_in_columns_is_counted_in_the_system_space(tmp_path: Path
         (fact,) = s.system.space.index.values()
         assert isinstance(fact, Record)
         assert fact.fields[:5] == (7, "list", "main", 1, 3)
-        s.observing.end()
+        s.observations.end()
         assert not len(s.system.space.index)
 
 
@@ -121,5 +121,5 @@ async def test_streams_that_nothing_waits_in_are_said_to_be_at_the_newest_epoch(
         s.take(busy)
         s.home.assert_(Record("other", 1))
         await s.home.commits.wait_durable(1)
-        assert s.observing.reached() == [p.Reached(1, (1,))]
-        assert s.observing.reached() == []
+        assert s.observations.reached() == [p.Reached(1, (1,))]
+        assert s.observations.reached() == []

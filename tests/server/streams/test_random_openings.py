@@ -86,8 +86,8 @@ class Machine:
         await trio.testing.wait_all_tasks_blocked()
         (connection,) = self._daemon.daemon.connections.values()
         assert not connection.streams and not self._daemon.daemon.streams
-        assert not connection.observing._live and not connection.observing._marks
-        while connection.observing._replays:  # a thread may be reading for one of them
+        assert not connection.observations._live and not connection.observations._marks
+        while connection.observations._replays:  # a thread may be reading for one of them
             await trio.lowlevel.checkpoint()
         room = self._daemon.daemon.room
         assert (room.used, room.observers) == (0, 0)

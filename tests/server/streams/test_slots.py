@@ -25,13 +25,11 @@ async def test_replays_wait_for_a_slot_of_all_connections() -> None:
         nursery.start_soon(read, yours, "yours", second)
         await wait_all_tasks_blocked()
         assert order == ["mine"]
-        assert mine.wanted
-        assert yours.wanted
+        assert (mine.wanted, yours.wanted) == (True, True)
         first.set()
         await wait_all_tasks_blocked()
         assert order == ["mine", "yours"]
-        wanted: bool = mine.wanted
-        assert not wanted
+        assert (mine.wanted, yours.wanted) == (False, False)
         second.set()
 
 
