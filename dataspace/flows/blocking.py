@@ -119,7 +119,7 @@ class Top(_Comparing):
         return len(self.items) + super().size()
 
 
-class Window(_Comparing):
+class WindowOperator(_Comparing):
     """The last ``n`` items that came, over ticks."""
 
     def __init__(self, n: int) -> None:
@@ -296,7 +296,7 @@ def reduced(fn: Callable[[Any, Any], Any]) -> tuple[Callable[[], Any], Callable[
     return lambda: _NOTHING, lambda so_far, item: item if so_far is _NOTHING else fn(so_far, item)
 
 
-class Reduce(Fold):
+class ReduceOperator(Fold):
     """All items combined two by two; nothing at all of none."""
 
     def __init__(self, fn: Callable[[Any, Any], Any], lifetime: str = TICK) -> None:

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dataspace.flows.fluent import Stage, end_of
+from dataspace.flows.fluent import FlowStage, end_of
 from dataspace.flows.inputs import Facts, Incoming, Interval, Messages, Streamed
-from dataspace.flows.operators import Emit, Operator, Source, nowhere
+from dataspace.flows.operators import Emit, Operator, SourceOperator, nowhere
 from dataspace.flows.results import Derived
 from dataspace.flows.strata import Handoff, Stratum, drain
 from dataspace.flows.wiring import Wiring
@@ -48,8 +48,8 @@ class Flow(Wiring):
         self.tick = 0
         self.stratum = 0
         self._max_looped = max_looped
-        self._sources: list[Source] = []
-        self._iterators: list[tuple[Source, Iterator[Any]]] = []
+        self._sources: list[SourceOperator] = []
+        self._iterators: list[tuple[SourceOperator, Iterator[Any]]] = []
         self._strata: list[Stratum] = []
         self._forgetting: list[Operator] = []
         self._delayed: list[Handoff] = []
@@ -57,42 +57,42 @@ class Flow(Wiring):
 
     # -- building -------------------------------------------------------------------------------------
 
-    def source(self, items: Iterable[Any] = (), *, name: str | None = None) -> Stage:
+    def source(self, items: Iterable[Any] = (), *, name: str | None = None) -> FlowStage:
         """A source: what ``items`` gives in the first tick, and what is ``put`` in later ones."""
-        source = Source()
+        source = SourceOperator()
         self._iterators.append((source, iter(items)))
         return self._fed("source", source, name)
 
-    def facts(self, pattern: Value, *, name: str | None = None) -> Stage:
+    def facts(self, pattern: Value, *, name: str | None = None) -> FlowStage:
         """The captures of a pattern, as a tuple, as they come and go in the space that drives this.
 
         A pattern of two captures makes pairs, ready to be joined and folded by key.
         """
         return self._fed("facts", Facts(pattern), name)
 
-    def messages(self, pattern: Value, *, name: str | None = None) -> Stage:
+    def messages(self, pattern: Value, *, name: str | None = None) -> FlowStage:
         """The captures of a pattern in the messages of each turn of that space."""
         return self._fed("messages", Messages(pattern), name)
 
-    def interval(self, seconds: float, *, name: str | None = None) -> Stage:
+    def interval(self, seconds: float, *, name: str | None = None) -> FlowStage:
         """The time in microseconds since 1970, each time that so many seconds have passed (see ``pump``)."""
         return self._fed("interval", Interval(seconds), name)
 
-    def stream(self, stream: Incoming, *, name: str | None = None) -> Stage:
+    def stream(self, stream: Incoming, *, name: str | None = None) -> FlowStage:
         """The values of a stream, as ``pump`` reads them."""
         return self._fed("stream", Streamed(stream), name)
 
-    def _fed(self, kind: str, source: Source, name: str | None) -> Stage:
+    def _fed(self, kind: str, source: SourceOperator, name: str | None) -> FlowStage:
         """A source, filed where a tick looks for what waits."""
         stage = self.add(kind, source, name=name)
         self._sources.append(source)
         return stage
 
-    def add(self, kind: str, operator: Operator, *, name: str | None = None) -> Stage:
+    def add(self, kind: str, operator: Operator, *, name: str | None = None) -> FlowStage:
         """A stage that nothing is connected to yet; ``UsageError`` for a name that is taken."""
-        return Stage(self, self.place(kind, operator, name))
+        return FlowStage(self, self.place(kind, operator, name))
 
-    def connect(self, source: Stage | str, target: Stage | str, port: str = "") -> None:
+    def connect(self, source: FlowStage | str, target: FlowStage | str, port: str = "") -> None:
         """Leads the output of a stage to an input of another; names may be defined later.
 
         ``source`` may name one of several outputs, as in ``"parting[odd]"``, and so may ``target`` its input.
@@ -101,9 +101,9 @@ class Flow(Wiring):
         end, given = end_of(target)
         self.lead(start, output, end, port or given)
 
-    def __getitem__(self, name: str) -> Stage:
+    def __getitem__(self, name: str) -> FlowStage:
         """A stage by its name, which may be defined later."""
-        return Stage(self, name)
+        return FlowStage(self, name)
 
     # -- compiling ------------------------------------------------------------------------------------
 
@@ -265,4 +265,4 @@ def _tee(emits: list[Emit]) -> Emit:
     return tee
 
 
-__all__ = ["Flow", "FlowStatistics", "Stage"]
+__all__ = ["Flow", "FlowStatistics", "FlowStage"]

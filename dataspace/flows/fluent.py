@@ -17,7 +17,7 @@ Fn = Callable[[Any], Any]
 Step = Callable[[Any, Any], Any]
 
 
-class Stage:
+class FlowStage:
     """One operator of a flow, or one of its outputs."""
 
     __slots__ = ("flow", "name", "output")
@@ -30,19 +30,19 @@ class Stage:
     def __repr__(self) -> str:
         return f"<stage {self.name}{f'[{self.output}]' if self.output else ''}>"
 
-    def __getitem__(self, output: str) -> Stage:
+    def __getitem__(self, output: str) -> FlowStage:
         """One of several outputs."""
-        return Stage(self.flow, self.name, output)
+        return FlowStage(self.flow, self.name, output)
 
-    def to(self, target: Stage | str, port: str = "") -> Stage:
+    def to(self, target: FlowStage | str, port: str = "") -> FlowStage:
         """Connects this output to an input; gives the target."""
         end, given = end_of(target)
         self.flow.lead(self.name, self.output, end, port or given)
-        return Stage(self.flow, end)
+        return FlowStage(self.flow, end)
 
-    def then(self, kind: str, operator: o.Operator, *others: Stage, name: str | None = None) -> Stage:
+    def then(self, kind: str, operator: o.Operator, *others: FlowStage, name: str | None = None) -> FlowStage:
         """Adds an operator and connects this stage, then ``others``, to its inputs in their order."""
-        stage = Stage(self.flow, self.flow.place(kind, operator, name))
+        stage = FlowStage(self.flow, self.flow.place(kind, operator, name))
         ports = [port.name for port in operator.inputs]
         if len(ports) == 1:
             ports *= 1 + len(others)
@@ -55,7 +55,7 @@ class Stage:
     def put(self, item: Any, weight: int = 1) -> None:
         """Lets the next tick have an item; O(1)."""
         source = self.flow.operator(self.name)
-        if not isinstance(source, o.Source):
+        if not isinstance(source, o.SourceOperator):
             raise UsageError(f"{self.name} is a {self.flow.kinds[self.name]}, items are put into sources")
         source.waiting.append((item, weight))
 
@@ -70,91 +70,93 @@ class Stage:
 
     # -- operators that stream ------------------------------------------------------------------------
 
-    def map(self, fn: Fn, *, name: str | None = None) -> Stage:
+    def map(self, fn: Fn, *, name: str | None = None) -> FlowStage:
         """Each item through a function."""
-        return self.then("map", o.Map(fn), name=name)
+        return self.then("map", o.MapOperator(fn), name=name)
 
-    def filter(self, fn: Fn, *, name: str | None = None) -> Stage:
+    def filter(self, fn: Fn, *, name: str | None = None) -> FlowStage:
         """The items of which a function holds."""
         return self.then("filter", o.Filter(fn), name=name)
 
-    def filter_map(self, fn: Fn, *, name: str | None = None) -> Stage:
+    def filter_map(self, fn: Fn, *, name: str | None = None) -> FlowStage:
         """Each item through a function that answers None for none."""
         return self.then("filter_map", o.FilterMap(fn), name=name)
 
-    def flat_map(self, fn: Callable[[Any], Iterable[Any]], *, name: str | None = None) -> Stage:
+    def flat_map(self, fn: Callable[[Any], Iterable[Any]], *, name: str | None = None) -> FlowStage:
         """All that a function makes of each item."""
         return self.then("flat_map", o.FlatMap(fn), name=name)
 
-    def inspect(self, fn: o.Emit, *, name: str | None = None) -> Stage:
+    def inspect(self, fn: o.Emit, *, name: str | None = None) -> FlowStage:
         """Shows items and weights to a function on their way."""
         return self.then("inspect", o.Inspect(fn), name=name)
 
-    def tee(self, *, name: str | None = None) -> Stage:
+    def tee(self, *, name: str | None = None) -> FlowStage:
         """Passes on; any number of stages may follow, as they may follow any stage."""
         return self.then("tee", o.Identity(), name=name)
 
-    def union(self, *others: Stage, name: str | None = None) -> Stage:
+    def union(self, *others: FlowStage, name: str | None = None) -> FlowStage:
         """The items of this stage and of others, in no stated order between them."""
         return self.then("union", o.Identity(), *others, name=name)
 
-    def demux(self, fn: Callable[[Any], str], *outputs: str, name: str | None = None) -> Stage:
+    def demux(self, fn: Callable[[Any], str], *outputs: str, name: str | None = None) -> FlowStage:
         """Each item to the output that a function names; take them by ``stage["output"]``."""
         return self.then("demux", o.Demux(fn, *outputs), name=name)
 
-    def enumerate(self, *, lifetime: str = o.TICK, name: str | None = None) -> Stage:
+    def enumerate(self, *, lifetime: str = o.TICK, name: str | None = None) -> FlowStage:
         """Items with their number from 0, counted in each tick or on."""
         return self.then("enumerate", o.Enumerate(lifetime), name=name)
 
-    def unique(self, *, lifetime: str = o.TICK, name: str | None = None) -> Stage:
+    def unique(self, *, lifetime: str = o.TICK, name: str | None = None) -> FlowStage:
         """Each item once."""
-        return self.then("unique", o.Unique(lifetime), name=name)
+        return self.then("unique", o.UniqueOperator(lifetime), name=name)
 
-    def persist(self, *, replay: bool = False, name: str | None = None) -> Stage:
+    def persist(self, *, replay: bool = False, name: str | None = None) -> FlowStage:
         """Remembers items over ticks, each once; with ``replay`` says all of them in every tick."""
         return self.then("persist", o.Persist(replay), name=name)
 
-    def next_tick(self, *, name: str | None = None) -> Stage:
+    def next_tick(self, *, name: str | None = None) -> FlowStage:
         """The same a tick later: the way out of a cycle."""
         return self.then("next_tick", o.NextTick(), name=name)
 
-    def join(self, other: Stage, *, lifetime: str = o.TICK, name: str | None = None) -> Stage:
+    def join(self, other: FlowStage, *, lifetime: str = o.TICK, name: str | None = None) -> FlowStage:
         """``(k, v)`` and ``(k, w)`` to ``(k, (v, w))``."""
         return self.then("join", j.Join(lifetime), other, name=name)
 
-    def cross_join(self, other: Stage, *, lifetime: str = o.TICK, name: str | None = None) -> Stage:
+    def cross_join(self, other: FlowStage, *, lifetime: str = o.TICK, name: str | None = None) -> FlowStage:
         """Every item with every item of another stage."""
         return self.then("cross_join", j.CrossJoin(lifetime), other, name=name)
 
-    def zip(self, other: Stage, *, lifetime: str = o.TICK, name: str | None = None) -> Stage:
+    def zip(self, other: FlowStage, *, lifetime: str = o.TICK, name: str | None = None) -> FlowStage:
         """Items of two stages in pairs, first with first."""
         return self.then("zip", j.Zip(lifetime), other, name=name)
 
     # -- operators that block -------------------------------------------------------------------------
 
-    def difference(self, neg: Stage, *, lifetime: str = o.TICK, name: str | None = None) -> Stage:
+    def difference(self, neg: FlowStage, *, lifetime: str = o.TICK, name: str | None = None) -> FlowStage:
         """The items that are not among those of ``neg``, for which it waits."""
         return self.then("difference", j.Difference(lifetime), neg, name=name)
 
-    def anti_join(self, neg: Stage, *, lifetime: str = o.TICK, name: str | None = None) -> Stage:
+    def anti_join(self, neg: FlowStage, *, lifetime: str = o.TICK, name: str | None = None) -> FlowStage:
         """The pairs whose key is not among the items of ``neg``, for which it waits."""
         return self.then("anti_join", j.AntiJoin(lifetime), neg, name=name)
 
-    def sort(self, *, name: str | None = None) -> Stage:
+    def sort(self, *, name: str | None = None) -> FlowStage:
         """The items of a tick in the total order of values."""
         return self.then("sort", b.Sort(), name=name)
 
-    def sort_by(self, by: Fn, *, name: str | None = None) -> Stage:
+    def sort_by(self, by: Fn, *, name: str | None = None) -> FlowStage:
         """The items of a tick in the order of what a function makes of them."""
         return self.then("sort_by", b.Sort(by), name=name)
 
-    def top(self, n: int, *, by: Fn = b._itself, lifetime: str = o.TICK, name: str | None = None) -> Stage:
+    def top(
+        self, n: int, *, by: Fn = b._itself, lifetime: str = o.TICK, name: str | None = None
+    ) -> FlowStage:
         """The ``n`` largest items, and with the lifetime ``"static"`` what changes about them."""
         return self.then("top", b.Top(n, by, lifetime), name=name)
 
-    def window(self, n: int, *, name: str | None = None) -> Stage:
+    def window(self, n: int, *, name: str | None = None) -> FlowStage:
         """The last ``n`` items, over ticks."""
-        return self.then("window", b.Window(n), name=name)
+        return self.then("window", b.WindowOperator(n), name=name)
 
     def fold(
         self,
@@ -164,13 +166,13 @@ class Stage:
         undo: Step | None = None,
         lifetime: str = o.TICK,
         name: str | None = None,
-    ) -> Stage:
+    ) -> FlowStage:
         """All items made into one value; ``undo`` takes one out again."""
         return self.then("fold", b.Fold(start, step, undo, lifetime), name=name)
 
-    def reduce(self, fn: Step, *, lifetime: str = o.TICK, name: str | None = None) -> Stage:
+    def reduce(self, fn: Step, *, lifetime: str = o.TICK, name: str | None = None) -> FlowStage:
         """All items combined two by two."""
-        return self.then("reduce", b.Reduce(fn, lifetime), name=name)
+        return self.then("reduce", b.ReduceOperator(fn, lifetime), name=name)
 
     def fold_keyed(
         self,
@@ -180,41 +182,43 @@ class Stage:
         undo: Step | None = None,
         lifetime: str = o.TICK,
         name: str | None = None,
-    ) -> Stage:
+    ) -> FlowStage:
         """For each key the fold of its values, as ``(k, folded)``."""
         return self.then("fold_keyed", b.FoldKeyed(start, step, undo, lifetime), name=name)
 
-    def reduce_keyed(self, fn: Step, *, lifetime: str = o.TICK, name: str | None = None) -> Stage:
+    def reduce_keyed(self, fn: Step, *, lifetime: str = o.TICK, name: str | None = None) -> FlowStage:
         """For each key its values combined two by two."""
         start, step = b.reduced(fn)
         return self.then("reduce_keyed", b.FoldKeyed(start, step, None, lifetime), name=name)
 
     # -- ends -----------------------------------------------------------------------------------------
 
-    def for_each(self, fn: Fn, *, gone: Fn | None = None, name: str | None = None) -> Stage:
+    def for_each(self, fn: Fn, *, gone: Fn | None = None, name: str | None = None) -> FlowStage:
         """Calls ``fn`` with each item that comes, ``gone`` with each that goes."""
         return self.then("for_each", o.ForEach(fn, gone), name=name)
 
-    def assert_(self, make: Fn = b._itself, *, lifetime: str = o.STATIC, name: str | None = None) -> Stage:
+    def assert_(
+        self, make: Fn = b._itself, *, lifetime: str = o.STATIC, name: str | None = None
+    ) -> FlowStage:
         """Asserts what ``make`` makes of each item, until it is taken back; with ``"tick"`` for one tick."""
         return self.then("assert", out.Asserting(self.flow.outcome, make, lifetime), name=name)
 
-    def send(self, make: Fn = b._itself, *, name: str | None = None) -> Stage:
+    def send(self, make: Fn = b._itself, *, name: str | None = None) -> FlowStage:
         """Sends what ``make`` makes of each item that comes as a message."""
         return self.then("send", out.Sending(self.flow.outcome, make), name=name)
 
-    def write(self, stream: out.Outgoing, *, changes: bool = False, name: str | None = None) -> Stage:
+    def write(self, stream: out.Outgoing, *, changes: bool = False, name: str | None = None) -> FlowStage:
         """Writes each item into a stream, which does not wait; with ``changes`` as ``(item, weight)``."""
         return self.then("write", out.Writing(stream, changes=changes), name=name)
 
-    def each_change(self, fn: o.Emit, *, name: str | None = None) -> Stage:
+    def each_change(self, fn: o.Emit, *, name: str | None = None) -> FlowStage:
         """Calls ``fn`` with each item and its weight."""
         return self.then("each_change", o.EachChange(fn), name=name)
 
 
-def end_of(stage: Stage | str) -> tuple[str, str]:
+def end_of(stage: FlowStage | str) -> tuple[str, str]:
     """A stage and one of its ports: ``"parting[odd]"``, ``"[neg]d"`` and ``"d"`` are all understood."""
-    if isinstance(stage, Stage):
+    if isinstance(stage, FlowStage):
         return stage.name, stage.output
     if stage.startswith("["):
         port, _, name = stage[1:].partition("]")

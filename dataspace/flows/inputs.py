@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol
 
-from dataspace.flows.operators import Source
+from dataspace.flows.operators import SourceOperator
 from index.errors import UsageError
 from index.patterns.patterns import matcher
 from index.patterns.text import parse_pattern
@@ -31,7 +31,7 @@ class Incoming(Protocol):
         """Ends it before its end."""
 
 
-class Facts(Source):
+class Facts(SourceOperator):
     """The captures of a pattern among the facts there are.  O(1) for each change of a fact."""
 
     def __init__(self, pattern: Value) -> None:
@@ -58,7 +58,7 @@ class Facts(Source):
         return len(self._counts) + super().size()
 
 
-class Messages(Source):
+class Messages(SourceOperator):
     """The captures of a pattern in the messages of a tick."""
 
     def __init__(self, pattern: Value) -> None:
@@ -72,7 +72,7 @@ class Messages(Source):
             self.waiting.append((captures, 1))
 
 
-class Interval(Source):
+class Interval(SourceOperator):
     """The time, in microseconds since 1970 UTC, each time that so much of it has passed.
 
     Who comes late finds one item, not one for each that was missed.
@@ -96,7 +96,7 @@ class Interval(Source):
         return True
 
 
-class Streamed(Source):
+class Streamed(SourceOperator):
     """The values of a stream."""
 
     def __init__(self, stream: Incoming) -> None:

@@ -108,7 +108,7 @@ class Identity(Operator):
         return self.emit
 
 
-class Source(Identity):
+class SourceOperator(Identity):
     """Where items enter; they wait until a tick takes them."""
 
     inputs: ClassVar[Ports] = ()
@@ -125,7 +125,7 @@ def _itself(item: Any) -> Any:
     return item
 
 
-class Map(Operator):
+class MapOperator(Operator):
     """Each item through a function."""
 
     def __init__(self, fn: Callable[[Any], Any]) -> None:
@@ -137,7 +137,7 @@ class Map(Operator):
         return lambda item, weight: emit(fn(item), weight)
 
 
-class Filter(Map):
+class Filter(MapOperator):
     """The items of which a function holds."""
 
     def receiver(self, port: str) -> Emit:
@@ -150,7 +150,7 @@ class Filter(Map):
         return receive
 
 
-class FilterMap(Map):
+class FilterMap(MapOperator):
     """Each item through a function that may answer None for none."""
 
     def receiver(self, port: str) -> Emit:
@@ -164,7 +164,7 @@ class FilterMap(Map):
         return receive
 
 
-class FlatMap(Map):
+class FlatMap(MapOperator):
     """All the items that a function makes of each."""
 
     fn: Callable[[Any], Iterable[Any]]
@@ -179,7 +179,7 @@ class FlatMap(Map):
         return receive
 
 
-class Inspect(Map):
+class Inspect(MapOperator):
     """Shows each item and its weight to a function, and passes it on."""
 
     def __init__(self, fn: Emit) -> None:
@@ -196,7 +196,7 @@ class Inspect(Map):
         return receive
 
 
-class Demux(Map):
+class Demux(MapOperator):
     """Each item to the output that a function names."""
 
     def __init__(self, fn: Callable[[Any], str], *outputs: str) -> None:
@@ -279,7 +279,7 @@ class NextTick(Operator):
         return self.emit
 
 
-class Unique(Remembering):
+class UniqueOperator(Remembering):
     """Each item once: when the first of it comes, and when the last of it goes."""
 
     def __init__(self, lifetime: str = TICK) -> None:
@@ -311,7 +311,7 @@ class Unique(Remembering):
         return len(self.counts)
 
 
-class Persist(Unique):
+class Persist(UniqueOperator):
     """Keeps a stream as a collection: says each item once, and remembers it over ticks.
 
     With ``replay`` it says all of it again in each tick, for consumers that forget.

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
         Reason as Reason,
     )
     from dataspace.streams.stages.protocol import Stage as Stage, Upstream as Upstream
-    from dataspace.streams.throughs.base import Map as Map, Transform as Transform
+    from dataspace.streams.throughs.base import MapThrough as MapThrough, Transform as Transform
     from dataspace.streams.throughs.concurrent import (
         async_map as async_map,
         buffer as buffer,
@@ -107,7 +107,7 @@ __all__, __getattr__ = face(
         "dataspace.streams.pipes.pipes": "Pipe PipeStatistics pipe",
         "dataspace.streams.sinks.base": "Sink",
         "dataspace.streams.throughs.windows": "batch flatten take window",
-        "dataspace.streams.throughs.base": "Map Transform",
+        "dataspace.streams.throughs.base": "MapThrough Transform",
         "dataspace.streams.sources.iterables": "count empty error from_iterable infinite keys once values",
         "dataspace.streams.sources.pushed": "defer from_async_iterable from_channel pair pushable",
     },

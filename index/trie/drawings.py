@@ -31,7 +31,7 @@ _SHOWN: Final = 60
 """Characters of a constant or label that are drawn."""
 
 
-class Form(enum.StrEnum):
+class Drawing(enum.StrEnum):
     """How a drawing is written."""
 
     TEXT = "text"
@@ -48,18 +48,18 @@ class _Box:
     below: list[_Box] = field(default_factory=list)
 
 
-def draw(root: Node, form: str = Form.TEXT, *, most: int = 20, boxes: int = 1_000) -> str:
+def draw(root: Node, form: str = Drawing.TEXT, *, most: int = 20, boxes: int = 1_000) -> str:
     """A drawing of the trie below a node.
 
     At most ``most`` boxes hang from one, and there are about ``boxes`` in all; where there are more, it says
     how many.  Raises ``UsageError`` for a form that is none.  O(boxes).
     """
-    if form not in list(Form):
-        raise UsageError(f"no form {form!r:.40} of drawings, there are {', '.join(Form)}")
+    if form not in list(Drawing):
+        raise UsageError(f"no form {form!r:.40} of drawings, there are {', '.join(Drawing)}")
     top = _boxes(root, most, boxes)
-    if form == Form.TEXT:
+    if form == Drawing.TEXT:
         return "".join([f"{line}\n" for line in _text(top)])
-    return "".join([f"{line}\n" for line in (_mermaid(top) if form == Form.MERMAID else _dot(top))])
+    return "".join([f"{line}\n" for line in (_mermaid(top) if form == Drawing.MERMAID else _dot(top))])
 
 
 # -- what is drawn ------------------------------------------------------------------------------------

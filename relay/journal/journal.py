@@ -27,7 +27,7 @@ from relay.journal.rows import (
     insert_topic,
     keep,
 )
-from relay.store.acknowledged import AcknowledgedFile, Mark
+from relay.store.acknowledged import AcknowledgedFile, AcknowledgedMark
 from relay.store.storage import Storage, closed_on_failure
 
 
@@ -71,12 +71,12 @@ class Journal(JournalReader):
             known = (("format", FORMAT), ("steps", count))
             connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", known)
         self.count = count
-        self._mark.write(Mark(count))
+        self._mark.write(AcknowledgedMark(count))
         reach("topics-after-write")
 
     def close(self) -> None:
         """Closes the file."""
-        self._mark.write(Mark(self.count), sync=True)
+        self._mark.write(AcknowledgedMark(self.count), sync=True)
         self._storage.close()
         self._mark.close()
 

@@ -31,7 +31,7 @@ from relay.journal.rows import (
     step_of,
     topic_of,
 )
-from relay.store.acknowledged import AcknowledgedFile, Mark
+from relay.store.acknowledged import AcknowledgedFile, AcknowledgedMark
 from relay.store.errors import LogDamaged
 from relay.store.storage import Storage, closed_on_failure
 from relay.topics.steps import Completed, Moved, Step
@@ -72,7 +72,7 @@ class Piece:
 class JournalReader:
     """The file ``topics.sqlite`` of a data directory, to read from.  Any number of threads may."""
 
-    def __init__(self, storage: Storage, mark: Mark) -> None:
+    def __init__(self, storage: Storage, mark: AcknowledgedMark) -> None:
         """``LogDamaged`` for a file of another format."""
         self._storage = storage
         meta = dict(storage.rows("SELECT name, value FROM meta"))

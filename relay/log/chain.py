@@ -37,7 +37,7 @@ CREATE TABLE IF NOT EXISTS segments (
 """
 
 
-class Head(NamedTuple):
+class ChainHead(NamedTuple):
     """The newest epoch of a segment, its time in microseconds, and the segment's checksum."""
 
     last: int
@@ -182,10 +182,10 @@ class Chain:
         found: list[bytes] = _column(self._storage.rows(question, ordinal))
         return found[0] if found else self.anchor
 
-    def head_of(self, ordinal: int) -> Head:
+    def head_of(self, ordinal: int) -> ChainHead:
         """The newest epoch of a segment, its time, and the checksum."""
         question = "SELECT last, until, checksum FROM segments WHERE segment = ?"
-        return Head(*self._storage.rows(question, ordinal)[0])
+        return ChainHead(*self._storage.rows(question, ordinal)[0])
 
     def since(self, time: int) -> int:
         """The ordinal of the first segment with an epoch as late as this; O(log segments)."""

@@ -29,7 +29,7 @@ from index.patterns.patterns import DISCARD
 from index.patterns.skeletons import skeleton
 from index.values.values import Record, Value
 from relay.delivery.memory import MemoryBudget
-from relay.log.cursors import Bag, Captures
+from relay.log.cursors import Captures, RowCounts
 from relay.log.reader import LogReader
 from relay.log.replay import Live, Replay
 from relay.log.segments import Rows, Segment, table
@@ -48,7 +48,7 @@ SETTLED_ROWS: Final = 2048
 """Rows that are turned into columns at once: as many as a processor's cache can hold."""
 
 
-class Block:
+class ColumnBlock:
     """Some epochs of one pattern as a stream value, packed; ``len`` is how many changes are in it."""
 
     __slots__ = ("_length", "packed")
@@ -81,7 +81,7 @@ class ColumnReplay(Replay):
         found = self._log.cursors.find(name, self.at)
         return self._apart or (found is not None and found[0] == self.at)
 
-    def state(self, time: int) -> Iterator[Block]:
+    def state(self, time: int) -> Iterator[ColumnBlock]:
         """The captures at the epoch where this replay is, which was made at ``time``."""
         forming = _Forming(self._width, SNAPSHOT)
         rows = self.bag()
@@ -90,7 +90,7 @@ class ColumnReplay(Replay):
             forming.add(self.at, time, part, (), (), 64 * len(part))
             yield from forming.blocks()
 
-    def blocks(self, upto: int) -> Iterator[Block]:
+    def blocks(self, upto: int) -> Iterator[ColumnBlock]:
         """What was told in the epochs (at, upto]; as ``Replay.epochs``."""
         forming = _Forming(self._width)
         if upto > self.at:
@@ -109,7 +109,7 @@ class ColumnReplay(Replay):
         if self._counted:
             super().leave()
         elif self._flat is not None and not self._apart and self._log.is_settled(self.at):
-            self._log.cursors.leave(_Watch.name_of(self._flat), self.at, Bag())
+            self._log.cursors.leave(_Watch.name_of(self._flat), self.at, RowCounts())
 
     def _tells_apart(self) -> bool:
         """Whether captures tell the facts apart that there are at the beginning."""
@@ -248,7 +248,7 @@ class _Forming:
                 column += values
         self._rows = []
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[ColumnBlock]:
         """What has been added, as blocks, which are more than one where an epoch is large."""
         self._settle()
         count = self._length
@@ -269,9 +269,9 @@ class _Forming:
         skipped: int,
         *,
         more: bool,
-    ) -> Block:
+    ) -> ColumnBlock:
         flags = self._flags | (MORE if more else 0)
-        return Block(length, self._pack([flags, skipped, *zip(*runs, strict=True), columns]))
+        return ColumnBlock(length, self._pack([flags, skipped, *zip(*runs, strict=True), columns]))
 
 
 Part = tuple[list[tuple[int, ...]], int, int, int, bool]
@@ -318,7 +318,7 @@ class Blocks:
     def __init__(self, room: MemoryBudget | None = None) -> None:
         """``room`` is that of all observers together."""
         self.failure: Refused | None = None
-        self._waiting: deque[Block] = deque()
+        self._waiting: deque[ColumnBlock] = deque()
         self._room = room or MemoryBudget()
         self._room.observers += 1
         self._left = False
@@ -333,7 +333,7 @@ class Blocks:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def extend(self, block: Block) -> None:
+    def extend(self, block: ColumnBlock) -> None:
         """Lets one more block wait, unless the reader has left; the caller keeps them few."""
         if not self._left:
             self._waiting.append(block)
@@ -351,9 +351,9 @@ class Blocks:
         self.used += size
         self._room.used += size
 
-    def take(self, count: int, size: int) -> list[Block]:
+    def take(self, count: int, size: int) -> list[ColumnBlock]:
         """Up to ``count`` blocks of about ``size`` bytes in all; the last may go beyond."""
-        taken: list[Block] = []
+        taken: list[ColumnBlock] = []
         while self._waiting and len(taken) < count and size > 0:
             taken.append(self._waiting.popleft())
             size -= len(taken[-1].packed)

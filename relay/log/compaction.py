@@ -26,7 +26,7 @@ from relay.log.log import SCHEMA, sync_directory
 from relay.log.reader import LogReader
 from relay.log.segments import SEGMENT_BYTES, Segment, joined
 from relay.log.snapshots import newest_segment, rechained
-from relay.store.acknowledged import AcknowledgedFile, Mark
+from relay.store.acknowledged import AcknowledgedFile, AcknowledgedMark
 from relay.store.errors import LogFailed, translated
 from relay.store.storage import Storage
 
@@ -74,7 +74,7 @@ def compact(directory: Path) -> Compacted:
     return Compacted(before.segments, after.segments, before.bytes, after.bytes)
 
 
-def _write(old: Storage, path: Path) -> Mark:
+def _write(old: Storage, path: Path) -> AcknowledgedMark:
     new = Storage(path, SCHEMA)
     try:
         return _copy(old, new)
@@ -82,7 +82,7 @@ def _write(old: Storage, path: Path) -> Mark:
         new.close()
 
 
-def _copy(old: Storage, new: Storage) -> Mark:
+def _copy(old: Storage, new: Storage) -> AcknowledgedMark:
     """Copies all that counts; the mark of the new log."""
     meta = read_meta(old)
     chain = Chain(old, meta["anchor"])
@@ -104,7 +104,7 @@ def _copy(old: Storage, new: Storage) -> Mark:
                 connection.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
         put_meta(connection, **meta | {"anchor": chain.checksum})
         rechained(old, connection, taken_in)
-    return Mark(copied.epoch, copied.last, meta["reserved"], copied.checksum)
+    return AcknowledgedMark(copied.epoch, copied.last, meta["reserved"], copied.checksum)
 
 
 def _fuller(chain: Chain, first: int, boundary: int) -> Iterator[tuple[int, Segment]]:

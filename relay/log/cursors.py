@@ -31,7 +31,7 @@ FEW: Final = 16
 Captures = tuple[Value, ...]
 
 
-class Bag:
+class RowCounts:
     """Rows of captures, each as often as there are facts with those captures.
 
     Rows are told apart by their packed bytes, which are the same exactly for the same values: quicker to
@@ -103,9 +103,9 @@ class Bag:
         self.add_all([*added])
         self.remove_all([*removed])
 
-    def copy(self) -> Bag:
+    def copy(self) -> RowCounts:
         """A bag that can be changed without changing this one; O(rows)."""
-        copied = Bag()
+        copied = RowCounts()
         copied._rows = self._rows.copy()
         copied._more = self._more.copy()
         return copied
@@ -137,7 +137,7 @@ class Cursors:
         self._limit_rows = rows
         self._limit = cursors
         self._rows = 0
-        self._kept: OrderedDict[tuple[Hashable, int], Bag] = OrderedDict()
+        self._kept: OrderedDict[tuple[Hashable, int], RowCounts] = OrderedDict()
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -149,7 +149,7 @@ class Cursors:
             self._kept.clear()
             self._rows = 0
 
-    def leave(self, pattern: Hashable, epoch: int, bag: Bag) -> None:
+    def leave(self, pattern: Hashable, epoch: int, bag: RowCounts) -> None:
         """Keeps a bag, which must not be changed any more, for who goes on from this epoch."""
         with self._lock:
             self._drop((pattern, epoch))
@@ -159,7 +159,7 @@ class Cursors:
             while self._rows > self._limit_rows or len(self._kept) > self._limit:
                 self._drop(next(iter(self._kept)))
 
-    def find(self, pattern: Hashable, epoch: int) -> tuple[int, Bag] | None:
+    def find(self, pattern: Hashable, epoch: int) -> tuple[int, RowCounts] | None:
         """The epoch and bag nearest to an epoch, before it if there is one; O(cursors)."""
         with self._lock:
             epochs = [at for of, at in self._kept if of == pattern]

@@ -31,7 +31,7 @@ ROWS: Final = 65_536
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Change(NamedTuple):
+class ExportedChange(NamedTuple):
     """One change: its epoch, the time of that in microseconds, its place in it, the kind, the captures."""
 
     epoch: int
@@ -43,7 +43,7 @@ class Change(NamedTuple):
 
 def changes(
     log: LogReader, pattern: Value, after: int, upto: int, *, state: bool = False
-) -> Iterator[Change]:
+) -> Iterator[ExportedChange]:
     """The changes of (after, upto], and first, with ``state``, what held at ``after`` as additions.
 
     Raises as ``Replay``.
@@ -52,16 +52,16 @@ def changes(
     if state:
         time = log.time_of(after)
         for at, row in enumerate(replay.bag()):
-            yield Change(after, time, at, "+", row)
+            yield ExportedChange(after, time, at, "+", row)
     for number, time, added, messages, removed in replay.epochs(upto):
         told = (
             [("+", row) for row in added] + [("!", row) for row in messages] + [("-", row) for row in removed]
         )
         for at, (kind, row) in enumerate(told):
-            yield Change(number, time, at, kind, row)
+            yield ExportedChange(number, time, at, kind, row)
 
 
-def write_jsonl(told: Iterator[Change], pattern: Value, file: BinaryIO) -> int:
+def write_jsonl(told: Iterator[ExportedChange], pattern: Value, file: BinaryIO) -> int:
     """Writes a JSON object and a line's end for each change; how many there were."""
     names, count = capture_names(pattern), 0
     for each in told:
@@ -76,7 +76,7 @@ def write_jsonl(told: Iterator[Change], pattern: Value, file: BinaryIO) -> int:
     return count
 
 
-def write_msgpack(told: Iterator[Change], _pattern: Value, file: BinaryIO) -> int:
+def write_msgpack(told: Iterator[ExportedChange], _pattern: Value, file: BinaryIO) -> int:
     """Writes ``[epoch, time, sequence, kind, [captures]]`` for each change, values as on the wire."""
     count = 0
     for each in told:
@@ -85,7 +85,7 @@ def write_msgpack(told: Iterator[Change], _pattern: Value, file: BinaryIO) -> in
     return count
 
 
-def write_parquet(told: Iterator[Change], pattern: Value, file: BinaryIO) -> int:
+def write_parquet(told: Iterator[ExportedChange], pattern: Value, file: BinaryIO) -> int:
     """Writes the columns that Spark would see: the captures, then ``_change_type`` and so on.
 
     A capture of a class has the type of that, any other is text in JSON.  ``UsageError`` without pyarrow.
@@ -131,7 +131,7 @@ def write_parquet(told: Iterator[Change], pattern: Value, file: BinaryIO) -> int
     return count
 
 
-WRITERS: Final[dict[str, Callable[[Iterator[Change], Value, BinaryIO], int]]] = {
+WRITERS: Final[dict[str, Callable[[Iterator[ExportedChange], Value, BinaryIO], int]]] = {
     "jsonl": write_jsonl,
     "msgpack": write_msgpack,
     "parquet": write_parquet,
@@ -170,7 +170,7 @@ def _classes(pattern: Value) -> list[str]:
     return [checked.get(path, "") for path in form.captures]
 
 
-def _parts(told: Iterator[Change]) -> Iterator[list[Change]]:
+def _parts(told: Iterator[ExportedChange]) -> Iterator[list[ExportedChange]]:
     while part := [*islice(told, ROWS)]:
         yield part
 

@@ -32,7 +32,7 @@ from relay.log.snapshots import (
     newest,
     newest_segment,
 )
-from relay.store.acknowledged import AcknowledgedFile, Mark
+from relay.store.acknowledged import AcknowledgedFile, AcknowledgedMark
 from relay.store.errors import LogDamaged, LogFailed, translated
 from relay.store.storage import Storage, closed_on_failure
 
@@ -127,7 +127,9 @@ class Log(LogReader):
 
     def _noted(self, reserved: int, *, sync: bool = False) -> None:
         """A transaction is on disk: the mark follows, and only then what depends on it."""
-        self._mark.write(Mark(self.last, self._chain.last, reserved, self._chain.checksum), sync=sync)
+        self._mark.write(
+            AcknowledgedMark(self.last, self._chain.last, reserved, self._chain.checksum), sync=sync
+        )
         self.reserved = reserved
 
     # -- writing --------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from relay.log.cursors import Cursors
 from relay.log.segments import CHECKSUM_BYTES, FORMAT, Segment
 from relay.log.snapshot_check import Explained
 from relay.log.snapshots import RecoveredState, newest, newest_epoch
-from relay.store.acknowledged import AcknowledgedFile, Mark
+from relay.store.acknowledged import AcknowledgedFile, AcknowledgedMark
 from relay.store.errors import LogDamaged
 from relay.store.storage import Storage, closed_on_failure
 
@@ -47,7 +47,9 @@ class LogStatistics:
 class LogReader:
     """A log to read from.  Any number of threads may; all calls block."""
 
-    def __init__(self, storage: Storage, mark: Mark, found: Callable[[str], None] = refuse) -> None:
+    def __init__(
+        self, storage: Storage, mark: AcknowledgedMark, found: Callable[[str], None] = refuse
+    ) -> None:
         """What is wrong with what the log knows of itself goes to ``found``."""
         self._storage = storage
         self.cursors: Final = Cursors()

@@ -21,7 +21,7 @@ from index.patterns.patterns import capture
 from index.patterns.readers import match_reader
 from index.patterns.skeletons import skeleton
 from index.values.values import Value, key, keys
-from relay.log.cursors import Bag, Captures
+from relay.log.cursors import Captures, RowCounts
 from relay.log.reader import LogReader
 from relay.log.segments import Change, Segment
 from relay.log.selections import flat_selection, records_only
@@ -67,7 +67,7 @@ class Replay:
         self._match: Final = match_reader(form)
         self._flat: Final = flat_selection(form)
         self._name: Hashable = key(pattern)
-        self._bag: Bag | None = None
+        self._bag: RowCounts | None = None
         self._kept = False
 
     def at_hand(self) -> bool:
@@ -142,12 +142,12 @@ class Replay:
 
     # -- the bag --------------------------------------------------------------------------------------
 
-    def _prepared(self) -> Bag:
+    def _prepared(self) -> RowCounts:
         self.prepare()
         assert self._bag is not None  # as just prepared
         return self._bag
 
-    def own_bag(self) -> Bag:
+    def own_bag(self) -> RowCounts:
         """The bag, to be changed: one that was left for others is copied first."""
         bag = self._prepared()
         if self._kept:
@@ -162,7 +162,7 @@ class Replay:
             self._kept = True
             self._log.cursors.leave(self._name, self.at, bag)
 
-    def _nearest_bag(self) -> Bag:
+    def _nearest_bag(self) -> RowCounts:
         """The bag at ``at``, from the base that is the fewest segments away and not behind a damage."""
         bases = [base for base in self._bases() if base.epoch >= self._log.oldest - 1]
         damage = LogDamaged(f"no state is known from which epoch {self.at} could be reached")
@@ -173,7 +173,7 @@ class Replay:
                 damage = found
         raise damage
 
-    def _bag_from(self, base: _Base) -> Bag:
+    def _bag_from(self, base: _Base) -> RowCounts:
         epoch, bag = base.make()  # which says itself of which epoch it is: a snapshot may be newer by now
         if epoch <= self.at:
             for _, _, added, _, removed in self._changes(epoch, self.at):
@@ -184,7 +184,7 @@ class Replay:
 
     def _bases(self) -> Iterator[_Base]:
         log = self._log
-        yield _Base(0, 0, lambda: (0, Bag()))
+        yield _Base(0, 0, lambda: (0, RowCounts()))
         cursor = log.cursors.find(self._name, self.at)
         if cursor is not None:
             epoch, bag = cursor
@@ -198,19 +198,19 @@ class Replay:
         if self.live is not None:
             yield _Base(self.live.durable, 1, self._bag_of_live)
 
-    def _bag_of_snapshot(self) -> tuple[int, Bag]:
+    def _bag_of_snapshot(self) -> tuple[int, RowCounts]:
         epoch, facts = self._log.snapshot_facts()
         return epoch, self._bag_of(facts)
 
-    def _bag_of_live(self) -> tuple[int, Bag]:
+    def _bag_of_live(self) -> tuple[int, RowCounts]:
         """The bag of what holds now, taken back to where the disk is."""
         assert self.live is not None  # else it is no base
         bag, unwritten = self._bag_of(self.live.facts), self.live.unwritten
         _undo(bag, self._difference([(e.number, e.time, e.added, (), e.removed) for e in unwritten]))
         return self.live.durable, bag
 
-    def _bag_of(self, facts: Iterable[Value]) -> Bag:
-        bag = Bag()
+    def _bag_of(self, facts: Iterable[Value]) -> RowCounts:
+        bag = RowCounts()
         bag.change(self._rows(facts), ())
         return bag
 
@@ -238,10 +238,10 @@ class _Base:
 
     epoch: int
     cost: int
-    make: Callable[[], tuple[int, Bag]]
+    make: Callable[[], tuple[int, RowCounts]]
 
 
-def _undo(bag: Bag, difference: Mapping[Hashable, tuple[int, Captures]]) -> None:
+def _undo(bag: RowCounts, difference: Mapping[Hashable, tuple[int, Captures]]) -> None:
     for by, row in difference.values():
         bag.change([row] * -by, [row] * by)
 

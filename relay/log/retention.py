@@ -93,7 +93,7 @@ CREATE TABLE IF NOT EXISTS readers (
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class NamedReader:
     """A name, the epoch up to which it is done, and when it said so last, in microseconds."""
 
     name: str
@@ -107,15 +107,15 @@ class Readers:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         rows = storage.rows("SELECT name, epoch, seen FROM readers")
-        self._known = {name: Reader(name, epoch, seen) for name, epoch, seen in rows}
+        self._known = {name: NamedReader(name, epoch, seen) for name, epoch, seen in rows}
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def __iter__(self) -> Iterator[Reader]:
+    def __iter__(self) -> Iterator[NamedReader]:
         return iter(list(self._known.values()))
 
-    def get(self, name: str) -> Reader | None:
+    def get(self, name: str) -> NamedReader | None:
         """The reader of this name, or None."""
         return self._known.get(name)
 
@@ -128,7 +128,7 @@ class Readers:
         before = self._known.get(name)
         if before is None and len(self._known) >= READERS:
             raise Refused("limit", f"{len(self._known)} named readers, limit {READERS}: forget one")
-        reader = Reader(name, max(epoch, before.epoch if before else 0), now)
+        reader = NamedReader(name, max(epoch, before.epoch if before else 0), now)
         with self._storage.transaction() as connection:
             connection.execute(
                 "INSERT OR REPLACE INTO readers VALUES (?, ?, ?)", (name, reader.epoch, reader.seen)

@@ -33,7 +33,7 @@ SYNC_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class AcknowledgedMark:
     """The newest acknowledged epoch, its segment and that one's checksum, the highest number reserved."""
 
     epoch: int = 0
@@ -60,19 +60,19 @@ class AcknowledgedFile:
                 raise
 
     @staticmethod
-    def read(path: Path) -> Mark:
+    def read(path: Path) -> AcknowledgedMark:
         """The mark in a file that is left alone; an empty one if there is no file."""
         with translated("read", path):
             try:
                 descriptor = os.open(path, os.O_RDONLY)
             except FileNotFoundError:
-                return Mark()
+                return AcknowledgedMark()
             try:
                 return _newest(descriptor)[1]
             finally:
                 os.close(descriptor)
 
-    def write(self, mark: Mark, *, sync: bool = False) -> None:
+    def write(self, mark: AcknowledgedMark, *, sync: bool = False) -> None:
         """Keeps a new mark; flushes it to the disk if asked to, or if that is a second ago.
 
         Raises ``LogFailed``, never as one that is worth another try: what the mark is about is on disk.
@@ -91,18 +91,18 @@ class AcknowledgedFile:
         os.close(self._descriptor)
 
 
-def _newest(descriptor: int) -> tuple[int, Mark]:
+def _newest(descriptor: int) -> tuple[int, AcknowledgedMark]:
     found = [slot for slot in (_slot(descriptor, at) for at in (0, 1)) if slot]
-    return max(found, default=(0, Mark()), key=lambda slot: slot[0])
+    return max(found, default=(0, AcknowledgedMark()), key=lambda slot: slot[0])
 
 
-def _slot(descriptor: int, at: int) -> tuple[int, Mark] | None:
+def _slot(descriptor: int, at: int) -> tuple[int, AcknowledgedMark] | None:
     written = os.pread(descriptor, _FORM.size + 16, at * _SLOT)
     body, seal = written[: _FORM.size], written[_FORM.size :]
     if len(body) < _FORM.size or seal != _seal(body):
         return None
     _, turn, epoch, segment, reserved, checksum = _FORM.unpack(body)
-    return turn, Mark(epoch, segment, reserved, checksum)
+    return turn, AcknowledgedMark(epoch, segment, reserved, checksum)
 
 
 def _seal(body: bytes) -> bytes:

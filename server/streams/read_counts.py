@@ -22,7 +22,7 @@ from server.streams.request import StreamRequest
 from server.system import SystemSpace
 
 if TYPE_CHECKING:
-    from relay.log.columns import Block
+    from relay.log.columns import ColumnBlock
 
 logger: Final = logging.getLogger("dataspace")
 
@@ -35,7 +35,7 @@ class Read:
     rows: int = 0
     bytes: int = 0
 
-    def sent(self, block: Block) -> None:
+    def sent(self, block: ColumnBlock) -> None:
         """One more block has been made for the reader."""
         self.rows += len(block)
         self.bytes += len(block.packed)

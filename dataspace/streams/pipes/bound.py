@@ -44,7 +44,7 @@ class Nothing:
 NOTHING: Final[Any] = Nothing()
 
 
-class Link(Generic[T]):
+class BoundStage(Generic[T]):
     """A stage and its upstream as one ``Upstream``."""
 
     __slots__ = ("abort", "abort_nowait", "peek", "read", "read_some", "stage")

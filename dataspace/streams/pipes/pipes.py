@@ -23,7 +23,7 @@ from typing import Any, Final, Self, TypedDict, TypeVar, Unpack, cast, overload
 import trio
 
 from dataspace.errors import UsageError
-from dataspace.streams.pipes.bound import NOTHING, Link
+from dataspace.streams.pipes.bound import NOTHING, BoundStage
 from dataspace.streams.pipes.checker import Checker
 from dataspace.streams.stages.base import Kind
 from dataspace.streams.stages.iteration import Iteration
@@ -80,7 +80,7 @@ class Pipe(Iteration[T], trio.abc.ReceiveChannel[T]):
         self._bound: object = None
         self._nursery: trio.Nursery | None = None
         self._source: Upstream[Any] | None = None
-        self._links: tuple[Link[Any], ...] = ()
+        self._links: tuple[BoundStage[Any], ...] = ()
         self._lacks_source: Final = lacks_source(self)
         if not self._lacks_source:
             self._link_to(NOTHING)
@@ -226,10 +226,10 @@ class Pipe(Iteration[T], trio.abc.ReceiveChannel[T]):
             )
 
     def _link_to(self, source: Upstream[Any]) -> None:
-        links: list[Link[Any]] = []
+        links: list[BoundStage[Any]] = []
         self._source = source
         for stage in self._stages:
-            links.append(Link(stage, source))
+            links.append(BoundStage(stage, source))
             source = cast("Upstream[Any]", links[-1])
         self._links = tuple(links)
 

@@ -55,7 +55,7 @@ def drain(show: Callable[[T], object] | None = None) -> Drain[T]:
     return Drain(show)
 
 
-class Reduce(Sink[T, R], Generic[T, R]):
+class ReduceSink(Sink[T, R], Generic[T, R]):
     """Folds the values into one."""
 
     def __init__(self, fn: Callable[[R, T], R], start: R) -> None:
@@ -76,9 +76,9 @@ class Reduce(Sink[T, R], Generic[T, R]):
         return self._sum
 
 
-def reduce(fn: Callable[[R, T], R], start: R = NONE) -> Reduce[T, R]:
+def reduce(fn: Callable[[R, T], R], start: R = NONE) -> ReduceSink[T, R]:
     """Returns a sink whose result is ``fn(…fn(fn(start, v1), v2)…)``; by default v1 is the start."""
-    return Reduce(fn, start)
+    return ReduceSink(fn, start)
 
 
 class Collect(Sink[T, list[T]], Generic[T]):

@@ -2,7 +2,7 @@
 
 A through of its own says what one value becomes (``_feed``); reading upstream, buffers, ends, concurrent
 reads and peeking are here.  It reads upstream only when it holds nothing and is asked, and one read at a
-time: who asks meanwhile queues.  ``Map`` is the one that lets reads through side by side.
+time: who asks meanwhile queues.  ``MapThrough`` is the one that lets reads through side by side.
 
 Always: what a value became is given before what the next one became; a mark or an error from upstream comes
 after what is held, an abort from downstream drops it; when its own code raises, upstream is failed first.
@@ -186,7 +186,7 @@ class Transform(Base, Generic[T, U]):
         self._given = 0
 
 
-class Answer(Generic[T]):
+class EarlyAnswer(Generic[T]):
     """What upstream has answered to a request that could not wait for its turn: values, or an error."""
 
     __slots__ = ("error", "ticket", "values")
@@ -208,7 +208,7 @@ class Abreast(Base, Generic[T]):
 
     def __init__(self, description: str) -> None:
         super().__init__(description)
-        self._left_behind: Final[deque[Answer[T]]] = deque()
+        self._left_behind: Final[deque[EarlyAnswer[T]]] = deque()
         self._reserved_here = 0
 
     async def _left(self, ticket: int, limit: int) -> list[T] | None:
@@ -220,7 +220,7 @@ class Abreast(Base, Generic[T]):
         self, ticket: int, limit: int, values: Sequence[T], error: Exception | None
     ) -> list[T]:
         """The answer for a request in its turn, its own or one that was left before; raises the end."""
-        own = Answer(ticket, values, error)
+        own = EarlyAnswer(ticket, values, error)
         await self._line.wait_exit(ticket, lambda: self._leave_behind(own))
         if self._left_behind and self._left_behind[0].ticket < ticket:
             self._leave_behind(own)
@@ -231,7 +231,7 @@ class Abreast(Base, Generic[T]):
             raise self._end.next()
         return list(values)
 
-    def _leave_behind(self, answer: Answer[T]) -> None:
+    def _leave_behind(self, answer: EarlyAnswer[T]) -> None:
         if self._end is not None:
             return
         at = len(self._left_behind)
@@ -285,7 +285,7 @@ class Abreast(Base, Generic[T]):
         self._left_behind.clear()
 
 
-class Map(Abreast[T], Generic[T, U]):
+class MapThrough(Abreast[T], Generic[T, U]):
     """A through that makes one value of each, and passes reads through side by side."""
 
     def __init__(self, fn: Callable[[T], U], description: str) -> None:

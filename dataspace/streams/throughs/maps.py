@@ -1,7 +1,7 @@
 """Throughs that look at one value at a time: map, filter, through, unique and their like.
 
 ``map``, ``filter``, ``filter_not`` and ``through`` have no state but the caller's, so ``pipe`` can fuse
-neighbours of them; each says what it is by a ``Step``.
+neighbours of them; each says what it is by a ``MapStep``.
 
 Always: values keep their order; equal means equal and of the same type, also within sequences and mappings
 (``1``, ``1.0`` and ``True`` are three), and beyond that what ``==`` and ``hash`` say; a function that
@@ -17,14 +17,14 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from dataspace.errors import UsageError
 from dataspace.streams.stages.functions import check_plain, check_sync, truth
 from dataspace.streams.stages.marks import Reason
-from dataspace.streams.throughs.base import Map, Transform
+from dataspace.streams.throughs.base import MapThrough, Transform
 from index.values.values import Map as ValueMap, Record, key as value_key
 
 T = TypeVar("T")
 U = TypeVar("U")
 
 
-class Step(NamedTuple):
+class MapStep(NamedTuple):
     """What a pure stage does: with ``keep`` the function is a test, without it makes the next value."""
 
     fn: Callable[[Any], Any]
@@ -32,20 +32,20 @@ class Step(NamedTuple):
     wanted: bool = True
 
 
-class PureMap(Map[T, U], Generic[T, U]):
+class PureMap(MapThrough[T, U], Generic[T, U]):
     """A map that can be fused."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[MapStep, ...]
 
-    def __init__(self, fn: Callable[[T], U], description: str, *steps: Step) -> None:
+    def __init__(self, fn: Callable[[T], U], description: str, *steps: MapStep) -> None:
         super().__init__(fn, description)
-        self.steps = steps or (Step(fn),)
+        self.steps = steps or (MapStep(fn),)
 
 
 class Sift(Transform[T, Any]):
     """A test, or several pure steps one after another of which at least one is a test."""
 
-    def __init__(self, description: str, *steps: Step) -> None:
+    def __init__(self, description: str, *steps: MapStep) -> None:
         super().__init__(description)
         self.steps: Final = steps
 
@@ -68,12 +68,12 @@ def map(fn: Callable[[T], U]) -> PureMap[T, U]:
 
 def filter(test: Callable[[T], object]) -> Transform[T, T]:
     """Returns a through that passes on the values for which ``test(value)`` is true."""
-    return Sift(f"filter({check_sync(test, 'filter')})", Step(test, True, True))
+    return Sift(f"filter({check_sync(test, 'filter')})", MapStep(test, True, True))
 
 
 def filter_not(test: Callable[[T], object]) -> Transform[T, T]:
     """Returns a through that passes on the values for which ``test(value)`` is false."""
-    return Sift(f"filter_not({check_sync(test, 'filter_not')})", Step(test, True, False))
+    return Sift(f"filter_not({check_sync(test, 'filter_not')})", MapStep(test, True, False))
 
 
 class Through(PureMap[T, T]):
@@ -108,7 +108,7 @@ class Through(PureMap[T, T]):
 through = Through
 
 
-class Unique(Transform[T, T]):
+class UniqueThrough(Transform[T, T]):
     """The first of each kind, or all but the first; remembers one key for each kind."""
 
     def __init__(self, key: Callable[[T], Any] | None, *, first: bool) -> None:
@@ -134,12 +134,12 @@ def unique(key: Callable[[T], Any] | None = None) -> Transform[T, T]:
 
     Equal means: of one type, and equal by ``==`` and ``hash``. Remembers each key: O(kinds) of memory.
     """
-    return Unique(key, first=True)
+    return UniqueThrough(key, first=True)
 
 
 def non_unique(key: Callable[[T], Any] | None = None) -> Transform[T, T]:
     """Returns a through that passes on what ``unique`` drops."""
-    return Unique(key, first=False)
+    return UniqueThrough(key, first=False)
 
 
 ATOMS: Final = frozenset({str, int, float, bool, bytes, type(None), Record, ValueMap})

@@ -176,7 +176,7 @@ def flatten() -> Transform[Any, Any]:
     return Flatten()
 
 
-class Window(Transform[T, tuple[T, ...]]):
+class WindowThrough(Transform[T, tuple[T, ...]]):
     """Groups of so many values, or of what came in so many seconds."""
 
     def __init__(self, size: int | None, seconds: float | None) -> None:
@@ -226,10 +226,10 @@ def window(size: int | None = None, *, seconds: float | None = None) -> Transfor
         raise UsageError(
             f"window needs a size (1 or more) or seconds above 0, got {size!r} and {seconds!r} s"
         )
-    return Window(size, seconds)
+    return WindowThrough(size, seconds)
 
 
-class Batch(Transform[T, list[T]]):
+class BatchThrough(Transform[T, list[T]]):
     """What is at hand."""
 
     def __init__(self, limit: int) -> None:
@@ -256,4 +256,4 @@ def batch(limit: int) -> Transform[Any, list[Any]]:
     """Returns a through that passes on lists of 1 to ``limit`` values: those that are at hand."""
     if not is_count(limit):
         raise UsageError(f"a batch holds at least one value, limit {limit}")
-    return Batch(limit)
+    return BatchThrough(limit)

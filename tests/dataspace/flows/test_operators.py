@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from dataspace.flows.flows import Flow
-from dataspace.flows.fluent import Stage
+from dataspace.flows.fluent import FlowStage
 from dataspace.flows.operators import Identity
 from index.errors import UsageError
 
-Build = Callable[[Stage, Stage], Stage]
+Build = Callable[[FlowStage, FlowStage], FlowStage]
 Bag = list[Any]
 
 
@@ -168,7 +168,7 @@ def test_values_are_told_apart_strictly() -> None:
     assert [repr(each) for each in seen] == ["1", "True", "1.0", "'1'"]
 
 
-CANNOT_TAKE_BACK: dict[str, tuple[Callable[[Stage], Stage], str]] = {
+CANNOT_TAKE_BACK: dict[str, tuple[Callable[[FlowStage], FlowStage], str]] = {
     "for_each": (lambda a: a.for_each(print), "for_each was told that an item has gone: give it gone="),
     "enumerate": (lambda a: a.enumerate(), "enumerate cannot take an item back"),
     "zip": (lambda a: a.zip(a), "zip cannot take an item back"),

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from dataspace.flows.flows import Flow
-from dataspace.flows.fluent import Stage
+from dataspace.flows.fluent import FlowStage
 from dataspace.flows.graphs import BlockingCycle
 
-Build = Callable[[Stage, Stage], Stage]
+Build = Callable[[FlowStage, FlowStage], FlowStage]
 """From the input that is looked at, and another one that is there before it."""
 
 STREAMS: dict[str, Build] = {
@@ -127,7 +127,7 @@ def test_a_stratum_ends_at_each_input_that_blocks_and_at_no_other(name: str) -> 
 
 @pytest.mark.parametrize("name", BLOCKS)
 def test_a_cycle_through_an_input_that_blocks_is_refused_and_next_tick_breaks_it(name: str) -> None:
-    def looped(back: Callable[[Flow], Stage]) -> Flow:
+    def looped(back: Callable[[Flow], FlowStage]) -> Flow:
         flow = Flow()
         start = flow.source(name="start").union(back(flow), name="begin")
         BLOCKS[name](start, flow.source(name="b")).map(lambda item: (0, 1), name="end")
@@ -151,7 +151,7 @@ def test_monotone_flows_need_no_coordination_and_others_do() -> None:
     assert all(said == alone[0][-1] for *_, said in alone)
 
 
-def without(a: Stage, b: Stage) -> Stage:
+def without(a: FlowStage, b: FlowStage) -> FlowStage:
     return a.anti_join(b.map(lambda p: p[0]), lifetime="static")
 
 

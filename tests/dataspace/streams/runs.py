@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import trio
 
 from dataspace import streams as s
-from dataspace.streams.pipes.bound import NOTHING, Link
+from dataspace.streams.pipes.bound import NOTHING, BoundStage
 from dataspace.streams.stages.marks import EndOfStream
 from dataspace.streams.stages.protocol import AnyStage
 
@@ -77,8 +77,8 @@ class Run:
         self.answers: list[tuple[int, str, Any]] = []
         source: Any = NOTHING
         for checker in self.checkers:
-            source = Link(checker, source)
-        self.sink: Link[Any] = source
+            source = BoundStage(checker, source)
+        self.sink: BoundStage[Any] = source
 
     async def play(self, schedule: str, *, overtakes: bool) -> None:
         async with trio.open_nursery() as nursery:

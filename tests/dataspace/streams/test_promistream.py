@@ -9,7 +9,7 @@ import trio
 
 from dataspace import streams as s
 from dataspace.errors import UsageError
-from dataspace.streams.pipes.bound import NOTHING, Link
+from dataspace.streams.pipes.bound import NOTHING, BoundStage
 from tests.dataspace.streams.runs import Failure, Naive, Scripted
 
 
@@ -433,5 +433,5 @@ async def test_what_a_teardown_raises_comes_from_the_abort_and_the_others_are_to
 
 async def test_a_link_is_all_that_a_stage_needs_to_be_read() -> None:
     """A pipe is a convenience: stages can be read with any source of the right shape."""
-    link: Link[int] = Link(s.values([1, 2]), NOTHING)
+    link: BoundStage[int] = BoundStage(s.values([1, 2]), NOTHING)
     assert await s.map(str).read(link) == "1"

@@ -22,7 +22,7 @@ from dataspace import Broken, Record, Refused, RemoteSpace, streams as s
 from dataspace.kernel.actions import SEND
 from dataspace.kernel.epoch_changes import EpochChanges
 from dataspace.kernel.space import Space
-from dataspace.streams.pipes.bound import NOTHING, Link
+from dataspace.streams.pipes.bound import NOTHING, BoundStage
 from server.config.model import Config
 from server.daemon.serve import serve
 from tests.server.proxies import Proxy
@@ -108,7 +108,7 @@ async def test_who_leaves_a_block_has_seen_the_interest_go(space: RemoteSpace) -
 @pytest.mark.parametrize("window", WINDOWS)
 async def test_reads_that_overlap_are_answered_in_their_order(space: RemoteSpace, window: int | None) -> None:
     checker = s.check(space.observe("n($n)", snapshot=False, window=window).epochs())
-    link = Link[EpochChanges](checker, NOTHING)
+    link = BoundStage[EpochChanges](checker, NOTHING)
     answers: list[tuple[int, Any]] = []
 
     async def read(at: int) -> None:
@@ -127,7 +127,7 @@ async def test_reads_that_overlap_are_answered_in_their_order(space: RemoteSpace
 @pytest.mark.parametrize("window", WINDOWS)
 async def test_a_read_that_is_given_up_loses_nothing(space: RemoteSpace, window: int | None) -> None:
     checker = s.check(space.observe("n($n)", snapshot=False, window=window))
-    link = Link[Any](checker, NOTHING)
+    link = BoundStage[Any](checker, NOTHING)
     for _ in range(3):
         with trio.move_on_after(0.01) as patience:
             await link.read()
@@ -143,21 +143,21 @@ async def test_a_read_that_is_given_up_loses_nothing(space: RemoteSpace, window:
     checker.check_over()
 
 
-async def _abort(link: Link[Any]) -> None:
+async def _abort(link: BoundStage[Any]) -> None:
     await link.abort()
 
 
-async def _indicate(link: Link[Any]) -> None:
+async def _indicate(link: BoundStage[Any]) -> None:
     link.abort_nowait()
 
 
 @pytest.mark.parametrize("end", [_abort, _indicate])
 @pytest.mark.parametrize("window", WINDOWS)
 async def test_an_abort_answers_the_reads_that_hang_first(
-    space: RemoteSpace, window: int | None, end: Callable[[Link[Any]], Awaitable[None]]
+    space: RemoteSpace, window: int | None, end: Callable[[BoundStage[Any]], Awaitable[None]]
 ) -> None:
     checker = s.check(space.observe("n($n)", snapshot=False, window=window))
-    link = Link[Any](checker, NOTHING)
+    link = BoundStage[Any](checker, NOTHING)
     answered: list[str] = []
 
     async def read(at: int) -> None:
@@ -198,7 +198,7 @@ async def test_a_stage_that_raises_fails_the_stream_at_the_daemon(space: RemoteS
 
 async def test_an_error_of_the_daemon_is_raised_once_and_then_a_mark(space: RemoteSpace) -> None:
     checker = s.check(space.observe("n($n)", as_of=1 << 40))
-    link = Link[Any](checker, NOTHING)
+    link = BoundStage[Any](checker, NOTHING)
     with pytest.raises(Refused, match="epoch 1099511627776 is wanted"):
         await link.read()
     for _ in range(2):
@@ -234,7 +234,7 @@ async def test_a_space_in_this_process_keeps_the_same_protocol() -> None:
     """The daemon's own waiting room, which a connection empties by hand, as a source."""
     space = Space("main")
     checker = s.check(s.observation(space, "n($n)", snapshot=False))
-    link = Link[EpochChanges](checker, NOTHING)
+    link = BoundStage[EpochChanges](checker, NOTHING)
     for n in range(5):
         space.commit("me", [(SEND, Record("n", n))], n)
     assert await link.peek()

@@ -12,7 +12,7 @@ from index import errors
 from index.errors import UsageError
 from index.patterns.patterns import capture, skeleton
 from index.patterns.text import parse, parse_pattern
-from index.trie.drawings import DEEPEST, Form
+from index.trie.drawings import DEEPEST, Drawing
 from index.trie.trie import Index
 from index.values.values import Record, Value
 from tests.index.strategies import anything, patterns
@@ -99,7 +99,7 @@ def test_a_trie_that_is_deep_or_wide_is_cut() -> None:
     index = Index()
     index.add_handler(skeleton(Record("p", *[Record("q", capture())] * 2_000)), lambda _event, _row: None)
     index.add_handler(skeleton(parse_pattern("a(" * 60 + "$" + ")" * 60)), lambda _event, _row: None)
-    for form in Form:
+    for form in Drawing:
         drawn = index.draw(form)
         assert len(drawn) < 100_000
         assert len(drawn.splitlines()) < 6 * DEEPEST

@@ -7,14 +7,14 @@ from hypothesis import given, strategies as st
 
 from index.errors import InternalError
 from index.values.values import key
-from relay.log.cursors import Bag, Cursors
+from relay.log.cursors import Cursors, RowCounts
 
 rows = st.sampled_from([(1,), (1.0,), (True,), ("1",)])
 
 
 @given(st.lists(rows))
 def test_only_the_first_appears_and_only_the_last_vanishes(added: list[tuple[int]]) -> None:
-    bag = Bag()
+    bag = RowCounts()
     for at, row in enumerate(added):
         assert bag.add(row) == (key(row) not in set(map(key, added[:at])))
     assert len(bag) == len(set(map(key, added)))
@@ -25,11 +25,11 @@ def test_only_the_first_appears_and_only_the_last_vanishes(added: list[tuple[int
 
 def test_what_was_never_there_cannot_vanish() -> None:
     with pytest.raises(InternalError, match="never there"):
-        Bag().remove((1,))
+        RowCounts().remove((1,))
 
 
 def test_a_copy_is_changed_alone() -> None:
-    bag = Bag()
+    bag = RowCounts()
     bag.change([(1,), (1,), (2,)], [])
     copy = bag.copy()
     copy.change([(3,)], [(1,), (1,)])
@@ -37,8 +37,8 @@ def test_a_copy_is_changed_alone() -> None:
     assert not bag.remove((1,))
 
 
-def bag_of(count: int) -> Bag:
-    bag = Bag()
+def bag_of(count: int) -> RowCounts:
+    bag = RowCounts()
     bag.change([(at,) for at in range(count)], ())
     return bag
 

@@ -9,13 +9,13 @@ import trio
 import trio.testing
 
 from dataspace import streams as s
-from dataspace.streams.pipes.bound import NOTHING, Link
+from dataspace.streams.pipes.bound import NOTHING, BoundStage
 from tests.dataspace.streams.runs import Failure, Naive, Scripted
 from tests.dataspace.streams.test_ending import Slow, cut_short
 
 
 async def test_rule_1_a_calm_reader_asks_nothing_after_the_end() -> None:
-    link: Link[int] = Link(s.check(s.empty(), calm=True), NOTHING)
+    link: BoundStage[int] = BoundStage(s.check(s.empty(), calm=True), NOTHING)
     with pytest.raises(s.EndOfStream):
         await link.read()
     with pytest.raises(s.Violation, match="empty: rule 1: read after the end"):
@@ -24,7 +24,7 @@ async def test_rule_1_a_calm_reader_asks_nothing_after_the_end() -> None:
 
 async def test_rule_2_every_request_is_answered_or_withdrawn() -> None:
     checked = s.check(s.pushable())
-    link: Link[int] = Link(checked, NOTHING)
+    link: BoundStage[int] = BoundStage(checked, NOTHING)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(link.read)
         await trio.testing.wait_all_tasks_blocked()
@@ -47,19 +47,19 @@ class Odd(Naive):
 
 @pytest.mark.parametrize("limit", [1, 4])
 async def test_rule_6_a_read_of_some_gives_some_and_not_too_many(limit: int) -> None:
-    link: Link[int] = Link(s.check(Odd()), NOTHING)
+    link: BoundStage[int] = BoundStage(s.check(Odd()), NOTHING)
     with pytest.raises(s.Violation, match=f"naive: rule 6: request 1 for up to {limit} values"):
         await link.read_some(limit)
 
 
 async def test_rule_7_peek_does_not_raise() -> None:
-    link: Link[int] = Link(s.check(Odd()), NOTHING)
+    link: BoundStage[int] = BoundStage(s.check(Odd()), NOTHING)
     with pytest.raises(s.Violation, match="rule 7: peek raised"):
         await link.peek()
 
 
 async def test_rule_8_upstream_is_aborted_once() -> None:
-    link: Link[int] = Link(s.check(Scripted(1, None, False), calm=True), NOTHING)
+    link: BoundStage[int] = BoundStage(s.check(Scripted(1, None, False), calm=True), NOTHING)
     await link.abort(True)
     with pytest.raises(s.Violation, match="rule 8: a second abort"):
         await link.abort(True)
@@ -77,7 +77,7 @@ async def test_rule_8_what_was_cut_short_may_be_indicated() -> None:
 
 async def test_breaches_can_be_collected_instead() -> None:
     checked = s.check(Odd(), eager=False)
-    link: Link[int] = Link(checked, NOTHING)
+    link: BoundStage[int] = BoundStage(checked, NOTHING)
     assert await link.read_some(1) == []
     assert checked.violations == ["naive: rule 6: request 1 for up to 1 values gave 0"]
 
