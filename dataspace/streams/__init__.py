@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dataspace.streams.pipes.forks import fork_mirror as fork_mirror, fork_round_robin as fork_round_robin
     from dataspace.streams.pipes.lending import lend as lend
     from dataspace.streams.pipes.merging import cat as cat, converge as converge, many as many, merge as merge
+    from dataspace.streams.pipes.pair import pair as pair
     from dataspace.streams.pipes.pipes import Pipe as Pipe, PipeStatistics as PipeStatistics, pipe as pipe
     from dataspace.streams.sinks.base import Sink as Sink
     from dataspace.streams.sinks.collect import (
@@ -29,12 +30,12 @@ if TYPE_CHECKING:
         reduce as reduce,
     )
     from dataspace.streams.sinks.files import (
-        file_lines as file_lines,
         line_of as line_of,
         to_channel as to_channel,
         to_file as to_file,
     )
     from dataspace.streams.sources.base import Source as Source
+    from dataspace.streams.sources.files import file_lines as file_lines
     from dataspace.streams.sources.iterables import (
         count as count,
         empty as empty,
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
         defer as defer,
         from_async_iterable as from_async_iterable,
         from_channel as from_channel,
-        pair as pair,
         pushable as pushable,
     )
     from dataspace.streams.stages.base import Kind as Kind
@@ -97,18 +97,20 @@ __all__, __getattr__ = face(
         "dataspace.streams.throughs.concurrent": "async_map buffer parallelize",
         "dataspace.streams.pipes.checker": "Checker Violation check",
         "dataspace.streams.sinks.collect": "collect concat drain find log on_end reduce",
-        "dataspace.streams.sinks.files": "file_lines line_of to_channel to_file",
+        "dataspace.streams.sinks.files": "line_of to_channel to_file",
+        "dataspace.streams.sources.files": "file_lines",
         "dataspace.streams.pipes.forks": "fork_mirror fork_round_robin",
         "dataspace.streams.pipes.merging": "cat converge many merge",
         "dataspace.streams.pipes.lending": "lend",
         "dataspace.streams.throughs.limits": "limit rate_limit sequentialize",
         "dataspace.streams.throughs.maps": "filter filter_not map non_unique through unique",
         "relay.observed": "logged observation",
+        "dataspace.streams.pipes.pair": "pair",
         "dataspace.streams.pipes.pipes": "Pipe PipeStatistics pipe",
         "dataspace.streams.sinks.base": "Sink",
         "dataspace.streams.throughs.windows": "batch flatten take window",
         "dataspace.streams.throughs.base": "MapThrough Transform",
         "dataspace.streams.sources.iterables": "count empty error from_iterable infinite keys once values",
-        "dataspace.streams.sources.pushed": "defer from_async_iterable from_channel pair pushable",
+        "dataspace.streams.sources.pushed": "defer from_async_iterable from_channel pushable",
     },
 )

@@ -1,6 +1,6 @@
-"""Files and channels at the ends of a pipe: lines from a file, values to a file, values to a channel.
+"""Sinks that write: values to a file as lines, values to a channel.
 
-Files are read and written in threads, a portion at a time, so that a slow disk holds up nobody else.
+Files are written in threads, a portion at a time, so that a slow disk delays no other task.
 
 Always: what a sink has taken is written before it takes more; the file is closed at the end of the stream,
 whichever it is; a sink that is cancelled goes on with what it had taken.
@@ -12,60 +12,19 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Generic, TextIO, TypeVar
+from typing import Any, BinaryIO, Final, Generic, TypeVar
 
 import trio
 
 from dataspace.kernel.epoch_changes import Change, EpochChanges
 from dataspace.streams.sinks.base import Sink
-from dataspace.streams.sources.base import Source
 from dataspace.streams.stages.functions import check_plain, check_sync
-from dataspace.streams.stages.marks import EndOfStream, Reason
+from dataspace.streams.stages.marks import Reason
 from dataspace.streams.stages.protocol import Upstream
 from dataspace.streams.stages.threads import Threads
 from index.values.jsons import captures_json
 
 T = TypeVar("T")
-
-CHUNK: Final = 64 << 10
-"""Characters of lines that are read at once."""
-
-
-class FileLines(Source[str]):
-    """The lines of a file."""
-
-    def __init__(self, path: Path, encoding: str) -> None:
-        super().__init__(f"file_lines({path.name})")
-        self._path = path
-        self._encoding = encoding
-        self._file: TextIO | None = None
-        self._threads: Final = Threads(self._close_file)
-
-    async def _fetch(self) -> None:
-        lines = await self._threads.call(self._read)
-        if not lines:
-            raise EndOfStream
-        self._held.extend(line.rstrip("\r\n") for line in lines)
-
-    def _read(self) -> list[str]:
-        if self._file is None:
-            self._file = self._path.open(encoding=self._encoding, newline="\n")
-        return self._file.readlines(CHUNK)
-
-    def _close_file(self) -> None:
-        if self._file is not None:
-            self._file.close()
-
-    def _close(self, reason: Reason | None) -> None:
-        self._threads.close()
-
-    async def _teardown(self, reason: Reason) -> None:
-        await self._threads.wait_idle()
-
-
-def file_lines(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> FileLines:
-    """Returns a source of the lines of a text file, without their ends; the first read opens the file."""
-    return FileLines(Path(path), encoding)
 
 
 def line_of(value: object) -> str:

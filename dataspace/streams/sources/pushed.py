@@ -1,7 +1,7 @@
-"""Sources whose values come from elsewhere: pushable, defer, pair, channels, asynchronous iterables.
+"""Sources whose values come from elsewhere: pushable, defer, channels, asynchronous iterables.
 
-Always: a reader that goes away while it waits has taken nothing; an abort wakes it.  (pull-pushable,
-pull-defer and pull-pair; where the first loses a concurrent ask, this one does not.)
+Always: a reader that goes away while it waits has taken nothing; an abort wakes it.  (pull-pushable
+and pull-defer; where the first loses a concurrent ask, this one does not.)
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Final, TypeVar
 import trio
 
 from dataspace.errors import Closed, UsageError
-from dataspace.streams.sinks.base import Sink
 from dataspace.streams.sources.base import Source
 from dataspace.streams.stages.functions import check_plain, check_sync, is_count
 from dataspace.streams.stages.marks import SIGNALS, Aborted, EndOfStream, Reason, own_error
@@ -170,55 +169,6 @@ class Deferred(Source[T]):
 def defer() -> Deferred[Any]:
     """Returns a source for a pipe that is made now; reads wait until ``resolve(stream)`` is called."""
     return Deferred()
-
-
-class PairSink(Sink[T, None]):
-    """The end of one pipe that is the beginning of another."""
-
-    def __init__(self, other: Deferred[T]) -> None:
-        super().__init__("pair")
-        self._other = other
-        self._over: Final = trio.Event()
-
-    async def _drive(self, source: Upstream[T]) -> None:
-        if self._other._stream is None:
-            self._other.resolve(source)
-        await self._over.wait()
-        return None
-
-    def _drop(self) -> None:
-        self._over.set()
-
-    def _close(self, reason: Reason | None) -> None:
-        if self._other._stream is None:  # nobody will resolve it any more
-            self._other.abort_nowait(True if reason is None else reason)
-
-    def _take(self, values: object) -> None:
-        raise AssertionError("values pass by the other end")
-
-    def _result(self) -> None:
-        reason = self._other._end.reason if self._other._end is not None else None
-        if isinstance(reason, Exception):
-            raise reason
-
-
-class PairSource(Deferred[T]):
-    """The other end: tells the sink when it is over."""
-
-    sink: PairSink[T]
-
-    def _close(self, reason: Reason | None) -> None:
-        self.sink._over.set()
-
-
-def pair() -> tuple[PairSink[Any], PairSource[Any]]:
-    """Returns a sink and a source: values that reach the sink are read from the source.
-
-    Reading the sink connects them and returns when the source has been read to its end.
-    """
-    source: PairSource[Any] = PairSource("pair")
-    source.sink = PairSink(source)
-    return source.sink, source
 
 
 class FromChannel(Source[T]):

@@ -1,0 +1,66 @@
+"""A pair: a sink and a source, so that what reaches the one is read from the other (pull-pair).
+
+Always: a failure passes through the pair in both directions; neither end waits once the other is over.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeVar
+
+import trio
+
+from dataspace.streams.sinks.base import Sink
+from dataspace.streams.sources.pushed import Deferred
+from dataspace.streams.stages.marks import Reason
+from dataspace.streams.stages.protocol import Upstream
+
+T = TypeVar("T")
+
+
+class PairSink(Sink[T, None]):
+    """The end of one pipe that is the beginning of another."""
+
+    def __init__(self, other: Deferred[T]) -> None:
+        super().__init__("pair")
+        self._other = other
+        self._over: Final = trio.Event()
+
+    async def _drive(self, source: Upstream[T]) -> None:
+        if self._other._stream is None:
+            self._other.resolve(source)
+        await self._over.wait()
+        return None
+
+    def _drop(self) -> None:
+        self._over.set()
+
+    def _close(self, reason: Reason | None) -> None:
+        if self._other._stream is None:  # nobody will resolve it any more
+            self._other.abort_nowait(True if reason is None else reason)
+
+    def _take(self, values: object) -> None:
+        raise AssertionError("values pass by the other end")
+
+    def _result(self) -> None:
+        reason = self._other._end.reason if self._other._end is not None else None
+        if isinstance(reason, Exception):
+            raise reason
+
+
+class PairSource(Deferred[T]):
+    """The other end: tells the sink when it is over."""
+
+    sink: PairSink[T]
+
+    def _close(self, reason: Reason | None) -> None:
+        self.sink._over.set()
+
+
+def pair() -> tuple[PairSink[Any], PairSource[Any]]:
+    """Returns a sink and a source: values that reach the sink are read from the source.
+
+    Reading the sink connects them and returns when the source has been read to its end.
+    """
+    source: PairSource[Any] = PairSource("pair")
+    source.sink = PairSink(source)
+    return source.sink, source
