@@ -33,8 +33,10 @@ from dataspace.kernel.space import Space
 from index.patterns.patterns import capture, skeleton
 from index.patterns.text import parse, unparse
 from index.trie.trie import Index
+from index.values.freezing import freeze
 from index.values.jsons import from_json, to_json
-from index.values.values import Map, Record, Value, freeze, key, order_key
+from index.values.order import order_key
+from index.values.values import Map, Record, Value, key
 from tests.index import floods
 
 COUNT: Final = 100_000

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from index.errors import UsageError
 from index.patterns.text import parse_pattern
-from index.values.values import Record, Value, freeze
+from index.values.freezing import freeze
+from index.values.values import Record, Value
 
 
 class Literal(str):

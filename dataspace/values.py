@@ -1,7 +1,9 @@
 """Values: records, maps, and what makes two values the same."""
 
+from index.values.freezing import bounded, freeze
 from index.values.jsons import captures_json, from_json, to_json
-from index.values.values import Map, Record, Value, bounded, freeze, key, keys, order_key, same
+from index.values.order import order_key
+from index.values.values import Map, Record, Value, key, keys, same
 
 __all__ = [
     "Map",

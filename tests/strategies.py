@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 
 from hypothesis import strategies as st
 
-from index.values.values import Map, Record, Value, freeze, key
+from index.values.freezing import freeze
+from index.values.values import Map, Record, Value, key
 
 atoms: st.SearchStrategy[Value] = st.one_of(
     st.none(),

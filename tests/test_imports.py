@@ -158,7 +158,7 @@ IMPURE_MODULES: Final = ("trio", "socket", "ssl", "asyncio", "threading", "subpr
 
 
 def folder(layer: str) -> Path:
-    """Where a layer lies: in the checkout, or in the installed wheel that is being tested."""
+    """Where a layer lies in the checkout."""
     found = importlib.util.find_spec(layer)
     assert found is not None and found.submodule_search_locations, f"{layer} is not importable"
     return Path(next(iter(found.submodule_search_locations)))

@@ -23,7 +23,8 @@ from dataspace.codec import pack
 from dataspace.errors import Broken, DataspaceError, UsageError
 from dataspace.topics import encoding as forms
 from dataspace.topics.times import Order, Time, less_equal
-from index.values.values import Map, Value, freeze
+from index.values.freezing import freeze
+from index.values.values import Map, Value
 
 if TYPE_CHECKING:
     from dataspace.client.session.session import ClientSession

@@ -30,7 +30,8 @@ from dataspace.topics.times import Time
 from dataspace.wire import packets as p
 from dataspace.wire.observing import ObserveOptions
 from index.patterns.patterns import Pattern
-from index.values.values import Map, Value, freeze
+from index.values.freezing import freeze
+from index.values.values import Map, Value
 
 
 class RemoteSpace:

@@ -17,7 +17,8 @@ from sortedcontainers import SortedKeyList
 
 from dataspace.flows.operators import TICK, Emit, Operator, Port, Ports, Remembering, added, pair
 from index.errors import UsageError
-from index.values.values import key, order_key, same
+from index.values.order import order_key
+from index.values.values import key, same
 
 BLOCKING: Final = (Port(blocking=True),)
 

@@ -14,7 +14,8 @@ from typing import Any, Protocol
 
 from dataspace.flows.operators import STATIC, TICK, Emit, Operator, added, known_lifetime
 from dataspace.flows.results import Derived
-from index.values.values import Value, freeze, key
+from index.values.freezing import freeze
+from index.values.values import Value, key
 
 Make = Callable[[Any], Any]
 

@@ -19,7 +19,8 @@ from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, SEND, Action, no_
 from dataspace.kernel.handles import ALL, NO_HANDLE, SECRET
 from index.patterns.text import unparse
 from index.trie.nodes import At, all_at, at_of
-from index.values.values import Record, Value, is_flat, key
+from index.values.freezing import is_flat
+from index.values.values import Record, Value, key
 
 InForm: TypeAlias = tuple[Any, ...]
 """An action of which it is known that it is one: with its handles and value in their places."""

@@ -19,6 +19,7 @@ from typing import Final, TypeAlias
 
 from index.errors import UsageError
 from index.patterns.moves import Move, visit
+from index.values.order import DEEPEST
 from index.values.positions import (
     MAPPING,
     MISSING,
@@ -32,7 +33,7 @@ from index.values.positions import (
     size_of,
 )
 from index.values.scanner import WORD
-from index.values.values import DEEPEST, Map, Record, Value, key, keys, same, text_of
+from index.values.values import Map, Record, Value, key, keys, same, text_of
 
 Pattern: TypeAlias = Value
 

@@ -27,8 +27,10 @@ from index.values.atoms import (
     string_text,
     time_text,
 )
+from index.values.order import DEEPEST, below
+from index.values.refusals import no_value
 from index.values.scanner import WORD, ParseError, Scanner
-from index.values.values import DEEPEST, Map, Record, Value, below, key, no_value
+from index.values.values import Map, Record, Value, key
 
 MAX_DEPTH: Final = 64
 """Levels of nesting that are read unless the caller says otherwise; as many as the wire carries."""

@@ -22,7 +22,7 @@ from index.patterns.skeletons import Check, CheckKind
 from index.patterns.text import unparse
 from index.trie.nodes import Group, GroupKey, Leaf, Node
 from index.values.positions import MAPPING, SEQUENCE, Class, Missing, Path, project
-from index.values.values import key_text
+from index.values.values import SECRET, whole_text
 
 DEEPEST: Final = 48
 """Boxes from the root to the deepest that is drawn; there is a node for each position of a pattern."""
@@ -138,7 +138,7 @@ def _place(place: Hashable, leaf: Leaf, paths: Sequence[Path]) -> str:
     for value in leaf.values.values():
         parts = [project(value, path) for path in paths]
         return _cut(" ".join([unparse(part) for part in parts if not isinstance(part, Missing)]))
-    return _cut(key_text(place) if len(paths) == 1 else str(place))
+    return _cut(_key_text(place) if len(paths) == 1 else str(place))
 
 
 def _class(of_class: Class) -> str:
@@ -146,7 +146,7 @@ def _class(of_class: Class) -> str:
         return "[…]"
     if of_class == MAPPING:
         return "{…}"
-    return _cut(of_class if isinstance(of_class, str) else f"<{key_text(of_class[1])}>")  # type: ignore[index]
+    return _cut(of_class if isinstance(of_class, str) else f"<{_key_text(of_class[1])}>")  # type: ignore[index]
 
 
 def _path(path: Path) -> str:
@@ -155,7 +155,7 @@ def _path(path: Path) -> str:
     >>> _path((2, 1)), _path(())
     ('[2,1]', '[]')
     """
-    return f"[{','.join([str(by) if isinstance(by, int) else _cut(key_text(by[0])) for by in path])}]"
+    return f"[{','.join([str(by) if isinstance(by, int) else _cut(_key_text(by[0])) for by in path])}]"
 
 
 def _count(count: int, what: str) -> str:
@@ -220,3 +220,11 @@ def _dot(top: _Box) -> Iterator[str]:
         if number:
             yield f"    b{above} -> b{number};"
     yield "}"
+
+
+def _key_text(at: Hashable) -> str:
+    """The text of the value that a key (``values.key``) stands for."""
+    if isinstance(at, int):
+        return whole_text(at // SECRET)
+    text = str(at[-1]) if isinstance(at, tuple) and at else repr(at)
+    return text.removeprefix("key(").removesuffix(")") if text.startswith("key(") else text

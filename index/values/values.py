@@ -16,15 +16,14 @@ Always: ``key(a) == key(b)`` exactly if ``a`` and ``b`` are the same value (NaN 
 
 from __future__ import annotations
 
-import math
 import secrets
-from collections.abc import Hashable, ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
-from datetime import UTC, datetime
-from itertools import repeat
-from typing import Any, Final, NoReturn, TypeAlias, TypeGuard, TypeVar, Union
+from collections.abc import Hashable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
+from datetime import datetime
+from typing import Any, Final, NoReturn, TypeAlias, TypeVar, Union
 
 from index.errors import UsageError
-from index.values.hints import hint
+from index.values.order import DEEPEST, below, order_key, order_within
+from index.values.refusals import Trail, checked_text, checked_time, no_value, place_of
 
 Value: TypeAlias = Union[None, bool, int, float, str, bytes, datetime, tuple["Value", ...], "Map", "Record"]
 
@@ -32,9 +31,6 @@ K = TypeVar("K")
 
 MAX_DEPTH: Final = 100
 """How deep ``freeze`` lets things nest unless its caller says otherwise."""
-
-DEEPEST: Final = 200
-"""How deep whatever is read, written down or put in order may nest at most, whatever its caller allows."""
 
 SMALL: Final = 1 << 60
 """Integers below this are keyed by a product: any two of those have different hashes."""
@@ -48,9 +44,7 @@ that each look-up behind it takes thousands of steps.  The remainder of a produc
 known, and is as good as random (multiplicative hashing by a prime: Carter and Wegman, 1979).
 """
 
-
-COMPILED: Final = not __file__.endswith(".py")
-"""Whether this package runs as machine code (HOWITWORKS, "Compiled")."""
+COMPILED: Final = not __file__.endswith(".py")  # HOWITWORKS, "Compiled"
 
 _KNOWN: Final = object()
 """In the place of a label: what follows are a label and fields that are known to be frozen."""
@@ -83,7 +77,7 @@ class Record(_RecordParts):
         if label is _KNOWN:
             _fill_record(record, *fields)  # type: ignore[arg-type]  # as ``of`` gave them
         else:
-            _fill_record(record, _freeze(label, (), MAX_DEPTH), frozen_fields(fields))
+            _fill_record(record, frozen(label, (), MAX_DEPTH), frozen_fields(fields))
         return record
 
     @staticmethod
@@ -122,6 +116,10 @@ class Record(_RecordParts):
     def key(self) -> tuple[str, str]:
         """The key form of this record; costs as ``text``."""
         return "", self._text or self.text
+
+    def order(self, depth: int) -> tuple[object, ...]:
+        """Returns the place in the total order (``order_key``), for at most so many further levels."""
+        return 8, order_within(self.label, depth), tuple([order_within(each, depth) for each in self.fields])
 
     def __repr__(self) -> str:
         known = self._text
@@ -174,39 +172,6 @@ _set_text: Any = None if COMPILED else vars(_RecordParts)["_text"].__set__
 """The slots themselves, past ``__setattr__``.  Compiled code gets past it by calling a record its parts."""
 
 
-def record_frame(label: Value, arity: int) -> tuple[str, str, str]:
-    """What begins, parts and ends the text of a record, around and between those of its fields.
-
-    >>> begin, between, end = record_frame("p", 2)
-    >>> begin + between.join([text_of(1), text_of("a")]) + end == Record("p", 1, "a").text
-    True
-    """
-    closing = ",)" if arity == 1 else ")"
-    end = label if label.__class__ is str else f";{text_of(label)}"
-    return "(", ", ", (closing if label.__class__ is str else closing[:-1]) + str(end)
-
-
-def records(label: Value, columns: Sequence[Sequence[Value]]) -> list[Record]:
-    """The records of a label whose fields are given by the column, all of one length and at least one.
-
-    What stands for them is written at once and by the column too, in half the time.  O(size).
-
-    >>> records("p", [[1, 2], ["a", "b"]])
-    [Record('p', 1, 'a'), Record('p', 2, 'b')]
-    """
-    return list(map(Record.of, repeat(label), zip(*columns, strict=True), _texts(label, columns)))
-
-
-def _texts(label: Value, columns: Sequence[Sequence[Value]]) -> Iterable[str | None]:
-    """What stands for such records; None for all where one has no such text, which is for it to say."""
-    try:
-        begin, between, end = record_frame(label, len(columns))
-        fields = list(map(between.join, zip(*[map(repr, column) for column in columns], strict=True)))
-    except (ValueError, RecursionError):  # a huge integer, or nested too deeply
-        return repeat(None)
-    return [begin + each + end for each in fields]
-
-
 def _fill_record(
     record: _RecordParts, label: Value, fields: tuple[Value, ...], text: str | None = None
 ) -> None:
@@ -250,7 +215,7 @@ class Map(_MapParts):
             _fill_map(made, entries.pairs)
         else:
             pairs = entries.items() if isinstance(entries, Mapping) else entries
-            _fill_map(made, [(_freeze(k, (), MAX_DEPTH), _freeze(v, ((), k), MAX_DEPTH)) for k, v in pairs])
+            _fill_map(made, [(frozen(k, (), MAX_DEPTH), frozen(v, ((), k), MAX_DEPTH)) for k, v in pairs])
         return made
 
     @staticmethod
@@ -291,6 +256,10 @@ class Map(_MapParts):
     def pairs(self) -> list[tuple[Value, Value]]:
         """The entries in the order of their keys; quicker than ``items()``, whose look-ups it spares."""
         return list(self._entries.values())
+
+    def order(self, depth: int) -> tuple[object, ...]:
+        """Returns the place in the total order (``order_key``), for at most so many further levels."""
+        return 9, tuple([(order_within(k, depth), order_within(v, depth)) for k, v in self.pairs()])
 
     def keys(self) -> KeysView[Value]:
         """The keys, in their order."""
@@ -360,7 +329,7 @@ _set_key: Any = None if COMPILED else vars(_MapParts)["_key"].__set__
 
 def _fill_map(made: _MapParts, pairs: list[tuple[Value, Value]]) -> None:
     if len(pairs) > 1:
-        pairs.sort(key=_order_of_key)
+        pairs.sort(key=lambda pair: order_key(pair[0]))
     entries = {key(pair[0]): pair for pair in pairs}
     if len(entries) != len(pairs):
         raise UsageError(f"a map of {len(pairs)} entries has only {len(entries)} different keys")
@@ -418,19 +387,6 @@ def key(value: Value) -> Hashable:
     return (text_of(value),)
 
 
-def key_text(at: Hashable) -> str:
-    """What a key stands for, for people; a record is shown as its fields and then its label.
-
-    >>> key_text(key("a")), key_text(key(5)), key_text(key(True)), key_text(key((1, 2)))
-    ("'a'", '5', 'True', '(1, 2)')
-    """
-    if isinstance(at, int):
-        return _whole_text(at // SECRET)
-    if isinstance(at, _Truth):
-        return str(at is _TRUE)
-    return str(at[-1]) if isinstance(at, tuple) and at else repr(at)
-
-
 def keys(values: tuple[Value, ...]) -> Hashable:
     """What stands for a row of values in a table whose rows all have the same length.
 
@@ -481,7 +437,7 @@ def _long_text(value: Value, depth: int) -> str:
         case bool():
             return repr(value)
         case int():
-            return _whole_text(value)
+            return whole_text(value)
         case Record(_text=None, label=label, fields=fields):
             return f"Record({_long_text(label, below(depth))}, {_long_text(fields, depth)[1:]}"
         case tuple():
@@ -493,17 +449,11 @@ def _long_text(value: Value, depth: int) -> str:
             return repr(value)
 
 
-def below(depth: int) -> int:
-    """One level less to go; machine code would not notice by itself where its stack ends."""
-    if depth <= 0:
-        raise RecursionError
-    return depth - 1
-
-
-def _whole_text(number: int) -> str:
+def whole_text(number: int) -> str:
+    """Returns an integer in base ten, or in base sixteen where Python refuses so many digits."""
     try:
         return repr(number)
-    except ValueError:  # too many digits for base ten
+    except ValueError:
         return hex(number)
 
 
@@ -517,198 +467,34 @@ def same(one: Value, other: Value) -> bool:
     return one == other if kind is int or kind is str else key(one) == key(other)
 
 
-def freeze(thing: object, *, depth: int = MAX_DEPTH, elements: int | None = None) -> Value:
-    """The immutable value of a thing: lists become sequences, dicts maps, aware times go to UTC.
-
-    Raises ``UsageError`` for anything that is no value, with the path to it, and beyond the limits as
-    ``bounded`` does.  O(size).
-
-    >>> freeze({"k": [1, 2]})
-    Map((('k', (1, 2)),))
-    """
-    if elements is None and depth and is_flat(thing):
-        return thing
-    return bounded(_freeze(thing, (), min(depth, DEEPEST)), depth=depth, elements=elements)
-
-
-def bounded(value: Value, *, depth: int = MAX_DEPTH, elements: int | None = None) -> Value:
-    """The value itself if it keeps to the limits, else ``UsageError``; O(size).
-
-    A record, a sequence and a map are one level each; every atom and every compound is one element, a
-    record's label included.  It loops, so that no value is too deep to be refused.
-
-    >>> bounded((1, (2, 3)), depth=2, elements=5)
-    (1, (2, 3))
-    """
-    if elements is None and depth and is_flat(value):
-        return value
-    level = [value] if value.__class__ in _COMPOUND else []
-    levels, seen = 0, 1
-    while level:
-        levels += 1
-        if levels > depth:
-            raise UsageError(f"nested too deeply: more than {depth} levels")
-        rows = list(map(_parts, level))
-        seen += sum(map(len, rows))
-        if elements is not None and seen > elements:
-            raise UsageError(f"a value of more than {elements} elements")
-        level = [part for row in rows for part in row if part.__class__ in _COMPOUND]
-    return value
-
-
-_COMPOUND: Final = frozenset([Record, Map, tuple])
-
-
-def is_flat(value: object) -> TypeGuard[Record]:
-    """Whether this is a record without compound parts, as most facts are: it can be written down."""
-    if type(value) is not Record or type(value.label) is not str:
-        return False
-    for field in value.fields:  # noqa: SIM110  all() would make a generator each time
-        if type(field) in _COMPOUND:
-            return False
-    return True
-
-
-def _parts(value: Value) -> Sequence[Value]:
-    """What a compound consists of."""
-    if isinstance(value, Record):
-        return (value.label, *value.fields)
-    if isinstance(value, Map):
-        return [half for pair in value.pairs() for half in pair]
-    return value if isinstance(value, tuple) else ()
-
-
 _PLAIN: Final = frozenset([type(None), bool, int, float, bytes, Record, Map])
-
-_Trail: TypeAlias = tuple[Any, ...]
-"""The steps to a place: nothing, or those before and the last; put in order only where something is wrong."""
 
 
 def frozen_fields(fields: tuple[object, ...]) -> tuple[Value, ...]:
     """The fields of a record, each frozen: the same tuple if all are as they come, as mostly."""
     for field in fields:
         if field.__class__ not in _PLAIN and not (field.__class__ is str and field.isascii()):
-            return tuple([_freeze(each, ((), at), MAX_DEPTH) for at, each in enumerate(fields)])
+            return tuple([frozen(each, ((), at), MAX_DEPTH) for at, each in enumerate(fields)])
     return fields  # type: ignore[return-value]  # looked at one by one
 
 
-def _freeze(thing: object, trail: _Trail, depth: int) -> Value:
+def frozen(thing: object, trail: Trail, depth: int) -> Value:
+    """Returns the value of a thing; ``trail`` is where it stands in the whole, for errors."""
     kind = thing.__class__
     if kind is str:
-        return _checked_text(thing, trail)  # type: ignore[arg-type]  # narrowed by class
+        return checked_text(thing, trail)  # type: ignore[arg-type]  # narrowed by class
     if kind in _PLAIN:
         return thing  # type: ignore[return-value]  # one of the classes above
     if kind is datetime:
-        return _checked_time(thing, trail)  # type: ignore[arg-type]  # narrowed by class
+        return checked_time(thing, trail)  # type: ignore[arg-type]  # narrowed by class
     if depth <= 0:
-        raise UsageError(f"nested too deeply{_at(trail)}")
+        raise UsageError(f"nested too deeply{place_of(trail)}")
     if kind is list or kind is tuple:
         parts: Iterable[object] = thing  # type: ignore[assignment]  # narrowed by class
-        return tuple([_freeze(each, (trail, at), depth - 1) for at, each in enumerate(parts)])
+        return tuple([frozen(each, (trail, at), depth - 1) for at, each in enumerate(parts)])
     if kind is dict:
         return Map.of(
-            (_freeze(k, (trail, k), depth - 1), _freeze(v, (trail, k), depth - 1))
+            (frozen(k, (trail, k), depth - 1), frozen(v, (trail, k), depth - 1))
             for k, v in thing.items()  # type: ignore[attr-defined]  # narrowed by class
         )
-    raise no_value(thing, _at(trail))
-
-
-def no_value(thing: object, place: str = "") -> UsageError:
-    """What to raise about a thing of a class that values do not have."""
-    kind = thing.__class__
-    return UsageError(f"{kind.__module__}.{kind.__qualname__} is no value{place}: {ALLOWED}{hint(kind)}")
-
-
-ALLOWED: Final = (
-    "allowed are None, bool, int, float, str, bytes, aware datetime, tuple or list, dict or Map, Record"
-)
-
-
-def _checked_text(text: str, trail: _Trail) -> str:
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise UsageError(
-                f"text with a lone surrogate at position {error.start} is no value{_at(trail)}"
-            ) from None
-    return text
-
-
-def _checked_time(time: datetime, trail: _Trail) -> datetime:
-    if time.utcoffset() is None:
-        raise UsageError(f"a time without a zone is no value{_at(trail)}: {time!r}")
-    try:
-        return time.astimezone(UTC).replace(fold=0)
-    except OverflowError:
-        raise UsageError(f"a time that UTC puts outside the years 1 to 9999{_at(trail)}: {time!r}") from None
-
-
-_SHOWN: Final = 8
-"""Steps of a path that an error shows, from the outside."""
-
-
-def _at(trail: _Trail) -> str:
-    """Where a trail leads, for people."""
-    steps: list[str] = []
-    while trail:
-        trail, step = trail[0], trail[1]
-        steps.append(f"[{_shown(step)}]")
-    more = "…" if len(steps) > _SHOWN else ""
-    return f" at {''.join(steps[: -_SHOWN - 1 : -1])}{more}" if steps else ""
-
-
-def _shown(step: object) -> str:
-    """A step as an error shows it: keys are whatever somebody put into a dict."""
-    try:
-        return f"{step!r:.80}"
-    except (RecursionError, UsageError):
-        return "…"
-
-
-def order_key(value: Value) -> tuple[object, ...]:
-    """Where a value stands in the total order: sort by this.
-
-    Null, bools, NaN, numbers by size (an integer before the equal float, ``-0.0`` before ``0.0``), text,
-    bytes, times, sequences, records (label, then fields), maps (entry by entry).  O(size).
-
-    >>> sorted([2, 1.0, 1, None, "a"], key=order_key)
-    [None, 1, 1.0, 2, 'a']
-    """
-    try:
-        return _order(value, DEEPEST)
-    except RecursionError:
-        raise UsageError("a value is nested too deeply to be put in order") from None
-
-
-def _order(value: Value, depth: int) -> tuple[object, ...]:
-    match value:
-        case None:
-            return (0,)
-        case bool():
-            return (1, value)
-        case int():
-            return (3, value, 0)
-        case float():
-            return (2,) if math.isnan(value) else (3, value, 1, math.copysign(1.0, value))
-        case str():
-            return (4, value)
-        case bytes():
-            return (5, value)
-        case datetime():
-            return (6, value)
-        case tuple():
-            depth = below(depth)
-            return (7, tuple([_order(each, depth) for each in value]))
-        case Record():
-            depth = below(depth)
-            return (8, _order(value.label, depth), tuple([_order(each, depth) for each in value.fields]))
-        case Map():
-            depth = below(depth)
-            return (9, tuple([(_order(k, depth), _order(v, depth)) for k, v in value.pairs()]))
-        case _:  # whatever the types say
-            raise no_value(value)
-
-
-def _order_of_key(pair: tuple[Value, Value]) -> tuple[object, ...]:
-    return order_key(pair[0])
+    raise no_value(thing, place_of(trail))

@@ -23,7 +23,8 @@ from dataspace.errors import UsageError
 from dataspace.kernel.space import SpaceLimits
 from dataspace.transport.credentials import read_token
 from dataspace.wire.features import MAIN, SYSTEM
-from index.values.values import Map, Value, freeze
+from index.values.freezing import freeze
+from index.values.values import Map, Value
 from relay.log.retention import Retention
 from server.config.model import Config, HostedActor, HostedFlow, Limits, ServerTls, SpaceConfig
 from server.config.rights import KNOWN as RIGHTS, Rights

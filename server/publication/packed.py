@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from dataspace.errors import Refused
-from index.values.values import Value, records
+from index.values.columns import records
+from index.values.values import Value
 from relay.log.segments import table
 
 VERBS: Final = ("assert", "retract", "send")

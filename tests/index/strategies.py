@@ -8,7 +8,8 @@ from datetime import UTC
 from hypothesis import strategies as st
 
 from index.patterns.patterns import ATOM_CLASSES, DISCARD, capture, discard, exact, lit, observe
-from index.values.values import Map, Record, Value, freeze
+from index.values.freezing import freeze
+from index.values.values import Map, Record, Value
 from tests.strategies import atoms, compounds, distinct, values
 
 labels = st.one_of(

@@ -13,7 +13,9 @@ from dataspace.actors.engine.turns import Turn
 from dataspace.client.session.turns import Claim
 from dataspace.kernel.epoch_changes import Change
 from index.patterns.patterns import capture
-from index.values.values import Map, Record, Value, freeze, key, order_key, same
+from index.values.freezing import freeze
+from index.values.order import order_key
+from index.values.values import Map, Record, Value, key, same
 
 
 def values() -> list[Value]:

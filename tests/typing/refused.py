@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataspace
 from dataspace.actors.engine.records import record
 from dataspace.actors.engine.turns import Turn
-from index.values.values import Map, Record, Value, key, order_key
+from index.values.values import Map, Record, Value, key
 
 a_list: Value = [1, 2]  # type: ignore[assignment]  # a list can change
 a_dict: Value = {"k": 1}  # type: ignore[assignment]  # so can a dict
@@ -13,7 +13,6 @@ a_set: Value = frozenset([1])  # type: ignore[assignment]  # a set is no value
 an_object: Value = object()  # type: ignore[assignment]  # nor is anything else
 
 key([1])  # type: ignore[arg-type]  # only values have keys
-order_key({})  # type: ignore[arg-type]  # only values have an order
 smaller = Record("p") < Record("q")  # type: ignore[operator]  # values have no comparison operators of their own
 Map([("k", 1)])["k"] = 2  # type: ignore[index]  # a map never changes
 Record()  # type: ignore[call-arg]  # a record has a label

@@ -23,7 +23,7 @@ from typing import Final, TypeVar
 from index.errors import UsageError
 from index.patterns.patterns import Pattern
 from index.patterns.text import unparse_pattern
-from index.values.values import freeze
+from index.values.freezing import freeze
 
 F = TypeVar("F", bound=Callable[..., object])
 

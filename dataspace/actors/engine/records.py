@@ -12,7 +12,8 @@ from __future__ import annotations
 from index.errors import UsageError
 from index.patterns.patterns import DISCARD, Pattern
 from index.patterns.text import parse_pattern
-from index.values.values import Record, freeze, frozen_fields
+from index.values.freezing import freeze
+from index.values.values import Record, frozen_fields
 
 
 class RecordOf:

@@ -39,7 +39,8 @@ from dataspace.kernel.actions import ASSERT, RETRACT, SEND
 from dataspace.saying import fact_of
 from index.errors import UsageError
 from index.patterns.patterns import Pattern, matcher
-from index.values.values import Map, Value, is_flat
+from index.values.freezing import is_flat
+from index.values.values import Map, Value
 
 if TYPE_CHECKING:
     from dataspace.actors.engine.actors import Actor

@@ -15,7 +15,9 @@ from typing import Any, Final
 
 from dataspace.rules.language.syntax import Structure, template_variables
 from index.errors import UsageError
-from index.values.values import Map, Record, Value, freeze, order_key
+from index.values.freezing import freeze
+from index.values.order import order_key
+from index.values.values import Map, Record, Value
 
 MAX_BITS: Final = 4096
 """How large an integer, and 8 × how long a text or a sequence, an expression may make."""

@@ -35,7 +35,8 @@ from dataspace.rules.language.syntax import (
 )
 from index.errors import UsageError
 from index.patterns.patterns import DISCARD, capture
-from index.values.values import Record, Value, freeze
+from index.values.freezing import freeze
+from index.values.values import Record, Value
 
 Open = Any
 """What may stand as a field: a variable, ``...``, a value, a pattern, or a term of relations."""

@@ -19,7 +19,8 @@ from sortedcontainers import SortedDict
 
 from dataspace.rules.relations.terms import Term
 from index.errors import UsageError
-from index.values.values import Value, order_key
+from index.values.order import order_key
+from index.values.values import Value
 
 _SCALE: Final = 1 << 1074
 """Every float is a whole multiple of 1 ÷ this."""

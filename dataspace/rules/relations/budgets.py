@@ -22,7 +22,8 @@ from dataspace.rules.relations.failures import RanAway, RuleFailed, Unit
 from dataspace.rules.relations.relations import Relation, State
 from dataspace.rules.relations.terms import MAX_DEPTH, TEXT_FACTOR
 from index.patterns.text import unparse
-from index.values.values import Record, Value, bounded, text_of
+from index.values.freezing import bounded
+from index.values.values import Record, Value, text_of
 
 STEPS_FOR_EACH_ROW: Final = 5
 """Rows that one rule may look at in a tick, for each that may be inserted in it."""

@@ -19,7 +19,8 @@ from dataspace.rules.relations.terms import Row, Terms, term_text
 from dataspace.rules.relations.views import View
 from index.generated import Script, tuple_of
 from index.patterns.text import unparse
-from index.values.values import Record, Value, record_frame
+from index.values.columns import record_frame
+from index.values.values import Record, Value
 
 MAX_RETIRED: Final = 10_000
 MAX_RETIRED_TEXT: Final = 1024 * 1024

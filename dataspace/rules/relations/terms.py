@@ -16,7 +16,8 @@ from typing import Final, TypeAlias
 
 from index.errors import UsageError
 from index.generated import Script
-from index.values.values import SECRET, SMALL, Value, bounded, key, text_of
+from index.values.freezing import bounded
+from index.values.values import SECRET, SMALL, Value, key, text_of
 
 _LEAST: Final = -SMALL
 

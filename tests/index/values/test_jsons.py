@@ -11,8 +11,9 @@ from hypothesis import given, strategies as st
 
 from index.errors import UsageError
 from index.patterns.patterns import capture
+from index.values.freezing import freeze
 from index.values.jsons import MAX_DEPTH, captures_json, from_json, to_json
-from index.values.values import Map, Record, Value, freeze, same, text_of
+from index.values.values import Map, Record, Value, same, text_of
 from tests.index.strategies import anything
 
 

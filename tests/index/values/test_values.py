@@ -18,19 +18,10 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from index.errors import UsageError
-from index.values.values import (
-    Map,
-    Record,
-    Value,
-    freeze,
-    key,
-    keys,
-    order_key,
-    record_frame,
-    records,
-    same,
-    text_of,
-)
+from index.values.columns import record_frame, records
+from index.values.freezing import freeze
+from index.values.order import order_key
+from index.values.values import Map, Record, Value, key, keys, same, text_of
 from tests.strategies import distinct, values
 
 HUGE = 1 << 20_000

@@ -11,7 +11,8 @@ from hypothesis import given, strategies as st
 
 import relay
 from dataspace.kernel.epochs import Claims, Epoch
-from index.values.values import Record, Value, freeze, key
+from index.values.freezing import freeze
+from index.values.values import Record, Value, key
 from relay.log.segments import CHECKSUM_BYTES, SEGMENT_BYTES, cut, decode, encode
 from tests.relay.log.histories import epoch, flight, plain
 

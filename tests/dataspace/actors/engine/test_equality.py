@@ -13,7 +13,8 @@ from dataspace.actors import Turn, record
 from dataspace.actors.engine.fields import equal
 from dataspace.testing import Room
 from index.errors import UsageError
-from index.values.values import freeze, same
+from index.values.freezing import freeze
+from index.values.values import same
 
 Held = record("held", "value")
 

@@ -18,7 +18,8 @@ from dataspace.rules.relations.budgets import Bounds, size_of
 from dataspace.rules.relations.complaints import complaint
 from dataspace.rules.relations.terms import MAX_DEPTH, MAX_FACT
 from index.errors import UsageError
-from index.values.values import Map, Record, Value, bounded, key, text_of
+from index.values.freezing import bounded
+from index.values.values import Map, Record, Value, key, text_of
 from tests.dataspace.rules.oracle import Facts, follow
 from tests.strategies import values
 
