@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -36,6 +36,7 @@ from dataspace.errors import Broken, Closed, DataspaceError, ProtocolError, Refu
 from dataspace.kernel.actions import Action
 from dataspace.transport.addresses import Address
 from dataspace.transport.credentials import Credentials
+from dataspace.transport.sockets import Link
 from dataspace.wire import packets as p
 from dataspace.wire.features import MAIN, SYSTEM, Granted, Wanted
 from dataspace.wire.windows import ReceiveBudget
@@ -125,6 +126,7 @@ class ClientSession:
         *,
         reconnect: bool,
         on_connection: Callable[[ConnectionEvent], None] | None = None,
+        dial: Callable[[Address, Credentials], Awaitable[Link]] | None = None,
     ) -> None:
         self.identity: Final = identity
         self.welcome: p.Welcome | None = None
@@ -132,7 +134,7 @@ class ClientSession:
         self.on_connection: Callable[[ConnectionEvent], None] = on_connection or _ignored
         self.lasting: Final[set[Lasting]] = set()
         """What is told of a new connection; each adds and removes itself."""
-        self.uplink: Final = Uplink(address, self, credentials, reconnect=reconnect)
+        self.uplink: Final = Uplink(address, self, credentials, reconnect=reconnect, dial=dial)
         claims = ClaimSet(identity.owner if identity.lease else "")
         self.in_flight: Final = InFlight(identity.space, claims, self._write)
         self.lease: Final = Lease(self, identity.owner, identity.lease) if identity.lease else None

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, Protocol
 
 import trio
@@ -64,10 +64,16 @@ class User(Protocol):
 
 
 class Uplink:
-    """The connection of one user; ``run`` keeps it up."""
+    """The connection of one user; ``run`` keeps it up.  ``dial`` opens a link; by default, to the address."""
 
     def __init__(
-        self, address: Address, user: User, credentials: Credentials, *, reconnect: bool = True
+        self,
+        address: Address,
+        user: User,
+        credentials: Credentials,
+        *,
+        reconnect: bool = True,
+        dial: Callable[[Address, Credentials], Awaitable[Link]] | None = None,
     ) -> None:
         self.address = address
         self._credentials = credentials
@@ -77,6 +83,7 @@ class Uplink:
         self._heard_at = 0.0
         self._gap = (0.0, 0.0)
         self._user = user
+        self._dial: Final = dial or _dial
         self._link: Link | None = None
         self._session = _new_session()
         self._out = bytearray()
@@ -205,7 +212,7 @@ class Uplink:
 
     async def _connect(self) -> None:
         """Says hello, waits for the welcome, and has the user put everything back as it was."""
-        link = await open_link(self.address, self._credentials, timeout=CONNECT_SECONDS)
+        link = await self._dial(self.address, self._credentials)
         self._session = _new_session()
         try:
             with trio.move_on_after(CONNECT_SECONDS):
@@ -322,6 +329,10 @@ class Uplink:
                     pass  # it is gone already
             self._link.close()
             self._link = None
+
+
+async def _dial(address: Address, credentials: Credentials) -> Link:
+    return await open_link(address, credentials, timeout=CONNECT_SECONDS)
 
 
 def _new_session() -> Session:

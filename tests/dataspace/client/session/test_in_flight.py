@@ -1,0 +1,173 @@
+"""No turn is lost, doubled or overtaken, however often the line breaks and whatever the daemon forgot."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from dataspace.client.session.in_flight import InFlight
+from dataspace.client.session.portions import TurnLimits
+from dataspace.client.session.turns import ClaimSet, Ticket
+from dataspace.codec import unpack
+from dataspace.errors import Closed, Refused
+from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, SEND, Action
+from dataspace.wire import packets as p
+from dataspace.wire.frames import HEAD
+
+
+class LineMachine(RuleBasedStateMachine):
+    """A client, a pipe that delays and cuts, and a daemon that applies each turn number once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line: deque[p.Turn] = deque()
+        self.answers: deque[tuple[int, int]] = deque()
+        self.up = False
+        self.flight = InFlight("main", ClaimSet(), self._write)
+        self.flight.limits = TurnLimits(actions_per_turn=2)
+        self.tickets: list[Ticket] = []
+        self.applied: dict[int, p.Turn] = {}
+        self.sequence = 0
+        self.facts: dict[int, Any] = {}
+        self.wanted: dict[int, Any] = {}
+        self.messages: list[Any] = []
+        self.sent: list[Any] = []
+        self.handle = 0
+
+    def _write(self, framed: bytes, _at_once: bool) -> None:
+        if self.up:
+            packet = p.read(unpack(framed[HEAD:]))
+            assert isinstance(packet, p.Turn)
+            self.line.append(packet)
+
+    def _submit(self, *actions: Action) -> None:
+        self.tickets.append(self.flight.submit("", actions))
+
+    # -- the application ------------------------------------------------------------------------------
+
+    @rule()
+    def asserts(self) -> None:
+        self.handle += 1
+        self.wanted[self.handle] = f"fact {self.handle}"
+        self._submit((ASSERT, self.handle, f"fact {self.handle}"))
+
+    @precondition(lambda self: self.wanted)
+    @rule(data=st.data())
+    def ends(self, data: st.DataObject) -> None:
+        handle = data.draw(st.sampled_from(sorted(self.wanted)))
+        del self.wanted[handle]
+        self._submit((RETRACT, handle))
+
+    @precondition(lambda self: self.wanted)
+    @rule(data=st.data())
+    def replaces(self, data: st.DataObject) -> None:
+        handle = data.draw(st.sampled_from(sorted(self.wanted)))
+        self.handle += 1
+        del self.wanted[handle]
+        self.wanted[self.handle] = f"fact {self.handle}"
+        self._submit((REPLACE, handle, self.handle, f"fact {self.handle}"))
+
+    @rule()
+    def sends(self) -> None:
+        self.sent.append(len(self.sent))
+        self._submit((SEND, self.sent[-1]))
+
+    # -- the line and the daemon ----------------------------------------------------------------------
+
+    @precondition(lambda self: self.line)
+    @rule(count=st.integers(1, 5))
+    def passes_on(self, count: int) -> None:
+        for _ in range(min(count, len(self.line))):
+            turn = self.line.popleft()
+            if turn.sequence > self.sequence:
+                self._apply(turn)
+            assert self.applied[turn.sequence].actions == turn.actions, "one number is one turn"
+            self.answers.append((turn.sequence, turn.sequence))
+
+    def _apply(self, turn: p.Turn) -> None:
+        self.sequence = turn.sequence
+        self.applied[turn.sequence] = turn
+        for action in turn.actions:
+            match action:
+                case (0, int(handle), value):
+                    assert handle not in self.facts, "no fact is asserted twice"
+                    self.facts[handle] = value
+                case (1, int(handle)):
+                    del self.facts[handle]
+                case (3, int(old), int(new), value):
+                    self.facts[new] = value
+                    del self.facts[old]
+                case (_, value):
+                    self.messages.append(value)
+
+    @precondition(lambda self: self.answers)
+    @rule()
+    def answers_arrive(self) -> None:
+        self.flight.accept(*self.answers.popleft())
+
+    @precondition(lambda self: self.up)
+    @rule()
+    def breaks(self) -> None:
+        self.up = False
+        self.line.clear()
+        self.answers.clear()
+
+    @precondition(lambda self: not self.up)
+    @rule(resumed=st.booleans())
+    def comes_back(self, resumed: bool) -> None:
+        if not resumed:
+            self.facts.clear()
+        self.up = True
+        self.flight.hold(self.sequence)
+        self.flight.release(restate=not resumed)
+
+    @invariant()
+    def nothing_is_doubled_or_overtaken(self) -> None:
+        assert self.messages == self.sent[: len(self.messages)]
+
+    def teardown(self) -> None:
+        """With a line that holds, everything gets there."""
+        if not self.up:
+            self.comes_back(resumed=False)
+        while self.line:
+            self.passes_on(len(self.line))
+        while self.answers:
+            self.answers_arrive()
+        assert self.messages == self.sent
+        assert self.facts == self.wanted
+        assert all(ticket.epoch is not None for ticket in self.tickets) and not len(self.flight)
+        assert [t.sequence for t in self.tickets] == sorted({t.sequence for t in self.tickets})
+
+
+TestLine = pytest.mark.slow(LineMachine.TestCase)
+
+
+def test_a_turn_that_is_too_large_is_refused_and_takes_no_number() -> None:
+    flight = InFlight("main", ClaimSet(), lambda _framed, _at_once: None)
+    flight.limits = TurnLimits(frame_bytes=100)
+    with pytest.raises(Refused, match="limit frame_bytes=100"):
+        flight.submit("", ((SEND, "x" * 200),))
+    assert (flight.sequence, len(flight)) == (0, 0)
+
+
+def test_a_refused_turn_is_not_claimed_anew() -> None:
+    claims, sent = ClaimSet(), list[bytes]()
+    flight = InFlight("main", claims, lambda framed, _at_once: sent.append(framed))
+    flight.release(restate=False)
+    kept, refused = (flight.submit("", ((ASSERT, n, n),)) for n in (1, 2))
+    flight.accept(1, 10)
+    flight.refuse(2, Refused("handle-in-use", "2"))
+    flight.hold(1)
+    assert flight.release(restate=True) == 1
+    assert (kept.epoch, refused.done, refused.epoch, len(claims)) == (10, True, None, 1)
+
+
+def test_at_the_end_nothing_waits() -> None:
+    flight = InFlight("main", ClaimSet(), lambda _framed, _at_once: None)
+    held = flight.submit("", ((SEND, 1),))
+    flight.fail(lambda turn: Closed(f"turn {turn.sequence}"))
+    assert held.done and held.epoch is None
