@@ -67,6 +67,8 @@ def _reason(error: OSError) -> str:
     while inner is not None:
         if isinstance(inner, BaseExceptionGroup):
             inner = inner.exceptions[0]
+        elif isinstance(inner, socket.gaierror):  # which has numbers of its own
+            return f"the name does not resolve: {inner.strerror or inner}".lower()
         elif isinstance(inner, OSError) and inner.errno:
             return os.strerror(inner.errno).lower()
         else:

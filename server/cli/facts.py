@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import re
 import stat
 import sys
 from collections import deque
@@ -23,7 +24,7 @@ from dataspace.client.space import RemoteSpace
 from dataspace.errors import Refused, UsageError
 from dataspace.kernel.actions import SEND
 from dataspace.kernel.epoch_changes import time_of
-from dataspace.saying import as_it_is
+from index.patterns.patterns import capture_names
 from index.patterns.text import parse_pattern, unparse
 from index.values.jsons import to_json
 from index.values.values import Map, Value
@@ -31,6 +32,9 @@ from server.cli.connecting import connect, durable_handle
 from server.cli.lines import given, parsed_lines
 from server.cli.output import json_line, print_epoch, say, size_text, time_text
 from server.config.units import duration
+
+_EATEN: Final = re.compile(r"\(\s*\)|\[\s*\]|:\s*[,}]|^\s*$")
+"""Where a ``$NAME`` in double quotes leaves nothing behind: ``present()``, ``[]``, ``{k: }``."""
 
 _LAST_SECONDS: Final = 5.0
 """How long an interrupted command waits for what it has sent already."""
@@ -113,7 +117,7 @@ async def retract(args: argparse.Namespace) -> int:
 
 async def observe(args: argparse.Namespace) -> int:
     """Prints what matches now, then changes as they come."""
-    pattern = parse_pattern(args.pattern)
+    pattern = _parsed(args.pattern)
     async with connect(args) as space:
         _follow_connection(space)
         since_now = args.until is not None and args.since is None and not args.changes_only
@@ -132,6 +136,17 @@ async def observe(args: argparse.Namespace) -> int:
     return 0
 
 
+def _parsed(text: str) -> Value:
+    """The pattern on a command line; says so where the shell seems to have taken a ``$NAME`` out of it."""
+    pattern = parse_pattern(text)
+    if _EATEN.search(text) and not capture_names(pattern):
+        say(
+            f"dataspace: {text} captures nothing: if you wrote $NAME within double quotes, the shell has put "
+            "its own variable there; use single quotes"
+        )
+    return pattern
+
+
 async def _newest(space: RemoteSpace, until: int) -> int:
     """The newest epoch on disk, which must not be beyond the one to end with."""
     frontier = await space.request("frontier", Map())
@@ -145,7 +160,7 @@ async def _newest(space: RemoteSpace, until: int) -> int:
 
 async def log(args: argparse.Namespace) -> int:
     """Prints the changes of past epochs, and goes on with new ones if asked to."""
-    pattern = parse_pattern(args.pattern)
+    pattern = _parsed(args.pattern)
     async with connect(args) as space:
         frontier = await space.request("frontier", Map())
         assert isinstance(frontier, Map)  # by WIRE.md
@@ -154,6 +169,8 @@ async def log(args: argparse.Namespace) -> int:
         after = max(1, oldest if args.since is None else args.since) - 1
         upto = args.until if args.until is not None or args.follow else newest
         if upto is not None and upto <= after:
+            if after >= newest:
+                say(f"dataspace: nothing from epoch {after + 1} on: the newest is {newest} (--follow waits)")
             return 0
         async with space.observe(
             pattern, after=after, upto=_bounded(upto, newest, args.follow), quiet=True, durable=True

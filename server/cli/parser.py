@@ -8,8 +8,11 @@ Always: what is written is understood whole, or refused with what is allowed.
 from __future__ import annotations
 
 import argparse
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
 from pathlib import Path
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
 
 from dataspace.version import __version__
 from server.cli import connecting as client_options, serve_options, topic_options
@@ -46,7 +49,7 @@ examples:
 
 def parser() -> argparse.ArgumentParser:
     """The whole command line."""
-    top = argparse.ArgumentParser(
+    top: argparse.ArgumentParser = _Parser(
         prog="dataspace",
         description="A shared room of facts that last as long as whoever asserted them keeps them up.",
         epilog=EXAMPLES,
@@ -84,6 +87,33 @@ def parse(words: list[str]) -> argparse.Namespace:
     if mistake:
         top.error(mistake)
     return args
+
+
+class _Parser(argparse.ArgumentParser):
+    """Names the nearest command or option where there is none of a name."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(message + self._hint(message))
+
+    def _hint(self, message: str) -> str:
+        known: list[str] = []
+        wrong = ""
+        if message.startswith("unrecognized arguments: "):
+            wrong = message.removeprefix("unrecognized arguments: ").split()[0].split("=")[0]
+            known = [option for parser in _parsers(self) for option in parser._option_string_actions]
+        elif found := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message):
+            wrong, known = found[1], re.findall(r"'([^']*)'", found[2])
+        near = get_close_matches(wrong, known, n=1)
+        return f"; did you mean {near[0]}?" if near else ""
+
+
+def _parsers(top: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """Yields the parser that was used, and those of its commands."""
+    yield top
+    for action in top._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in action.choices.values():
+                yield from _parsers(inner)
 
 
 def _mistake(args: argparse.Namespace) -> str:

@@ -1,0 +1,83 @@
+"""Mistakes that are made every day are named, with what was probably meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import trio
+
+from dataspace.errors import Unreachable
+from dataspace.transport.addresses import parse_url
+from dataspace.transport.credentials import Credentials
+from dataspace.transport.dialing import open_link
+from server.cli.facts import _parsed
+from server.cli.parser import parse
+from tests.server.cli.test_command import run
+from tests.server.processes import DaemonProcess
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    process = DaemonProcess(tmp_path_factory.mktemp("daemon") / "data")
+    process.start()
+    yield process
+    assert process.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["observ", "a($b)"], "observe"),
+        (["rule", "lst"], "list"),
+        (["observe", "a($b)", "--jsn"], "--json"),
+        (["observe", "a($b)", "--polcy=wait"], "--policy"),
+        (["serve", "--lissten", "tcp:127.0.0.1:1"], "--listen"),
+        (["topic", "subscrib", "readings"], "subscribe"),
+    ],
+)
+def test_a_command_or_option_that_is_none_names_the_nearest(
+    capsys: pytest.CaptureFixture[str], words: list[str], meant: str
+) -> None:
+    with pytest.raises(SystemExit) as exit:
+        parse(words)
+    assert exit.value.code == 2
+    assert capsys.readouterr().err.endswith(f"; did you mean {meant}?\n")
+
+
+def test_one_that_is_like_nothing_names_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["status", "--zzz"])
+    assert "did you mean" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["present()", "present( )", "at(1, [])", "x(_, [ ])"])
+def test_a_pattern_whose_names_the_shell_has_taken_is_named(
+    capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    _parsed(text)
+    assert capsys.readouterr().err == (
+        f"dataspace: {text} captures nothing: if you wrote $NAME within double quotes, the shell has put "
+        "its own variable there; use single quotes\n"
+    )
+
+
+@pytest.mark.parametrize("text", ["present($who)", "present(_)", 'present("Alice")', "at($x, [])", "$"])
+def test_other_patterns_are_not(capsys: pytest.CaptureFixture[str], text: str) -> None:
+    _parsed(text)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.slow
+def test_a_log_that_is_read_beyond_its_newest_epoch_says_so(daemon: DaemonProcess) -> None:
+    assert run(daemon.url, "send", "n(1)").returncode == 0
+    shown = run(daemon.url, "log", "n($n)", "--from", "50")
+    assert (shown.returncode, shown.stdout) == (0, "")
+    assert shown.stderr == "dataspace: nothing from epoch 50 on: the newest is 1 (--follow waits)\n"
+    assert run(daemon.url, "log", "n($n)", "--from", "1").stderr == ""
+
+
+async def test_a_name_that_does_not_resolve_is_said_to_be_that() -> None:
+    with pytest.raises(Unreachable, match=r"\(the name does not resolve: [a-z ]+\); start one with"):
+        await open_link(parse_url("tcp://no.such.host.invalid:1"), Credentials.settle("", None), timeout=30.0)
+    await trio.lowlevel.checkpoint()
