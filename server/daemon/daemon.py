@@ -43,10 +43,10 @@ _numbers = itertools.count(1)
 
 
 class Daemon:
-    """All that connections share."""
+    """What all connections share."""
 
     peers: trio.Nursery
-    """Runs connections, and all else that ends before the logs are closed."""
+    """Runs connections, and all other tasks that end before the logs are closed."""
 
     def __init__(self, config: Config, logs: Sequence[tuple[SpaceConfig, Log]]) -> None:
         self.config = config
@@ -55,9 +55,9 @@ class Daemon:
         self.listeners: list[Listener] = []
         self.connections: dict[int, Connection] = {}
         self.strangers: set[int] = set()
-        """Those of them that have not said hello, by number."""
+        """Numbers of the connections without a hello."""
         self.streams = 0
-        """Those that are open, of all connections."""
+        """Streams that are open, of all connections."""
         self._dirty: list[SendQueue] = []
         self.slow = SlowCounts()
         self.room = MemoryBudget(config.limits.waiting_bytes)
@@ -89,7 +89,7 @@ class Daemon:
 
     @property
     def addresses(self) -> list[str]:
-        """Where it listens."""
+        """The addresses that it listens on."""
         return [listener.name for listener in self.listeners]
 
     def find_space(self, name: str) -> HostedSpace:
@@ -141,7 +141,7 @@ class Daemon:
     # -- looking --------------------------------------------------------------------------------------
 
     def status(self, home: HomeSpace) -> Map:
-        """What ``dataspace status`` shows of a space: counts, bytes and times in microseconds."""
+        """Returns what ``dataspace status`` shows: counts, bytes and times in microseconds."""
 
         told = {
             **home.status(),
@@ -175,7 +175,7 @@ def _status_of(daemon: Daemon) -> Verb:
 
 
 def resident_bytes() -> int:
-    """Resident memory of this process now, or 0 where the system does not say."""
+    """Returns the resident memory of this process in bytes; 0 where the system does not report it."""
     try:
         with open("/proc/self/statm") as file:  # a line of the kernel's, not a file
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

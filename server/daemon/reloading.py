@@ -1,10 +1,10 @@
-"""Reloading: a daemon reads its configuration again when SIGHUP asks it to, and lets go of nobody for that.
+"""Reloading: at a SIGHUP the daemon reads its configuration again, and keeps its connections.
 
-A secret that has leaked must be taken back, and a certificate renewed, while everybody else's facts stay.
-Those two are taken anew; all else that has changed is named, and waits for a restart.
+A leaked token can be revoked, and a certificate renewed, while the facts of other clients stay.  These two
+are applied at once; other changed settings are named, and need a restart.
 
-Always: a configuration that cannot be understood changes nothing; whoever is connected afterwards with a
-token has one that would be let in now, and for the same.
+Always: an invalid configuration changes nothing; a session that goes on has a token that is valid now, for
+the same rights.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from server.daemon.daemon import Daemon
 
 TAKEN: Final = frozenset(["keys", "tls"])
-"""What is taken anew, by its field of ``Config``."""
+"""The fields of ``Config`` that are applied at once."""
 
 
 async def reload_on_hangup(
@@ -35,7 +35,7 @@ async def reload_on_hangup(
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Has a daemon take what ``read`` gives at each SIGHUP, and says so; until cancelled."""
+    """Applies what ``read`` returns at each SIGHUP, and prints what came of it; until cancelled."""
     with trio.open_signal_receiver(signal.SIGHUP) as signals:
         task_status.started()
         async for _ in signals:
@@ -47,9 +47,9 @@ async def reload_on_hangup(
 
 
 def reload(daemon: Daemon, config: Config) -> str:
-    """Takes tokens and certificates anew, and ends whose token is not what it was; what came of it.
+    """Applies tokens and certificates, and ends sessions without a valid token; returns what came of it.
 
-    ``UsageError``, and nothing has changed, where a certificate is none.  O(sessions).
+    Raises ``UsageError`` for an unusable certificate, and nothing has changed.  O(sessions).
     """
     context = context_for(config, [listener.address for listener in daemon.listeners])
     for listener in daemon.listeners:
@@ -68,7 +68,7 @@ def _differs(name: str, before: Config, now: Config) -> bool:
 
 
 def _expel(daemon: Daemon) -> int:
-    """Ends the sessions whose token opens nothing now, or something else; how many."""
+    """Ends the sessions whose token is not valid now, or has other rights; returns how many."""
     keys = daemon.keys
     connected = [
         each

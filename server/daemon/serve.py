@@ -27,10 +27,10 @@ async def serve(
     *,
     task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Runs a daemon until it is cancelled; then says goodbye, retracts what sessions own, closes the logs.
+    """Runs a daemon until it is cancelled; then ends the sessions and closes the logs.
 
-    ``reread`` gives the configuration anew when SIGHUP asks for it; without it the signal is left alone.
-    ``task_status`` gets the addresses that are listened on, once everything durable is back.
+    ``reread`` reads the configuration again at a SIGHUP; without it the signal is not handled.
+    ``task_status`` gets the listening addresses, once everything durable is restored.
     """
     gc.set_threshold(100_000, 50, 100)
     with ExitStack() as held:

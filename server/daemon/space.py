@@ -1,9 +1,9 @@
-"""A logged space: one dataspace of the daemon, with its log, its sessions and its leases.
+"""A hosted space: one dataspace of the daemon, with its log, its sessions and its leases.
 
-Each dataspace has its own epochs and its own directory, and nothing is atomic across two of them; so all
-that belongs to one is here, and what they share is the daemon's.  Every turn, whoever sends it, passes
-through ``commit``: the space makes the epoch, the log gets it, and the connections with something to say are
-flushed when the current bundle of work is done.
+Each space has its own epochs and its own directory, and nothing is atomic across two of them; so all that
+belongs to one is here, and what they share is in the daemon.  Every turn passes through ``commit``: the space
+makes the epoch, the log stores it, and the connections with something to send are flushed when the current
+batch of packets is done.
 
 Always: one task at a time touches the space; an epoch is acknowledged only when it is on disk.
 """
@@ -50,7 +50,7 @@ def now() -> int:
 
 
 class HostedSpace:
-    """What the sessions of one dataspace share."""
+    """One space, its past, and what its sessions share."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class HostedSpace:
         self._recover()
 
     def _recover(self) -> None:
-        """Puts back what the log holds; whoever did not survive is seen to go, in one epoch."""
+        """Restores what the log holds, and retracts in one epoch what sessions and actors owned."""
         state = self.log.recover()
         self.clients = Clients(self.log.clients)
         self.space.restore(state.owners, state.epoch, state.time)
@@ -114,7 +114,7 @@ class HostedSpace:
     # -- life -----------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Ends what has outlived its time, makes the turns of rules, lets go what is not retained."""
+        """Ends sessions and leases in time, makes the turns of rules, deletes epochs past retention."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.sessions.run)
             nursery.start_soon(self.leases.run)
@@ -124,7 +124,7 @@ class HostedSpace:
             nursery.start_soon(retain, self.log, self.commits, self.settings.retention)
 
     async def _advance(self) -> None:
-        """Makes the turns that rules ask for by ``next``, until cancelled, in between those of others."""
+        """Makes the turns that rules need for ``next``, in between those of clients, until cancelled."""
         while True:
             self.rules_due = trio.Event()
             while self.space.rules.pending:
@@ -134,7 +134,7 @@ class HostedSpace:
             await self.rules_due.wait()
 
     def _turn(self) -> None:
-        """A turn that rules or flows ask for."""
+        """Makes a turn for rules or flows."""
         try:
             self.space.advance(now(), submit=self.commits.submit)
         except BaseException:
@@ -240,7 +240,7 @@ class HostedSpace:
             self.commits.fail(f"space {self.name} is damaged: {self.space.damage!r:.200}")
 
     def check_space(self, name: str) -> None:
-        """Refuses another space than this one to a session that is about this one."""
+        """Raises ``Refused`` for the name of another space than this one."""
         if name == self.name:
             return
         if name == SYSTEM:
@@ -252,20 +252,20 @@ class HostedSpace:
         raise no_space(name, self._names)
 
     async def find_turn(self, client: str, sequence: int) -> int | None:
-        """The epoch of an old turn, looked up in the log; O(log), for what nobody remembers."""
+        """Returns the epoch of an old turn from the log, None if it is not there; O(log)."""
 
         return await trio.to_thread.run_sync(self.log.find_turn, client, sequence)
 
     # -- looking --------------------------------------------------------------------------------------
 
     def limits_map(self) -> Map:
-        """The limits that a client is told of at its welcome."""
+        """Returns the limits that a welcome contains."""
         mine = asdict(self.limits)
         told = ("frame_bytes", "frame_elements", "streams", "replays")
         return Map({**{name: mine[name] for name in told}, **asdict(self.space.limits)})
 
     def status(self) -> dict[str, object]:
-        """What there is to tell of this space: counts, bytes and epochs."""
+        """Returns what ``dataspace status`` shows of this space: counts, bytes and epochs."""
         return {
             **asdict(self.space.statistics()),
             "space": self.name,
@@ -289,7 +289,7 @@ def no_space(name: str, names: Collection[str]) -> Refused:
 
 
 def _size(path: Path) -> int:
-    """Bytes of a file; none of what is no file, or has just gone."""
+    """Returns the bytes of a file; 0 for a directory or a file that was just deleted."""
     try:
         found = path.stat()
     except FileNotFoundError:

@@ -1,7 +1,7 @@
 """Hosting: actors named in the config, beside the remote sessions, in the same dataspace.
 
-Each is a ``module:function``, supervised: one that crashes is started again, with a pause if it goes on so.
-Their turns are committed as everybody's are, through the daemon and its log.
+Each is a ``module:function``, supervised: one that crashes is started again, with a pause if it crashes
+repeatedly.  Their turns are committed like those of clients, through the space and its log.
 
 Always: what an actor raises reaches no session and no other actor; other tasks run after ``shell.SLICE``
 turns at the latest; an actor that does not yield is named by a watchdog within a second.
@@ -33,7 +33,7 @@ from server.hosting.ports import HostSpace, Serve
 logger = logging.getLogger("dataspace.actors")
 
 LATE_SECONDS: Final = 2.0
-"""After how long it is told which actors' tasks hold up the end of the daemon."""
+"""After how long the actors whose tasks delay the end of the daemon are logged."""
 
 
 class Hosted:
@@ -44,7 +44,7 @@ class Hosted:
         self.isolated = Guardian(config, settings, serve, self.note_crash) if settings.isolate else None
         self.boot = boot_function(settings.run, load=not settings.isolate)
         self.program = f"{settings.title} in {settings.space}"
-        """What tells its actors from those of others."""
+        """The name that its actors have in common."""
         self._supervised: Supervised | None = None
         self._host: Actor | None = None
         self._turns_before = 0
@@ -160,7 +160,7 @@ class HostedActors:
                 await shell.run(forever=True)
 
     def status(self) -> tuple[Map, ...]:
-        """What ``dataspace actors`` shows, an entry for each actor; O(actors)."""
+        """Returns what ``dataspace actors`` shows, an entry for each actor; O(actors)."""
         living: dict[str, list[Actor]] = {program: [] for program in self._hosted}
         for actor in self._engine.actors.values() if self._engine is not None else ():
             living[actor.program].append(actor)
@@ -179,7 +179,7 @@ class HostedActors:
 
 
 async def _name_late(shell: Shell) -> None:
-    """Tells whose tasks hold up the end: they were cancelled, and go on."""
+    """Logs the actors whose tasks were cancelled and go on, and so delay the end."""
     try:
         await trio.sleep_forever()
     finally:
@@ -191,7 +191,7 @@ async def _name_late(shell: Shell) -> None:
 
 
 def _home(engine: Engine, home: HostSpace) -> Home:
-    """A space as actors reach it: through the log, as everybody does."""
+    """Returns a space as actors use it: their turns go through the log, like those of clients."""
     return engine.home(
         home.space,
         commit=lambda owner, actions, _now: home.commit(owner, actions, None, 0, None),

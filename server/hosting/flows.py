@@ -1,7 +1,7 @@
-"""Flowing: flows named in the config, which the turns of a space drive.
+"""Flows named in the config, which the turns of a space drive.
 
 Each is a ``module:function`` that makes a flow (``dataspace.rules``) of its arguments.  It is attached before
-the first client is let in, so that what it asserts is there from the start, as what rules derive.  Those
+the first client is served, so that what it asserts is there from the start, like derived facts.  Those
 that read streams or clocks are pumped beside the sessions.
 
 Always: what cannot be made or ordered in strata ends the start and is named; what a flow or a stream of it
@@ -33,7 +33,7 @@ class HostedFlows:
         self._flows = {each.title: _made(each) for each in settings}
 
     def attach(self, space: Space) -> None:
-        """Lets the turns of a space drive them, from the next one on."""
+        """Has the turns of a space drive them, from the next one on."""
         for name, flow in self._flows.items():
             try:
                 space.rules.attach(name, flow)

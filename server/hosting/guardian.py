@@ -1,11 +1,11 @@
-"""Isolating: the daemon's side of an actor in a process of its own.
+"""The daemon's side of an actor in a process of its own.
 
-The process is a client like any other, over a socket that it inherits, so that its facts go with it however
-it ends.  To the supervisor it looks like an actor: a guardian in the daemon runs it as a linked task, which
-ends when the process does and raises what it crashed of.
+The process is a client like any other, over a socket that it inherits, so that its facts are retracted
+however it ends.  For the supervisor it is an actor: its guardian runs the process in a linked task, which
+ends with the process and raises the reason of its crash.
 
-Always: no process outlives its guardian; each life of an actor is one process; one that gives no sign of life
-for the time that it is allowed is killed, and has crashed.
+Always: no process outlives its guardian; each start of an actor is one process; a process that does not
+report for the time that it is allowed is killed, and has crashed.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from server.hosting.ports import Serve, Served
 MAX_REPORT: Final = 64 << 10
 REPORT_SECONDS: Final = 5.0
 PERIODS: Final = 8
-"""How many times within the time that it is allowed a process is looked at for a sign of life."""
+"""How many times a process is checked for a report within the time that it is allowed."""
 START_SECONDS: Final = 60.0
-"""How long the first sign may take at least: what a process loads is not hanging."""
+"""How long the first report may take at least: a process that loads modules does not hang."""
 
 
 class ProcessEnded(DataspaceError):
-    """The process of an isolated actor ended, and not in good order."""
+    """The process of an isolated actor ended with an error."""
 
 
 class Guardian:
-    """One actor in a process of its own, through all its lives."""
+    """One actor in a process of its own, through all its restarts."""
 
     def __init__(
         self, config: Config, settings: HostedActor, serve: Serve, crashed: Callable[[str], object]
@@ -59,18 +59,18 @@ class Guardian:
         """The number of its process, while there is one."""
         self.actors = self.turns = self.facets = self.stalls = 0
         self.stuck = False
-        """Whether one of its turns has not ended in time, and still lasts."""
+        """True while one of its turns lasts longer than the limit of the watchdog."""
         self._signs = 0
         self._hang = config.hang_seconds if settings.hang is None else settings.hang
         self._before = (0, 0)
         self._crash = ""
 
     def guard(self, turn: Turn) -> None:
-        """The boot script of the guardian: it ends, or crashes, when the process does."""
+        """The first turn of the guardian: its task ends, or crashes, when the process does."""
         turn.task(self._live)
 
     async def _live(self, _outside: Outside) -> None:
-        """One life; ``ProcessEnded`` unless it ended in good order."""
+        """Runs the process once; raises ``ProcessEnded`` unless it ended without an error."""
         self._before, self._crash, self._signs = (self.turns, self.stalls), "", 0
         process, connection = self._start()
         self.process = process.pid
@@ -82,14 +82,14 @@ class Guardian:
                 order = frame(pack(self._order()))
                 await trio.to_thread.run_sync(_tell, process, order, abandon_on_cancel=True)
                 code = await _wait_ended(process)
-                with trio.move_on_after(REPORT_SECONDS):  # its last report may still be on its way
+                with trio.move_on_after(REPORT_SECONDS):  # its last report may not have arrived yet
                     await heard.wait()
                 nursery.cancel_scope.cancel()
         finally:
             process.kill()
             with trio.CancelScope(shield=True):
                 await _wait_ended(process)
-                with trio.move_on_after(REPORT_SECONDS):  # what it said last is heard, and then its facts go
+                with trio.move_on_after(REPORT_SECONDS):  # its last packets are read, its facts retracted
                     await connection.wait_ended()
             connection.cancel()
             self.process, self.actors, self.facets, self.stuck = None, 0, 0, False
@@ -128,10 +128,10 @@ class Guardian:
         return process, self._serve(SocketLink(ours))
 
     async def _await_silence(self, process: subprocess.Popen[bytes]) -> None:
-        """Kills a process once it has given no sign of life for too long.
+        """Kills a process that has not reported for too long.
 
-        It is looked at several times in that time, and must have been silent each time: a daemon that did
-        not run for a while has not heard what was said.
+        It is checked several times in that time, and must have been silent each time: a daemon that did not
+        run for a while has not read the reports.
         """
         hang = self._hang
         allowed, silent, heard = max(hang, START_SECONDS), 0.0, 0
@@ -144,7 +144,7 @@ class Guardian:
         process.kill()
 
     def _order(self) -> Map:
-        """What to run, and how."""
+        """Returns what to run, and how."""
         settings, config = self._settings, self._config
         return Map(
             {
@@ -160,7 +160,7 @@ class Guardian:
         )
 
     async def _hear_reports(self, process: subprocess.Popen[bytes], heard: trio.Event) -> None:
-        """Takes in what the process reports, until it has ended or says something that makes no sense."""
+        """Reads the reports of the process, until it has ended or sends something malformed."""
         assert process.stdout is not None  # as asked for
         cutter, pipe = Cutter(MAX_REPORT), process.stdout.fileno()
         while cutter.refusal is None:
@@ -191,7 +191,7 @@ def _tell(process: subprocess.Popen[bytes], order: bytes) -> None:
     try:
         process.stdin.write(order)
     except BrokenPipeError:
-        pass  # it has ended already, as will be seen
+        pass  # it has ended already, which its exit code will show
 
 
 async def _wait_ended(process: subprocess.Popen[bytes]) -> int:

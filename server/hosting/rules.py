@@ -1,7 +1,7 @@
-"""Ruling: what can be asked about the rules of a space, and the rules that the daemon itself holds.
+"""Questions about the rules of a space, and the rules that the daemon itself holds.
 
-Rules are facts and need nothing of the daemon but to be asked about.  Those that its command line names are
-claimed by an owner of their own, which is brought up to date at each start.
+Rules are facts.  Those that the configuration names are claimed by an owner of their own, which is brought up
+to date at each start.
 
 Always: a question changes nothing; after a start the daemon holds exactly the rules that it was given.
 """
@@ -29,7 +29,7 @@ OWNER: Final = "durable:dataspace rules"
 
 
 def ask_rules(host: RuleHost, question: str, about: Value, form: str = "text") -> Value:
-    """The answer to a question, as text or as rows; ``Refused`` for one that cannot be answered."""
+    """Returns the answer to a question, as text or as rows; raises ``Refused`` for an unknown one."""
     known = QUESTIONS if form == "text" else tuple([each for each in QUESTIONS if each != "graph"])
     if form not in FORMS:
         raise Refused("bad-request", f"no form {form!r}, known are {', '.join(FORMS)}")
@@ -76,7 +76,7 @@ def _rows(host: RuleHost, explainer: Explainer, question: str, about: Value) -> 
 
 
 def _proof(host: RuleHost, explainer: Explainer, about: Value) -> Proof | None:
-    """The proof of a fact, or of the first that a pattern such as ``reach("a", _)`` matches."""
+    """Returns the proof of a fact, or of the first one that a pattern such as ``reach("a", _)`` matches."""
     proof = explainer.why(about)
     if proof is None and host.is_claimed(about):
         return Proof(about)
@@ -86,7 +86,7 @@ def _proof(host: RuleHost, explainer: Explainer, about: Value) -> Proof | None:
 
 
 def warn_of_troubles(host: RuleHost, facts: Sequence[Value]) -> None:
-    """Logs which of the rules that the daemon holds are not carried out, and why."""
+    """Logs the rule texts of the daemon that are not carried out, with the reason."""
     held = {fact.fields for fact in facts if isinstance(fact, Record)}
     for entry in host.program.entries.values() if host.program is not None else ():
         if entry.trouble and (entry.name, entry.text) in held:
@@ -94,5 +94,5 @@ def warn_of_troubles(host: RuleHost, facts: Sequence[Value]) -> None:
 
 
 def actions_to_hold(space: Space, facts: Sequence[Value]) -> tuple[Action, ...]:
-    """The actions that make these the rules that the daemon holds."""
+    """Returns the actions that make these the rules that the daemon holds."""
     return space.replace_all(OWNER, facts, space.fresh_handle(OWNER))

@@ -39,7 +39,7 @@ def hosting_verbs(hosting: HostedActors) -> Mapping[str, Callable[[Inspector, Ma
     """Returns the requests that hosted code answers, by the names that they have on the wire."""
 
     async def _actors(inspector: Inspector, _arguments: Map) -> Value:
-        """The actors that the daemon hosts, and how each has fared."""
+        """Returns the actors that the daemon hosts, with the state of each."""
         await trio.lowlevel.checkpoint()
         inspector.permit.check_inspect("the actors")
         return hosting.status()
@@ -48,7 +48,7 @@ def hosting_verbs(hosting: HostedActors) -> Mapping[str, Callable[[Inspector, Ma
 
 
 async def _rules(inspector: Inspector, arguments: Map) -> Value:
-    """What is asked of the rules: how they are carried out, or why a fact is there or not."""
+    """Answers a question about the rules: how they run, or why a fact is there or not."""
     await trio.lowlevel.checkpoint()
     inspector.permit.check_inspect("the rules")
     rules, about = inspector.home.space.rules, arguments.get("about")

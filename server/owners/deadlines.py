@@ -1,8 +1,8 @@
 """Deadlines: owners whose time runs out unless it is renewed.
 
-A session that has lost its connection and a lease that nobody renews both end at a certain time, and both
-are renewed far more often than they end.  So a renewal writes one number, and the heap learns of it when
-the time that it knows has come.
+A suspended session and a lease that is not renewed both end at a certain time, and both are renewed far more
+often than they end.  So a renewal writes one number, and the heap is corrected only when the earlier time
+has come.
 
 Always: ``expired`` is called once for each owner that was not renewed or forgotten, not before its time;
 one entry of the heap for each owner that is known.
@@ -36,7 +36,7 @@ class Deadlines:
         return owner in self._deadlines
 
     def renew(self, owner: str, deadline: float) -> None:
-        """Lets an owner last until then, in trio's time; O(1) for one that is known, else O(log owners)."""
+        """Sets the deadline of an owner, in trio's time; O(1) for a known one, else O(log owners)."""
         self._deadlines[owner] = deadline
         if owner not in self._queued:
             self._queued.add(owner)
@@ -44,7 +44,7 @@ class Deadlines:
             self._changed.set()
 
     def forget(self, owner: str) -> None:
-        """Lets an owner last for as long as somebody else says."""
+        """Removes the deadline of an owner."""
         self._deadlines.pop(owner, None)
 
     async def run(self) -> None:

@@ -1,11 +1,11 @@
-"""Leases: owners whose facts stay for as long as somebody renews them, whoever is connected.
+"""Leases: owners whose facts stay for as long as they are renewed, whichever client is connected.
 
-A lease outlives connections and restarts of the daemon, but not its time: nobody has to clean up after a
-client that never comes back.  Its name carries its time to live, ``lease:10000:NAME`` with milliseconds, so
-that the log needs no further record of it: a daemon that finds facts of a lease gives it its whole time anew.
+A lease outlives connections and restarts of the daemon, but not its time, so the facts of a client that never
+returns need no cleaning up.  Its name contains its time to live, ``lease:10000:NAME`` with milliseconds, so
+that the log needs no further record of it: a daemon that finds facts of a lease begins its time again.
 
-Always: facts are asserted for granted leases only, so that a client that was away for too long learns of it
-before it says anything else; a lease that ends retracts all it owned in one turn.
+Always: facts are asserted for granted leases only, so that a client that was away for too long gets an error
+before anything else is done for it; a lease that ends retracts all it owned in one turn.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class Leases:
                 self._renew(owner)
 
     async def run(self) -> None:
-        """Ends leases that nobody renews, until cancelled."""
+        """Ends leases that are not renewed, until cancelled."""
         await self._running.run()
 
     def grant(self, owner: str) -> bool:
-        """Begins a lease, or renews one that runs; whether it is a new one."""
+        """Begins a lease, or renews one that runs; returns True if it is a new one."""
         time_to_live(owner, most=self._longest)
         fresh = owner not in self._running
         if fresh and len(self._running) >= self._most:
@@ -79,7 +79,7 @@ class Leases:
 
 
 def time_to_live(owner: str, *, most: float) -> float:
-    """The seconds that an owner ``lease:MILLISECONDS:NAME`` lasts; ``Refused`` for one that is no lease.
+    """Returns the seconds in ``lease:MILLISECONDS:NAME``; raises ``Refused`` for another form.
 
     >>> time_to_live("lease:2500:backup", most=60.0)
     2.5

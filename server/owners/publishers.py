@@ -1,11 +1,11 @@
-"""Publishers: who publishes in the name of a durable owner, so that two who share one by mistake are told.
+"""The publisher of each durable owner, so that two that share one by mistake get an error.
 
 A query that numbers its batches keeps account of what its writer claims: what it replaces, and what a key
-stands for.  Two of them under one writer undo each other's work without ever failing.  So the one that began
-last has the writer, as producers of other systems fence each other off: whoever had it before is refused from
-then on, and told who took it.  A new checkpoint takes over from an old one in the same way.
+stands for.  Two of them under one writer would undo each other's work without an error.  So the one that
+began last has the writer, as with fenced producers in other systems: the one before is refused from then on,
+with the name of the new one.  A new checkpoint takes over from an old one in the same way.
 
-Always: whoever is refused has published before, so nobody who begins is; what was published is not touched.
+Always: only a client that has published before is refused, never one that begins; what was published stays.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 from dataspace.errors import Refused
 
 KNOWN: Final = 65_536
-"""Publishers that are remembered; of further ones those are forgotten that did not publish for longest."""
+"""Owners that are remembered; beyond that the least recently published ones are forgotten."""
 
 
 class Publishers:
@@ -42,7 +42,7 @@ class Publishers:
             )
 
     def published(self, owner: str, client: str, epoch: int) -> None:
-        """Notes who has the writer from now on."""
+        """Notes the client that has the writer from now on."""
         latest = self._latest.get(owner)
         if latest is None or latest[0] != client:
             self._latest[owner] = (client, epoch)

@@ -1,12 +1,12 @@
-"""Clients: which turns of each identity have been applied, however often they are sent?
+"""Turn numbers: which turns of each client have been applied, however often they are sent.
 
 A client numbers its turns.  When a connection is lost between a turn and its acceptance, the client
 cannot know whether the turn took effect, and sends it again; the answer must then be the old epoch, and
 nothing may happen twice.  The newest number of each identity is in the log; the epochs of the last few
 turns are kept here as well, so that a whole window of them can be answered.
 
-Identities that begin with ``~`` are *passing*: chosen at random by somebody who will come back after a
-broken connection, but never after a restart.  Of those that are not connected only the latest are kept.
+Identities that begin with ``~`` are *passing*: chosen at random by a client that connects again after a
+lost connection, but never after a restart.  Of those that are not connected only the latest are kept.
 
 Always: a turn is applied only if its number is higher than any before it from the same identity; memory
 is bounded by the identities that are not passing, plus those limits.

@@ -32,19 +32,19 @@ class LeaseHolder(Protocol):
 
 
 async def _lease(holder: LeaseHolder, arguments: Map) -> Value:
-    """Grants or renews a lease; whether it is a new one, without facts."""
+    """Grants or renews a lease; the answer says whether it is a new one, without facts."""
     holder.permit.check_writes()
     return Map({"fresh": holder.home.leases.grant(text(arguments, "owner"))})
 
 
 async def _renew(holder: LeaseHolder, arguments: Map) -> Value:
-    """Renews a lease that runs."""
+    """Renews a lease; denied if it has ended."""
     holder.home.leases.renew(text(arguments, "owner"))
     return None
 
 
 async def _release(holder: LeaseHolder, arguments: Map) -> Value:
-    """Ends a lease, and retracts what it owned."""
+    """Ends a lease and retracts what it owned."""
     holder.home.leases.release(text(arguments, "owner"))
     return None
 

@@ -4,8 +4,8 @@ The same protocol as an observation with the roles exchanged: the client offers 
 as much as it has room for, and the values come in order.  What they are for is the stream's kind; there is
 ``stage``, whose values are operations to be kept on disk under a key until they are published.
 
-Always: nobody is asked for more than the connection's budget divided among its streams; a client that sends
-what it was not asked for has broken the protocol; ``Done`` says that all of it is on disk.
+Always: the credit of a connection is its budget, divided among its streams; a client that exceeds its credit
+has broken the protocol; ``Done`` says that all of it is on disk.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from server.publication.publish import stage
 
 
 class InStream:
-    """One offered stream: what was asked for, what came, and what waits to be handled."""
+    """One offered stream: the credit, the values that came, and those that are not handled yet."""
 
     __slots__ = ("arrived", "asked", "came", "came_size", "complete", "key", "number", "waiting", "window")
 
@@ -40,7 +40,7 @@ class InStream:
         self.arrived = trio.Event()
 
     def arrive(self, values: tuple[Value, ...], first: int, size: int) -> None:
-        """Takes in a frame; ``ProtocolError`` for one that was not asked for."""
+        """Queues the values of a frame; raises ``ProtocolError`` for one beyond the credit."""
         if first != self.came:
             raise ProtocolError(
                 "unexpected", f"stream {self.number}: values from {first}, expected {self.came}"
@@ -56,7 +56,7 @@ class InStream:
         self.arrived.set()
 
     def finish(self) -> None:
-        """All has come."""
+        """The client has sent all values."""
         self.complete = True
         self.arrived.set()
 
@@ -72,7 +72,7 @@ class Offers:
         self._budget: Final = ReceiveBudget(size)
 
     def open(self, offer: p.Offer) -> None:
-        """Begins to pull a stream, or says why not."""
+        """Begins to pull a stream, or answers with an error."""
         try:
             stream = InStream(offer.stream, self._key(offer.spec), self._window())
         except Refused as refusal:
@@ -83,19 +83,19 @@ class Offers:
         self._peer.start(self._pull, stream)
 
     def arrive(self, packet: p.Values, size: int) -> None:
-        """Values have come; those of a stream that has failed meanwhile are thrown away."""
+        """Queues values; discards those of a stream that has failed meanwhile."""
         stream = self._streams.get(packet.stream)
         if stream is not None:
             stream.arrive(packet.values, packet.first, size)
 
     def finish(self, number: int) -> None:
-        """The client has no more."""
+        """The client has sent all values of a stream."""
         stream = self._streams.get(number)
         if stream is not None:
             stream.finish()
 
     def drop(self, number: int) -> None:
-        """The client gives the stream up: what was handled stays as it is."""
+        """The client aborts a stream: what was handled stays as it is."""
         if self._streams.pop(number, None) is not None:
             self._budget.leave()
 
@@ -113,7 +113,7 @@ class Offers:
         return texts(spec, "key")
 
     async def _pull(self, stream: InStream) -> None:
-        """Handles what comes, and asks for more."""
+        """Handles values and grants credit for more."""
         try:
             while self._streams.get(stream.number) is stream:
                 if stream.waiting:

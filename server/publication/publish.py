@@ -1,8 +1,8 @@
 """Publishing: many staged operations become one turn, once.
 
-A bulk writer, such as a Spark sink, works in several processes that may each fail and be tried again.
-They *stage* what they have under keys of their own; then one of them *publishes* the keys that count, as
-one turn of a durable owner, numbered like any turn of a client so that doing it again changes nothing.
+A bulk writer, such as a Spark sink, works in several processes that may each fail and be retried.  They
+*stage* their operations under keys of their own; then one of them *publishes* the keys that count, as one
+turn of a durable owner, numbered like any turn of a client, so that a retry changes nothing.
 
 Always: nothing staged is seen before it is published; a publication is one epoch or has not happened.
 """
@@ -26,7 +26,7 @@ from server.publication.ports import Committer
 async def stage(
     home: Committer, at: tuple[str, ...], operations: tuple[Value, ...], permit: Permit = OPEN
 ) -> None:
-    """Keeps pairs of verb and value on disk under a key, after what is there already, if permitted."""
+    """Appends pairs of verb and value to what is on disk under a key, if permitted."""
     for operation in operations:
         check_pair(operation)
     _permitted(operations, permit)
@@ -34,14 +34,14 @@ async def stage(
 
 
 async def stage_packed(home: Committer, at: tuple[str, ...], body: bytes, permit: Permit = OPEN) -> int:
-    """The same for operations in any form, kept as they came once they are known to mean something."""
-    count = _checked(home, body, permit)[1]  # what it was read as is let go before the disk is waited for
+    """Like ``stage`` for packed operations, kept as they came once checked; returns how many they are."""
+    count = _checked(home, body, permit)[1]  # the operations read are freed before waiting for the disk
     await home.staging.stage(at, body)
     return count
 
 
 async def prepare(home: Committer, body: bytes, permit: Permit = OPEN) -> int:
-    """Reads packed operations that are to be published soon, so that they need not be read then."""
+    """Reads packed operations that are to be published soon, ahead of time; returns how many they are."""
     staged, count = _checked(home, body, permit)
     home.prepared.keep(body, read(staged))
     await trio.lowlevel.checkpoint()
@@ -49,7 +49,7 @@ async def prepare(home: Committer, body: bytes, permit: Permit = OPEN) -> int:
 
 
 def _checked(home: Committer, body: bytes, permit: Permit) -> tuple[Value, int]:
-    """What packed operations hold, and how many they are, if they mean something and are permitted."""
+    """Returns the content of packed operations and how many they are, checked and permitted."""
     staged = unpack(body, elements=home.limits.frame_elements)
     count = check(staged)
     _permitted(staged, permit)
@@ -80,7 +80,7 @@ async def publish(
     discard: tuple[str, ...] | None = None,
     close: tuple[str, ...] | None = None,
 ) -> int:
-    """Commits what is staged under these keys as one turn; its epoch, once that is on disk.
+    """Commits what is staged under these keys as one turn; returns its epoch once that is on disk.
 
     Operations in any packed form may stand in place of a key: they are checked now, and were never staged.
     An exclusive publisher has the owner until another one begins to publish (``Publishers``).  What was
@@ -112,7 +112,7 @@ async def publish(
 
 
 async def _staged(home: Committer, keys: Sequence[tuple[str, ...] | bytes], permit: Permit) -> Operations:
-    """All operations under these keys; refused as soon as they are more than a publication may have."""
+    """Returns all operations under these keys; raises ``Refused`` once they exceed the limit."""
     limit = home.space.limits.actions_per_publication
     verbs: list[str] = []
     values: list[Value] = []
@@ -123,24 +123,24 @@ async def _staged(home: Committer, keys: Sequence[tuple[str, ...] | bytes], perm
             if len(verbs) > limit:
                 said = f"publication of {len(verbs)} actions or more"
                 raise Refused("limit", f"{said}, limit actions_per_publication={limit}")
-            await trio.lowlevel.checkpoint()  # a million rows must not stop everybody for this as well
+            await trio.lowlevel.checkpoint()  # other tasks may run between parts of a million rows
     return Operations(verbs, values)
 
 
 async def _read(home: Committer, at: tuple[str, ...] | bytes, permit: Permit) -> Iterable[Operations]:
-    """The operations under a key, part by part, or those that came in place of one."""
+    """Returns the operations under a key, part by part, or those given in place of one."""
     if not isinstance(at, bytes):
         return map(read, map(unpack_own, await home.staging.staged([at])))
     prepared = home.prepared.taken(at)
     if prepared is None:
         return [read(_checked(home, at, permit)[0])]
-    if not permit.open:  # whoever had it prepared need not be who publishes it
+    if not permit.open:  # the client that had it prepared may be another one
         _check(prepared, permit)
     return [prepared]
 
 
 async def _published(home: Committer, client: str, sequence: int) -> int | None:
-    """The epoch of a batch that was published before."""
+    """Returns the epoch of a batch that was published before; None if it was not."""
     known = home.clients.get(client)
     if sequence > known.sequence:
         return None
@@ -151,7 +151,7 @@ async def _published(home: Committer, client: str, sequence: int) -> int | None:
 
 
 def _granted(home: Committer, owner: str) -> str:
-    """The owner in whose name to publish: a lease, which begins or is renewed by it, or a durable one."""
+    """Returns the owner to publish for: a lease, which is begun or renewed, or a durable owner."""
     if owner.startswith(LEASE):
         home.leases.grant(owner)
         return owner

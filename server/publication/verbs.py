@@ -14,7 +14,7 @@ from server.publication.publish import prepare, publish, stage, stage_packed
 
 
 async def _stage(peer: PublicationPeer, arguments: Map) -> Value:
-    """Keeps operations on disk under a key until they are published or discarded."""
+    """Stores operations under a key until they are published or discarded."""
     rows = arguments.get("rows")
     if isinstance(rows, bytes):
         return await stage_packed(peer.home, texts(arguments, "key"), rows, peer.permit)
@@ -26,7 +26,7 @@ async def _stage(peer: PublicationPeer, arguments: Map) -> Value:
 
 
 async def _prepare(peer: PublicationPeer, arguments: Map) -> Value:
-    """Reads operations that are about to be published; nothing depends on it."""
+    """Reads operations ahead of their publication; may be left out."""
     rows = arguments.get("rows")
     if not isinstance(rows, bytes):
         raise Refused("bad-request", "rows must be binary")
@@ -34,14 +34,14 @@ async def _prepare(peer: PublicationPeer, arguments: Map) -> Value:
 
 
 async def _discard(peer: PublicationPeer, arguments: Map) -> Value:
-    """Drops all that is staged under keys with this beginning, and may close one for good."""
+    """Deletes what is staged under keys with this beginning, and may close one for good."""
     close = texts(arguments, "close") if "close" in arguments else None
     await peer.home.staging.discard(texts(arguments, "key"), close=close)
     return None
 
 
 async def _publish(peer: PublicationPeer, arguments: Map) -> Value:
-    """Makes one turn of all that is staged under some keys; answers with its epoch, once on disk."""
+    """Commits all that is staged under some keys as one turn; returns its epoch once on disk."""
     keys = arguments.get("keys")
     if not isinstance(keys, tuple):
         raise Refused("bad-request", "keys must be an array of keys, or of binary in place of one")
@@ -62,7 +62,7 @@ async def _publish(peer: PublicationPeer, arguments: Map) -> Value:
 
 
 def _check_publisher(peer: PublicationPeer, owner: str, client: str) -> None:
-    """Refuses to publish for an owner, or under the identity of one, that the peer may not speak for."""
+    """Raises ``Refused`` for an owner, or the identity of one, that the client has no right to."""
     if client.startswith("owner:"):
         peer.permit.check_durable(client.removeprefix("owner:"))
     if owner.startswith(LEASE):

@@ -1,12 +1,11 @@
-"""A connection: one peer's bytes become turns, streams and answers.
+"""A connection: turns the bytes of one peer into turns, streams and answers.
 
-Two tasks serve it.  One reads, lets the session machine cut packets, and acts on each at once, so that
-turns of one client are committed in the order in which they were sent.  The other belongs to its
-``SendQueue``.  Everything the peer owns hangs on the connection's owner name and is retracted in one turn
-when it ends, however it ends.
+Two tasks serve it.  The first reads, cuts packets and acts on each at once, so that the turns of one client
+are committed in the order in which they were sent.  The second belongs to the ``SendQueue``.  Everything the
+peer owns is claimed under the owner name of its session, and is retracted in one turn at the end.
 
-Always: a peer's rubbish ends this connection with a ``Bye`` that says why, and nothing else; the reader
-stops reading while the peer does not take its answers, or while the disk is behind.
+Always: malformed input ends this connection with a ``Bye`` that gives the reason, and affects no other; the
+reader stops while the peer does not read its answers, or while the disk is behind.
 """
 
 from __future__ import annotations
@@ -49,10 +48,10 @@ BUNDLE_SECONDS: Final = 0.005
 """Packets of one peer that are acted on before others have a turn, and how long that may take."""
 
 LOSSES: Final = frozenset(["timeout", "stalled"])
-"""Codes of goodbyes to a peer that may only have a bad line."""
+"""Codes of goodbyes after which the peer may connect again and resume its session."""
 
 LINGER: Final = 1.0
-"""Seconds for the last words to leave, and to be heard before the socket is closed."""
+"""Seconds for the last bytes to be sent and received before the socket is closed."""
 
 
 Verb: TypeAlias = "Callable[[Connection, Map], Awaitable[Value]]"
@@ -68,7 +67,7 @@ class Connection:
         self.flush: Final = house.flush
         self.limits: Final = house.limits
         self.home: HomeSpace = house.main
-        """The dataspace that it is about, once it has said which."""
+        """The space that the session is about; ``main`` until the hello names another."""
         self._verbs = verbs
         self.trusted = trusted
         self.link = link
@@ -78,7 +77,7 @@ class Connection:
         self.state: SessionState | None = None
         self.permit = OPEN
         self.lost = False
-        """Whether the line broke, rather than one of the two ends ending it."""
+        """True if the connection was lost, rather than ended by one of its two ends."""
         self._scope = trio.CancelScope()
         self.received = 0
         self.turns = 0
@@ -118,7 +117,7 @@ class Connection:
     # -- life -----------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Serves the peer until it leaves, breaks the protocol, or is cancelled."""
+        """Serves the peer until it disconnects, breaks the protocol, or is cancelled."""
         reason = "the peer closed the connection"
         try:
             with self._scope:
@@ -173,12 +172,12 @@ class Connection:
             self.sending.beat.heard(trio.current_time())  # we may not have listened for a while
 
     async def _receive(self, deadline: float) -> bytes:
-        """Some bytes, or none at the end; ``ProtocolError`` when the peer has kept us waiting."""
+        """Returns bytes, or none at the end; raises ``ProtocolError`` if the peer was silent for too long."""
         chunk = None
         with trio.move_on_at(min(deadline, self.sending.beat.lost)):
             chunk = await self.link.receive()
         if chunk is None:
-            chunk = self.link.receive_nowait()  # it may be we who were late
+            chunk = self.link.receive_nowait()  # the daemon itself may have been late
         if chunk is None:
             raise self._late()
         return chunk
@@ -193,7 +192,7 @@ class Connection:
         return ProtocolError("timeout", f"a frame took longer than {limits.frame_seconds} s")
 
     async def _act_on(self, chunk: bytes) -> bool:
-        """Acts on the packets of a chunk, if there are any; many of them let others run in between."""
+        """Acts on the packets of a chunk, with pauses for other tasks; returns True if there were any."""
         count, until = 0, perf_counter() + BUNDLE_SECONDS
         for count, packet in enumerate(self.session.feed(chunk), 1):
             if self.session.parted:
@@ -206,9 +205,9 @@ class Connection:
         return count > 0
 
     def _deadline(self, before: float, some: bool) -> float:
-        """When the peer must have finished the frame that it has begun: absolute, not for each byte.
+        """Returns when the peer must have finished the frame that it has begun: absolute, not for each byte.
 
-        ``some`` says that others were finished just now, so that this one cannot be older.
+        ``some`` is true if other frames were finished just now, so that this one cannot be older.
         """
         if self.session.state is State.FRESH:
             return before
@@ -220,12 +219,12 @@ class Connection:
 
     @property
     def own(self) -> SessionState:
-        """What the peer has; the session machine lets nothing pass before the hello that gives it one."""
+        """The session; there is one, since no packet passes the session machine before the hello."""
         assert self.state is not None
         return self.state
 
     async def _wait_room(self) -> None:
-        """Reads no further while the disk is behind or the peer does not take what it is told."""
+        """Waits while the disk is behind, or while the peer does not read what is sent to it."""
         await self.home.commits.wait_room()
         limits = self.limits
         sending = self.sending
@@ -237,10 +236,10 @@ class Connection:
             raise ProtocolError("stalled", f"{sending.unheard} bytes were not taken")
 
     async def _linger(self) -> None:
-        """Gives the last words a moment to leave and to be heard.
+        """Waits a moment for the last bytes to be sent and received.
 
-        To close while there is something to read would reset the connection, and the reset would overtake
-        them; so what still comes is thrown away.
+        To close a socket with unread input would reset the connection, and the reset would overtake them; so
+        input that still arrives is read and discarded.
         """
         self.flush()
         with trio.move_on_after(LINGER):
@@ -324,7 +323,7 @@ class Connection:
                 pass  # a pong needs no answer
 
     def _greet(self, hello: p.Hello) -> None:
-        """Answers a hello with a welcome; ``ProtocolError`` for a peer that may not come in."""
+        """Answers a hello with a welcome; raises ``ProtocolError`` for a peer that is not admitted."""
         admitted = admit(self.house, hello, trusted=self.trusted)
         wanted, self.permit, self.home = admitted.wanted, admitted.permit, admitted.home
         if self.permit.until is not None:
@@ -348,7 +347,7 @@ class Connection:
         self.say(welcome(self.home, self.state, interval, resumed=resumed))
 
     async def _expel(self, until: datetime) -> None:
-        """Ends the connection when its token is not good any more."""
+        """Ends the connection when its token expires."""
         await trio.sleep(max(0.0, (until - datetime.now(UTC)).total_seconds()))
         self.dismiss("unauthorized", "the token is not good any more")
 
@@ -370,7 +369,7 @@ class Connection:
         self.turns += 1
 
     def _owner_of(self, turn: p.Turn) -> str:
-        """In whose name a turn is made: the session's, a lease's, which it renews, or a durable one."""
+        """Returns the owner of a turn: the session, a lease, which the turn renews, or a durable owner."""
         if not turn.owner:
             return self.own.owner
         if turn.owner.startswith(LEASE):
@@ -403,7 +402,7 @@ class Connection:
             self.fail(stream, getattr(error, "code", "bad-request"), getattr(error, "text", str(error)))
 
     def _take_room(self) -> None:
-        """One stream more, here and in all; ``Refused`` where those are too many."""
+        """Counts one more stream, here and in all; raises ``Refused`` where those are too many."""
         limits, here, all_here = self.limits, len(self.streams), self.house.streams
         if here >= limits.streams:
             raise Refused("limit", f"{here} streams, limit streams={limits.streams}")
@@ -413,7 +412,7 @@ class Connection:
         self.house.streams += 1
 
     def _feeder(self, spec: Map) -> Observations | TopicConnection:
-        """Who feeds a stream, if the peer may have it."""
+        """Returns what feeds a stream; raises ``Refused`` if the peer may not open it."""
         if spec.get("kind") == "topic":
             self.permit.check_topic(str(spec.get("topic")))
             return self.following
@@ -457,35 +456,35 @@ class Connection:
     # -- saying ---------------------------------------------------------------------------------------
 
     def say(self, packet: p.Packet) -> None:
-        """Queues a control packet for the next flush; after a goodbye there is nobody to hear it."""
+        """Queues a control packet for the next flush; does nothing after a goodbye."""
         self.sending.say(packet)
 
     def part(self, code: str, text: str) -> None:
-        """Says goodbye, after which nothing is said; the connection closes once that has left."""
+        """Sends a goodbye, and nothing after it; the connection closes once that is sent."""
         self.sending.part(code, text[:4000])
         self.flush()
 
     def dismiss(self, code: str, text: str) -> None:
-        """Ends this connection, and says why."""
+        """Ends this connection with a goodbye that gives the reason."""
         self.part(code, text)
         self._reading.cancel()
 
     def supersede(self, by: str) -> None:
-        """Ends this connection because its client has another one; its session is not its own any more."""
+        """Ends this connection because its client has another one, which has the session now."""
         self.gone = True
         self.part("superseded", by)
         self._scope.cancel()
 
     def defect(self) -> None:
-        """Ends the session because of the exception that is being handled, which nobody foresaw."""
+        """Ends the session because of an unexpected exception, the one that is being handled."""
         logger.exception("session %d failed: this is a defect, please report it", self.number)
-        if self.session.parted:  # even that did not go well
+        if self.session.parted:  # the goodbye itself has failed
             self._scope.cancel()
             return
         self.sending.forget()
         self.dismiss("internal", "a defect in the daemon ended this session")
 
     def _lose(self) -> None:
-        """The kernel says that the peer is gone."""
+        """The operating system reports that the connection is lost."""
         self.lost = True
         self._scope.cancel()

@@ -1,11 +1,11 @@
-"""Sessions: what somebody has in the space, for as long as they are there or may still come back.
+"""The sessions of a space, connected or suspended.
 
 A session outlives its connection if its client asked for a *grace period*: when the connection is lost, its
-facts and interests stay, and whoever shows its number and secret in time goes on with them as if nothing
-had been.  So what a session has is kept apart from the connection that speaks for it.
+facts and interests stay, and a connection that shows its number and secret in time resumes it.  So the state
+of a session is kept apart from the connection that it has at the moment.
 
-Always: a session has at most one connection; when it ends, all that it owned goes in one turn; a session
-whose client said goodbye, or broke the protocol, ends at once.
+Always: a session has at most one connection; when it ends, all that it owned is retracted in one turn; a
+session whose client sent a goodbye, or broke the protocol, ends at once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SECRET_BYTES: Final = 16
 
 
 class SessionState:
-    """What one session has: names of owners in the space, the interests announced, and who may come back.
+    """The state of one session: its owner names, its announced interests, and the secret to resume it with.
 
     ``announced`` are the patterns of its streams that are facts, by stream; ``grace`` is in seconds.
     """
@@ -69,7 +69,7 @@ class SessionState:
         self.attempt: tuple[int, bytes] | None = None
 
     def is_after(self, attempt: tuple[int, bytes] | None) -> bool:
-        """Whether the same process tried its connection later: hellos may be read in any order."""
+        """True if the same process tried this connection later: hellos may be read in any order."""
         return (
             attempt is not None
             and self.attempt is not None
@@ -78,7 +78,7 @@ class SessionState:
         )
 
     def admits(self, ticket: tuple[int, bytes] | None) -> bool:
-        """Whether this is the number and the secret of the session."""
+        """True if this is the number and the secret of the session."""
         if ticket is None or not self.secret:
             return False
         number, secret = ticket
@@ -87,7 +87,7 @@ class SessionState:
     def announce(self, stream: int, pattern: Value) -> None:
         """Asserts the interest of a stream, for an owner whose handles no client can name.
 
-        A session that has come back opens its streams again, and their interests have been there all along.
+        A session that is resumed opens its streams again; their interests are asserted already.
         """
         before = self.announced.get(stream)
         if before is not None and same(before, pattern):
@@ -104,7 +104,7 @@ class SessionState:
 
 
 class Sessions:
-    """The sessions of a daemon, by the identities of their clients."""
+    """The sessions of a space, by the identities of their clients."""
 
     def __init__(self, home: SessionSpace) -> None:
         self._home = home
@@ -113,11 +113,11 @@ class Sessions:
         self._left: dict[str, SessionState] = {}
         self._empty: dict[str, SessionState] = {}
         self.resumed = 0
-        """How often a session came back."""
+        """How often a session was resumed."""
 
     @property
     def waiting(self) -> int:
-        """Sessions without a connection that may still come back."""
+        """Suspended sessions: without a connection, within their grace period."""
         return len(self._left)
 
     async def run(self) -> None:
@@ -125,10 +125,10 @@ class Sessions:
         await self._waiting.run()
 
     def greet(self, connection: SessionPeer, identity: str, wanted: Wanted) -> tuple[SessionState, bool]:
-        """The session of a connection that has said who it is, and whether it has come back to it.
+        """Returns the session of a connection after its hello, and True if it was resumed.
 
-        An older connection of the same identity is parted from, so that no ghost locks its owner out; one
-        that its process tried before the present one is the ghost itself.
+        An older connection of the same identity is replaced, so that a dead one cannot lock its client out.
+        Raises ``ProtocolError`` for a connection that its process tried before the present one.
         """
         before = self._by_client.get(identity)
         if before is not None:
@@ -172,7 +172,7 @@ class Sessions:
             self._end(state)
 
     def end_waiting(self, stands: Callable[[Permit], bool]) -> int:
-        """Ends those that wait for a client that may not come back; how many.  O(those that wait)."""
+        """Ends suspended sessions whose permit no longer stands; returns how many.  O(suspended sessions)."""
         ended = [state for state in self._left.values() if not stands(state.permit)]
         for state in ended:
             self._end(state)
@@ -215,7 +215,7 @@ class Sessions:
 
 
 def _superseded(identity: str, name: str) -> str:
-    """What is told to the one of two clients with one identity that was there first."""
+    """Returns the text for the earlier of two connections with one identity."""
     owner = identity.removeprefix("owner:")
     what = f"client {identity!r:.80}" if owner == identity else f"durable owner {owner!r:.80}"
     return (

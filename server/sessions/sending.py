@@ -1,11 +1,11 @@
-"""SendQueue: what one connection says, on its way to the kernel.
+"""The send queue of one connection: packets and frames on their way to the operating system.
 
-Nearly all is handed over at once, when the daemon flushes those that have something to say; what the kernel
-does not take waits here, and a task hands it over when there is room again.  Where nothing else is said, a
-sign of life is.  Apart from the connection because it need not know what is said, or why.
+Nearly everything is written at once, when the daemon flushes the queues that have something; bytes that the
+socket does not take wait here, and a task writes them when it is writable again.  When nothing else was sent
+for the interval of the heartbeat, a ping is.
 
-Always: nothing is taken out of the streams while bytes wait for the kernel; turns that were accepted in a row
-share one packet, which goes before whatever is said after it; after a goodbye nothing is said.
+Always: nothing is taken out of the streams while bytes wait for the socket; accepted turns with consecutive
+numbers share one packet, which goes before any packet queued later; nothing is sent after a goodbye.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from dataspace.wire.session import Session
 from relay.delivery.outbox import Outbox, OutStream
 
 BURST: Final = 256 << 10
-"""Bytes that one connection may have handed out but not yet to the kernel, before its streams wait."""
+"""Bytes that one flush takes from the streams of a connection, about."""
 
 
 class SendQueue:
     """The sending half of a connection.
 
-    ``over`` is told of each stream that has ended by itself, ``beaten`` is asked once in each interval of the
-    heartbeat for what there is to say of the streams, ``touch`` hears when there is something to flush,
-    ``lose`` when the kernel says that the peer is gone, and ``defect`` of an exception that nobody foresaw.
+    Calls ``over`` with each stream that has ended by itself, ``beaten`` once in each interval of the
+    heartbeat for packets about the streams, ``touch`` when there is something to flush, ``lose`` when the
+    connection is lost, and ``defect`` while an unexpected exception is handled.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class SendQueue:
         self._lose = lose
         self._defect = defect
         self.sent = 0
-        """Bytes that the kernel has taken."""
+        """Bytes that the socket has taken."""
         self.beat = Heartbeat()
         self._next_beat = math.inf
         self._unsent = bytearray()
@@ -68,7 +68,7 @@ class SendQueue:
     # -- what is said ---------------------------------------------------------------------------------
 
     def say(self, packet: p.Packet) -> None:
-        """Queues a control packet for the next flush; after a goodbye there is nobody to hear it."""
+        """Queues a control packet for the next flush; does nothing after a goodbye."""
         if not self._session.parted:
             self._say_accepted()
             self._outbox.say(packet)
@@ -89,16 +89,16 @@ class SendQueue:
         self.touch()
 
     def part(self, code: str, text: str) -> None:
-        """Says goodbye, after which nothing is said."""
+        """Queues a goodbye, and accepts nothing after it."""
         self.say(p.Bye(code, text))
         self._outbox.end()
 
     def forget(self) -> None:
-        """Leaves out the turns that were accepted and not said to be: to say so may be what fails."""
+        """Drops the acceptances that are not sent yet: sending them may be what fails."""
         self._accepted = []
 
     def touch(self) -> None:
-        """Has the next flush come by here."""
+        """Has the next flush include this queue."""
         if not self._dirty:
             self._dirty = True
             self._touch(self)
@@ -113,26 +113,26 @@ class SendQueue:
 
     @property
     def unheard(self) -> int:
-        """Bytes of answers that the peer has not taken, about."""
+        """Bytes of answers that the peer has not received, about."""
         return len(self._unsent) + self._outbox.control_bytes + 9 * len(self._accepted)
 
     def is_blocked(self) -> bool:
-        """Whether something waits for the kernel."""
+        """True if bytes wait for the socket."""
         return bool(self._unsent) or self._link.pending
 
     async def wait_drained(self) -> None:
-        """Returns when the kernel has taken all that waited for it."""
+        """Returns when the socket has taken all bytes that waited."""
         self._drained = trio.Event()
         await self._drained.wait()
 
     def beat_at(self, interval: float) -> None:
-        """Has something said at least every so many seconds, and expects as much of the peer."""
+        """Sends something at least every ``interval`` seconds, and expects the same of the peer."""
         now = trio.current_time()
         self.beat, self._next_beat = Heartbeat(interval, now=now), now + interval
-        self._writable.set()  # the task reckons anew
+        self._writable.set()  # the task computes its deadline again
 
     def flush(self) -> None:
-        """Hands to the kernel what it takes; the task has the rest."""
+        """Writes what the socket takes; the task writes the rest."""
         self._dirty = False
         if self.is_blocked():
             return
@@ -152,7 +152,7 @@ class SendQueue:
             self._defect()
 
     async def run(self) -> None:
-        """Writes what the kernel would not take at once, and a sign of life when nothing else was said."""
+        """Writes what the socket did not take at once, and pings when nothing else was sent."""
         try:
             while True:
                 with trio.move_on_at(min(self.beat.due, self._next_beat)):
@@ -170,7 +170,7 @@ class SendQueue:
             self._lose()
 
     def _keep_alive(self) -> None:
-        """Says in each interval how far the streams are, and anything where nothing else was said."""
+        """Sends in each interval how far the streams are, and a ping if nothing else was sent."""
         now = trio.current_time()
         if self._next_beat <= now:
             self._next_beat = now + self.beat.interval

@@ -1,1 +1,1 @@
-"""What feeds a stream that a peer has opened."""
+"""Streams that a peer has opened, and what feeds each."""

@@ -1,4 +1,4 @@
-"""Observations: what an opened stream is fed with, live or from the log.
+"""The streams of one connection, and what feeds each: a space or its log.
 
 A live observation is one observer of the space: the state first, then every epoch.  One that begins or
 ends at an epoch, or wants only what is on disk, is a *replay*: a task reads the log as fast as the stream
@@ -41,7 +41,7 @@ from server.streams.start import begins_now, progress_mark
 from server.system import SystemSpace
 
 PROGRESS_SECONDS: Final = 0.1
-"""Seconds between two marks of progress of one stream."""
+"""Seconds between two progress marks of one stream."""
 
 
 class Observations:
@@ -67,7 +67,7 @@ class Observations:
         self._reads: Final = ReadCounts(peer, system)
 
     def open(self, stream: OutStream, spec: Map) -> None:
-        """Begins to feed a stream; raises ``Refused`` or ``UsageError`` if it cannot be."""
+        """Begins to feed a stream; raises ``Refused`` or ``UsageError`` for a spec that cannot be served."""
         peer, home = self._peer, self._peer.home
         name = spec.get("space", MAIN)
         if name == SYSTEM:
@@ -101,12 +101,12 @@ class Observations:
         self.forget(stream.number)
 
     def forget(self, number: int) -> None:
-        """Retracts the interest of a stream, if it is a fact: of this connection or of one before."""
+        """Retracts the interest of a stream, which an earlier connection of the session may have asserted."""
         if not self._peer.gone:
             self._peer.own.withdraw(number)
 
     def end(self) -> None:
-        """The connection is over; its facts, interests among them, go in one turn elsewhere."""
+        """Stops feeding all streams, since the connection has ended; the session retracts the interests."""
         self._reads.end()
         for space, interest, observation in self._live.values():
             space.ignore(interest, observation)
@@ -116,10 +116,10 @@ class Observations:
                 stream.backlog.close()
 
     def reached(self) -> list[p.Reached]:
-        """Up to where the streams have been told all that there was; O(streams).
+        """Returns how far each idle stream is, in as few packets as possible; O(streams).
 
-        Who was told of nothing for long would else come back, after a lost connection, to where that began:
-        all that was written since would be read for nothing, or refused, where the log has let it go.
+        A client that saw no change for long would otherwise resume, after a lost connection, from the last
+        one: everything since would be read for nothing, or refused where retention has deleted it.
         """
         durable, told = self._peer.home.commits.durable, dict[int, list[int]]()
         for stream, (space, _, observation) in self._live.items():
@@ -132,7 +132,7 @@ class Observations:
 
     @staticmethod
     def _reach(stream: OutStream, observation: DeliveryQueue, at: int, told: dict[int, list[int]]) -> None:
-        """Notes that this stream is as far as that, if nothing waits for it and its peer does not know."""
+        """Adds a stream that is as far as ``at``, if nothing waits in it and the client does not know."""
         if (
             not len(observation)
             and observation.failure is None
@@ -144,7 +144,7 @@ class Observations:
     # -- live -----------------------------------------------------------------------------------------
 
     def _open_system(self, stream: OutStream, request: StreamRequest) -> None:
-        """What the daemon says of itself: facts of now, of which no log is kept, nor who is interested."""
+        """Opens a stream of the space ``system``, which has no log and no interests."""
         if not request.live or request.policy is Policy.WAIT or request.progress:
             raise Refused("epoch-gone", f"space {SYSTEM!r} keeps no log, there is only its state")
         self._open_live(stream, request, self._system.space)
@@ -158,7 +158,7 @@ class Observations:
         self._peer.wake(stream)
 
     def backlog(self, stream: OutStream, request: StreamRequest) -> DeliveryQueue:
-        """The waiting room of a stream, new or the one that it has."""
+        """Returns the queue of a stream; made when it is first asked for."""
         known = stream.backlog
         if isinstance(known, DeliveryQueue):
             return known
@@ -172,7 +172,7 @@ class Observations:
         return made
 
     def _fall_behind(self, stream: OutStream, request: StreamRequest) -> None:
-        """A stream that waits has no room: the log has the rest, and a task reads it as it is taken."""
+        """Continues a full stream from the log, by a task that reads as fast as the stream is read."""
         if stream not in self._replays:
             self._start(self._replays, self._resume_from_log, stream, request)
 
@@ -206,7 +206,7 @@ class Observations:
         await self._replay(stream, replace(request, after=after, as_of=None, snapshot=False, net=False))
 
     async def _tell_progress(self, stream: OutStream) -> None:
-        """Says through which epoch all has been told, while nothing waits that would say it by itself."""
+        """Sends progress marks while nothing else waits in a stream."""
         home, told = self._peer.home, -1
         while True:
             await home.commits.wait_beyond(told)
@@ -219,7 +219,7 @@ class Observations:
             await trio.sleep(PROGRESS_SECONDS)
 
     def attach(self, stream: OutStream, pattern: Value, observation: DeliveryQueue, space: Space) -> None:
-        """Has a space tell an observation from the next epoch on."""
+        """Feeds a stream with what changes in a space from the next epoch on."""
         interest = space.observe(pattern, observation)
         self._live[stream] = (space, interest, observation)
 

@@ -1,8 +1,7 @@
-"""ReadCounts: what a bulk reader has had of the log, for whoever wonders what a query costs.
+"""Read statistics: rows and bytes that bulk readers were sent, which show what a query costs.
 
 Each connection that reads by the column has one fact in the space ``system``, with totals that grow as its
-reads come to their ends, and each read is a line in the daemon's log.  Apart from the replays, which need not
-know who counts.
+reads end, and each read is a line in the log of the daemon.
 
 Always: the fact is there from the end of the first read until the connection ends.
 """
@@ -51,11 +50,11 @@ class ReadCounts:
         self._fact: Record | None = None
 
     def begun(self) -> Read:
-        """A read that begins now."""
+        """Returns a read that begins now."""
         return Read(trio.current_time())
 
     def ended(self, read: Read, request: StreamRequest) -> None:
-        """A read has come to its end, with all that was asked for taken but the last block or two."""
+        """Counts a read that has ended; its last block or two may still wait in the stream."""
         seconds = trio.current_time() - read.began
         peer, session = self._peer, self._peer.own.number
         self._totals = [a + b for a, b in zip(self._totals, (1, read.rows, read.bytes, seconds), strict=True)]
@@ -73,7 +72,7 @@ class ReadCounts:
         )
 
     def end(self) -> None:
-        """The connection has ended."""
+        """Retracts the fact, since the connection has ended."""
         self._say(None)
 
     def _say(self, fact: Record | None) -> None:

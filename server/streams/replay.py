@@ -1,10 +1,7 @@
-"""Pumping: one replay of the log into a stream, as fast as it is taken, and on to the live feed.
+"""A replay: feeds a stream from the log, as fast as it is read, and then with live changes.
 
-It is apart from the streams of a connection because it is the one thing there that waits: for the disk, for
-a turn among other replays, and for the reader.
-
-Always: a stream is told every epoch once, whether from the log, from what is not on disk yet, or live; no
-more than a few hundred changes are offered before others may run.
+Always: a stream gets every epoch once, whether from the log, from what is not on disk yet, or live; no more
+than a few hundred changes are offered before other tasks may run.
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ from server.streams.slots import ReplaySlots
 from server.streams.start import beginning, from_log, progress_mark, time_of
 
 YIELD_SECONDS: Final = 0.5
-"""How soon a replay that is not read makes room for one that waits to begin."""
+"""After how long a replay whose stream is not read gives its slot to one that waits."""
 
 
 SLICE: Final = 512
@@ -37,7 +34,7 @@ SLICE_BYTES: Final = 64 << 10
 
 
 class StreamReplay:
-    """One replay: from the log into a stream, as fast as it is taken."""
+    """One replay of the log into one stream."""
 
     def __init__(
         self,
@@ -56,7 +53,7 @@ class StreamReplay:
         self.observation = feeding.backlog(stream, request)
 
     async def run(self) -> None:
-        """Feeds the stream until it is complete, or has gone over to the live feed."""
+        """Feeds the stream until it is complete, or is fed live."""
         request, commits = self.request, self.home.commits
         start = beginning(self.home, request)
         if not self._is_full and await self._goes_on(start):
@@ -87,7 +84,10 @@ class StreamReplay:
         self._wake()
 
     async def _goes_on(self, after: int) -> bool:
-        """Whether all since ``after`` is in memory and not too much: then it is told, and the stream live."""
+        """Feeds the stream from memory and goes live, if everything since ``after`` is there.
+
+        Returns True if it did; False if it is not there, or too much.
+        """
         request, recent = self.request, self.home.commits.recent
         past = request.durable or request.upto is not None or request.as_of is not None
         if past or request.after is None or not await self._recalls(recent, after):
@@ -110,7 +110,7 @@ class StreamReplay:
         return True
 
     async def _recalls(self, recent: Recent, after: int) -> bool:
-        """Whether all epochs beyond ``after`` are in memory: some of the former daemon may still be read."""
+        """True if all epochs beyond ``after`` are in memory; reads those of the former daemon once."""
         if recent.lacks(after):
             async with self.home.recalling:
                 if recent.lacks(after):  # else another one has read it meanwhile
@@ -120,9 +120,9 @@ class StreamReplay:
         return after >= recent.after
 
     async def _feed_net(self, replay: Replay) -> int:
-        """What has happened until now, as a net difference; the epoch where it ends.
+        """Offers what changed until now as net changes; returns the epoch where they end.
 
-        More messages than may wait for an observer are told in several differences, since none may be lost.
+        More messages than may wait for an observer are sent in several values, since none may be lost.
         """
         now = self.home.space.epoch if self.request.upto is None else self.request.upto
         now = max(replay.at, min(now, self.home.space.epoch))
@@ -153,7 +153,7 @@ class StreamReplay:
             await self._wait_room()
 
     async def _feed_some(self, replay: Replay, goal: int) -> None:
-        """Feeds the stream until it is done, or is not read while others wait to begin."""
+        """Feeds the stream until the goal, or until it is not read while other replays wait."""
         slice: list[Changes] = []
         size = room = 0
         for number, micros, added, messages, removed in replay.epochs(goal):
@@ -181,17 +181,17 @@ class StreamReplay:
 
     @property
     def _is_full(self) -> bool:
-        """Whether the stream has more than enough to send."""
+        """True if more waits in the stream than its reader has credit or room for."""
         return self.stream.sated or self.observation.full
 
     async def _wait_room(self) -> None:
-        """Lets others run, and waits while the stream is full."""
+        """Lets other tasks run, and waits while the stream is full."""
         await trio.lowlevel.checkpoint()
         while self._is_full:
             await self.stream.wait_taken()
 
     def _go_live(self, replay: Replay) -> None:
-        """All that is on disk was told: what is committed but not yet written follows, then the live feed."""
+        """Offers what is committed but not on disk yet, then feeds the stream live."""
         for number, micros, added, messages, removed in replay.tail(self.home.commits.tail(replay.at)):
             self.observation.extend(Changes(number, micros, added, messages, removed))
         self.observation.catch_up()

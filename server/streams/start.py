@@ -26,7 +26,7 @@ LIVE_FACTS: Final = 100_000
 
 
 def beginning(home: SpaceHistory, request: StreamRequest) -> int:
-    """The epoch after which a replay begins; ``Refused`` if the log does not reach there."""
+    """Returns the epoch after which a replay begins; raises ``Refused`` if the log does not reach it."""
     log = home.log
     newest = max(home.commits.durable, home.space.epoch)
     after = request.after if request.as_of is None else request.as_of
@@ -37,14 +37,14 @@ def beginning(home: SpaceHistory, request: StreamRequest) -> int:
         raise Refused("epoch-gone", f"{wanted}, the oldest held is {log.oldest}")
     if after > newest:
         raise Refused("epoch-ahead", f"{wanted}, the newest is {newest}")
-    # Who is only shown what is on disk never saw a lost epoch: its number is a place between two others.
+    # A reader of durable epochs never saw a lost one: its number is a place between two others.
     if not request.durable and log.lost(after):
         raise Refused("epoch-lost", f"epoch {after} was never acknowledged and was lost in a crash")
     return after
 
 
 def begins_now(home: SpaceHistory, request: StreamRequest) -> bool:
-    """Whether a stream begins with what holds now, or has missed nothing of it, and needs no log."""
+    """True if a stream begins with the state now, or has missed nothing of it, and needs no log."""
     if request.live:
         return True
     after = request.after
@@ -54,12 +54,12 @@ def begins_now(home: SpaceHistory, request: StreamRequest) -> bool:
 
 
 async def from_log(home: SpaceHistory, request: StreamRequest, kind: type[Kind]) -> Kind:
-    """A replay that stands where a stream begins, once everything up to there is on disk.
+    """Returns a replay that stands where a stream begins, once everything up to there is on disk.
 
-    Raises as ``beginning``.
+    Raises ``Refused`` as ``beginning`` does.
     """
     start = beginning(home, request)
-    await home.commits.wait_durable(start)  # what held there is reckoned from the log
+    await home.commits.wait_durable(start)  # the state there is computed from the log
     replay = kind(home.log, request.pattern, start)
     if request.wants_state or not replay.at_hand():
         replay.live = _live_base(home)
@@ -67,9 +67,9 @@ async def from_log(home: SpaceHistory, request: StreamRequest, kind: type[Kind])
 
 
 def _live_base(home: SpaceHistory) -> Live | None:
-    """What holds now, for a replay that begins near the end; not copied where there is a lot of it.
+    """Returns a copy of the current state, for a replay that begins near it; None where it is large.
 
-    The facts and what of them is not on disk are of one moment: nothing may wait in between.
+    The facts and the epochs that are not on disk are of one moment: nothing may wait in between.
     """
     space = home.space
     if len(space.index) > LIVE_FACTS:
@@ -78,10 +78,10 @@ def _live_base(home: SpaceHistory) -> Live | None:
 
 
 def time_of(home: SpaceHistory, number: int) -> int:
-    """When an epoch was made; 0 for the emptiness before the first."""
+    """Returns when an epoch was made, in microseconds since 1970; 0 for the state before the first."""
     return home.log.time_of(number)
 
 
 def progress_mark(number: int) -> Changes:
-    """All epochs to this one have been told; its time is when that is said."""
+    """Returns a mark: the stream contains every change up to this epoch. Its time is now."""
     return Changes(number, time.time_ns() // 1000, flags=PROGRESS)

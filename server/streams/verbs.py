@@ -21,7 +21,7 @@ MAX_DRAWN: Final = 1_000
 
 
 async def _sync(reader: HistoryReader, _arguments: Map) -> Value:
-    """Everything that this connection sent before is on disk: the newest epoch."""
+    """Returns the newest epoch once everything that the connection sent before is on disk."""
     home = reader.home
     epoch = home.space.epoch
     if home.commits.full is not None and home.commits.durable < epoch:
@@ -31,7 +31,7 @@ async def _sync(reader: HistoryReader, _arguments: Map) -> Value:
 
 
 async def _index(reader: HistoryReader, arguments: Map) -> Value:
-    """The trie of the space, drawn."""
+    """Returns a drawing of the trie of the space."""
     await trio.lowlevel.checkpoint()
     home = reader.home
     home.check_space(text(arguments, "space", home.name))
@@ -43,7 +43,7 @@ async def _index(reader: HistoryReader, arguments: Map) -> Value:
 
 
 async def _frontier(reader: HistoryReader, arguments: Map) -> Value:
-    """The highest epoch on disk, waiting up to ``wait`` milliseconds for one beyond ``after``."""
+    """Returns the highest epoch on disk; waits up to ``wait`` ms for one beyond ``after``."""
     home = reader.home
     home.check_space(text(arguments, "space", home.name))
     after = number(arguments, "after", -1)
@@ -62,7 +62,7 @@ async def _frontier(reader: HistoryReader, arguments: Map) -> Value:
 
 
 async def _within(reader: HistoryReader, arguments: Map) -> Value:
-    """The last epoch of (after, upto] up to which there are no more than ``changes``, but at least one."""
+    """Returns the last epoch of (after, upto] with at most ``changes`` changes on the way, or the first."""
     home = reader.home
     upto = min(number(arguments, "upto"), home.commits.durable)
     asked = (number(arguments, "after"), upto, number(arguments, "changes"))
@@ -70,7 +70,7 @@ async def _within(reader: HistoryReader, arguments: Map) -> Value:
 
 
 async def _acknowledge(reader: HistoryReader, arguments: Map) -> Value:
-    """Notes on disk that a named reader is done with all up to an epoch, or forgets the reader."""
+    """Stores that a named reader is done with all epochs up to one, or forgets the reader."""
     home, name = reader.home, text(arguments, "reader")
     home.check_space(text(arguments, "space", home.name))
     reader.permit.check_reads()

@@ -1,10 +1,9 @@
-"""Topics of a daemon: by name, and as facts in the space ``system``, where anybody can observe what there is.
+"""The topics of a daemon by name, stated as facts in the space ``system``, where clients can observe them.
 
-The catalogue belongs to the daemon; what each connection publishes and follows is ``topic_following``, and
-what of it is on disk ``topic_keeping``.
+What each connection publishes and subscribes is in ``following``, durable topics are in ``durable``.
 
-Always: the catalogue says what is, in the turn in which it came to be; a topic without producers has ended
-and its name is free, unless it is durable.
+Always: a topic and its fact appear in one turn; a topic without producers has ended and its name is free,
+unless it is durable.
 """
 
 from __future__ import annotations
@@ -47,27 +46,27 @@ class TopicEntry:
 
     @property
     def acts(self) -> Topic | Ledger:
-        """What carries out the steps of producers."""
+        """What carries out the steps of producers: the topic, or its step log if it is durable."""
         return self.ledger or self.topic
 
     @property
     def full(self) -> bool:
-        """Whether a subscriber for whom publishers wait has more than enough."""
+        """True if more waits for a subscriber than its limit, and publishers wait for it."""
         return any(each.full for each in self.feeds.values())
 
     @property
     def fact(self) -> Record:
-        """What the catalogue says of it."""
+        """The fact that states the topic."""
         topic = self.topic
         return Record("topic", topic.name, self.number, len(topic.partitions), topic.order.dimensions)
 
     def make_room(self) -> None:
-        """Lets the publishers that wait look again."""
+        """Wakes the publishers that wait for room."""
         self.room.set()
         self.room = trio.Event()
 
     def look(self) -> None:
-        """More of it is on disk: subscribers may be told, and who waits for epochs looks again."""
+        """More is on disk: wakes the subscribers, and the requests that wait for completed epochs."""
         for feed in self.feeds.values():
             feed.look()
         self.completed.set()
@@ -99,32 +98,32 @@ class Topics:
         return len(self._entries)
 
     def number(self) -> int:
-        """A number that was never used, for a topic, a producer or a subscription."""
+        """Returns a number that was never used, for a topic, a producer or a subscription."""
         return next(self._numbers)
 
     def find(self, name: str) -> TopicEntry:
-        """The topic of that name."""
+        """Returns the topic of that name; raises ``Refused`` if there is none."""
         entry = self._entries.get(name)
         if entry is None:
             raise Refused("no-topic", f"no topic named {name!r}, there are {len(self._entries)}")
         return entry
 
     async def wait_for(self, name: str, milliseconds: int) -> TopicEntry:
-        """The topic of that name, once there is one; ``Refused`` after so many milliseconds."""
+        """Returns the topic of that name once there is one; raises ``Refused`` after so many milliseconds."""
         with trio.move_on_after(min(milliseconds, MAX_WAIT) / 1000):
             while name not in self._entries:
                 await self._appeared.wait()
         return self.find(name)
 
     def make(self, name: str, order: Order, partitions: int, retain: int, owner: int) -> TopicEntry:
-        """A new topic in memory; its first producer has yet to join it."""
+        """Returns a new topic in memory, without a producer."""
         self.check_another()
         if not 0 <= retain <= MAX_RETAIN:
             raise Refused("limit", f"retain {retain} bytes, limit {MAX_RETAIN}")
         return TopicEntry(self.number(), Topic(name, order, partitions, retain=retain), owner)
 
     def check_another(self) -> None:
-        """Refuses one topic more than there may be."""
+        """Raises ``Refused`` if there are as many topics as allowed."""
         if len(self._entries) >= MAX_TOPICS:
             raise Refused("limit", f"{len(self._entries)} topics, limit {MAX_TOPICS}")
 
@@ -136,12 +135,12 @@ class Topics:
         self._appeared = trio.Event()
 
     def retire(self, entry: TopicEntry) -> None:
-        """Ends a topic to which nothing can come; its name is free."""
+        """Ends a topic without producers; its name is free then."""
         if self.is_listed(entry) and entry.topic.ended:
             self.end(entry)
 
     def end(self, entry: TopicEntry) -> None:
-        """Ends a topic: its subscriptions are over, and its producers can send no more."""
+        """Ends a topic with its subscriptions; its producers can send no more."""
         del self._entries[entry.topic.name]
         entry.topic.end()
         entry.make_room()
@@ -149,7 +148,7 @@ class Topics:
         self._system.state([], [entry.fact])
 
     def is_listed(self, entry: TopicEntry) -> bool:
-        """Whether this topic has not ended."""
+        """True if this topic has not ended."""
         return self._entries.get(entry.topic.name) is entry
 
     def statistics(self) -> TopicsStatistics:

@@ -1,11 +1,11 @@
-"""Retelling the past of a durable topic: to a subscriber until it meets the present, and by number.
+"""The past of a durable topic: for subscribers that catch up with the present, and by epoch number.
 
-A subscriber *as of* some times is fed from the disk as fast as it takes it, however long ago that is, and
-joins the others where the disk ends.  A reader of *completed epochs* asks for a range of their numbers and
-gets the same bytes whenever it asks.
+A subscriber *as of* some times is fed from the disk as fast as it reads, however long ago that is, and joins
+the others where the disk ends.  A reader of *completed epochs* asks for a range of their numbers and gets the
+same bytes every time.
 
-Always: a subscriber that catches up holds no more in memory than its feed may; between the past and the
-present there is neither gap nor overlap; what is no longer retained is refused, with what is.
+Always: a subscriber that catches up holds no more in memory than its queue may; between the past and the
+present there is neither gap nor overlap; a request past retention is refused with what is retained.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_WAIT: Final = 60_000
 
 
 class CatchUp:
-    """One subscriber on its way to the present; ``Refused`` where what it asks for is not retained."""
+    """One subscriber that catches up; raises ``Refused`` if what it asks for is not retained."""
 
     def __init__(
         self,

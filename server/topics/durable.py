@@ -1,10 +1,10 @@
-"""DurableTopics: the durable topics of a daemon, over restarts, and producers whose connection is away.
+"""Durable topics: they survive restarts, and their producers may survive a lost connection.
 
-It ties the catalogue to the journal: puts topics back at a start, has what is done to them written, and
-lets a producer that said so come back within its time, to the capabilities that it held.
+Restores topics from the journal at the start, has each step written, and lets a producer that asked for it
+resume within its time, with the capabilities that it held.
 
-Always: durable topics are back before the first client is let in; a producer that is away holds what it
-held for as long as it said, and not a moment longer: then it has crashed, and subscribers are told.
+Always: durable topics are restored before the first client is served; a disconnected producer keeps its
+capabilities for the time that it asked for; then it has crashed, and its subscribers are notified.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from server.topics.ports import Attached
 logger = logging.getLogger("dataspace")
 
 RETAIN: Final = 64 << 20
-"""Bytes that a durable topic retains unless it is told."""
+"""Bytes that a durable topic retains by default."""
 
 MAX_RETAIN: Final = 1 << 40
 MAX_AWAY: Final = 300_000
-"""Milliseconds that a producer may be away at most, whatever it asks for."""
+"""Milliseconds that a producer may be disconnected at most."""
 
 
 class DurableTopics:
-    """Durable topics, and who publishes to them."""
+    """The durable topics of a daemon, and the connections of their producers."""
 
     def __init__(self, topics: Topics, journal: Journal, flush: Callable[[], None]) -> None:
         self.writer: Final = TopicWriter(journal, self._written)
@@ -89,7 +89,7 @@ class DurableTopics:
     def make(
         self, name: str, order: Order, partitions: int, retain: int, age: float | None, owner: int
     ) -> TopicEntry:
-        """A new durable topic; its first producer has yet to join it."""
+        """Returns a new durable topic, without a producer."""
         self._topics.check_another()
         retain = retain or RETAIN
         if not 0 < retain <= MAX_RETAIN:
@@ -100,13 +100,13 @@ class DurableTopics:
         return self._kept(TopicEntry(number, topic, owner, ledger))
 
     def begin(self, entry: TopicEntry) -> None:
-        """Has the making of a topic written, before anything that is done to it."""
+        """Writes the beginning of a topic, before any step of it."""
         assert entry.ledger is not None  # made above
         self.check_room()
         self.writer.begin(entry.ledger)
 
     def end(self, entry: TopicEntry) -> None:
-        """A durable topic is no more."""
+        """Ends a durable topic; does nothing for one in memory."""
         if entry.ledger is not None:
             for producer in entry.ledger.members:
                 self._come_back(producer)
@@ -114,7 +114,7 @@ class DurableTopics:
             self.writer.end(entry.ledger)
 
     def check_room(self) -> None:
-        """Refuses what would have to be written while the disk is full."""
+        """Raises ``Refused`` while the disk is full."""
         if self.writer.full is not None:
             raise Refused("disk-full", f"durable topics take nothing: {self.writer.full}")
 
@@ -126,13 +126,13 @@ class DurableTopics:
         self._flush()
 
     def ledgers(self) -> list[Ledger]:
-        """Those of all durable topics."""
+        """Returns the step logs of all durable topics."""
         return [each.ledger for each in self._entries.values() if each.ledger is not None]
 
     # -- producers ------------------------------------------------------------------------------------
 
     def attach(self, producer: int, connection: Attached) -> None:
-        """A producer has a connection; one that it had before, and that may not know yet, loses it."""
+        """Gives a producer to a connection; one that had it before is detached."""
         before = self._attached.get(producer)
         if before is not None and before is not connection:
             before.detach(producer)
@@ -140,7 +140,7 @@ class DurableTopics:
         self._attached[producer] = connection
 
     def detach(self, entry: TopicEntry, producer: int, reason: str) -> None:
-        """A producer has no connection any more: it is away for a while, or has crashed."""
+        """A producer has lost its connection: it may resume within its time, or has crashed."""
         ledger = entry.ledger
         assert ledger is not None  # only those of durable topics are attached
         self._attached.pop(producer, None)
@@ -169,7 +169,7 @@ class DurableTopics:
     # -- life -----------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Ends what has been away for too long, and lets go what is too old, until cancelled."""
+        """Ends producers that do not resume in time, and deletes what is past retention; until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._away.run)
             nursery.start_soon(self.writer.trim_aged, self.ledgers)

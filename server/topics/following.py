@@ -1,6 +1,4 @@
-"""TopicConnection: what one connection publishes to topics, and what it follows.
-
-It is apart from the catalogue because it begins and ends with a connection.
+"""What one connection publishes to topics, and what it subscribes to.
 
 Always: only the connection that joined as a producer can send as it; producers of which more than a window
 is unanswered break the protocol, so what waits for a slow subscriber or the disk is bounded; a step of a
@@ -67,7 +65,7 @@ class _Stream:
 
 
 class TopicConnection:
-    """What one connection publishes and follows."""
+    """The producers and subscriptions of one connection."""
 
     def __init__(
         self,
@@ -210,7 +208,7 @@ class TopicConnection:
             self._peer.say(p.Answer(packet.number, None))
 
     def _on_disk(self, producer: Producer, number: int, size: int) -> None:
-        """What a producer of a durable topic did is on disk."""
+        """Answers a producer of a durable topic, whose steps are on disk."""
         if self._peer.gone:
             return
         if producer.entry.full:
@@ -257,7 +255,7 @@ class TopicConnection:
         self._durable.gone(number)
 
     def detach(self, number: int) -> None:
-        """A producer has come back by another connection, before the end of this one was noticed."""
+        """Another connection has this producer now, before the end of this one was noticed."""
         self._system.state([], [self._publication(number, self._producers.pop(number).entry)])
 
     def end_topic(self, name: str) -> None:
@@ -321,7 +319,7 @@ class TopicConnection:
         self._peer.wake(stream)
 
     async def _catch_up(self, stream: OutStream, followed: _Stream, catching: CatchUp, feed: Feed) -> None:
-        """Feeds a stream from the disk, as it is taken, until that meets the present."""
+        """Feeds a stream from the disk, as fast as it is read, until it is up to date."""
         assert followed.catching is not None  # as _follow has made it
         peer = self._peer
         with followed.catching:
@@ -334,7 +332,7 @@ class TopicConnection:
         peer.flush()
 
     def _over(self, stream: OutStream) -> None:
-        """Nothing more comes of a topic: the stream is complete once it is taken."""
+        """The topic has ended: the stream is complete once all that waits is sent."""
         stream.complete = True
         feed = stream.backlog
         self.close(stream)

@@ -49,13 +49,13 @@ class TopicVerbs:
         }
 
     async def join(self, peer: TopicAsker, arguments: Map) -> Value:
-        """Lets this connection publish to a partition of a topic."""
+        """Makes the connection a producer of a partition of a topic."""
         told = peer.following.join(_name(peer, arguments), arguments)
         await self._durable.writer.wait_durable()
         return told
 
     async def lookup(self, peer: TopicAsker, arguments: Map) -> Value:
-        """What a topic is, waiting up to ``wait`` milliseconds until there is one."""
+        """Returns the shape of a topic; waits up to ``wait`` ms until there is one of that name."""
         name, wait = _name(peer, arguments), max(0, number(arguments, "wait", 0))
         entry = await self._topics.wait_for(name, wait)
         topic = entry.topic
@@ -70,22 +70,22 @@ class TopicVerbs:
         )
 
     async def frontier(self, peer: TopicAsker, arguments: Map) -> Value:
-        """What is completed of a durable topic, waiting up to ``wait`` ms for more than ``after``."""
+        """Returns what is completed of a durable topic; waits up to ``wait`` ms for more than ``after``."""
         after, wait = number(arguments, "after", -1), max(0, number(arguments, "wait", 0))
         return await topic_frontier(self._topics, _name(peer, arguments), after, wait)
 
     async def epochs(self, peer: TopicAsker, arguments: Map) -> Value:
-        """Some of the completed epochs of a range of numbers, the same each time."""
+        """Returns some of the completed epochs of a range of numbers, the same each time."""
         name, identity = _name(peer, arguments), number(arguments, "id")
         return await topic_epochs(self._topics, self._journal, name, identity, arguments)
 
     async def number_at(self, peer: TopicAsker, arguments: Map) -> Value:
-        """After which number the completed epochs at or after a time begin."""
+        """Returns the number after which the completed epochs at or after a time begin."""
         name, identity = _name(peer, arguments), number(arguments, "id")
         return await topic_number(self._topics, self._journal, name, identity, arguments.get("time"))
 
     async def acknowledge(self, peer: TopicAsker, arguments: Map) -> Value:
-        """Notes on disk that a named reader is done with the completed epochs to a number."""
+        """Stores that a named reader is done with the completed epochs up to a number."""
         reader, epoch = text(arguments, "reader"), max(0, number(arguments, "number"))
         if not reader:
             raise Refused("bad-request", "reader must not be empty")
@@ -103,7 +103,7 @@ class TopicVerbs:
 
 
 def _name(peer: TopicAsker, arguments: Map) -> str:
-    """The name of a topic that this connection may use."""
+    """Returns the name of a topic; raises ``Refused`` if the client has no right to it."""
     name = text(arguments, "topic")
     peer.permit.check_topic(name)
     return name
