@@ -24,6 +24,7 @@ from dataspace.client.space import RemoteSpace
 from dataspace.errors import Refused, UsageError
 from dataspace.kernel.actions import SEND
 from dataspace.kernel.epoch_changes import time_of
+from dataspace.saying import as_it_is
 from index.patterns.patterns import capture_names
 from index.patterns.text import parse_pattern, unparse
 from index.values.jsons import to_json
