@@ -22,7 +22,7 @@ from dataspace.transport.credentials import Tls, default_token, read_token
 from dataspace.wire.features import MAIN
 from relay.spark.common import parsing as values
 from relay.spark.common.connections import Peer
-from relay.spark.common.parsing import Bag, First, Last, Malformed, Start
+from relay.spark.common.parsing import First, Last, Malformed, OptionBag, Start
 
 CARRY_BYTES: Final = 256 * 1024
 """What a task may hand to the driver: some ten thousand rows of three columns."""
@@ -102,7 +102,7 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
     >>> stream_options({"pattern": "present($who:str)", "startingEpoch": "12"}).starts
     (12,)
     """
-    read = Bag(given, _KNOWN, "readStream")
+    read = OptionBag(given, _KNOWN, "readStream")
     urls, topic = _urls(read), _topic(read)
     starts: tuple[Start, ...] = tuple(["snapshot" if topic is None else "earliest" for _ in urls])
     return StreamOptions(
@@ -129,7 +129,7 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
     """The options of ``spark.read``; raises ``UsageError`` as ``stream_options`` does."""
-    read = Bag(given, _KNOWN, "read")
+    read = OptionBag(given, _KNOWN, "read")
     urls, topic = _urls(read), _topic(read)
     first = values.first if topic is None else values.topic_first
     last = partial(values.by_daemon, urls, values.last)
@@ -158,7 +158,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
 
 def sink_options(given: Mapping[str, str]) -> SinkOptions:
     """The options of ``writeStream`` and ``write``; raises ``UsageError`` as ``stream_options`` does."""
-    read = Bag(given, _KNOWN, "write")
+    read = OptionBag(given, _KNOWN, "write")
     template, label = read.text("template"), read.text("label")
     if template is not None and label is not None:
         raise UsageError("template and label both say what a row becomes: give one of them")
@@ -197,7 +197,7 @@ class Shape:
 
 def source_shape(given: Mapping[str, str]) -> Shape:
     """What decides the columns, when it is not known yet whether a stream or a batch will read."""
-    read = Bag(given, _KNOWN, "read", "readStream")
+    read = OptionBag(given, _KNOWN, "read", "readStream")
     topic = _topic(read) is not None
     return Shape(_pattern(read), read.value("includeValue", values.flag, False), len(_urls(read)) > 1, topic)
 
@@ -246,7 +246,7 @@ _KNOWN: Final = {
 """What may be said to each; a stream is written with the same as a batch."""
 
 
-def _urls(read: Bag) -> tuple[str, ...]:
+def _urls(read: OptionBag) -> tuple[str, ...]:
     """The addresses of one daemon or several, each once."""
     urls = tuple([parse_url(each.strip()).url for each in _said_url(read).split(",")])
     for url in urls:
@@ -255,7 +255,7 @@ def _urls(read: Bag) -> tuple[str, ...]:
     return urls
 
 
-def _url(read: Bag) -> str:
+def _url(read: OptionBag) -> str:
     """The address of the one daemon that is written to."""
     said = _said_url(read)
     if "," in said:
@@ -263,7 +263,7 @@ def _url(read: Bag) -> str:
     return parse_url(said).url
 
 
-def _said_url(read: Bag) -> str:
+def _said_url(read: OptionBag) -> str:
     """Where the daemon is: ``url``, or what ``load()`` was given, or DATASPACE_URL, or the default."""
     url, path = read.text("url"), read.text("path")
     if url is not None and path is not None and url != path:
@@ -271,7 +271,7 @@ def _said_url(read: Bag) -> str:
     return url or path or default_url()
 
 
-def _topic(read: Bag) -> str | None:
+def _topic(read: OptionBag) -> str | None:
     """The topic that is read, if it is not the space; it has no states, and no changes to be counted."""
     topic = read.text("topic")
     for name in ("asOfEpoch", "maxChangesPerTrigger"):
@@ -280,14 +280,14 @@ def _topic(read: Bag) -> str | None:
     return topic
 
 
-def _pattern(read: Bag) -> str:
+def _pattern(read: OptionBag) -> str:
     """The pattern, which for a topic may be left away: every item then."""
     if _topic(read) is not None:
         return read.text("pattern") or "$item"
     return read.needed("pattern", "such as 'present($who:str)'")
 
 
-def _peers(read: Bag, urls: Sequence[str]) -> tuple[Peer, ...]:
+def _peers(read: OptionBag, urls: Sequence[str]) -> tuple[Peer, ...]:
     """Whom the addresses are, and what they are shown: what the options say, else the environment of here."""
     said, files = read.text("token"), read.text("tokenFile")
     if said is not None and files is not None:
@@ -304,7 +304,7 @@ def _peers(read: Bag, urls: Sequence[str]) -> tuple[Peer, ...]:
     return tuple([Peer(url, token, tls, space) for url in urls])
 
 
-def _lease(read: Bag) -> float | None:
+def _lease(read: OptionBag) -> float | None:
     """For how long the facts of a query stay that are its own."""
     bound = read.value("lease", values.seconds, 60.0)
     if read.value("owner", values.owner, "writer") == "writer":

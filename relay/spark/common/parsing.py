@@ -2,7 +2,7 @@
 
 Apart from the options themselves, which say which there are and how they go together.
 
-Always: text that makes no sense is a ``ValueError`` that says what is allowed; ``Bag`` turns it into a
+Always: text that makes no sense is a ``ValueError`` that says what is allowed; ``OptionBag`` turns it into a
 ``UsageError`` that names the option.
 """
 
@@ -40,7 +40,7 @@ _SPARKS_OWN: Final = frozenset(["checkpointlocation", "queryname", "outputmode",
 """Options that Spark keeps beside ours in the same bag, lower-cased."""
 
 
-class Bag:
+class OptionBag:
     """One bag of options as Spark hands it over, checked against the names that its user may say.
 
     ``known`` are those names for each verb (``read``, ``write`` …), and ``verbs`` the ones that are meant.

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from dataspace.client.bulk.packed import PackedColumns
     from index.values.values import Value
     from relay.spark.common.options import SinkOptions
-    from relay.spark.sink.facts import Facts, Part
+    from relay.spark.sink.facts import FactWriter, Part
 
 log: Final = logging.getLogger("dataspace.spark")
 
@@ -57,7 +57,7 @@ CARRIERS: Final = 64
 
 
 @dataclass(frozen=True)
-class Batch(WriterCommitMessage):
+class StagedBatch(WriterCommitMessage):
     """Which batch of which application this is: what a replay is recognized by; and which run makes it."""
 
     application: str
@@ -84,12 +84,14 @@ class Handed(WriterCommitMessage):
     have come before it goes.
     """
 
-    batch: Batch
+    batch: StagedBatch
     adding: tuple[Key | bytes, ...] = ()
     retracting: tuple[Key | bytes, ...] = ()
 
 
-def hand_in(options: SinkOptions, facts: Facts, batch: Batch, rows: Iterator[pa.RecordBatch]) -> Handed:
+def hand_in(
+    options: SinkOptions, facts: FactWriter, batch: StagedBatch, rows: Iterator[pa.RecordBatch]
+) -> Handed:
     """Hands in the rows of one task: packed, as long as they are few, else staged; on an executor."""
     reach("spark-before-stage")
     carried: dict[bool, list[bytes]] = {False: [], True: []}
@@ -110,7 +112,7 @@ def hand_in(options: SinkOptions, facts: Facts, batch: Batch, rows: Iterator[pa.
 
 def publish(
     options: SinkOptions,
-    batch: Batch,
+    batch: StagedBatch,
     handed: Sequence[Handed],
     *,
     owner: str,
@@ -156,7 +158,7 @@ def discard(options: SinkOptions, handed: Sequence[Handed]) -> None:
         _forget(options, batch.prefix, close=batch.attempt)
 
 
-def _staged(options: SinkOptions, batch: Batch, first: Sequence[Part], rest: Iterator[Part]) -> Handed:
+def _staged(options: SinkOptions, batch: StagedBatch, first: Sequence[Part], rest: Iterator[Part]) -> Handed:
     """Stages the operations of one task, piece by piece.
 
     The keys hold a random word, because the number of an attempt begins anew with every start of the
@@ -199,7 +201,7 @@ def _stage_piece(options: SinkOptions, key: Key, operations: PackedColumns | Pai
     asked(options.peer, options.connect_timeout, turn)
 
 
-def _fitting(link: BulkClient, batch: Batch, pieces: Sequence[Key | bytes]) -> list[Key | bytes]:
+def _fitting(link: BulkClient, batch: StagedBatch, pieces: Sequence[Key | bytes]) -> list[Key | bytes]:
     """The pieces as one request can take them: what is too much for it is staged after all.
 
     Half of a frame is left to the keys.

@@ -1,4 +1,4 @@
-"""Facts: what each row of a result asserts, retracts or sends.
+"""Writing facts: what each row of a result asserts, retracts or sends.
 
 A sink is told how by a template, a fact in which captures name columns (``airborne($origin, $n)``), or
 by a label that goes before all columns in their order.  Apart from the sink because it needs no Spark
@@ -69,7 +69,7 @@ class BadRow(DataspaceError):
     """A row of a result that means no fact."""
 
 
-class Facts:
+class FactWriter:
     """Turns record batches of one schema into operations; raises ``UsageError`` for what cannot work."""
 
     def __init__(

@@ -23,8 +23,8 @@ from pyspark.sql.datasource import (
 
 from dataspace.errors import InternalError, UsageError
 from relay.spark.common.errors import plainly
-from relay.spark.sink.batches import Batch, Handed, discard, hand_in, publish
-from relay.spark.sink.facts import Facts
+from relay.spark.sink.batches import Handed, StagedBatch, discard, hand_in, publish
+from relay.spark.sink.facts import FactWriter
 from relay.spark.tuning.workers import spare_collections
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class BatchSink(DataSourceArrowWriter):
         self._facts = facts(options, schema)
         self._overwrite = overwrite
         run = secrets.token_hex(16)
-        self._batch = Batch(options.application or run, options.version or 0, run)
+        self._batch = StagedBatch(options.application or run, options.version or 0, run)
 
     @plainly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Handed:
@@ -114,9 +114,9 @@ class BatchSink(DataSourceArrowWriter):
         discard(self._options, [Handed(self._batch)])
 
 
-def facts(options: SinkOptions, schema: StructType) -> Facts:
+def facts(options: SinkOptions, schema: StructType) -> FactWriter:
     """How rows of a schema become facts."""
-    return Facts(
+    return FactWriter(
         schema,
         template=options.template,
         label=options.label,
@@ -133,7 +133,7 @@ def query_owner(options: SinkOptions, query: str) -> str:
     return f"lease:{max(1, round(options.lease * 1000))}:spark-{query}"
 
 
-def _running_batch() -> Batch:
+def _running_batch() -> StagedBatch:
     """The batch of the task that runs here."""
     context = TaskContext.get()
     query = context and context.getLocalProperty("sql.streaming.queryId")
@@ -141,7 +141,7 @@ def _running_batch() -> Batch:
     run = context and context.getLocalProperty("spark.jobGroup.id")  # Spark's name for this run of the query
     if not query or not number or not run:
         raise InternalError("Spark does not say which query, run and batch this task belongs to")
-    return Batch(query, int(number), run)
+    return StagedBatch(query, int(number), run)
 
 
 def _handed(messages: Sequence[WriterCommitMessage | None]) -> list[Handed]:

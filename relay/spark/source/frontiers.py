@@ -26,7 +26,7 @@ MARGIN: Final = 0.05
 """Seconds that an answer may come late: a daemon that has waited as long as it was asked to still answers."""
 
 
-class Watch:
+class FrontierWatch:
     """The frontiers of ``count`` daemons.
 
     ``ask(at, after, timeout)`` is how far one is, waiting so many seconds until that is beyond ``after``.
@@ -67,7 +67,7 @@ class Watch:
             self._known[at] = self._open.pop(at).result()
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Watch, (self._count, self._ask)
+        return FrontierWatch, (self._count, self._ask)
 
 
 def together(questions: Sequence[Callable[[], T]]) -> list[T]:

@@ -19,9 +19,9 @@ from pyspark.sql.datasource import InputPartition
 from relay.spark.common.connections import asked
 from relay.spark.common.schema import columns
 from relay.spark.source import offsets
-from relay.spark.source.frontiers import Watch
+from relay.spark.source.frontiers import FrontierWatch
 from relay.spark.source.offsets import Span
-from relay.spark.source.readings import feed_of
+from relay.spark.source.readings import reading_of
 from relay.spark.source.tasks import Task, rows
 from relay.spark.tuning import inline_rows
 from relay.spark.tuning.workers import spare_collections
@@ -81,9 +81,9 @@ def partitions_of(part: SpanPartition, options: StreamOptions | ReadOptions) -> 
     return [SpanPartition(part.at, each, space) for each in offsets.divided(left, count, now.gaps)]
 
 
-def watch(options: StreamOptions | ReadOptions) -> Watch:
+def watch(options: StreamOptions | ReadOptions) -> FrontierWatch:
     """What knows how far all daemons are."""
-    return Watch(len(options.peers), partial(_frontier_at, options))
+    return FrontierWatch(len(options.peers), partial(_frontier_at, options))
 
 
 def _frontier_at(
@@ -96,14 +96,14 @@ def frontier(
     peer: Peer, options: StreamOptions | ReadOptions, after: int | None = None, timeout: float = 0.0
 ) -> LogFrontier:
     """How far a daemon is, as soon as that is beyond an epoch or the seconds are over."""
-    feed = feed_of(options.topic)
-    return asked(peer, options.connect_timeout, lambda link: feed.frontier(link, after, timeout))
+    reading = reading_of(options.topic)
+    return asked(peer, options.connect_timeout, lambda link: reading.frontier(link, after, timeout))
 
 
 def before_time(peer: Peer, options: StreamOptions | ReadOptions, time: tuple[int, ...], space: str) -> int:
     """The epoch of a topic after which those at or after a time begin."""
-    feed = feed_of(options.topic)
-    return asked(peer, options.connect_timeout, lambda link: feed.before(link, time, space))
+    reading = reading_of(options.topic)
+    return asked(peer, options.connect_timeout, lambda link: reading.before(link, time, space))
 
 
 EPOCHS: Final = 256

@@ -3,7 +3,7 @@
 Both are numbered epochs that are there as far as a frontier and stay the same, so that offsets, limits,
 batches and losses are one for both.  What differs is asked here: how far it is, and the epochs themselves.
 
-Always: a feed has an identity, and with another one its numbers mean something else; what is read in one
+Always: a reading has an identity, and with another one its numbers mean something else; what is read in one
 range is the same each time.
 """
 
@@ -30,7 +30,7 @@ BLOCK_ROWS: Final = 8192
 Match = Callable[["Value"], tuple["Value", ...] | None]
 
 
-class Feed(Protocol):
+class Reading(Protocol):
     """What the source asks of either kind; ``space`` is the identity that was found before."""
 
     def frontier(self, link: BulkClient, after: int | None = None, timeout: float = 0.0) -> LogFrontier:
@@ -46,7 +46,7 @@ class Feed(Protocol):
         """The epoch after which those at or after a time of the application begin."""
 
 
-class SpaceFeed:
+class SpaceReading:
     """The changes of a space."""
 
     def frontier(self, link: BulkClient, after: int | None = None, timeout: float = 0.0) -> LogFrontier:
@@ -68,7 +68,7 @@ class SpaceFeed:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicFeed:
+class TopicReading:
     """The completed epochs of a durable topic: an item is a message."""
 
     topic: str
@@ -92,9 +92,9 @@ class TopicFeed:
         return topic_number(link, self.topic, id=_id(space), time=time[0] if len(time) == 1 else time)
 
 
-def feed_of(topic: str | None) -> Feed:
-    """The feed that the options ask for."""
-    return SpaceFeed() if topic is None else TopicFeed(topic)
+def reading_of(topic: str | None) -> Reading:
+    """The reading that the options ask for."""
+    return SpaceReading() if topic is None else TopicReading(topic)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ from relay.spark.source.partitions import (
     rows_of,
     watch,
 )
-from relay.spark.source.readings import feed_of
+from relay.spark.source.readings import reading_of
 from relay.spark.tuning.inline_rows import carrier
 
 if TYPE_CHECKING:
@@ -144,13 +144,13 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._acknowledge(self._offsets(end))
 
     def _acknowledge(self, done: Sequence[offsets.Offset]) -> None:
-        reader, feed = self._options.reader, feed_of(self._options.topic)
+        reader, reading = self._options.reader, reading_of(self._options.topic)
         if reader is not None:
             for at, (peer, each) in enumerate(zip(self._options.peers, done, strict=True)):
                 if (
                     not self._done or each != self._done[at]
                 ):  # a daemon that is away has told nothing that could be done with
-                    says = partial(feed.acknowledge, reader=reader, epoch=each.reached, space=each.space)
+                    says = partial(reading.acknowledge, reader=reader, epoch=each.reached, space=each.space)
                     asked(peer, self._options.connect_timeout, says)
             self._done = done
 

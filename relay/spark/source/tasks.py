@@ -19,7 +19,7 @@ from relay.spark.common.connections import AWAY, Patience, Peer, asked, lent
 from relay.spark.common.schema import Columns
 from relay.spark.source import offsets
 from relay.spark.source.offsets import Span
-from relay.spark.source.readings import feed_of
+from relay.spark.source.readings import reading_of
 from relay.spark.source.rows import batches, in_order
 
 if TYPE_CHECKING:
@@ -109,13 +109,13 @@ def _rest(link: BulkClient, task: Task, place: _Place) -> Iterator[Block]:
 
 
 def _asked_for(link: BulkClient, task: Task, span: Span) -> Iterator[Block]:
-    feed, pattern = feed_of(task.options.topic), task.columns.pattern
+    reading, pattern = reading_of(task.options.topic), task.columns.pattern
     try:
-        yield from feed.blocks(link, pattern, span, task.space)
+        yield from reading.blocks(link, pattern, span, task.space)
     except Refused as refusal:
         if refusal.code not in ("epoch-gone", "epoch-ahead"):
             raise
         offsets.tolerate(refusal.text, fail=task.options.fail_on_loss)
-        left = offsets.remaining(span, task.space, feed.frontier(link))
+        left = offsets.remaining(span, task.space, reading.frontier(link))
         if left is not None:
-            yield from feed.blocks(link, pattern, left, task.space)
+            yield from reading.blocks(link, pattern, left, task.space)

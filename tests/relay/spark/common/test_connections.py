@@ -12,7 +12,7 @@ from dataspace.errors import Broken, Refused, Unreachable
 from relay.spark.common import connections
 from relay.spark.common.connections import Patience, Peer, asked, close_all, lent
 from relay.spark.common.options import sink_options
-from relay.spark.sink.batches import FORGETTING, Batch, Handed, discard
+from relay.spark.sink.batches import FORGETTING, Handed, StagedBatch, discard
 
 A, B = Peer("tcp://a:1"), Peer("tcp://b:1")
 
@@ -147,5 +147,5 @@ def test_a_refusal_is_not_tried_again() -> None:
 def test_a_daemon_that_is_away_is_hardly_waited_for_if_it_is_only_to_forget(clock: Clock) -> None:
     Wire.absent = 1000
     options = sink_options({"url": A.url, "label": "p", "connectTimeout": "10m"})
-    discard(options, [Handed(Batch("query", 0, "run"))])
+    discard(options, [Handed(StagedBatch("query", 0, "run"))])
     assert clock.now <= FORGETTING

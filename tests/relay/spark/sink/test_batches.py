@@ -12,7 +12,7 @@ from dataspace.client.bulk.client import BulkClient
 from dataspace.client.bulk.packed import PackedColumns
 from relay.spark.common.options import SinkOptions, sink_options
 from relay.spark.sink import batches
-from relay.spark.sink.batches import Batch, Handed, hand_in, publish
+from relay.spark.sink.batches import Handed, StagedBatch, hand_in, publish
 from relay.spark.sink.sink import facts
 from tests.relay.spark.daemons import Daemon
 
@@ -27,7 +27,7 @@ def rows(*numbers: int) -> pa.RecordBatch:
 
 
 def handed(options: SinkOptions, *chunks: pa.RecordBatch) -> Handed:
-    return hand_in(options, facts(options, SCHEMA), Batch(str(options.label), 0, "run"), iter(chunks))
+    return hand_in(options, facts(options, SCHEMA), StagedBatch(str(options.label), 0, "run"), iter(chunks))
 
 
 def test_little_is_handed_to_the_driver_and_no_daemon_is_asked() -> None:
@@ -56,7 +56,7 @@ def test_of_very_many_tasks_only_some_hand_anything_to_the_driver(
 
 
 def test_what_is_too_much_for_one_request_is_published_all_the_same(own_daemon: Daemon) -> None:
-    batch, large = Batch("a", 0, "run"), "x" * 200_000
+    batch, large = StagedBatch("a", 0, "run"), "x" * 200_000
     pieces = tuple(PackedColumns("send", "p", [[n], [large]], 1).packed() for n in range(20))
     huge = PackedColumns("send", "p", [[20, 21], [large, large]], 2).packed()
     options = sink_options({"label": "p", "url": own_daemon.url})
@@ -70,7 +70,7 @@ def test_what_is_too_much_for_one_request_is_published_all_the_same(own_daemon: 
 
 
 def test_what_comes_by_either_way_is_added_before_anything_is_retracted(daemon: Daemon, label: str) -> None:
-    batch = Batch(label, 0, "run")
+    batch = StagedBatch(label, 0, "run")
     staged = sink_options({"label": label, "url": daemon.url, "carryBytes": "0"})
     fact = PackedColumns("assert", label, [[1]], 1)
     batches._stage_piece(staged, (*batch.attempt, "+"), fact)

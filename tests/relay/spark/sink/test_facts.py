@@ -14,13 +14,13 @@ from dataspace.client.bulk.packed import PackedColumns, unpacked
 from dataspace.errors import UsageError
 from index.values.values import Map, Record, Value, key
 from relay.spark.common.schema import JSON_MARK
-from relay.spark.sink.facts import BadRow, Facts, Operation
+from relay.spark.sink.facts import BadRow, FactWriter, Operation
 from tests.relay.spark.schemas import ddl
 
 KINDS = (pa.int64(), pa.string(), pa.float64(), pa.string())
 
 
-def operations(facts: Facts, **columns: Sequence[object] | pa.Array) -> list[Operation]:
+def operations(facts: FactWriter, **columns: Sequence[object] | pa.Array) -> list[Operation]:
     return facts.operations(pa.RecordBatch.from_pydict(columns))
 
 
@@ -28,7 +28,7 @@ def only(template: str, **row: object) -> Value:
     """The fact that a template makes of one row of longs and strings."""
     kinds = {int: "bigint", str: "string", type(None): "string"}
     schema = ddl(", ".join(f"{name} {kinds[type(value)]}" for name, value in row.items()))
-    facts = Facts(schema, template=template)
+    facts = FactWriter(schema, template=template)
     ((verb, fact),) = operations(facts, **{name: [value] for name, value in row.items()})
     assert verb == "assert"
     return fact
@@ -47,13 +47,13 @@ def test_a_template_may_nest_and_hold_constants() -> None:
 
 
 def test_a_label_goes_before_all_columns_but_the_reserved_ones() -> None:
-    facts = Facts(ddl("a string, _epoch bigint, b bigint, _seq bigint"), label="p")
+    facts = FactWriter(ddl("a string, _epoch bigint, b bigint, _seq bigint"), label="p")
     made = operations(facts, a=["x"], _epoch=[5], b=[1], _seq=[0])
     assert made == [("assert", Record("p", "x", 1))]
 
 
 def test_the_change_type_decides_what_a_row_does() -> None:
-    facts = Facts(ddl("a bigint, _change_type string"), label="p")
+    facts = FactWriter(ddl("a bigint, _change_type string"), label="p")
     kinds = ["insert", "delete", "message", "update_preimage", "update_postimage"]
     made = operations(facts, a=[1] * 5, _change_type=kinds)
     assert [verb for verb, _ in made] == ["assert", "retract", "send", "retract", "assert"]
@@ -62,7 +62,7 @@ def test_the_change_type_decides_what_a_row_does() -> None:
 
 @pytest.mark.parametrize("kind", ["upsert", None])
 def test_a_change_type_that_means_nothing_fails_with_the_row(kind: str | None) -> None:
-    facts = Facts(ddl("a bigint, _change_type string"), label="p")
+    facts = FactWriter(ddl("a bigint, _change_type string"), label="p")
     with pytest.raises(BadRow, match=r"in \(7, .*allowed are insert"):
         operations(facts, a=[7], _change_type=pa.array([kind], pa.string()))
 
@@ -70,13 +70,13 @@ def test_a_change_type_that_means_nothing_fails_with_the_row(kind: str | None) -
 def test_values_keep_their_class() -> None:
     schema = "i int, f double, b boolean, y binary, t timestamp, a array<timestamp>, n string"
     time = datetime(2026, 1, 1, tzinfo=UTC)
-    facts = Facts(ddl(schema), label="p")
+    facts = FactWriter(ddl(schema), label="p")
     made = operations(facts, i=[1], f=[1.0], b=[True], y=[b"y"], t=[time], a=[[time, None]], n=[None])
     assert made == [("assert", Record("p", 1, 1.0, True, b"y", time, (time, None), None))]
 
 
 def test_a_time_in_another_zone_is_the_same_time_in_utc() -> None:
-    facts = Facts(ddl("t timestamp"), label="p")
+    facts = FactWriter(ddl("t timestamp"), label="p")
     column = pa.array([datetime(2026, 1, 1, tzinfo=UTC)]).cast(pa.timestamp("us", "Europe/Berlin"))
     ((_, fact),) = facts.operations(pa.RecordBatch.from_arrays([column], ["t"]))
     assert fact == Record("p", datetime(2026, 1, 1, tzinfo=UTC))
@@ -84,7 +84,7 @@ def test_a_time_in_another_zone_is_the_same_time_in_utc() -> None:
 
 def test_a_column_of_json_gives_back_the_value() -> None:
     schema = StructType([StructField("x", StringType(), True, JSON_MARK)])
-    made = operations(Facts(schema, label="p"), x=['{"@":"r","fields":[1]}'])
+    made = operations(FactWriter(schema, label="p"), x=['{"@":"r","fields":[1]}'])
     assert made == [("assert", Record("p", Record("r", 1)))]
 
 
@@ -99,18 +99,18 @@ def test_a_column_of_json_gives_back_the_value() -> None:
 )
 def test_a_template_that_cannot_work_is_refused_when_the_query_starts(template: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        Facts(ddl("origin string, n bigint"), template=template)
+        FactWriter(ddl("origin string, n bigint"), template=template)
 
 
 def test_a_type_without_a_value_form_is_refused_unless_it_is_not_used() -> None:
     schema = ddl("d date, n bigint")
     with pytest.raises(UsageError, match="column d is date, which is no value of a dataspace: cast it"):
-        Facts(schema, label="p")
-    Facts(schema, template="p($n)")
+        FactWriter(schema, label="p")
+    FactWriter(schema, template="p($n)")
 
 
 def test_a_template_without_columns_makes_a_fact_for_each_row() -> None:
-    facts = Facts(ddl("n bigint"), template="tick()")
+    facts = FactWriter(ddl("n bigint"), template="tick()")
     assert operations(facts, n=[1, 2]) == [("assert", Record("tick"))] * 2
 
 
@@ -142,7 +142,7 @@ def test_by_the_column_rows_mean_what_they_mean_one_by_one(
     template: str | None, rows: list[tuple[int | None, str | None, float | None, str]]
 ) -> None:
     schema = ddl("n bigint, s string, x double, _change_type string")
-    facts = Facts(schema, template=template, label=None if template else "lit")
+    facts = FactWriter(schema, template=template, label=None if template else "lit")
     columns = [[row[at] for row in rows] for at in range(4)]
     arrays = [pa.array(column, kind) for column, kind in zip(columns, KINDS, strict=True)]
     batch = pa.RecordBatch.from_arrays(arrays, schema.fieldNames())
@@ -157,7 +157,7 @@ def test_by_the_column_rows_mean_what_they_mean_one_by_one(
 
 
 def test_records_come_by_the_column_and_dead_letters_do_not() -> None:
-    facts = Facts(ddl("n bigint"), template="p($n:int)", dead_letter="bad")
+    facts = FactWriter(ddl("n bigint"), template="p($n:int)", dead_letter="bad")
     ((_, columns),) = facts.parts(pa.RecordBatch.from_pydict({"n": [1, 2]}))
     assert columns == PackedColumns("assert", "p", [[1, 2]], 2)
     ((_, letters),) = facts.parts(pa.RecordBatch.from_pydict({"n": pa.array([1, None], pa.int64())}))

@@ -12,7 +12,7 @@ from dataspace.client.bulk.client import BulkClient
 from dataspace.errors import Refused
 from index.values.values import Record
 from relay.spark.common.options import sink_options
-from relay.spark.sink.batches import Batch, Handed, discard, publish
+from relay.spark.sink.batches import Handed, StagedBatch, discard, publish
 from tests.relay.spark.daemons import Daemon
 from tests.relay.spark.queries import PATIENCE, read, stream
 
@@ -81,7 +81,7 @@ def test_a_batch_that_is_committed_again_changes_nothing_nor_does_what_is_late(
 ) -> None:
     """What a restarted query does when it was killed after the daemon had answered."""
     options = sink_options({"url": daemon.url, "label": label, "writer": label})
-    batches = [Batch(label, 0, run) for run in ("first", "second")]
+    batches = [StagedBatch(label, 0, run) for run in ("first", "second")]
     keys = [(*batch.attempt, "0") for batch in batches]
     epochs = []
     with BulkClient(daemon.url) as link:
@@ -91,7 +91,7 @@ def test_a_batch_that_is_committed_again_changes_nothing_nor_does_what_is_late(
         for key in keys:
             with pytest.raises(Refused, match="is published or given up, this is late"):
                 link.stage(key, [("send", Record(label, 2))])
-        discard(options, [Handed(Batch(label, 1, "third"))])
+        discard(options, [Handed(StagedBatch(label, 1, "third"))])
         with pytest.raises(Refused, match="this is late"):
             link.stage((label, "1", "third", "0"), [("send", Record(label, 3))])
         link.stage((label, "1", "fourth", "0"), [("send", Record(label, 4))])

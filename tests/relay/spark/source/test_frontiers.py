@@ -10,7 +10,7 @@ import pytest
 
 from dataspace.client.bulk.client import LogFrontier
 from dataspace.errors import Unreachable
-from relay.spark.source.frontiers import Watch, together
+from relay.spark.source.frontiers import FrontierWatch, together
 
 FOR_EVER = 60.0
 
@@ -42,7 +42,7 @@ def daemons() -> Iterator[Daemons]:
         each.set()
 
 
-def beyond(watch: Watch, *after: int, timeout: float = 0.0) -> list[int]:
+def beyond(watch: FrontierWatch, *after: int, timeout: float = 0.0) -> list[int]:
     told = watch.beyond(after, lambda at, now: now.epoch > after[at], timeout)
     return [each.epoch for each in told]
 
@@ -55,11 +55,11 @@ def test_all_are_asked_at_the_same_time() -> None:
 def test_whoever_fails_fails_who_asks_for_all(daemons: Daemons) -> None:
     daemons.away.add(1)
     with pytest.raises(Unreachable, match="nobody is daemon 1"):
-        Watch(2, daemons.ask).now()
+        FrontierWatch(2, daemons.ask).now()
 
 
 def test_news_of_one_do_not_wait_for_another(daemons: Daemons) -> None:
-    watch = Watch(2, daemons.ask)
+    watch = FrontierWatch(2, daemons.ask)
     assert beyond(watch, 1, 1) == [1, 1]
     daemons.silent[1].clear()
     daemons.epochs[0] = 2
@@ -67,7 +67,7 @@ def test_news_of_one_do_not_wait_for_another(daemons: Daemons) -> None:
 
 
 def test_who_does_not_answer_in_time_is_where_it_was_and_is_not_asked_again(daemons: Daemons) -> None:
-    watch = Watch(2, daemons.ask)
+    watch = FrontierWatch(2, daemons.ask)
     beyond(watch, 1, 1)
     daemons.silent[1].clear()
     asked = daemons.asked.count(1)
@@ -82,11 +82,11 @@ def test_who_does_not_answer_in_time_is_where_it_was_and_is_not_asked_again(daem
 def test_who_was_never_heard_of_is_waited_for(daemons: Daemons) -> None:
     daemons.silent[1].clear()
     threading.Timer(0.1, daemons.silent[1].set).start()
-    assert beyond(Watch(2, daemons.ask), 0, 0) == [1, 1]
+    assert beyond(FrontierWatch(2, daemons.ask), 0, 0) == [1, 1]
 
 
 def test_who_has_been_away_for_too_long_fails_who_asks_next(daemons: Daemons) -> None:
-    watch = Watch(2, daemons.ask)
+    watch = FrontierWatch(2, daemons.ask)
     beyond(watch, 1, 1)
     daemons.silent[1].clear()
     daemons.away.add(1)
@@ -97,7 +97,7 @@ def test_who_has_been_away_for_too_long_fails_who_asks_next(daemons: Daemons) ->
 
 
 def test_a_watch_travels_without_its_questions() -> None:
-    watch = Watch(2, _told)
+    watch = FrontierWatch(2, _told)
     watch.beyond([0, 0], lambda _at, _now: True, 0.0)
     again = pickle.loads(pickle.dumps(watch))
     assert beyond(again, 0, 0) == [0, 1]
