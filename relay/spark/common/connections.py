@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
+import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from dataspace.client.bulk.client import BulkClient
-from dataspace.errors import Broken, Closed, DataspaceError, Unreachable
+from dataspace.errors import Broken, Closed, DataspaceError, ProtocolError, Unreachable
 from dataspace.transport.credentials import Tls
 from dataspace.wire.features import MAIN
 
@@ -87,8 +88,12 @@ class Patience:
     def spent(self, error: DataspaceError) -> None:
         """Waits before another try; raises ``Unreachable`` once the daemon has been away for too long.
 
-        The first try comes at once: a kept link that broke says nothing about the daemon of now.
+        The first try comes at once: a kept link that broke says nothing about the daemon of now.  An error
+        that waiting does not cure is raised at once.
         """
+        if _is_lasting(error):
+            hint = "waiting does not cure this; see the options tlsCa, tlsCertificate, tlsKey, tlsServerName"
+            raise type(error)(f"{error}; {hint}") from None
         now = time.monotonic()
         if self._until is None:
             self._until = now + self._bound
@@ -98,6 +103,28 @@ class Patience:
             log.warning("%s; trying again in %.2g s", error, self._pause)
             time.sleep(self._pause)
         self._pause = min(max(2 * self._pause, FIRST_PAUSE), LONGEST_PAUSE)
+
+
+LASTING: Final = (
+    "CERTIFICATE",
+    "UNKNOWN_CA",
+    "WRONG_VERSION_NUMBER",
+    "RECORD_LAYER_FAILURE",
+    "PROTOCOL_VERSION",
+)
+"""Parts of the reasons for which TLS fails in the same way again, by OpenSSL's names."""
+
+
+def _is_lasting(error: DataspaceError) -> bool:
+    """True if certificates are the reason, or a side without TLS: the same again, however long one waits.
+
+    A daemon that ends in the middle of a handshake is none of these (``SSLEOFError``).
+    """
+    cause = error.__cause__
+    if not isinstance(cause, ssl.SSLError):
+        return False
+    reason = (getattr(cause, "reason", None) or "").upper()
+    return isinstance(cause, ssl.SSLCertVerificationError) or any(each in reason for each in LASTING)
 
 
 def asked(peer: Peer, bound: float, question: Callable[[BulkClient], T]) -> T:
@@ -125,5 +152,20 @@ class Peer:
     space: str = MAIN
 
     def link(self) -> BulkClient:
-        """A new link; raises what ``BulkClient`` does."""
-        return BulkClient(self.url, name="spark", space=self.space, token=self.token, tls=self.tls)
+        """Returns a new link; raises what ``BulkClient`` does, with Spark's options named for a token."""
+        try:
+            return BulkClient(self.url, name="spark", space=self.space, token=self.token, tls=self.tls)
+        except ProtocolError as error:
+            if error.code != "unauthorized":
+                raise
+            raise ProtocolError(error.code, _about_token(self, error.text)) from None
+
+
+def _about_token(peer: Peer, refusal: str) -> str:
+    """Returns what a daemon says of a token, for a user of options."""
+    if not peer.token:
+        return (
+            f'the daemon at {peer.url} wants a token: give .option("token", …), or tokenFile with a file on '
+            f"the driver, or set $DATASPACE_TOKEN or $DATASPACE_TOKEN_FILE there"
+        )
+    return f"{refusal} (it comes from option token, tokenFile or the driver's environment)"

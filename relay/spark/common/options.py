@@ -166,14 +166,16 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
         raise UsageError("a sink needs either a template such as 'airborne($origin, $n)' or a label")
     application, version = read.text("txnAppId"), read.value("txnVersion", values.epoch, None)
     if (application is None) != (version is None):
+        there, missing = ("txnVersion", "txnAppId") if application is None else ("txnAppId", "txnVersion")
         raise UsageError(
-            "txnAppId and txnVersion go together: a name, and a number that rises with every write"
+            f"option {there} is given without {missing}: they go together, a name for the job and a number "
+            f"that is higher with every write"
         )
     return SinkOptions(
         peer=_peers(read, [_url(read)])[0],
         template=template,
         label=label,
-        writer=read.text("writer"),
+        writer=_writer(read),
         connect_timeout=read.value("connectTimeout", values.seconds, 30.0),
         application=application,
         version=version,
@@ -302,6 +304,17 @@ def _peers(read: OptionBag, urls: Sequence[str]) -> tuple[Peer, ...]:
     )
     space = read.text("space") or MAIN
     return tuple([Peer(url, token, tls, space) for url in urls])
+
+
+def _writer(read: OptionBag) -> str | None:
+    """Returns the durable owner of the facts; a lease is none, since nothing would renew it."""
+    writer = read.text("writer")
+    if writer is not None and writer.strip().startswith("lease:"):
+        raise UsageError(
+            f"option writer is {writer!r}, which names a lease: its facts would go, since nothing renews it. "
+            f"For facts that go with the query say owner=query and lease=…, else give another name"
+        )
+    return writer
 
 
 def _lease(read: OptionBag) -> float | None:

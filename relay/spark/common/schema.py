@@ -143,7 +143,10 @@ class Column:
         return [None if value is None else convert(value) for value in values]
 
     def remedy(self, value: Value) -> str:
-        """What a reader can do about a value that does not fit."""
+        """Returns what a reader can do about a value that does not fit, and what is wrong inside it."""
+        inside = unfit_part(self.spark, value)
+        if inside is not None:
+            return f"{inside}; change the schema, or leave it away to get JSON, or say malformed=drop or null"
         too_large = type(value) is int and self.fits is not None and int in self.fits
         way = (
             f"ask for ${self.name}:int and the schema {self.name} string"
@@ -391,6 +394,77 @@ def _checked(kind: DataType, *, nullable: bool) -> Convert:
         return value if inner is None else inner(value)
 
     return convert
+
+
+def unfit_part(kind: DataType, value: Value) -> str | None:
+    """Returns which part of a compound value is other than its type, and how; None if no part is.
+
+    >>> unfit_part(StructType([StructField("x", LongType())]), Record("point", 1, 2))
+    'the record has 2 fields, the struct 1 (x)'
+    """
+    if type(kind) not in _COMPOUNDS or type(value) is not held_class(kind):
+        return None
+    found = _flaw(kind, value, nullable=True, path="")
+    if found is None:
+        return None
+    path, why = found
+    return f"in {path.removeprefix('.')}: {why}" if path else why
+
+
+def _flaw(kind: DataType, value: Value, *, nullable: bool, path: str) -> tuple[str, str] | None:
+    """The path to the first part that does not fit, and what is wrong with it."""
+    if value is None:
+        return None if nullable else (path, "null, which the schema does not allow")
+    if type(value) is not held_class(kind):
+        return path, f"{_brief(value)} is no {kind.simpleString()}"
+    if type(value) is int and not -(1 << _BITS[type(kind)] - 1) <= value < 1 << _BITS[type(kind)] - 1:
+        return path, f"{_brief(value)} is too large for {kind.simpleString()}"
+    if isinstance(value, Record) and (why := _miscounted(kind, value)):
+        return path, why
+    flaws = (
+        _flaw(inner, part, nullable=may_be_null, path=path + at)
+        for at, inner, may_be_null, part in _parts(kind, value)
+    )
+    return next(filter(None, flaws), None)
+
+
+_BITS: Final[Mapping[type[DataType], int]] = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
+
+
+def _miscounted(kind: DataType, value: Record) -> str | None:
+    """Says that a record has other fields than a struct, if it has."""
+    assert isinstance(kind, StructType)  # which is the one type that holds records
+    names = kind.fieldNames()
+    labelled = names[:1] == [LABEL]
+    wanted, there = names[labelled:], len(value.fields)
+    if len(wanted) == there:
+        return None
+    beside = f" beside {LABEL}" if labelled else ""
+    said = f"{there} field{'' if there == 1 else 's'}"
+    return f"the record has {said}, the struct {len(wanted)} ({', '.join(wanted)}){beside}"
+
+
+def _parts(kind: DataType, value: Value) -> list[tuple[str, DataType, bool, Value]]:
+    """Where each part of a compound is, its type, whether it may be null, and the part."""
+    match kind, value:
+        case StructType(), Record():
+            labelled = kind.fieldNames()[:1] == [LABEL]
+            parts = (value.label, *value.fields) if labelled else value.fields
+            pairs = zip(kind.fields, parts, strict=True)
+            return [(f".{field.name}", field.dataType, field.nullable, part) for field, part in pairs]
+        case ArrayType(), tuple():
+            return [(f"[{at}]", kind.elementType, kind.containsNull, part) for at, part in enumerate(value)]
+        case MapType(), Map():
+            keys = [(f" key {at!r:.40}", kind.keyType, False, at) for at, _ in value.pairs()]
+            return keys + [
+                (f"[{at!r:.40}]", kind.valueType, kind.valueContainsNull, part) for at, part in value.pairs()
+            ]
+    return []
+
+
+def _brief(value: Value) -> str:
+    said = repr(value)
+    return f"{type(value).__name__} {said if len(said) <= 60 else said[:57] + '…'}"
 
 
 def _inner(kind: DataType) -> list[DataType]:

@@ -92,9 +92,7 @@ def key_pattern(
     """The facts that have a key, with the key captured."""
     for name in keys:
         if name not in wanted or name in RESERVED:
-            raise UsageError(
-                f"option keyColumns: {_no_column(name, [n for n in names if n not in RESERVED])}"
-            )
+            raise UsageError(f"option keyColumns: {_no_key(name, label, wanted, names)}")
     if label is not None:
         fields = [capture(name) if name in keys else DISCARD for name in wanted if name not in RESERVED]
         return exact(Record(label, *fields))
@@ -127,6 +125,18 @@ def _sequence(parts: Sequence[Build]) -> Build:
 
 def _map(parts: Sequence[tuple[Value, Build]]) -> Build:
     return lambda row: Map.of([(at, part(row)) for at, part in parts])
+
+
+def _no_key(name: str, label: str | None, wanted: Sequence[str], names: Sequence[str]) -> str:
+    """Returns why a column cannot be a key, and which can."""
+    could = [each for each in wanted if each not in RESERVED]
+    there = ", ".join(could) or "none"
+    if name in RESERVED:
+        return f"column {name} is not part of a fact, as a key must be (there are {there})"
+    if name in names and label is None:
+        return f"column {name} is not in the template, which has {there}: a key is part of the fact"
+    near = difflib.get_close_matches(name, could, n=1)
+    return f"no column {name}{f', did you mean {near[0]}?' if near else ''} (there are {there})"
 
 
 def _no_column(name: str, columns: Sequence[str]) -> str:

@@ -9,13 +9,14 @@ Always: "latest" and "earliest" are settled on the driver, so that a task that i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from dataspace.errors import UsageError
 from relay.spark.common.errors import plain_rows, plainly
-from relay.spark.source.offsets import Span
+from relay.spark.source.offsets import Span, state_at
 from relay.spark.source.partitions import (
     SpanPartition,
     before_time,
@@ -38,7 +39,8 @@ class ChangesReader(DataSourceReader):
     """What a batch reads: the changes of some epochs, or the state at one."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        self._options = options
+        # A state is there or not: unlike a range of epochs, it has no part that could be left.
+        self._options = options if options.as_of is None else replace(options, fail_on_loss=True)
         self._columns = columns_of(options, schema)
 
     @plainly
@@ -47,7 +49,7 @@ class ChangesReader(DataSourceReader):
         options = self._options
         made: list[InputPartition] = []
         for at, now in enumerate(watch(options).now()):
-            span = self._range(at, now) if options.as_of is None else _at(options.as_of[at], now)
+            span = self._range(at, now) if options.as_of is None else state_at(options.as_of[at], now)
             if not span.empty:
                 made += partitions_of(SpanPartition(at, span, now.space), options)
         return made
@@ -63,13 +65,6 @@ class ChangesReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition, on an executor."""
         return rows_of(partition, self._options, self._columns)
-
-
-def _at(as_of: Last, now: LogFrontier) -> Span:
-    at = now.epoch if as_of == "latest" else as_of
-    if at > now.epoch:
-        raise UsageError(f"asOfEpoch {at} has not come yet, the newest epoch is {now.epoch}")
-    return Span(at, at, as_of=at or None)
 
 
 def _range(first: int, ending: Last, now: LogFrontier) -> Span:

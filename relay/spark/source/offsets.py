@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from dataspace.errors import DataspaceError, UsageError
 from index.patterns.text import unparse_pattern
-from relay.spark.common.parsing import Numbered
+from relay.spark.common.parsing import Last, Numbered
 from relay.spark.common.schema import parsed
 
 if TYPE_CHECKING:
@@ -109,11 +109,11 @@ def offset(said: Json) -> Offset:
     raise DataLoss(f"the checkpoint holds {said!r}, which is no offset of a dataspace")
 
 
-def beginning(start: Numbered, now: LogFrontier) -> Offset:
-    """Where a new stream stands before its first batch.
+def beginning(start: Numbered, now: LogFrontier, *, fail: bool = True) -> Offset:
+    """Returns where a new stream stands before its first batch.
 
-    Raises ``DataLoss`` for a starting epoch that is no longer retained, ``UsageError`` for one that has not
-    come yet.
+    A starting epoch that is no longer retained raises ``DataLoss``; with ``fail=False`` it is logged, and the
+    stream begins with the oldest epoch that is.  Raises ``UsageError`` for one that has not come yet.
     """
     match start:
         case "snapshot" if now.epoch > 0:
@@ -123,7 +123,7 @@ def beginning(start: Numbered, now: LogFrontier) -> Offset:
         case "earliest":
             return _after(now.oldest - 1, now.space)
         case int():
-            return _numbered(max(start, 1), now)
+            return _numbered(max(start, 1), now, fail=fail)
 
 
 def beginning_after(epoch: int, now: LogFrontier) -> Offset:
@@ -136,9 +136,10 @@ def _after(epoch: int, space: str) -> Offset:
     return Offset(epoch, space, Origin("after", epoch))
 
 
-def _numbered(start: int, now: LogFrontier) -> Offset:
+def _numbered(start: int, now: LogFrontier, *, fail: bool) -> Offset:
     if start < now.oldest:
-        raise DataLoss(f"startingEpoch {start} is gone, the oldest epoch retained is {now.oldest}")
+        tolerate(f"startingEpoch {start} is gone, the oldest epoch retained is {now.oldest}", fail=fail)
+        start = now.oldest
     if start > now.epoch + 1:
         raise UsageError(f"startingEpoch {start} has not come yet, the newest epoch is {now.epoch}")
     return _after(start - 1, now.space)
@@ -186,8 +187,28 @@ def missing(span: Span, space: str, now: LogFrontier) -> str | None:
     if span.upto > now.epoch:
         return f"epoch {span.upto} was on disk before, and now the newest is {now.epoch}"
     if span.after < now.oldest - 1:
+        if span.as_of is not None:
+            there = f"the oldest that can be read is that at epoch {now.oldest - 1}"
+            return f"the state at epoch {span.as_of} is gone, {there}"
         return f"epochs {span.after + 1} to {now.oldest - 1} are gone, the oldest retained is {now.oldest}"
     return None
+
+
+def state_at(as_of: Last, now: LogFrontier) -> Span:
+    """Returns the span that is the state at one epoch and nothing else.
+
+    Raises ``UsageError`` for an epoch that has not come yet, and ``DataLoss`` for one whose state cannot be
+    told from the log any more: no other state may stand in for it, so ``failOnDataLoss`` has no say here.
+    """
+    at = now.epoch if as_of == "latest" else as_of
+    if at > now.epoch:
+        raise UsageError(f"asOfEpoch {at} has not come yet, the newest epoch is {now.epoch}")
+    if 0 < at < now.oldest - 1:
+        raise DataLoss(
+            f"asOfEpoch {at} is gone, the oldest state that can be read is that at epoch {now.oldest - 1}: "
+            f"ask for an epoch from there on, or for the latest"
+        )
+    return Span(at, at, as_of=at or None)
 
 
 def tolerate(loss: str, *, fail: bool) -> None:

@@ -158,7 +158,7 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where reading begins at one daemon."""
         if isinstance(start, tuple):
             return offsets.beginning_after(before_time(peer, self._options, start, now.space), now)
-        return offsets.beginning(start, now)
+        return offsets.beginning(start, now, fail=self._options.fail_on_loss)
 
     def stop(self) -> None:
         close_all()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import ssl
 from collections.abc import Iterator
 from typing import ClassVar
 
 import pytest
 
-from dataspace.errors import Broken, Refused, Unreachable
+from dataspace.errors import Broken, DataspaceError, ProtocolError, Refused, Unreachable
 from relay.spark.common import connections
 from relay.spark.common.connections import Patience, Peer, asked, close_all, lent
 from relay.spark.common.options import sink_options
@@ -149,3 +150,69 @@ def test_a_daemon_that_is_away_is_hardly_waited_for_if_it_is_only_to_forget(cloc
     options = sink_options({"url": A.url, "label": "p", "connectTimeout": "10m"})
     discard(options, [Handed(StagedBatch("query", 0, "run"))])
     assert clock.now <= FORGETTING
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def link(_url: str, **_said: object) -> Wire:
+        raise error
+
+    monkeypatch.setattr(connections, "BulkClient", link)
+
+
+def caused(error: DataspaceError, cause: Exception) -> DataspaceError:
+    error.__cause__ = cause
+    return error
+
+
+def verification() -> ssl.SSLError:
+    error = ssl.SSLCertVerificationError(1, "self-signed certificate")
+    error.reason = "CERTIFICATE_VERIFY_FAILED"
+    return error
+
+
+def alert(reason: str) -> ssl.SSLError:
+    error = ssl.SSLError(1, reason)
+    error.reason = reason
+    return error
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        verification(),
+        alert("WRONG_VERSION_NUMBER"),
+        alert("TLSV13_ALERT_CERTIFICATE_REQUIRED"),
+        alert("TLSV1_ALERT_UNKNOWN_CA"),
+    ],
+)
+@pytest.mark.parametrize("kind", [Unreachable, Broken])
+def test_what_waiting_does_not_cure_is_not_waited_for(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, cause: Exception, kind: type[DataspaceError]
+) -> None:
+    failing(monkeypatch, caused(kind("no TLS"), cause))
+    with pytest.raises(kind, match=r"no TLS.*tlsCa"):
+        asked(A, 30.0, number)
+    assert clock.now == 0
+
+
+@pytest.mark.parametrize(
+    "cause", [ssl.SSLEOFError(8, "EOF"), ConnectionRefusedError(), alert("HTTP_REQUEST")]
+)
+def test_a_daemon_that_goes_away_while_it_shakes_hands_is_waited_for(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, cause: Exception
+) -> None:
+    failing(monkeypatch, caused(Unreachable("no TLS"), cause))
+    with pytest.raises(Unreachable, match="waited 30 s"):
+        asked(A, 30.0, number)
+    assert clock.now > 15
+
+
+@pytest.mark.parametrize(("token", "said"), [("", r"\.option\(\"token"), ("t", "option token, tokenFile")])
+def test_a_daemon_that_wants_a_token_is_told_in_the_words_of_options(
+    monkeypatch: pytest.MonkeyPatch, token: str, said: str
+) -> None:
+    failing(monkeypatch, ProtocolError("unauthorized", "this daemon wants a token: connect(token=…)"))
+    with pytest.raises(ProtocolError, match=said) as caught:
+        asked(Peer("tcp://a:1", token), 1.0, number)
+    assert ("connect(" in str(caught.value)) == bool(token)
+    assert caught.value.code == "unauthorized"

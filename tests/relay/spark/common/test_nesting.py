@@ -76,3 +76,24 @@ def test_integers_of_any_size_may_be_text() -> None:
     (made,) = columns("p($n:int)", StructType([StructField("n", StringType())])).all
     assert made.encoded([1 << 70, None, -1]) == [str(1 << 70), None, "-1"]
     assert not made.holds("1") and not made.holds(True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "why"),
+    [
+        (POINT, Record("point", 1), "the record has 1 field, the struct 2 (x, y)"),
+        (POINT, Record("point", 1, 2.5, 3), "the record has 3 fields, the struct 2 (x, y)"),
+        (NAMED, Record("point", 1, 2), "the record has 2 fields, the struct 1 (x) beside _label"),
+        (POINT, Record("point", 1.0, 2.5), "in x: float 1.0 is no bigint"),
+        (POINT, Record("point", 1, None), "in y: null, which the schema does not allow"),
+        (NAMED, Record(7, 1), "in _label: int 7 is no string"),
+        (ArrayType(LongType()), (1, True), "in [1]: bool True is no bigint"),
+        (ArrayType(LongType()), (1, 1 << 63), "in [1]: int 9223372036854775808 is too large for bigint"),
+        (MapType(StringType(), LongType()), Map({"a": "b"}), "in ['a']: str 'b' is no bigint"),
+        (DEEP, (Map({"k": Record("p", 1)}),), "in [0]['k']: the record has 1 field, the struct 2 (x, y)"),
+    ],
+)
+def test_what_is_other_inside_is_pointed_at(kind: DataType, value: Value, why: str) -> None:
+    made = column(kind)
+    assert not made.holds(value)
+    assert made.remedy(value).startswith(why), made.remedy(value)

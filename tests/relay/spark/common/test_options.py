@@ -200,3 +200,18 @@ def test_every_option_is_in_a_table_and_nothing_else_is() -> None:
     source = {*options._KNOWN["readStream"], *options._KNOWN["read"]} - {"path"}
     assert listed("The source") == source
     assert listed("The sink") | shared == set(options._KNOWN["write"]) - {"path"}
+
+
+def test_a_writer_that_is_a_lease_is_refused_and_answered_with_the_option_that_means_it() -> None:
+    for writer in ("lease:500:foo", "lease:", " lease:1:x"):
+        with pytest.raises(UsageError, match=r"option writer .*owner=query .*lease="):
+            sink_options({"label": "p", "writer": writer})
+    assert sink_options({"label": "p", "writer": "leases"}).writer == "leases"
+
+
+@pytest.mark.parametrize("given", [{"txnAppId": "a"}, {"txnVersion": "1"}])
+def test_half_of_a_transaction_is_answered_with_the_half_that_is_missing(given: dict[str, str]) -> None:
+    (there,) = given
+    missing = "txnVersion" if there == "txnAppId" else "txnAppId"
+    with pytest.raises(UsageError, match=f"option {there} is given without {missing}"):
+        sink_options({"label": "p", **given})

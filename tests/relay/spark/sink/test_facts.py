@@ -162,3 +162,24 @@ def test_records_come_by_the_column_and_dead_letters_do_not() -> None:
     assert columns == PackedColumns("assert", "p", [[1, 2]], 2)
     ((_, letters),) = facts.parts(pa.RecordBatch.from_pydict({"n": pa.array([1, None], pa.int64())}))
     assert [verb for verb, _ in letters.operations()] == ["assert", "send"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"template": "p($k, $n)"}, r"column \$?who is not in the template, which has k, n: a key is part"),
+        ({"template": "p($who)"}, r"no column k, did you mean who|no column k"),
+        ({"label": "p"}, "no column whom, did you mean who"),
+        ({"label": "p", "key": "_epoch"}, "column _epoch is not part of a fact"),
+    ],
+)
+def test_a_key_that_is_none_is_told_what_could_be_one(given: dict[str, str], said: str) -> None:
+    given = dict(given)
+    key = given.pop("key", {"p($k, $n)": "who", "p($who)": "k0"}.get(given.get("template", ""), "whom"))
+    with pytest.raises(UsageError, match=f"option keyColumns: (?:{said})"):
+        FactWriter(ddl("k string, n bigint, who string, _epoch bigint"), keys=[key], **given)  # type: ignore[arg-type]  # template or label
+
+
+def test_a_key_whose_template_has_captures_without_a_name_is_told_of_them() -> None:
+    with pytest.raises(UsageError, match="option template: a \\$ without a name"):
+        FactWriter(ddl("k string"), template="p($)", keys=["k"])

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from dataspace.client.bulk.client import LogFrontier
 from dataspace.errors import UsageError
-from relay.spark.common.parsing import Numbered
+from relay.spark.common.parsing import Last, Numbered
 from relay.spark.source.offsets import (
     DataLoss,
     Offset,
@@ -24,6 +24,7 @@ from relay.spark.source.offsets import (
     offset,
     remaining,
     span,
+    state_at,
 )
 
 
@@ -178,3 +179,43 @@ def test_what_stays_while_another_daemon_moves_on_is_not_read_again() -> None:
     assert kept(first).origin == Origin("after", 0)
     assert span(kept(first), kept(stays)).empty
     assert span(stays, following(stays, at(6), None)) == Span(5, 6)
+
+
+NUMBERED = st.one_of(st.sampled_from(["snapshot", "latest", "earliest"]), st.integers(0, 12))
+
+
+@given(NUMBERED, st.integers(0, 9), st.integers(1, 10))
+def test_a_stream_that_accepts_a_loss_begins_on_any_log_with_all_that_is_left(
+    start: Numbered, epoch: int, oldest: int
+) -> None:
+    now = at(epoch, min(oldest, epoch + 1))
+    if isinstance(start, int) and start > epoch + 1:
+        with pytest.raises(UsageError, match="has not come yet"):
+            beginning(start, now, fail=False)
+        return
+    begun = beginning(start, now, fail=False)
+    assert lost(begun, now) is None
+    if isinstance(start, int):
+        assert begun.reached == max(start, now.oldest, 1) - 1
+
+
+def test_a_state_that_is_gone_is_named_as_what_was_asked_for() -> None:
+    said = missing(Span(3, 3, as_of=3), "s", at(9, oldest=7))
+    assert said == "the state at epoch 3 is gone, the oldest that can be read is that at epoch 6"
+    assert missing(Span(6, 6, as_of=6), "s", at(9, oldest=7)) is None
+
+
+@given(st.one_of(st.just("latest"), st.integers(0, 12)), st.integers(0, 9), st.integers(1, 10))
+def test_a_batch_reads_the_state_that_was_asked_for_or_is_refused(
+    as_of: Last, epoch: int, oldest: int
+) -> None:
+    now = at(epoch, min(oldest, epoch + 1))
+    wanted = now.epoch if as_of == "latest" else as_of
+    if wanted > now.epoch:
+        with pytest.raises(UsageError, match="has not come yet"):
+            state_at(as_of, now)
+    elif 0 < wanted < now.oldest - 1:
+        with pytest.raises(DataLoss, match=f"asOfEpoch {wanted} is gone.* at epoch {now.oldest - 1}"):
+            state_at(as_of, now)
+    else:
+        assert state_at(as_of, now) == Span(wanted, wanted, as_of=wanted or None)
