@@ -57,11 +57,13 @@ class Dataspace(DataSource):
     @plainly
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         sink = BatchSink(sink_options(self.options), schema, overwrite)
+        sink.check_rights()
         spare_collections()
         return sink
 
     @plainly
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         sink = StreamSink(sink_options(self.options), schema, overwrite)
+        sink.check_rights()
         spare_collections()
         return sink

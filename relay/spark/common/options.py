@@ -286,7 +286,10 @@ def _pattern(read: OptionBag) -> str:
     """The pattern, which for a topic may be left away: every item then."""
     if _topic(read) is not None:
         return read.text("pattern") or "$item"
-    return read.needed("pattern", "such as 'present($who:str)'")
+    return read.needed(
+        "pattern",
+        "such as 'present($who:str)'; of a table of Spark's catalog, with SELECT … FROM t WITH (pattern '…')",
+    )
 
 
 def _peers(read: OptionBag, urls: Sequence[str]) -> tuple[Peer, ...]:

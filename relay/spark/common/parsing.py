@@ -40,6 +40,16 @@ _SPARKS_OWN: Final = frozenset(["checkpointlocation", "queryname", "outputmode",
 """Options that Spark keeps beside ours in the same bag, lower-cased."""
 
 
+_OF_A_TABLE: Final = "option."
+"""What Spark puts before the names of the options of a table of its catalog."""
+
+_NO_SCHEMA: Final = (
+    "CREATE TABLE … USING dataspace hands none of its options to a Python source (Spark 4.3): use "
+    "CREATE TEMPORARY VIEW … USING dataspace OPTIONS (…); or give the table its columns, and the options to "
+    "each query of it: SELECT … FROM t WITH (url '…', pattern '…')"
+)
+
+
 class OptionBag:
     """One bag of options as Spark hands it over, checked against the names that its user may say.
 
@@ -49,6 +59,8 @@ class OptionBag:
     def __init__(self, given: Mapping[str, str], known: Mapping[str, Sequence[str]], *verbs: str) -> None:
         self._given = {name.lower(): value for name, value in given.items()}
         names = {name.lower() for verb in verbs for name in known[verb]}
+        if any(name.startswith(_OF_A_TABLE) for name in self._given):
+            raise UsageError(_NO_SCHEMA)
         for name in self._given:
             if name not in names and name not in _SPARKS_OWN:
                 raise UsageError(_unknown(name, known, verbs))

@@ -25,7 +25,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from dataspace.client.bulk.packed import Pairs, unpacked
-from dataspace.errors import DataspaceError
+from dataspace.errors import DataspaceError, Refused
 from dataspace.faults import reach
 from relay.spark.common.connections import asked, lent
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from dataspace.client.bulk.client import BulkClient
     from dataspace.client.bulk.packed import PackedColumns
     from index.values.values import Value
+    from relay.spark.common.connections import Peer
     from relay.spark.common.options import SinkOptions
     from relay.spark.sink.facts import FactWriter, Part
 
@@ -147,9 +148,45 @@ def publish(
     if not pieces and not replace:
         discard(options, handed)
         return None
-    epoch = asked(options.peer, options.connect_timeout, turn)
+    try:
+        epoch = asked(options.peer, options.connect_timeout, turn)
+    except Refused as refusal:
+        raise _explained(refusal, options, batch) from None
     reach("spark-after-commit")
     return epoch
+
+
+def _explained(refusal: Refused, options: SinkOptions, batch: StagedBatch) -> Refused:
+    """A refusal in the words of options, where the daemon's are about turns."""
+    if refusal.code != "old-sequence":
+        return refusal
+    if options.application is None:
+        said = f"batch {batch.number} of query {batch.application} is behind what the query has published"
+        return Refused(refusal.code, f"{said}: its checkpoint was set back; give the query a new one")
+    said = f"option txnVersion is {batch.number}, but txnAppId {batch.application!r} has written a higher one"
+    return Refused(refusal.code, f"{said}: give a number that is higher with every write")
+
+
+_permitted: Final[set[tuple[Peer, str]]] = set()
+"""Whom this process has found to be allowed to write for whom: each batch of a stream makes a writer anew."""
+
+
+def check_rights(options: SinkOptions, owner: str) -> None:
+    """Raises ``Refused`` on the driver if the token may not write for an owner; nothing is written.
+
+    What facts it may assert shows only with the facts.
+    """
+    if (options.peer, owner) not in _permitted:
+        asked(options.peer, options.connect_timeout, partial(_check_owner, owner=owner))
+        _permitted.add((options.peer, owner))
+
+
+def _check_owner(link: BulkClient, owner: str) -> None:
+    try:  # a publication without a number is none, but the daemon looks at the rights before
+        link.request("publish", {"keys": (), "owner": owner, "client": "spark:"})
+    except Refused as refusal:
+        if refusal.code != "bad-request":
+            raise
 
 
 def discard(options: SinkOptions, handed: Sequence[Handed]) -> None:

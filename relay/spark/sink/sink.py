@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
 
 from dataspace.errors import InternalError, UsageError
 from relay.spark.common.errors import plainly
-from relay.spark.sink.batches import Handed, StagedBatch, discard, hand_in, publish
+from relay.spark.sink.batches import Handed, StagedBatch, check_rights, discard, hand_in, publish
 from relay.spark.sink.facts import FactWriter
 from relay.spark.tuning.workers import spare_collections
 
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from relay.spark.common.options import SinkOptions
+
+
+OWNER: Final = "spark"
+"""Whose the facts of a batch write are that names no writer."""
 
 
 class StreamSink(DataSourceStreamArrowWriter):
@@ -45,6 +49,13 @@ class StreamSink(DataSourceStreamArrowWriter):
         self._options = options
         self._facts = facts(options, schema)
         self._overwrite = overwrite
+
+    @plainly
+    def check_rights(self) -> None:
+        """Raises ``Refused`` if the writer may not be written for; without a writer the commit does."""
+        owner = self._options.writer or (query_owner(self._options, "check") if self._options.lease else None)
+        if owner is not None:
+            check_rights(self._options, owner)
 
     @plainly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Handed:
@@ -90,6 +101,11 @@ class BatchSink(DataSourceArrowWriter):
         self._batch = StagedBatch(options.application or run, options.version or 0, run)
 
     @plainly
+    def check_rights(self) -> None:
+        """Raises ``Refused`` if the writer may not be written for."""
+        check_rights(self._options, self._options.writer or OWNER)
+
+    @plainly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Handed:
         handed = hand_in(self._options, self._facts, self._batch, iterator)
         spare_collections()
@@ -102,7 +118,7 @@ class BatchSink(DataSourceArrowWriter):
             self._options,
             self._batch,
             handed,
-            owner="spark",
+            owner=OWNER,
             replace=self._overwrite,
             by=self._facts.by,
             exclusive=self._options.application is not None,

@@ -20,6 +20,7 @@ from relay.spark.source.offsets import Span, state_at
 from relay.spark.source.partitions import (
     SpanPartition,
     before_time,
+    check_rights,
     columns_of,
     partitions_of,
     rows_of,
@@ -47,6 +48,7 @@ class ChangesReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """The epochs of each daemon."""
         options = self._options
+        check_rights(options, self._columns)
         made: list[InputPartition] = []
         for at, now in enumerate(watch(options).now()):
             span = self._range(at, now) if options.as_of is None else state_at(options.as_of[at], now)

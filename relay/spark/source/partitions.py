@@ -19,7 +19,7 @@ from pyspark.sql.datasource import InputPartition
 from relay.spark.common.connections import asked
 from relay.spark.common.schema import columns
 from relay.spark.source import offsets
-from relay.spark.source.frontiers import FrontierWatch
+from relay.spark.source.frontiers import FrontierWatch, together
 from relay.spark.source.offsets import Span
 from relay.spark.source.readings import reading_of
 from relay.spark.source.tasks import Task, rows
@@ -90,6 +90,13 @@ def _frontier_at(
     options: StreamOptions | ReadOptions, at: int, after: int | None, timeout: float
 ) -> LogFrontier:
     return frontier(options.peers[at], options, after, timeout)
+
+
+def check_rights(options: StreamOptions | ReadOptions, columns: Columns) -> None:
+    """Raises ``Refused`` on the driver for what a task would be refused, with all daemons asked at once."""
+    reading, bound = reading_of(options.topic), options.connect_timeout
+    check = partial(reading.check_rights, pattern=columns.pattern)
+    together([partial(asked, peer, bound, check) for peer in options.peers])
 
 
 def frontier(

@@ -39,6 +39,9 @@ class Reading(Protocol):
     def blocks(self, link: BulkClient, pattern: Value, span: Span, space: str) -> Iterator[Block]:
         """The epochs of a span; ``Refused("epoch-gone")`` or ``("epoch-ahead")`` for what is not there."""
 
+    def check_rights(self, link: BulkClient, pattern: Value) -> None:
+        """Raises ``Refused`` if the token of a link may not read this; reads nothing."""
+
     def acknowledge(self, link: BulkClient, reader: str, epoch: int, space: str) -> None:
         """Says that a named reader is done with all up to an epoch."""
 
@@ -59,6 +62,11 @@ class SpaceReading:
         if span.as_of is not None:
             return link.columns(pattern, as_of=span.as_of, upto=span.upto)
         return link.columns(pattern, after=span.after, upto=span.upto)
+
+    def check_rights(self, link: BulkClient, pattern: Value) -> None:
+        now = link.frontier().epoch
+        for _ in link.columns(pattern, after=now, upto=now):
+            pass  # the daemon looks at the rights before it sends what is none
 
     def acknowledge(self, link: BulkClient, reader: str, epoch: int, space: str) -> None:
         link.acknowledge(reader, epoch)
@@ -84,6 +92,9 @@ class TopicReading:
         except Refused as refusal:
             code = "epoch-gone" if refusal.code == "no-topic" else refusal.code
             raise Refused(code, refusal.text) from None
+
+    def check_rights(self, link: BulkClient, pattern: Value) -> None:
+        self.frontier(link)  # the pattern is matched here: the daemon knows of the topic only
 
     def acknowledge(self, link: BulkClient, reader: str, epoch: int, space: str) -> None:
         topic_acknowledge(link, reader, self.topic, id=_id(space), number=epoch)

@@ -36,6 +36,7 @@ from relay.spark.source.partitions import (
     SpanPartition,
     before_time,
     carried,
+    check_rights,
     columns_of,
     partitions_of,
     rows_of,
@@ -67,11 +68,13 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._seen: Sequence[LogFrontier] = ()
         self._newest: Json | None = None
         self._riding: list[pa.RecordBatch] = []
+        self._permitted = False
 
     @plainly
     def initialOffset(self) -> Json:
         """Where the query begins.  Spark asks twice, and what "latest" is must not move in between."""
         _end_on_sigterm()
+        self._check_rights()
         if self._beginning is None:
             starts = zip(self._options.peers, self._options.starts, self._watch.now(), strict=True)
             begun = [self._begun(peer, start, now) for peer, start, now in starts]
@@ -94,6 +97,7 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
         """The end of the next batch, or the start again when nothing came within ``pollTimeout``."""
         _end_on_sigterm()
+        self._check_rights()
         here = self._offsets(start)
         now = self._seen = self._target or self._awaited(here)
         self._newest = self._place(
@@ -114,6 +118,7 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
         """The epochs of a batch, those of each daemon apart, divided as ``minPartitions`` asks."""
         _end_on_sigterm()
+        self._check_rights()
         pairs = enumerate(zip(self._offsets(start), self._offsets(end), strict=True))
         spans = [SpanPartition(at, offsets.span(first, last), last.space) for at, (first, last) in pairs]
         wanted = [each for each in spans if not each.span.empty]
@@ -162,6 +167,12 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         close_all()
+
+    def _check_rights(self) -> None:
+        """Fails the query here rather than in a task; once, whichever of its methods Spark calls first."""
+        if not self._permitted:
+            check_rights(self._options, self._columns)
+            self._permitted = True
 
     def _place(self, of: Sequence[offsets.Offset]) -> Json:
         return place(of, self._options.pattern)

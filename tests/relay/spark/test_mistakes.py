@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import trio
 from pyspark.errors import PySparkException
 
 from dataspace.client.bulk.client import BulkClient
 from dataspace.transport.credentials import Tls
 from index.patterns.text import parse
-from index.values.values import Map
-from server.config.model import Config, ServerTls
-from server.config.rights import Rights
-from server.config.tokens import Key
-from server.daemon.serve import serve
 from tests.relay.spark.daemons import Daemon
+from tests.relay.spark.guarded import CERTIFICATES, guarded
 from tests.relay.spark.queries import Seen, read, run_now, running, stream, until
 
 if TYPE_CHECKING:
@@ -31,7 +24,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 Checkpoint = Callable[[], str]
-CERTIFICATES = Path(__file__).resolve().parents[2] / "server" / "certificates"
 
 
 def test_a_daemon_that_stays_away_fails_the_query_which_then_goes_on_where_it_was(
@@ -126,33 +118,6 @@ def test_an_integer_of_any_size_may_be_a_string(spark: SparkSession, daemon: Dae
     assert sorted(row[0] for row in rows) == ["-1", "9223372036854775808"]
 
 
-@contextmanager
-def guarded(folder: Path) -> Iterator[str]:
-    """A daemon, in a thread, that speaks TLS and wants a token; its URL."""
-    rights = Rights.read(Map({"observe": ("p(_)",)}))
-    keys = (Key("admin", "the secret of the admin"), Key("reader", "the secret of a reader", rights))
-    tls = ServerTls(str(CERTIFICATES / "daemon.pem"), str(CERTIFICATES / "daemon.key"))
-    config = Config(listen=("tls:127.0.0.1:0",), data=folder, keys=keys, tls=tls)
-    scope, started, addresses = trio.CancelScope(), threading.Event(), list[str]()
-
-    async def run() -> None:
-        with scope:
-            async with trio.open_nursery() as nursery:
-                addresses.extend(await nursery.start(serve, config))
-                tokens.append(trio.lowlevel.current_trio_token())
-                started.set()
-
-    tokens: list[trio.lowlevel.TrioToken] = []
-    thread = threading.Thread(target=trio.run, args=(run,))
-    thread.start()
-    assert started.wait(30)
-    try:
-        yield addresses[0].replace("tls:", "tls://", 1)
-    finally:
-        tokens[0].run_sync_soon(scope.cancel)
-        thread.join()
-
-
 def test_tokens_and_certificates_are_shown_by_driver_and_executors(
     spark: SparkSession, tmp_path: Path, checkpoint: Checkpoint
 ) -> None:
@@ -170,10 +135,10 @@ def test_tokens_and_certificates_are_shown_by_driver_and_executors(
         assert len(read(spark, url, "p($n:int)", **shown)) == 1
         with pytest.raises(PySparkException, match="not-allowed"):
             read(spark, url, "q($n:int)", **shown)
-        with pytest.raises(PySparkException, match="this daemon wants a token"):
+        with pytest.raises(PySparkException, match=r"wants a token: give \.option\(.token"):
             read(spark, url, "p($n:int)", tlsCa=ca)
         with pytest.raises(PySparkException, match=r"no TLS with .* does not convince"):
-            read(spark, url, "p($n:int)", connectTimeout="100ms", tokenFile=str(token))
+            read(spark, url, "p($n:int)", tokenFile=str(token))
         frame = stream(spark, url, "p($n:int)", tlsCa=ca, token="the secret of a reader")
         plan = frame._jdf.queryExecution().toString()
         assert "secret of a reader" not in plan

@@ -215,3 +215,11 @@ def test_half_of_a_transaction_is_answered_with_the_half_that_is_missing(given: 
     missing = "txnVersion" if there == "txnAppId" else "txnAppId"
     with pytest.raises(UsageError, match=f"option {there} is given without {missing}"):
         sink_options({"label": "p", **given})
+
+
+def test_a_table_of_the_catalog_is_answered_with_what_works() -> None:
+    given = {"owner": "root", "option.url": "tcp://a:1", "option.pattern": "p($)", "provider": "dataspace"}
+    with pytest.raises(UsageError, match=r"CREATE TEMPORARY VIEW .* OPTIONS .*SELECT … FROM t WITH"):
+        source_shape(given)
+    with pytest.raises(UsageError, match=r"option pattern is missing.*FROM t WITH"):
+        read_options({})

@@ -10,6 +10,7 @@ from pyspark.sql.types import LongType, StructType
 
 from dataspace.client.bulk.client import BulkClient
 from dataspace.client.bulk.packed import PackedColumns
+from dataspace.errors import Refused
 from relay.spark.common.options import SinkOptions, sink_options
 from relay.spark.sink import batches
 from relay.spark.sink.batches import Handed, StagedBatch, hand_in, publish
@@ -100,3 +101,25 @@ def test_what_is_more_than_a_little_is_shown_to_a_daemon_that_is_there(
     assert len(daemon.facts(f"{label}($)")) == 8_000
     away = handed(sink_options({"label": label, "url": NOBODY}), rows(*range(1000, 9000)))
     assert away.adding == told.adding, "a daemon that is away is the driver's concern"
+
+
+def test_a_number_that_was_passed_over_is_answered_in_the_words_of_options(
+    daemon: Daemon, label: str
+) -> None:
+    def write(number: int) -> None:
+        given = {"label": label, "url": daemon.url, "txnAppId": label, "txnVersion": str(number)}
+        options = sink_options(given)
+        batch = StagedBatch(label, number, "run")
+        told = hand_in(options, facts(options, SCHEMA), batch, iter([rows(number)]))
+        publish(options, batch, [told], owner="w", replace=False)
+
+    for number in (1, 5, 5):
+        write(number)
+    with pytest.raises(Refused, match=f"txnVersion is 3, but txnAppId '{label}' has written a higher one"):
+        write(3)
+    assert daemon.facts(f"{label}($)") == [(1,), (5,)]
+    options = sink_options({"label": label, "url": daemon.url})
+    batch = StagedBatch(label, 3, "run")
+    told = hand_in(options, facts(options, SCHEMA), batch, iter([rows(3)]))
+    with pytest.raises(Refused, match=f"batch 3 of query {label} is behind.*new one"):
+        publish(options, batch, [told], owner="w", replace=False)

@@ -1,0 +1,81 @@
+"""What a token does not allow is said on the driver, before a task is made for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql.types import LongType, StructType
+
+from dataspace.errors import Refused, Unreachable
+from relay.spark.common.connections import close_all
+from relay.spark.common.schema import inferred
+from relay.spark.format import Dataspace
+from tests.relay.spark.guarded import ADMIN, CERTIFICATES, READER, guarded
+
+pytestmark = pytest.mark.slow
+
+CA = {"tlsCa": str(CERTIFICATES / "ca.pem")}
+ROWS = StructType().add("n", LongType())
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with guarded(tmp_path_factory.mktemp("guarded")) as url:
+        yield url
+        close_all()
+
+
+def source(url: str, pattern: str, token: str = READER) -> tuple[Any, Any]:
+    """What plans a batch and what plans a stream."""
+    made = Dataspace({"url": url, "pattern": pattern, "token": token, **CA})
+    return made.reader(inferred(pattern)), made.streamReader(inferred(pattern))
+
+
+def test_a_batch_read_is_refused_while_it_is_planned(url: str) -> None:
+    with pytest.raises(Refused, match=r"not-allowed.*observe q"):
+        source(url, "q($n:int)")[0].partitions()
+    assert source(url, "p($n:int)")[0].partitions() == []
+
+
+def test_a_stream_is_refused_by_whatever_spark_asks_first(url: str) -> None:
+    stream = source(url, "p($n:int)")[1]
+    start = stream.initialOffset()
+    assert stream.latestOffset(start, stream.getDefaultReadLimit()) == start
+    there = {**start, "pattern": "q($n:int)"}
+    for ask in (
+        lambda stream: stream.initialOffset(),
+        lambda stream: stream.latestOffset(there, stream.getDefaultReadLimit()),
+        lambda stream: stream.partitions(there, there),
+    ):
+        with pytest.raises(Refused, match=r"not-allowed.*observe q"):
+            ask(source(url, "q($n:int)")[1])
+
+
+@pytest.mark.parametrize("more", [{}, {"writer": "w"}, {"writer": "w", "txnAppId": "a", "txnVersion": "1"}])
+def test_a_write_is_refused_while_it_is_planned(url: str, more: dict[str, str]) -> None:
+    def sink(token: str) -> None:
+        Dataspace({"url": url, "label": "p", "token": token, **CA, **more}).writer(ROWS, overwrite=False)
+
+    with pytest.raises(Refused, match=r"not-allowed.*durable owner"):
+        sink(READER)
+    sink(ADMIN)
+
+
+@pytest.mark.parametrize("more", [{"writer": "w"}, {"owner": "query", "lease": "2s"}])
+def test_a_query_that_writes_is_refused_while_a_batch_is_planned(url: str, more: dict[str, str]) -> None:
+    def sink(token: str) -> None:
+        options = {"url": url, "label": "p", "token": token, **CA, **more}
+        Dataspace(options).streamWriter(ROWS, overwrite=False)
+
+    with pytest.raises(Refused, match="not-allowed"):
+        sink(READER)
+    sink(ADMIN)
+
+
+def test_a_certificate_that_nobody_vouches_for_fails_at_once(url: str) -> None:
+    reader = Dataspace({"url": url, "pattern": "p($n:int)"}).reader(inferred("p($n:int)"))
+    with pytest.raises(Unreachable, match=r"does not convince.*tlsCa") as caught:
+        reader.partitions()
+    assert "waited" not in str(caught.value)
