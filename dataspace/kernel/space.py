@@ -239,9 +239,9 @@ class Space:
         self._claims = {
             owner: Handles(claims.items()) for owner, claims in owners.items() if claims and owner != RULES
         }
-        if RULES in owners:
-            self.rules.adopt(owners[RULES])
         facts = [value for claims in owners.values() for value in claims.values()]
+        if RULES in owners or rules_in(facts):  # a rule need not have derived anything yet
+            self.rules.adopt(owners.get(RULES, {}))
         self._claimed = len(facts)
         self.index.patch(facts, ())
         self.epoch, self.time = epoch, time

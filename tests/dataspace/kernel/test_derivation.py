@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from hypothesis import given, settings, strategies as st
 
 from dataspace.errors import Refused
@@ -96,6 +98,29 @@ def test_each_turn_leaves_what_follows_and_a_log_that_says_so(turns: list[tuple[
     made = again.advance(0)
     assert made is None or not made.claims, "what is restored still follows"
     assert keys(again.index.values()) == keys(space.index.values())
+
+
+@settings(max_examples=50)
+@given(turns, turns)
+def test_a_restored_space_takes_further_turns_as_if_there_had_been_no_restart(
+    before: list[tuple[str, list[Action]]], after: list[tuple[str, list[Action]]]
+) -> None:
+    space, again = Space("main"), Space("main")
+    commit_all(space, [(OWNERS[1], [(ASSERT, 100, Record("rule", "r", TEXT))]), *before])
+    again.restore(space.all_claims(), space.epoch, space.time)
+    again.advance(0)
+    edge: list[Action] = [(ASSERT, 101, Record("edge", 1, 2))]
+    for each in (space, again):
+        commit_all(each, [(OWNERS[0], edge), *after])
+    assert keys(again.index.values()) == keys(space.index.values())
+    assert keys(again.claims(RULES).values()) == keys(space.claims(RULES).values())
+
+
+def commit_all(space: Space, turns: list[tuple[str, list[Action]]]) -> None:
+    """Commits what is not refused."""
+    for owner, turn in turns:
+        with suppress(Refused):
+            space.commit(owner, turn, 0)
 
 
 def test_claims_under_handles_in_a_row_read_as_pairs() -> None:
