@@ -11,6 +11,7 @@ from server.cli.stopping import Stopping
 from server.config.file import load
 from server.config.model import Config
 from server.config.report import check_lines
+from server.config.rules import rule_facts
 from server.config.settings import config_file
 from server.daemon.serve import serve
 from server.hosting.loading import boot_function, log_to_stderr
@@ -21,6 +22,8 @@ def serve_command(args: argparse.Namespace) -> int:
     loaded = load(args, config_file(args))
     config = loaded.config
     if args.check:
+        for space in config.all_spaces():
+            rule_facts(space.rules)  # a bad one would not keep the daemon from starting, but is not meant
         for line in check_lines(loaded):
             print(line)
         return 0

@@ -28,7 +28,7 @@ from index.values.values import Map, Value
 from relay.log.retention import Retention
 from server.config.model import Config, HostedActor, HostedFlow, Limits, ServerTls, SpaceConfig
 from server.config.rights import KNOWN as RIGHTS, Rights
-from server.config.rules import RuleText, rule_facts
+from server.config.rules import RuleText
 from server.config.settings import (
     BY_NAME,
     KEEPING,
@@ -114,8 +114,6 @@ def load(args: argparse.Namespace, file: Path | None) -> Loaded:
         spaces = {name: (replace(limits, rules=0), kept) for name, (limits, kept) in spaces.items()}
     rules = _rules(document, file, [MAIN, *spaces])
     rules[MAIN] = [*rules[MAIN], *map(Path, args.rules)]
-    for each in rules.values():
-        rule_facts(each)  # what is none is told of before anything starts
     actors = [
         *_actors(document, file, [MAIN, *spaces]),
         *[HostedActor(name) for name in args.actor or ()],

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dataspace.errors import UsageError
 from dataspace.rules.engine.dependencies import Outline
-from dataspace.rules.language.parser import read_rules
+from dataspace.rules.language.parser import MAX_TEXT, read_rules
 from dataspace.rules.language.syntax import Rule
 from index.values.values import Record, Value
 
@@ -22,19 +22,42 @@ class RuleText:
 
 
 def rule_facts(given: Sequence[Path | RuleText]) -> list[Value]:
-    """Returns a ``rule`` fact for each file, named after it, and for each text.
+    """Returns a rule fact for each file, named after it, and for each text.
 
-    Raises ``UsageError`` for one that cannot be read, or used together with those before it.
+    Raises ``UsageError`` for one that cannot be read or carried out, or not together with those before it.
     """
     facts: list[Value] = []
     rules: list[Rule] = []
     for each in given:
-        source = f"rules of {each}" if isinstance(each, Path) else f"rule {each.name!r}"
+        text = text_of(each)
         try:
-            text = each.read_text(encoding="utf-8") if isinstance(each, Path) else each.text
             rules += read_rules(text)
             Outline(rules)
-        except (OSError, UnicodeDecodeError, UsageError) as error:
-            raise UsageError(f"{source}: {error}") from None
-        facts.append(Record("rule", each.stem if isinstance(each, Path) else each.name, text))
+        except UsageError as error:
+            raise UsageError(f"{_source(each)}: {error}") from None
+        facts.append(Record("rule", name_of(each), text))
     return facts
+
+
+def text_of(given: Path | RuleText) -> str:
+    """The text of a file or a setting; ``UsageError`` if it cannot be read or is too long to be held."""
+    if isinstance(given, RuleText):
+        text = given.text
+    else:
+        try:
+            with given.open(encoding="utf-8") as file:
+                text = file.read(MAX_TEXT + 1)  # a device, for instance, has no end
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"{_source(given)}: {error}") from None
+    if len(text) > MAX_TEXT:
+        raise UsageError(f"{_source(given)}: more than {MAX_TEXT} characters: divide it into several files")
+    return text
+
+
+def name_of(given: Path | RuleText) -> str:
+    """The name under which a rule is held: that of its file without the ending, or its own."""
+    return given.stem if isinstance(given, Path) else given.name
+
+
+def _source(given: Path | RuleText) -> str:
+    return f"rules of {given}" if isinstance(given, Path) else f"rule {given.name!r}"

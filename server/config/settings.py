@@ -34,6 +34,12 @@ from server.config.units import duration, size
 PREFIX: Final = "DATASPACE_SERVE_"
 CONFIG: Final = f"{PREFIX}CONFIG"
 
+MOST_SECONDS: Final = 1e10
+"""About 300 years: a clock can still add it to the time."""
+
+END: Final = 1 << 63
+"""Numbers are below this."""
+
 Read = Callable[[object], object]
 """Makes a setting of what a file or a text holds; ``UsageError`` says what it should be."""
 
@@ -83,18 +89,20 @@ def text(value: object) -> str:
 
 def count(value: object) -> int:
     """A number from 0."""
-    if isinstance(value, str) and value.isascii() and value.isdecimal():
-        return int(value)
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 20:
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < END:
         return value
+    if isinstance(value, int) and not isinstance(value, bool) and value >= END:
+        raise UsageError("a number below 2^63 is needed")
     raise UsageError(f"a number from 0 is needed, not {value!r:.80}")
 
 
 def seconds(value: object) -> float:
     """A time, as text such as 10s, or in seconds."""
     if isinstance(value, str):
-        return duration(value)
-    if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
+        value = duration(value)
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MOST_SECONDS:
         return float(value)
     raise UsageError(f"a time such as '10s' or 0.5 is needed, not {value!r:.80}")
 
@@ -108,11 +116,13 @@ def lasting(value: object) -> float:
 
 def number_of_bytes(value: object) -> int:
     """A size, as text such as 10GiB, or in bytes."""
-    return size(value) if isinstance(value, str) else count(value)
+    return count(size(value) if isinstance(value, str) else value)
 
 
 def path(value: object) -> Path:
     """The path of a file or a directory."""
+    if isinstance(value, str) and "\0" in value:
+        raise UsageError(f"a path without a null character is needed, not {value!r:.80}")
     return value if isinstance(value, Path) else Path(text(value)).expanduser()
 
 
@@ -234,7 +244,8 @@ def _check_environment(environment: Mapping[str, str]) -> None:
 def unknown(name: str, known: Iterable[str], what: str = "setting") -> str:
     """What to say of a name that is none, with the nearest that is one."""
     names = list(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    near = [each for each in BY_NAME if each.rpartition(".")[2] == name]  # it belongs in another table
+    near += difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f" (did you mean {near[0]}?)" if near else ""
     return f"no such {what}{hint}, known are {', '.join(names)}"
 

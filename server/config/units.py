@@ -35,7 +35,10 @@ def size(text: str) -> int:
     found = _SIZE.fullmatch(text)
     if found is None:
         raise UsageError(f"{text!r} is no size, write for example 4096, 512KiB, 100MB or 10GiB")
-    return int(float(found[1]) * (1024 if found[3] else 1000) ** " KMGT".index(found[2] or " "))
+    number = float(found[1]) * (1024 if found[3] else 1000) ** " KMGT".index(found[2] or " ")
+    if number >= 1 << 63:
+        raise UsageError(f"a size below 2^63 bytes is needed, not {text!r:.80}")
+    return int(number)
 
 
 def retention_of(args: argparse.Namespace) -> Retention:

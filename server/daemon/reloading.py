@@ -1,9 +1,10 @@
 """Reloading: at a SIGHUP the daemon reads its configuration again, and keeps its connections.
 
-A leaked token can be revoked, and a certificate renewed, while the facts of other clients stay.  These two
-are applied at once; other changed settings are named, and need a restart.
+A leaked token can be revoked, a certificate renewed, and the rules that the daemon holds edited, while the facts
+of other clients stay.  These are applied at once; other changed settings are named, and need a restart.
 
-Always: an invalid configuration changes nothing; a session that goes on has a token that is valid now, for
+Always: an invalid configuration changes nothing; if one rule is invalid, no rule changes; a session that goes on
+has a token that is valid now, for
 the same rights.
 """
 
@@ -18,15 +19,16 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from dataspace.errors import DataspaceError
-from server.config.model import Config
+from server.config.model import Config, SpaceConfig
+from server.config.rules import rule_facts
 from server.config.tokens import Keys
 from server.sessions.listeners import context_for
 
 if TYPE_CHECKING:
     from server.daemon.daemon import Daemon
 
-TAKEN: Final = frozenset(["keys", "tls"])
-"""The fields of ``Config`` that are applied at once."""
+TAKEN: Final = frozenset(["keys", "tls", "rules", "spaces"])
+"""The fields of ``Config`` that are applied at once; of spaces, their rules."""
 
 
 async def reload_on_hangup(
@@ -56,15 +58,37 @@ def reload(daemon: Daemon, config: Config) -> str:
         if listener.address.tls:
             listener.context = context
     later = [each.name for each in fields(Config) if _differs(each.name, daemon.config, config)]
+    later += ["spaces"] if _without_rules(daemon.config) != _without_rules(config) else []
     daemon.keys = Keys(config.keys)
     daemon.config = replace(daemon.config, keys=config.keys, tls=config.tls)
     ended = _expel(daemon)
-    told = f"the configuration is read again: {len(daemon.keys)} tokens, {ended} sessions ended"
-    return f"{told}; these have changed and need a restart: {', '.join(later)}" if later else told
+    told = [f"the configuration is read again: {len(daemon.keys)} tokens, {ended} sessions ended"]
+    told += _take_rules(daemon, config)
+    told += [f"these have changed and need a restart: {', '.join(later)}"] if later else []
+    return "; ".join(told)
 
 
 def _differs(name: str, before: Config, now: Config) -> bool:
     return name not in TAKEN and getattr(before, name) != getattr(now, name)
+
+
+def _without_rules(config: Config) -> list[SpaceConfig]:
+    return [replace(each, rules=()) for each in config.spaces]
+
+
+def _take_rules(daemon: Daemon, config: Config) -> list[str]:
+    """Takes the rules of every space anew, or of none where one is bad; what came of it."""
+    told = []
+    try:
+        wanted = [(each.name, rule_facts(each.rules)) for each in config.all_spaces()]
+        for name, facts in wanted:
+            home = daemon.spaces.get(name)
+            if home is not None and home.take_rules(facts):
+                told.append(f"the rules of {name} have changed")
+    except DataspaceError as error:
+        told.append(f"rules are not taken: {error}")
+    daemon.flush()
+    return told
 
 
 def _expel(daemon: Daemon) -> int:

@@ -24,16 +24,15 @@ from dataspace.kernel.actions import RETRACT, Action
 from dataspace.kernel.epochs import Epoch
 from dataspace.kernel.space import Space
 from dataspace.wire.features import SYSTEM
-from index.values.values import Map
+from index.values.values import Map, Value
 from relay.log.log import Log
 from relay.log.trimming import retain
 from relay.log.writer import GroupCommit
 from relay.store.errors import LogFailed
 from relay.store.staging import Staging
 from server.config.model import HostedFlow, Limits, SpaceConfig
-from server.config.rules import rule_facts
 from server.hosting.flows import HostedFlows
-from server.hosting.rules import OWNER, actions_to_hold, warn_of_troubles
+from server.hosting.rules import OWNER, actions_to_hold, startable_facts, warn_of_troubles
 from server.owners.leases import Leases
 from server.owners.publishers import Publishers
 from server.owners.turn_numbers import Client, Clients
@@ -96,13 +95,7 @@ class HostedSpace:
         self.space.end(gone, now(), submit=self.commits.submit)
         self.leases.recover(self.space.owners())
         self.flows.attach(self.space)
-        facts = rule_facts(self.settings.rules)
-        rules = actions_to_hold(self.space, facts)
-        if rules:
-            self.space.commit(OWNER, rules, now(), submit=self.commits.submit)
-        else:
-            self.space.advance(now(), submit=self.commits.submit)
-        warn_of_troubles(self.space.rules, facts)
+        self._hold_rules_from_start()
         logger.info(
             "space %s: recovered %d facts at epoch %d, %d owners did not survive",
             self.name,
@@ -110,6 +103,31 @@ class HostedSpace:
             state.epoch,
             len(gone),
         )
+
+    def _hold_rules_from_start(self) -> None:
+        """Holds the rules of the configuration; what is wrong with them is logged, and ends nothing."""
+        facts = startable_facts(self.space, self.settings.rules)
+        rules = actions_to_hold(self.space, facts)
+        try:
+            if rules:
+                self.space.commit(OWNER, rules, now(), submit=self.commits.submit)
+        except Refused as refusal:
+            logger.error("rules of space %s stay as the log has them: %s", self.name, refusal)
+            rules = ()
+        if not rules:
+            self.space.advance(now(), submit=self.commits.submit)
+        warn_of_troubles(self.space.rules, facts)
+
+    def take_rules(self, facts: Sequence[Value]) -> bool:
+        """Makes these the rules that the daemon holds, in one turn; true if others were held before.
+
+        Raises ``Refused``, and nothing has happened, where the turn is beyond a limit.
+        """
+        rules = actions_to_hold(self.space, facts)
+        if rules:
+            self.commit(OWNER, rules, None, 0, None)
+            warn_of_troubles(self.space.rules, facts)
+        return bool(rules)
 
     # -- life -----------------------------------------------------------------------------------------
 

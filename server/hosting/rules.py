@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Final
 
-from dataspace.errors import Refused
+from dataspace.errors import Refused, UsageError
 from dataspace.flows.mermaid import mermaid
 from dataspace.kernel.actions import Action
 from dataspace.kernel.derivation import RuleHost
@@ -20,6 +21,7 @@ from dataspace.kernel.space import Space
 from dataspace.rules.engine.explaining import Explainer, Proof
 from index.patterns.text import unparse
 from index.values.values import Map, Record, Value
+from server.config.rules import RuleText, name_of, text_of
 
 logger = logging.getLogger("dataspace")
 
@@ -83,6 +85,24 @@ def _proof(host: RuleHost, explainer: Explainer, about: Value) -> Proof | None:
     if proof is None and (found := explainer.match(about)) is not None:
         proof = explainer.why(found)
     return proof
+
+
+def startable_facts(space: Space, given: Sequence[Path | RuleText]) -> list[Value]:
+    """Returns the rule facts that a daemon holds from its start on, and logs what is wrong with files.
+
+    One bad file does not keep a daemon from starting.  A file that cannot be read leaves the rules of its
+    name as the log has them; a text that cannot be carried out is held, and has its ``rule-error``.
+    """
+    before = list(space.claims(OWNER).values())
+    facts: list[Value] = []
+    for each in given:
+        try:
+            facts.append(Record("rule", name_of(each), text_of(each)))
+        except UsageError as error:
+            kept = [fact for fact in before if isinstance(fact, Record) and fact.fields[0] == name_of(each)]
+            facts += [fact for fact in kept if fact not in facts]
+            logger.error("%s; rules of this name that are held from before: %d", error, len(kept))
+    return facts
 
 
 def warn_of_troubles(host: RuleHost, facts: Sequence[Value]) -> None:

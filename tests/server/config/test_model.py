@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from dataspace.errors import UsageError
 from index.values.values import Map
 from server.cli.main import main
 from server.cli.parser import parser
-from server.config.file import Loaded, load
+from server.config.file import TABLES, Loaded, load
 from server.config.model import Config, HostedActor, HostedFlow, Limits, ServerTls
 from server.config.report import check_lines
 from server.config.rules import RuleText
@@ -209,7 +209,7 @@ def test_what_is_checked_can_be_read_again_and_tells_no_secret(written: Callable
         ("grace = \nx", "Invalid value (at line 1"),
         ("[spaces.Orders]", "spaces.Orders: a space is named by small letters"),
         ("[spaces.main]", "a space 'main' is there anyway"),
-        ("[spaces.a]\nfacts = 1", "spaces.a.facts: no such setting, known are limits, keep_for"),
+        ("[spaces.a]\nfacts = 1", "spaces.a.facts: no such setting (did you mean limits.facts?)"),
         ("[[actors]]\nname = 'x'", "actors[0].run: it is missing"),
         ("[[actors]]\nrun = 'a:b'\nspace = 'there'", "actors[0].space: no such space, known are main"),
         (
@@ -222,12 +222,14 @@ def test_what_is_checked_can_be_read_again_and_tells_no_secret(written: Callable
         ("[[flows]]\nrun = 'a:b'\nisolate = true", "flows[0].isolate: no such setting"),
         ("[[flows]]\nrun = 'a:b'\n[[flows]]\nrun = 'a:b'", "two flows in space 'main' are named 'a:b'"),
         ("[[rules]]\nname = 'r'", "either a file or a name and a text is needed"),
-        ("[[rules]]\nname = 'r'\ntext = 'b($x) <- a($y).'", "rule 'r': "),
-        (
-            "[[rules]]\nname = 'p'\ntext = 'p($x) <- a($x), not q($x).'\n"
-            "[[rules]]\nname = 'q'\ntext = 'q($x) <- p($x).'",
-            "rule 'q': p -> q -!-> p: break it with next",
-        ),
+        ("[[rules]]\nfil = 'x'", "rules[0].fil: no such setting (did you mean file?)"),
+        ("streams = 1", "streams: no such setting (did you mean limits.streams?)"),
+        ("grace = inf", "grace: a time such as '10s' or 0.5 is needed, not inf"),
+        (f"grace = '{'9' * 400}h'", "grace: a time such as '10s' or 0.5 is needed, not inf"),
+        (f"[log]\nkeep_bytes = '{'9' * 400}'", "log.keep_bytes: a size below 2^63 bytes is needed"),
+        (f"[limits]\nstreams = '{'9' * 5000}'", "limits.streams: a number from 0 is needed, not '999"),
+        (f"[limits]\nstreams = 1{'0' * 30}", "limits.streams: a number below 2^63 is needed"),
+        ("data = '\\u0000'".replace("'", '"'), "data: a path without a null character is needed"),
         ("[[tokens]]\nname = 'a'\nsecret = 'short'", "the secret of token 'a' has 5 characters"),
         ("[[tokens]]\nname = 'a'", "either a secret or a secret_file is needed"),
         (
@@ -246,6 +248,53 @@ def test_what_cannot_be_understood_is_named_with_its_place(
     with pytest.raises(UsageError) as raised:
         loaded("--config", str(file))
     assert said in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("name = 'r'\ntext = 'b($x) <- a($y).'", "rule 'r': "),
+        (
+            "name = 'p'\ntext = 'p($x) <- a($x), not q($x).'\n"
+            "[[rules]]\nname = 'q'\ntext = 'q($x) <- p($x).'",
+            "rule 'q': p -> q -!-> p: break it with next",
+        ),
+        ("file = 'nowhere.rules'", "No such file or directory"),
+        ("file = 'secret'", "secret: "),
+        ("file = '/dev/zero'", "/dev/zero: more than 131072 characters"),
+    ],
+)
+def test_rules_that_cannot_be_carried_out_are_found_by_the_check(
+    text: str, said: str, written: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", "--config", str(written(f"[[rules]]\n{text}")), "--check"]) == 2
+    assert said in capsys.readouterr().err
+
+
+def names_of(document: dict[str, object], *at: str) -> Iterator[tuple[str, ...]]:
+    """Where every name of a document stands."""
+    for name, value in document.items():
+        yield (*at, name)
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, dict) and name not in ("spaces", "arguments"):
+                yield from names_of(each, *at, name)
+
+
+@pytest.mark.slow
+def test_every_name_that_is_misspelt_is_refused_with_the_right_one(written: Callable[[str], Path]) -> None:
+    everything = "\n".join(check_lines(loaded("--config", str(written(WHOLE)))))
+    places = set(names_of(tomllib.loads(everything)))
+    assert len(places) > 70
+    for *tables, name in places:
+        if len(name) < 4:
+            continue  # too short for what is near
+        wrong = name[:-2] + name[-1]
+        header = f"[[{'.'.join(tables)}]]" if tables and tables[0] in TABLES else f"[{'.'.join(tables)}]"
+        if tables == ["actors", "restart"]:
+            header = "[[actors]]\nrun = 'a:b'\n[actors.restart]"
+        with pytest.raises(UsageError) as raised:
+            loaded("--config", str(written(f"{header if tables else ''}\n{wrong} = 1")))
+        assert wrong in str(raised.value) and f"(did you mean {name}?)" in str(raised.value)
 
 
 def test_a_variable_that_is_none_is_named(

@@ -18,11 +18,13 @@ import dataspace
 from dataspace import ProtocolError, Record, Refused
 from dataspace.errors import UsageError
 from dataspace.kernel.actions import ASSERT
+from dataspace.kernel.space import SpaceLimits
 from dataspace.wire import packets as p
 from dataspace.wire.features import Wanted
 from index.values.values import Map
-from server.config.model import Config, Limits, ServerTls
+from server.config.model import Config, Limits, ServerTls, SpaceConfig
 from server.config.rights import Rights
+from server.config.rules import RuleText
 from server.config.tokens import Key
 from server.daemon.serve import serve
 from tests.server.peers import Peer, turn
@@ -163,6 +165,92 @@ async def test_what_is_wrong_changes_nothing_and_what_waits_for_a_restart_is_nam
             said = await reread.take(replace(before, limits=Limits(streams=1), verbose=True), capfd)
             assert said.endswith("these have changed and need a restart: limits, verbose\n")
             await stays.assert_(Record("reading", "d1", 1.0))
+
+
+LOUD = "loud($x) <- said($x)."
+
+
+def on_two_spaces(data: Path, rules: Path) -> Config:
+    other = SpaceConfig("other", data / "spaces" / "other", rules=(RuleText("here", "here($x) <- p($x)."),))
+    return replace(config_of(data), rules=(rules,), spaces=(other,))
+
+
+async def test_rules_of_a_file_that_was_edited_are_taken(
+    tmp_path: Path, nursery: trio.Nursery, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "words.rules"
+    file.write_text(LOUD)
+    config = on_two_spaces(tmp_path / "data", file)
+    reread = Reread(config)
+    url = await reread.start(nursery)
+    with trio.fail_after(20):
+        async with dataspace.connect(url) as space, dataspace.connect(url, space="other") as other:
+            await space.assert_(Record("said", "a"))
+            await other.assert_(Record("p", 1))
+            assert await space.matches("loud($x)") == [("a",)]
+            assert await reread.take(config, capfd) == f"{READ}: 0 tokens, 0 sessions ended\n"
+            file.write_text("quiet($x) <- said($x).")
+            said = await reread.take(config, capfd)
+            assert said == f"{READ}: 0 tokens, 0 sessions ended; the rules of main have changed\n"
+            assert (await space.matches("quiet($x)"), await space.matches("loud($x)")) == ([("a",)], [])
+            file.write_text("quiet($x) <- sa")  # torn, or with an error
+            said = await reread.take(config, capfd)
+            assert f"; rules are not taken: rules of {file}: " in said
+            assert await space.matches("quiet($x)") == [("a",)], "a bad file changes nothing"
+            without = replace(config, rules=(), spaces=(replace(config.spaces[0], rules=()),))
+            said = await reread.take(without, capfd)
+            assert "the rules of main have changed; the rules of other have changed\n" in said
+            assert (await space.matches("quiet($x)"), await other.matches("here($x)")) == ([], [])
+            said = await reread.take(replace(without, spaces=()), capfd)
+            assert said.endswith("these have changed and need a restart: spaces\n")
+
+
+@pytest.mark.slow
+async def test_a_rule_file_that_is_bad_or_gone_does_not_keep_a_daemon_from_starting(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    good, bad = tmp_path / "good.rules", tmp_path / "bad.rules"
+    good.write_text(LOUD)
+    bad.write_text("soft($x) <- said($x).")
+    config = replace(config_of(tmp_path / "data"), rules=(good, bad))
+
+    async def derived() -> tuple[object, ...]:
+        """What holds of one fact under a daemon of its own."""
+        with trio.fail_after(20):
+            async with trio.open_nursery() as nursery:
+                url = await Reread(config).start(nursery)
+                async with dataspace.connect(url) as space:
+                    await space.assert_(Record("said", "a"))
+                    found = [await space.matches(f"{each}($x)") for each in ("loud", "soft")]
+                    errors = await space.matches("rule-error($name, _, _, _)")
+                nursery.cancel_scope.cancel()
+        return (*found, errors)
+
+    assert await derived() == ([("a",)], [("a",)], [])
+    bad.unlink()
+    assert await derived() == ([("a",)], [("a",)], []), "a file that cannot be read leaves what was held"
+    assert f"rules of {bad}: [Errno 2]" in caplog.text
+    bad.write_text("soft($x) <- sa")
+    assert await derived() == ([("a",)], [], [("bad",)])
+    assert "rule bad is not carried out" in caplog.text
+    bad.write_bytes(b"\xff")
+    assert (await derived())[0] == [("a",)]
+    bad.write_text("% " + "x" * (1 << 18))
+    assert (await derived())[0] == [("a",)]
+    assert "more than 131072 characters" in caplog.text
+
+
+async def test_rules_beyond_a_limit_do_not_keep_a_daemon_from_starting(
+    tmp_path: Path, nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
+) -> None:
+    few = replace(
+        config_of(tmp_path / "data"), space_limits=SpaceLimits(facts=1), rules=(RuleText("a", LOUD),)
+    )
+    url = await Reread(replace(few, rules=(*few.rules, RuleText("b", LOUD)))).start(nursery)
+    with trio.fail_after(20):
+        async with dataspace.connect(url) as space:
+            assert await space.matches("rule($name, _)") == []
+    assert "rules of space main stay as the log has them: limit: 2 facts" in caplog.text
 
 
 async def test_a_renewed_certificate_is_shown_to_who_comes_next(
