@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from dataspace.client.session.pending import PendingRequest
-from dataspace.codec import pack
-from dataspace.errors import Broken, DataspaceError, UsageError
+from dataspace.codec import MAX_ELEMENTS, pack, scan
+from dataspace.errors import Broken, DataspaceError, ProtocolError, Refused, UsageError
 from dataspace.topics import encoding as forms
 from dataspace.topics.times import Order, Time, less_equal
 from index.values.freezing import freeze
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 WINDOW: Final = 256 << 10
 """Bytes that a publication sends before it waits for answers."""
+
+SPARE: Final = 4096
+"""Bytes of a frame that are not the items of a batch."""
 
 BUNDLE: Final = 16
 """Steps between two checkpoints: as with streams, an exception to trio's rule that each call has one."""
@@ -177,12 +180,28 @@ class Publication:
     async def send(self, *items: object, at: Time | None = None) -> None:
         """Sends items at a time, by default that of the first capability.
 
-        ``UsageError`` without a capability at or before it.  Items of one call stay together and in order.
+        ``UsageError`` without a capability at or before it; ``Refused("limit")`` for more than fits into one
+        frame (``limits.frame_bytes`` of the daemon).  Items of one call stay together and in order.
         """
         time = self.time if at is None else self.order.check(at)
         if time is None or not any(less_equal(each, time) for each in self._held):
             raise UsageError(f"no capability for time {time}, held are {sorted(self._held)}")
-        await self._step((forms.SEND, time, pack(tuple(map(freeze, items)))))
+        await self._step((forms.SEND, time, self._packed(items)))
+
+    def _packed(self, items: tuple[object, ...]) -> bytes:
+        """Returns the items as they travel; ``Refused("limit")``, with nothing done, beyond a frame."""
+        packed = pack(tuple(map(freeze, items)))
+        limits = self._session.in_flight.limits
+        most = limits.frame_bytes - SPARE
+        if len(packed) > most:
+            said = f"items of {len(packed)} bytes, limit {most}: {SPARE} below limits.frame_bytes"
+            raise Refused("limit", f"{said}; send them in several calls")
+        if len(packed) > MAX_ELEMENTS:
+            try:
+                scan(packed, MAX_ELEMENTS)
+            except ProtocolError as error:
+                raise Refused(error.code, f"items: {error.text}") from None
+        return packed
 
     async def advance(self, time: Time) -> None:
         """Nothing before this time comes from the first capability any more."""

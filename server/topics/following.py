@@ -227,6 +227,9 @@ class TopicConnection:
     def _carry_out(self, number: int, producer: Producer, step: Value) -> None:
         entry = producer.entry
         if not self._topics.is_listed(entry):
+            if step == (forms.LEAVE,) and not entry.topic.holds(number):
+                self._gone(number)  # it had released all that it held, and the topic ended with that
+                return
             raise Refused("no-topic", f"topic {entry.topic.name!r} has ended")
         match step:
             case (forms.SEND, time, bytes(items)):
@@ -244,10 +247,11 @@ class TopicConnection:
 
     def _send(self, entry: TopicEntry, number: int, time: Value, items: bytes) -> None:
         if len(items) > self._largest:
-            raise Refused("limit", f"a batch of {len(items)} bytes, limit {self._largest}")
+            said = f"a batch of {len(items)} bytes, limit {self._largest}: {SPARE} below limits.frame_bytes"
+            raise Refused("limit", f"{said}; send it in several")
         if entry.ledger is not None:
             self._durable.check_room()
-        unpack(items)  # a subscriber must not be broken by a producer
+        _check_items(items)
         entry.acts.send(number, time, items, len(items))  # type: ignore[arg-type]  # send checks it
 
     def _gone(self, number: int) -> None:
@@ -385,6 +389,17 @@ class _Teller:
         if packed is None or packed.message is not message:
             packed = _Teller.latest = Packed(message)
         self._feed.offer(packed)
+
+
+def _check_items(items: bytes) -> None:
+    """Refuses what no subscriber could read: a producer must not break one."""
+    try:
+        value = unpack(items)
+    except ProtocolError as error:
+        code = "limit" if error.code == "limit" else "bad-request"
+        raise Refused(code, f"items of a batch cannot be read: {error.text}") from None
+    if value.__class__ is not tuple:
+        raise Refused("bad-request", f"items of a batch must be an array, got {value!r:.60}")
 
 
 def _name(arguments: Map) -> str:

@@ -166,6 +166,70 @@ async def test_rubbish_ends_nobody_else(
         assert await take(epochs, 1) == [TopicEpoch(0, ("x",))]
 
 
+@pytest.mark.parametrize(
+    "items", [pack(7), pack("text"), pack(Map({"a": 1})), pack(Record("r")), b"", b"\xc1", b"\x91"], ids=repr
+)
+async def test_items_that_no_subscriber_could_read_are_refused_and_the_session_goes_on(
+    url: str, bystander: dataspace.RemoteSpace, items: bytes
+) -> None:
+    async with (
+        bystander.publish("t", partitions=2) as topic,
+        bystander.subscribe("t") as epochs,
+        Peer(url) as peer,
+    ):
+        producer = await joined(peer, partition=1)
+        await peer.say(p.Produce(2, producer, ((forms.SEND, 0, items),)))
+        denied = await peer.hear()
+        assert isinstance(denied, p.Denied) and denied.code == "bad-request", denied
+        await peer.say(p.Produce(3, producer, ((forms.SEND, 0, pack(("good",))), (forms.LEAVE,))))
+        assert isinstance(await peer.hear(), p.Answer)
+        await topic.advance(1)
+        assert await take(epochs, 1) == [TopicEpoch(0, ("good",))]
+
+
+@pytest.mark.slow
+async def test_items_beyond_a_frame_are_refused_and_the_publication_goes_on(url: str) -> None:
+    async with (
+        dataspace.connect(url) as space,
+        space.publish("t") as topic,
+        space.subscribe("t") as epochs,
+    ):
+        with pytest.raises(Refused, match=r"limit: items of 167772\d\d bytes, .* limits.frame_bytes"):
+            await topic.send(b"x" * (1 << 24))
+        await topic.send("small")
+        await topic.advance(1)
+        assert await take(epochs, 1) == [TopicEpoch(0, ("small",))]
+        assert await space.matches("nothing($x)") == [], "the session is the same"
+
+
+@pytest.mark.parametrize("options", [{}, {"durable": True}], ids=repr)
+async def test_a_publication_that_has_released_all_ends_in_good_order(
+    url: str, options: dict[str, object]
+) -> None:
+    async with dataspace.connect(url) as space:
+        async with space.publish("t", **options) as topic, space.subscribe("t") as epochs:  # type: ignore[arg-type]
+            later = await topic.hold(3)
+            await topic.send("x")
+            await topic.release()
+            await topic.send("y", at=3)
+            await later.release()
+            await later.release()
+            assert await take(epochs, 2) == [TopicEpoch(0, ("x",)), TopicEpoch(3, ("y",))]
+        async with space.publish("t", **options) as topic:  # type: ignore[arg-type]
+            pass
+        async with dataspace.connect(url, space="system") as system:
+            assert await system.matches("publication($t, _, _, _)") == []
+
+
+async def test_a_publication_to_a_topic_that_was_ended_under_it_is_told_so(url: str) -> None:
+    async with dataspace.connect(url) as space:
+        with pytest.raises(Refused, match="topic 't' has ended"):
+            async with space.publish("t") as topic:
+                await topic.send("x")
+                await topic.flush()
+                await space.end_topic("t")
+
+
 async def test_a_lookup_waits_for_the_topic_until_its_deadline(url: str, nursery: trio.Nursery) -> None:
     async with dataspace.connect(url) as space:
         with pytest.raises(Refused, match="no topic named 't'"):
