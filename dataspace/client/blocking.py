@@ -218,6 +218,7 @@ class BlockingPublication(Blocking[Publication]):
         return self._remote.time
 
     send = waiting(Publication.send)
+    finish = waiting(Publication.finish)
     advance = waiting(Publication.advance)
     flush = waiting(Publication.flush)
 

@@ -11,7 +11,7 @@ may be *away* outlives its connection, and the daemon: what was not answered is 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -123,17 +123,21 @@ class Capability:
 
     async def downgrade(self, time: Time) -> None:
         """Gives up what lies before a later time."""
+        await (
+            self._publication._wait_room()
+        )  # two classes, one machine; nothing has happened if it is cancelled
         if self.time is None or not less_equal(self.time, time):
             raise UsageError(f"a capability for {self.time} cannot be downgraded to {time}")
         before, self.time = self.time, time
         if before != time:
-            await self._publication._change([(before, -1), (time, +1)])  # two classes, one machine
+            await self._publication._change([(before, -1), (time, +1)])
 
     async def release(self) -> None:
         """Gives it up; nothing happens if it was released."""
+        await self._publication._wait_room()  # as above
         before, self.time = self.time, None
         if before is not None:
-            await self._publication._change([(before, -1)])  # as above
+            await self._publication._change([(before, -1)])
 
 
 class Publication:
@@ -149,6 +153,8 @@ class Publication:
         self.order = Order(asked.dimensions)
         self.capabilities: list[Capability] = []
         """Further capabilities of a publication that was taken up by its name, beside the first."""
+        self.sent: Mapping[Time, int] = {}
+        """Batches of each open epoch that were sent under this name before it was taken up."""
         self._session = session
         self._asked = asked
         self._producer = 0
@@ -183,10 +189,27 @@ class Publication:
         ``UsageError`` without a capability at or before it; ``Refused("limit")`` for more than fits into one
         frame (``limits.frame_bytes`` of the daemon).  Items of one call stay together and in order.
         """
+        packed = self._packed(items)
+        await self._wait_room()
         time = self.time if at is None else self.order.check(at)
         if time is None or not any(less_equal(each, time) for each in self._held):
             raise UsageError(f"no capability for time {time}, held are {sorted(self._held)}")
-        await self._step((forms.SEND, time, self._packed(items)))
+        await self._step((forms.SEND, time, packed))
+
+    async def finish(self, *items: object, then: Time) -> None:
+        """Sends items at the time of the first capability and downgrades that to ``then``, as one step.
+
+        Whatever becomes of this process, all of it has happened or nothing.  So a process that takes the
+        publication up by its ``name`` goes on at its ``time``, and neither repeats nor misses an epoch.
+        """
+        packed = self._packed(items)
+        await self._wait_room()
+        time, after = self.time, self.order.check(then)
+        if time is None or time == after or not less_equal(time, after):
+            raise UsageError(f"an epoch at {time} cannot be finished by going on at {after}")
+        self._main.time = after
+        self._hold([(time, -1), (after, +1)])
+        await self._step((forms.FINISH, time, packed, ((time, -1), (after, +1))))
 
     def _packed(self, items: tuple[object, ...]) -> bytes:
         """Returns the items as they travel; ``Refused("limit")``, with nothing done, beyond a frame."""
@@ -209,6 +232,7 @@ class Publication:
 
     async def hold(self, time: Time) -> Capability:
         """One more capability, at or after one that is held."""
+        await self._wait_room()
         if not any(less_equal(each, time) for each in self._held):
             raise UsageError(f"no capability for time {time}, held are {sorted(self._held)}")
         await self._change([(self.order.check(time), +1)])
@@ -224,16 +248,23 @@ class Publication:
             await self._answered()
 
     async def _change(self, changes: list[tuple[Time, int]]) -> None:
+        self._hold(changes)
+        await self._step((forms.CHANGE, tuple(changes)))
+
+    def _hold(self, changes: list[tuple[Time, int]]) -> None:
         for time, by in changes:
             self._held[time] += by
         self._held += Counter()  # without those that have come to nothing
-        await self._step((forms.CHANGE, tuple(changes)))
 
-    async def _step(self, step: Value) -> None:
+    async def _wait_room(self) -> None:
+        """Waits until a step may be said; comes before anything is changed for it."""
         self._check()
         while self._unanswered and self._size > WINDOW:
             await self._answered()
         self._check()
+
+    async def _step(self, step: Value) -> None:
+        """Says a step at once, after ``_wait_room``."""
         self._say(step)
         self._steps += 1
         if self._steps % BUNDLE == 0:  # what was said until somebody else runs leaves in one piece
@@ -286,6 +317,7 @@ class Publication:
         held = forms.changes_of(told["held"])
         self._held = Counter(dict(held))
         self._taken = told["taken"]  # type: ignore[assignment]  # as above
+        self.sent = dict(forms.changes_of(told.get("sent", ())))
         capabilities = [Capability(self, time) for time, count in held for _ in range(count)]
         self._main = capabilities[0] if capabilities else Capability(self, None)
         self.capabilities = capabilities[1:]

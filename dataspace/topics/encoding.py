@@ -26,6 +26,8 @@ SEND: Final = 0
 CHANGE: Final = 1
 LEAVE: Final = 2
 CRASH: Final = 3
+FINISH: Final = 5
+"""Sends items and changes what is held, as one step (4 is a kind of step in the journal)."""
 
 
 def value_of(message: Message) -> Value:

@@ -14,7 +14,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, Self, TypeVar
 
-from dataspace.topics import encoding as forms
 from dataspace.topics.antichains import Antichain
 from dataspace.topics.times import Time
 from relay.journal.rows import (
@@ -253,8 +252,8 @@ class JournalReader:
             if not part:
                 raise self._damage(f"step {at + 1} of slot {slot} is missing")
             for step in part:
-                match step.form:
-                    case (forms.SEND, _, partition, time, items) if time in batches:
+                match step.batch:
+                    case (partition, time, items) if time in batches:
                         batches[time].append((partition, items))
             at = part[-1].position
         return [
@@ -274,8 +273,8 @@ class JournalReader:
         while size < PART_BYTES and partition < partitions:
             part = self.steps(slot, position - 1, epoch.last)
             for step in part:
-                match step.form:
-                    case (forms.SEND, _, here, time, batch) if here == partition and time == epoch.time:
+                match step.batch:
+                    case (here, time, batch) if here == partition and time == epoch.time:
                         items.append(batch)
                         size += len(batch)
             position += len(part)

@@ -35,9 +35,10 @@ class Retelling:
     def messages(self, step: Step) -> list[Message]:
         """What one step means to this subscriber; none for most that are before its times."""
         match step.form:
-            case (forms.SEND, _, partition, time, items):
+            case (forms.SEND | forms.FINISH, _, partition, time, items, *_):
                 wanted = partition in self._partitions and self._since.less_equal(time)
-                return [Batch(partition, time, items)] if wanted else []
+                batch: list[Message] = [Batch(partition, time, items)] if wanted else []
+                return [*batch, *self.catch_up(step.moved)]
             case (forms.CRASH, _, partition, lost, reason, moved) if partition in self._partitions and lost:
                 return [Crashed(partition, lost, (), reason, ()), *self.catch_up(moved)]
             case _:

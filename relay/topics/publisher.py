@@ -134,6 +134,12 @@ class Publisher:
     def progress(self, producer: int, changes: Sequence[Change]) -> None:
         """Changes what a producer holds, all at once; silent unless the frontier moves."""
         held = self._capabilities(producer)
+        self._held[producer] = self.changed(producer, changes)
+        self._move([*changes, *self._taken_over(held)])
+
+    def changed(self, producer: int, changes: Sequence[Change]) -> ChangeBatch:
+        """Returns what a producer would hold after changes; ``UsageError`` if it may not make them."""
+        held = self._capabilities(producer)
         after = held.copy()
         for time, by in changes:
             if by > 0 and not any(less_equal(each, time) for each, _ in held):
@@ -142,8 +148,7 @@ class Publisher:
         short = [time for time, count in after if count < 0]
         if short:
             raise UsageError(f"capabilities for {short} were released but not held")
-        self._held[producer] = after
-        self._move([*changes, *self._taken_over(held)])
+        return after
 
     def leave(self, producer: int) -> None:
         """A producer leaves in order: it releases all that it holds."""

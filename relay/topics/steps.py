@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from dataspace.errors import Refused
@@ -33,6 +33,8 @@ OVERHEAD: Final = 128
 TAIL_BYTES: Final = 1 << 20
 """Bytes of the latest steps that stay at hand, for readers of the disk that catch up."""
 
+_SENDING: Final = (forms.SEND, forms.FINISH)
+
 Moved: TypeAlias = tuple[tuple[int, tuple[Time, ...]], ...]
 """Partitions of which the lower frontier is another, and what it is now."""
 
@@ -44,6 +46,7 @@ class Step:
     ======  =======================================================
     SEND    partition, time, items
     CHANGE  changes, moved
+    FINISH  partition, time, items, changes, moved
     LEAVE   moved
     CRASH   partition, since, reason, moved
     JOIN    partition, time, name, milliseconds it may be away, moved
@@ -61,7 +64,13 @@ class Step:
     @property
     def size(self) -> int:
         """What it costs, in bytes."""
-        return OVERHEAD + (len(self.form[4]) if self.form[0] == forms.SEND else 0)
+        batch = self.batch
+        return OVERHEAD + (len(batch[2]) if batch is not None else 0)
+
+    @property
+    def batch(self) -> tuple[int, Time, bytes] | None:
+        """The partition, time and items that it sent, if it sent some."""
+        return self.form[2:5] if self.form[0] in _SENDING else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +106,8 @@ class Member:
     name: str
     away: int
     steps: int = 0
+    sent: dict[Time, int] = field(default_factory=dict)
+    """How many batches it has sent of each epoch that is open."""
 
 
 Write: TypeAlias = "Callable[[Ledger, Step, Sequence[Completed]], None]"
@@ -168,12 +179,32 @@ class Ledger:
     def send(self, producer: int, time: Time, items: bytes, size: int = 0) -> None:
         """Broadcasts a batch; ``Refused("limit")`` where the open epochs would hold more than is retained."""
         del size  # bytes know theirs
-        if self._open_size + len(items) > self.retain:
-            raise Refused("limit", f"open epochs hold {self._open_size} bytes, limit retain={self.retain}")
+        self._check_open(items)
         partition = self.topic.partition_of(producer)
         self.topic.send(producer, time, items)
-        self.members[producer].steps += 1
+        self._count(producer, time)
         self._note((forms.SEND, producer, partition, time, items))
+
+    def finish(
+        self, producer: int, time: Time, items: bytes, changes: Sequence[Change], size: int = 0
+    ) -> None:
+        """Broadcasts a batch and changes what its producer holds, as one step: all of it or nothing."""
+        del size  # as above
+        self._check_open(items)
+        partition = self.topic.partition_of(producer)
+        self.topic.finish(producer, time, items, changes)
+        self._count(producer, time)
+        self._note((forms.FINISH, producer, partition, time, items, tuple(changes)))
+
+    def _check_open(self, items: bytes) -> None:
+        if self._open_size + len(items) > self.retain:
+            said = f"open epochs hold {self._open_size} bytes, limit retain={self.retain}"
+            raise Refused("limit", f"{said}; complete some, or make the topic with more")
+
+    def _count(self, producer: int, time: Time) -> None:
+        member = self.members[producer]
+        member.steps += 1
+        member.sent[time] = member.sent.get(time, 0) + 1
 
     def progress(self, producer: int, changes: Sequence[Change]) -> None:
         """Changes what a producer holds."""
@@ -204,6 +235,8 @@ class Ledger:
         match step.form:
             case (forms.SEND, producer, _, time, items):
                 self.send(producer, time, items)
+            case (forms.FINISH, producer, _, time, items, changes, _):
+                self.finish(producer, time, items, changes)
             case (forms.CHANGE, producer, changes, _):
                 self.progress(producer, changes)
             case (forms.LEAVE, producer, _):
@@ -275,6 +308,8 @@ class Ledger:
             self._open_size -= epoch.size
             self.completed += 1
             done.append(Completed(self.completed, time, epoch.first, epoch.last, epoch.size, epoch.crashed))
+            for member in self.members.values():
+                member.sent.pop(time, None)
         return done
 
     # -- what is on disk --------------------------------------------------------------------------------
@@ -332,7 +367,10 @@ class Ledger:
     def dump(self) -> Value:
         """All that it is, but for the tail; ``load`` makes it be that again."""
         opened = [(time, each.first, each.last, each.size, each.crashed) for time, each in self._open.items()]
-        members = [(number, each.name, each.away, each.steps) for number, each in self.members.items()]
+        members = [
+            (number, each.name, each.away, each.steps, tuple(each.sent.items()))
+            for number, each in self.members.items()
+        ]
         counts = (self.position, self.completed, self.oldest, self.size)
         departed = tuple(self.departed.items())
         return (self.topic.dump(), counts, tuple(self.forgotten), tuple(opened), tuple(members), departed)
@@ -347,5 +385,6 @@ class Ledger:
         self.forgotten = Maxima(forgotten)
         self._open = {time: _Open(*each) for time, *each in opened}
         self._open_size = sum(each.size for each in self._open.values())
-        self.members = {number: Member(*each) for number, *each in members}
+        for number, name, away, steps, *sent in members:  # states of earlier versions have no ``sent``
+            self.members[number] = Member(name, away, steps, dict(sent[0]) if sent else {})
         self._lower = MutableAntichain(time for each in self.topic.partitions for time in each.lower)

@@ -121,6 +121,20 @@ class Topic:
         publisher.send(producer, self.order.check(time), items)
         self.history.add(publisher.partition, time, items, size)
 
+    def finish(
+        self, producer: int, time: Time, items: object, changes: Sequence[Change], size: int = 0
+    ) -> None:
+        """Broadcasts a batch and changes what its producer holds; where one is refused, nothing happens."""
+        self.check_changes(producer, changes)
+        self.send(producer, time, items, size)
+        self.progress(producer, changes)
+
+    def check_changes(self, producer: int, changes: Sequence[Change]) -> None:
+        """Raises ``UsageError`` for changes that a producer may not make."""
+        for time, _ in changes:
+            self.order.check(time)
+        self._of(producer).changed(producer, changes)
+
     def progress(self, producer: int, changes: Sequence[Change]) -> None:
         """Changes what a producer holds; one that has released all can only leave."""
         publisher = self._of(producer)

@@ -88,9 +88,8 @@ async def _publish_line(publication: Publication, line: str, *, timed: bool) -> 
         await publication.advance(time)
         await publication.send(parse(text))
     else:
-        await publication.send(parse(line))
         assert publication.time is not None  # it was not released
-        await publication.advance(publication.order.after([publication.time]))
+        await publication.finish(parse(line), then=publication.order.after([publication.time]))
 
 
 def _split(line: str) -> tuple[Time, str]:

@@ -145,6 +145,7 @@ class TopicConnection:
                     "taken": member.steps,
                     "held": tuple(entry.topic.holds(number)),
                     "time": None,
+                    "sent": tuple(member.sent.items()),
                 }
             )
         if back and ledger is not None and name in ledger.departed:
@@ -176,7 +177,9 @@ class TopicConnection:
         self._producers[number] = Producer(entry)
         self._system.state([self._publication(number, entry)], [])
         held = tuple(entry.topic.holds(number))
-        return Map({"producer": number, "time": start, "id": entry.number, "taken": 0, "held": held})
+        return Map(
+            {"producer": number, "time": start, "id": entry.number, "taken": 0, "held": held, "sent": ()}
+        )
 
     def _publication(self, number: int, entry: TopicEntry) -> Record:
         at = entry.topic.partition_of(number)
@@ -233,7 +236,11 @@ class TopicConnection:
             raise Refused("no-topic", f"topic {entry.topic.name!r} has ended")
         match step:
             case (forms.SEND, time, bytes(items)):
-                self._send(entry, number, time, items)
+                self._check_batch(entry, items)
+                entry.acts.send(number, time, items, len(items))  # type: ignore[arg-type]  # send checks it
+            case (forms.FINISH, time, bytes(items), changes):
+                self._check_batch(entry, items)
+                entry.acts.finish(number, time, items, changes_of(changes), len(items))  # type: ignore[arg-type]  # as above
             case (forms.CHANGE, changes):
                 entry.acts.progress(number, changes_of(changes))
             case (forms.LEAVE,):
@@ -245,14 +252,13 @@ class TopicConnection:
             case _:
                 raise Refused("bad-request", f"no step of a producer: {step!r:.80}")
 
-    def _send(self, entry: TopicEntry, number: int, time: Value, items: bytes) -> None:
+    def _check_batch(self, entry: TopicEntry, items: bytes) -> None:
         if len(items) > self._largest:
             said = f"a batch of {len(items)} bytes, limit {self._largest}: {SPARE} below limits.frame_bytes"
             raise Refused("limit", f"{said}; send it in several")
         if entry.ledger is not None:
             self._durable.check_room()
         _check_items(items)
-        entry.acts.send(number, time, items, len(items))  # type: ignore[arg-type]  # send checks it
 
     def _gone(self, number: int) -> None:
         self._system.state([], [self._publication(number, self._producers.pop(number).entry)])

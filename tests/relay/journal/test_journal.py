@@ -16,7 +16,6 @@ from hypothesis import Phase, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from dataspace.errors import UsageError
-from dataspace.topics import encoding as forms
 from dataspace.topics.antichains import Antichain
 from dataspace.topics.times import Order, Time, less_equal
 from relay.journal.journal import Journal
@@ -104,6 +103,22 @@ class JournalMachine(RuleBasedStateMachine):
         producer, time = self.pick(which)
         changes = [(time, -1), *[(self.later(time, each), +1) for each in ahead]]
         self.ledger.progress(producer, changes)
+        self.oracle.progress(producer, changes)
+        self.done()
+
+    @precondition(lambda self: self.holders())
+    @rule(which=st.integers(0, 9), ahead=st.integers(-1, 3), size=st.integers(0, 40))
+    def finish(self, which: int, ahead: int, size: int) -> None:
+        producer, time = self.pick(which)
+        items, before = b"%d-" % next(self.numbers) + b"x" * size, self.ledger.dump()
+        if ahead < 0:
+            with pytest.raises(UsageError):
+                self.ledger.finish(producer, time, items, [(time, -9)])
+            assert self.ledger.dump() == before, "a step that raises did nothing, not even by half"
+            return
+        changes = [(time, -1), (self.later(time, ahead), +1)]
+        self.ledger.finish(producer, time, items, changes)
+        self.oracle.send(producer, time, items)
         self.oracle.progress(producer, changes)
         self.done()
 
@@ -197,7 +212,7 @@ class JournalMachine(RuleBasedStateMachine):
         opened = min(self.ledger.begun_at_or_after(Antichain([since])), self.ledger.durable + 1)
         at, lowers = self.journal.beginning(SLOT, Antichain([since]), oldest, opened)
         assert lowers in ((), self.lowers.get(at))
-        sent = [step.form[4] for step in self.journal.steps_after(SLOT, at) if step.form[0] == forms.SEND]
+        sent = [step.batch[2] for step in self.journal.steps_after(SLOT, at) if step.batch is not None]
         wanted = [items for n in after for items in written.completed[n - 1][1].items]
         wanted += [
             items for time, e in written.opened.items() if less_equal(since, time) for items in e.items

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dataspace.errors import Refused
-from dataspace.topics import encoding as forms
 from dataspace.topics.antichains import Antichain
 from index.values.values import Value
 from relay.topics.catch_up import Retelling
@@ -70,7 +69,7 @@ class DurableMachine(Machine):
 
     def first(self, since: Antichain) -> int:
         """Where the oldest batch is at or after some times, or beyond all steps."""
-        sent = [each.position for each in self.steps if each.form[0] == forms.SEND]
+        sent = [each.position for each in self.steps if each.batch is not None]
         wanted = [each for each in sent if since.less_equal(self.steps[each - 1].form[3])]
         return min(wanted, default=len(self.steps) + 1)
 

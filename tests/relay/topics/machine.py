@@ -64,7 +64,7 @@ class Machine:
 
     def step(self) -> None:
         name = self.random.choice(
-            ["join", "send", "send", "send", "progress", "progress", "progress", "subscribe"]
+            ["join", "send", "send", "send", "progress", "progress", "finish", "subscribe"]
             + ["unsubscribe", "crash", "leave", "again", "resume"]
             + ["arrive"] * 8
         )
@@ -106,6 +106,19 @@ class Machine:
         item = self.item()
         self.sent.setdefault((partition, time), []).append(item)
         self.acts.send(producer, time, item, 8)
+        return True
+
+    def finish(self) -> bool:
+        """Items and a change as one step."""
+        if not self.producers:
+            return False
+        producer = self.random.choice(list(self.producers))
+        held = [time for time, _ in self.topic.holds(producer)]
+        if not held:
+            return False
+        time, item = self.random.choice(held), self.item()
+        self.sent.setdefault((self.producers[producer], time), []).append(item)
+        self.acts.finish(producer, time, item, [(time, -1), (self.later(time), +1)], 8)
         return True
 
     def progress(self) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from dataspace.errors import Refused, UsageError
+from dataspace.topics.frontiers import Change
 from dataspace.topics.messages import Batch, Message, Progress, Snapshot
-from dataspace.topics.times import Order
+from dataspace.topics.times import Order, Time
 from relay.topics.topic import Topic
 
 
@@ -30,6 +31,29 @@ def test_no_capability_out_of_nothing() -> None:
     with pytest.raises(UsageError, match="released but not held"):
         topic.progress(1, [(3, -2)])
     assert topic.holds(1) == [(3, 1)]
+
+
+@pytest.mark.parametrize(
+    ("time", "changes"),
+    [
+        (0, [(0, -2)]),
+        (0, [(0, -1), (1, +1), (5, -1)]),
+        (0, [("x", +1)]),
+        ("x", [(0, -1)]),
+        (0, [(0, -1), ((1, 2), +1)]),
+    ],
+)
+def test_items_and_changes_are_one_step_or_none(time: Time, changes: list[Change]) -> None:
+    topic = Topic("t", Order(0), retain=1 << 20)
+    topic.join(1)
+    heard: list[Message] = []
+    topic.subscribe(2, [0], heard.append, nothing)
+    del heard[:]
+    with pytest.raises(UsageError):
+        topic.finish(1, time, "half", changes, 4)
+    assert (heard, topic.holds(1), topic.history.size) == ([], [(0, 1)], 0)
+    topic.finish(1, 0, "whole", [(0, -1), (1, +1)], 5)
+    assert heard == [Batch(0, 0, "whole"), Progress(0, ((0, -1), (1, 1)))]
 
 
 def test_times_of_another_order_are_refused() -> None:

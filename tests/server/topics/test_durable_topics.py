@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
 import trio
@@ -15,7 +17,7 @@ from dataspace.client.bulk.topics import topic_acknowledge, topic_epochs, topic_
 from dataspace.client.completed import CompletedEpoch, TopicFrontier
 from dataspace.client.subscriptions import Subscription, TopicEpoch
 from dataspace.codec import pack
-from dataspace.errors import Refused
+from dataspace.errors import Broken, Refused
 from dataspace.topics import encoding as forms
 from dataspace.wire import packets as p
 from index.values.values import Map
@@ -180,6 +182,53 @@ async def test_another_process_takes_up_what_a_name_held(tmp_path: Path) -> None
             await topic.release()
             assert await take(got, 1) == [TopicEpoch(4, ("a", "b"))]
             await topic.capabilities[0].release()
+
+
+async def test_a_successor_is_told_what_was_sent_of_epochs_that_are_open(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"durable": True, "name": "meter", "away": 60}
+    async with daemon_at(tmp_path) as url, dataspace.connect(url) as space, dataspace.connect(url) as other:
+        with pytest.raises(Refused, match="no-producer"):
+            async with space.publish("t", **options) as topic:
+                assert topic.sent == {}
+                await topic.finish("whole", then=5)
+                await topic.send("a", "b")
+                await topic.send("c")
+                await topic.send("d", at=9)
+                await topic.flush()
+                async with other.publish("t", **options) as taken:
+                    assert (taken.time, taken.sent) == (5, {5: 2, 9: 1})
+                    await topic.send("too late")
+    async with daemon_at(tmp_path) as url:
+        found = [(each.time, each.items) for each in await read(url)]
+        assert found == [(0, ("whole",)), (5, ("a", "b", "c")), (9, ("d",))]
+
+
+@pytest.mark.slow
+async def test_successors_that_finish_epochs_repeat_and_miss_none(url: str, proxy: Proxy) -> None:
+    """Each is cut off at any moment, with steps unanswered, and knows nothing of the one before."""
+    random, last, starts = Random(5), 200, 0
+
+    async def publish_the_rest() -> None:
+        async with (
+            dataspace.connect(proxy.url, reconnect=False) as space,
+            space.publish("t", durable=True, name="meter", away=60) as topic,
+        ):
+            while (time := topic.time) != last:
+                assert isinstance(time, int)
+                await topic.finish(time, f"{time}", then=time + 1)
+
+    with trio.fail_after(60):
+        while True:
+            proxy.cuts.append((random.randrange(300, 3_000), random.randrange(500, 1_000)))
+            starts += 1
+            try:
+                await publish_the_rest()
+                break
+            except (Broken, OSError):
+                pass  # as a process that was killed
+    assert starts > 3
+    found = await read(url)
+    assert [(each.time, each.items) for each in found] == [(n, (n, f"{n}")) for n in range(last)]
 
 
 async def test_completed_epochs_are_the_same_each_time(url: str) -> None:
