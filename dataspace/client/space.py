@@ -23,7 +23,7 @@ from dataspace.client.publications import Joining, Publication, publishing
 from dataspace.client.session.events import ConnectionEvent
 from dataspace.client.session.session import ClientSession
 from dataspace.client.session.turns import Claim, Draft, HandleNumbers, Ticket
-from dataspace.client.subscriptions import Subscription
+from dataspace.client.subscriptions import OPEN_BYTES, Subscription
 from dataspace.errors import UsageError
 from dataspace.kernel.actions import Action
 from dataspace.topics.times import Time
@@ -210,6 +210,7 @@ class RemoteSpace:
         up_to: Time | None = None,
         slow: Literal["fail", "wait"] = "fail",
         timeout: float = 0.0,
+        open_bytes: int = OPEN_BYTES,
     ) -> Subscription:
         """The epochs of a topic, each whole: those of which nothing was sent before we came.
 
@@ -217,7 +218,8 @@ class RemoteSpace:
         ``up_to`` ends before a time.  ``atomic=False`` lets the rest of epochs that had begun through.
         With ``slow="wait"`` publishers wait while this subscriber has more than 16 MiB to take; else it fails
         with ``Refused("slow-subscriber")``.  ``timeout`` is how many seconds to wait for the topic to appear,
-        after which ``Refused("no-topic")`` is raised.
+        after which ``Refused("no-topic")`` is raised.  Beyond ``open_bytes`` (256 MiB) of epochs held up
+        by one that a producer holds back, it ends with ``Refused("limit")``.
         """
         return Subscription(
             self._session,
@@ -228,6 +230,7 @@ class RemoteSpace:
             up_to=up_to,
             slow=slow,
             timeout=timeout,
+            open_bytes=open_bytes,
         )
 
     def completed(self, topic: str, *, after: int | None = None, upto: int | None = None) -> Completed:

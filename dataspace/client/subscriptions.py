@@ -4,7 +4,8 @@ A ``Subscription`` gives whole epochs: all items of a time, from all its partiti
 can come; or, to those who want to know at once, every event as it comes.
 
 Always: each epoch is seen whole or not at all, once, however often the connection breaks; those of which a
-vanished producer could have sent more are marked as such; what waits here is bounded by the credit.
+vanished producer could have sent more are marked as such; what waits here is bounded by the credit, and by
+``open_bytes`` what has come of epochs that are not complete.
 """
 
 from __future__ import annotations
@@ -32,6 +33,12 @@ if TYPE_CHECKING:
 ASKED: Final = 1024
 ASKED_BYTES: Final = 1 << 20
 """What a subscription asks for ahead, in messages and bytes."""
+
+OPEN_BYTES: Final = 256 << 20
+"""What epochs that are still open may hold here, unless ``open_bytes`` says otherwise."""
+
+OVERHEAD: Final = 128
+"""Bytes that a batch, or an epoch that is open, costs beside its items."""
 
 LOOKUP: Final = 30.0
 """Seconds that one request of a lookup waits; it is asked again until the deadline."""
@@ -70,6 +77,7 @@ class Subscription:
         up_to: Time | None,
         slow: str,
         timeout: float,
+        open_bytes: int = OPEN_BYTES,
     ) -> None:
         self.topic = topic
         self._session = session
@@ -79,6 +87,8 @@ class Subscription:
         self._up_to = up_to
         self._slow = slow
         self._timeout = timeout
+        self._most_open = open_bytes
+        self._open_bytes = 0
         self._found: Map | None = None
         self._subscriber: Subscriber
         self._stream: int | None = None
@@ -159,10 +169,16 @@ class Subscription:
         return tuple(self._subscriber.frontier)
 
     def collect(self, event: TopicEvent) -> list[TopicEpoch]:
-        """The epochs that an event completes, in the order of their times; for who reads ``events()``."""
+        """Returns the epochs that an event completes, by their times; for readers of ``events()``.
+
+        ``Refused("limit")`` if those that are open hold more than ``open_bytes``: the subscription has ended.
+        """
         match event:
             case Batch():
                 self._open.setdefault(event.time, []).append(event)
+                self._open_bytes += event.size + OVERHEAD
+                if self._open_bytes > self._most_open:
+                    raise self._overfull(f"{len(self._open)} epochs with {self._open_bytes} bytes")
             case Crash():
                 self._crashed.update(dict.fromkeys(event.epochs, event.reason))
             case Frontier(times):
@@ -175,9 +191,19 @@ class Subscription:
         passed = [time for time in self._open if not any(less_equal(each, time) for each in frontier)]
         for time in sorted(passed):
             batches = sorted(self._open.pop(time), key=lambda batch: batch.partition)
+            self._open_bytes -= sum(batch.size + OVERHEAD for batch in batches)
             items = tuple(item for batch in batches for item in batch.items)  # type: ignore[attr-defined]  # a tuple, see _decoded
             epochs.append(TopicEpoch(time, items, self._crashed.pop(time, "")))
         return epochs
+
+    def _overfull(self, what: str) -> Refused:
+        """Ends the subscription, since too much waits for a time that a producer holds back."""
+        self._abort()
+        self._inbox.clear()
+        self._open.clear()
+        said = f"{what} are open, limit open_bytes={self._most_open}: a producer holds {self.frontier} back"
+        self._error = Refused("limit", said)
+        return self._error
 
     async def next_event(self) -> TopicEvent | None:
         """The next of ``events()``, or None at the end."""
@@ -262,6 +288,8 @@ class Subscription:
             self._skipped = self._skipped_bytes = 0
         if self._subscriber.ended and not self._ended:
             self._abort()
+        if len(self._delivered) * OVERHEAD > self._most_open and not self._ended:
+            self._overfull(f"{len(self._delivered)} epochs")
         self._arrival.set()
 
     def _is_new(self, event: TopicEvent) -> bool:
@@ -287,7 +315,7 @@ class Subscription:
         items = unpack(event.items)  # type: ignore[arg-type]  # bytes on the wire
         if items.__class__ is not tuple:
             raise ProtocolError("malformed", f"no items of a batch: {items!r:.80}")
-        return Batch(event.partition, event.time, items)
+        return Batch(event.partition, event.time, items, len(event.items))  # type: ignore[arg-type]  # as above
 
     def _took(self, items: int, size: int) -> None:
         """So many messages were taken; asks for more when half of what was asked for is used up."""

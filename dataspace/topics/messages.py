@@ -8,7 +8,7 @@ Always: a ``Snapshot`` is the first message of a partition to a subscriber, and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
@@ -53,6 +53,8 @@ class Batch:
     partition: int
     time: Time
     items: object
+    size: int = field(default=0, compare=False, repr=False)
+    """Bytes of the items as they were sent, where they have been unpacked."""
 
 
 @dataclass(frozen=True, slots=True)

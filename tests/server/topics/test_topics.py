@@ -376,6 +376,38 @@ async def test_publishers_wait_for_a_subscriber_who_asked_for_that(url: str) -> 
                 await topic.flush()
 
 
+async def test_one_capability_that_is_held_back_fills_a_subscriber_only_so_far(url: str) -> None:
+    async with dataspace.connect(url) as space:
+        async with space.publish("t") as topic, space.subscribe("t", open_bytes=120_000) as epochs:
+            for time in range(1, 10):  # as much as it may hold, again and again
+                await topic.send(b"x" * 50_000, at=time)
+                await topic.advance(time)
+            assert len(await take(epochs, 8)) == 8
+            later = await topic.hold(100)
+            for time in range(10, 15):
+                await topic.send(b"x" * 50_000, at=time)
+            with pytest.raises(Refused, match=r"limit: . epochs with .* open_bytes=120000: .* \(9,\) back"):
+                await take(epochs, 1)
+            with pytest.raises(Refused, match="open_bytes"):  # as often as it is asked
+                await take(epochs, 1)
+            await later.release()
+
+
+async def test_epochs_that_are_open_are_bounded_for_readers_of_events_too(url: str) -> None:
+    async with dataspace.connect(url) as space:
+        async with space.publish("t") as topic, space.subscribe("t", open_bytes=128 * 50) as epochs:
+            for time in range(1, 60):
+                await topic.send(time, at=time)
+            seen = 0
+            with (
+                trio.fail_after(10),
+                pytest.raises(Refused, match=r"5. epochs are open, limit open_bytes=6400"),
+            ):
+                async for _ in epochs.events():
+                    seen += 1
+            assert seen <= 51
+
+
 async def test_scripts_can_do_it_without_async(url: str) -> None:
     def script() -> list[TopicEpoch]:
         with (
