@@ -1,11 +1,10 @@
 """Reloading: at a SIGHUP the daemon reads its configuration again, and keeps its connections.
 
-A leaked token can be revoked, a certificate renewed, and the rules that the daemon holds edited, while the facts
-of other clients stay.  These are applied at once; other changed settings are named, and need a restart.
+A leaked token can be revoked, a certificate renewed, and the rules that the daemon holds edited, while the
+facts of other clients stay.  These are applied at once; other changed settings are named, and need a restart.
 
-Always: an invalid configuration changes nothing; if one rule is invalid, no rule changes; a session that goes on
-has a token that is valid now, for
-the same rights.
+Always: an invalid configuration changes nothing; if one rule is invalid, no rule changes; a session that goes
+on has a token that is valid now, for the same rights.
 """
 
 from __future__ import annotations
