@@ -63,12 +63,12 @@ def packer() -> Callable[[object], bytes]:
 def unpack(data: bytes | memoryview, *, elements: int = MAX_ELEMENTS, depth: int | None = MAX_DEPTH) -> Value:
     """The value that some bytes mean; O(size), bounded before memory is spent.
 
-    Raises ``ProtocolError("malformed")`` for anything that ``pack`` would not write, and
-    ``ProtocolError("limit")`` beyond ``depth`` levels (``MAX_DEPTH`` at most) or ``elements``.  With None
-    only what could break the interpreter is bounded: for bytes from whoever has bounded them before.
+    Raises ``ProtocolError("malformed")`` for what is no value, and ``ProtocolError("limit")`` beyond
+    ``depth`` levels (``MAX_DEPTH`` at most) or ``elements``, whatever else the bytes hold.  With None only
+    what could break the interpreter is bounded: for bytes from a peer that has bounded them before.
     """
-    if len(data) > elements:
-        scan(bytes(data), elements)
+    if len(data) > elements:  # each element is one byte at least
+        scan(bytes(data), elements, depth=depth)
     value = unpack_own(data)
     if depth is not None and value.__class__ in _COMPOUND:
         _bound_depth(value, depth, depth)
@@ -107,8 +107,7 @@ def _packer(chain: list[msgpack.Packer], depth: int) -> msgpack.Packer:
         if thing.__class__ is Map:
             return _map_form(thing, below)
         if thing.__class__ is int:
-            size = (thing.bit_length() + 8) // 8
-            return msgpack.ExtType(BIG_INTEGER, thing.to_bytes(size, "big", signed=True))
+            return msgpack.ExtType(BIG_INTEGER, thing.to_bytes(_size(thing), "big", signed=True))
         raise UsageError(f"{type(thing).__qualname__} is no value")
 
     def below() -> Callable[[object], bytes]:
@@ -192,9 +191,20 @@ def _bound_depth(value: Value, budget: int, levels: int) -> None:
 _COMPOUND: Final = frozenset([tuple, Record, Map])
 
 
+def _size(number: int) -> int:
+    """Bytes of two's complement that an integer needs, its sign included.
+
+    >>> _size(-(1 << 71)), _size(1 << 71)
+    (9, 10)
+    """
+    return (number if number >= 0 else ~number).bit_length() // 8 + 1
+
+
 def _big_integer(payload: bytes) -> int:
+    """The integer, also where -2^(8k-1) has the byte more that logs from before it was left out hold."""
     number = int.from_bytes(payload, "big", signed=True)
-    if -(1 << 63) <= number < 1 << 64 or len(payload) != (number.bit_length() + 8) // 8:
+    fits = len(payload) == _size(number) or len(payload) == (number.bit_length() + 8) // 8
+    if -(1 << 63) <= number < 1 << 64 or not fits:
         raise ProtocolError("malformed", "a big integer is written in as few bytes as it needs, past 64 bits")
     return number
 
@@ -242,53 +252,59 @@ _SKIP, _LENGTH, _COUNT, _PER = _widths()
 _EXTENSIONS: Final = {0xD4: 1, 0xD5: 2, 0xD6: 4, 0xD7: 8, 0xD8: 16, 0xC7: -1, 0xC8: -2, 0xC9: -4}
 
 
-def scan(data: bytes, elements: int) -> int:
+def scan(data: bytes, elements: int, *, depth: int | None = MAX_DEPTH) -> int:
     """How many elements some bytes hold, nested extension payloads included; builds nothing.
 
-    Raises ``ProtocolError("limit")`` as soon as there are more than ``elements`` or ``MAX_DEPTH`` levels,
-    declared ones counted, and ``ProtocolError("malformed")`` where the bytes end early.
+    Raises ``ProtocolError("limit")`` as soon as there are more than ``elements`` or ``depth`` levels,
+    declared ones counted, and ``ProtocolError("malformed")`` where the bytes end early.  Levels are those
+    of ``unpack``: a record, a sequence and a map are one each, whatever they are written as.
     """
     at, seen, end = 0, 0, len(data)
-    open_counts = [1]
+    levels = end if depth is None else depth
+    open_counts, wrapped = [1], False
     while open_counts:
         if not open_counts[-1]:
             open_counts.pop()
             continue
-        open_counts[-1] -= 1
         if at >= end:
             raise ProtocolError("malformed", f"{end} bytes end in the middle of a value")
         byte = data[at]
         at += 1
         seen += 1
-        if byte in _EXTENSIONS:
-            at, children = _extension(data, at, _EXTENSIONS[byte])
-        else:
-            children = _COUNT[byte]
+        if byte in _EXTENSIONS and not wrapped:
+            at, wrapped = _extension(data, at, _EXTENSIONS[byte])
+            open_counts[-1] -= not wrapped  # else its payload takes its place
+            continue
+        open_counts[-1] -= 1
+        if not _IS_COMPOUND[byte]:
+            if wrapped:
+                raise ProtocolError("malformed", "the payload of a record or a map is not an array")
             width = _LENGTH[byte]
-            if width:
-                size = int.from_bytes(data[at : at + width], "big")
-                at += width
-                children = size * _PER[byte]
-                at += 0 if _PER[byte] else size
-            else:
-                at += _SKIP[byte]
+            at += width + int.from_bytes(data[at : at + width], "big") if width else _SKIP[byte]
+            continue
+        if len(open_counts) > levels:
+            raise _too_deep(levels)
+        wrapped, width, children = False, _LENGTH[byte], _COUNT[byte]
+        if width:
+            children = int.from_bytes(data[at : at + width], "big") * _PER[byte]
+            at += width
         if seen + children > elements:
             raise ProtocolError("limit", f"{seen + children} elements, limit {elements}")
-        if children:
-            open_counts.append(children)
-            if len(open_counts) > MAX_DEPTH + 2:
-                raise _too_deep()
+        open_counts.append(children)
     return seen
 
 
-def _extension(data: bytes, at: int, width: int) -> tuple[int, int]:
-    """Past the head of an extension, and how many elements to look at inside."""
+_IS_COMPOUND: Final = [0x80 <= byte < 0xA0 or _PER[byte] > 0 for byte in range(256)]
+
+
+def _extension(data: bytes, at: int, width: int) -> tuple[int, bool]:
+    """Returns where to go on after the head of an extension, and whether that is at its payload."""
     size = width
     if width < 0:
         size = int.from_bytes(data[at : at - width], "big")
         at -= width
     inside = at < len(data) and data[at] in (RECORD, MAP)
-    return (at + 1, 1) if inside else (at + 1 + size, 0)
+    return (at + 1, True) if inside else (at + 1 + size, False)
 
 
 # -- pieces -------------------------------------------------------------------------------------------

@@ -102,6 +102,19 @@ class RemoteSpace:
         """An empty turn to fill by hand; ``submit`` or ``commit`` takes it."""
         return Draft(self._handles)
 
+    def cut(self, draft: Draft) -> list[Draft]:
+        """Returns the draft if the daemon takes it as one turn, else several that it takes one by one.
+
+        Raises ``Refused("limit")`` if one action is too much for any turn.
+        """
+        parts = self._exchange.cut(draft.actions)
+        return [draft] if len(parts) == 1 else [self._filled(part) for part in parts]
+
+    def _filled(self, actions: Sequence[Action]) -> Draft:
+        draft = self.draft()
+        draft.actions.extend(actions)
+        return draft
+
     async def commit(self, draft: Draft) -> int:
         """Submits a turn and waits for its epoch; raises ``Refused`` and nothing has happened."""
         return await (await self.submit(draft)).wait()

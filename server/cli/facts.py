@@ -63,8 +63,8 @@ async def assert_(args: argparse.Namespace) -> int:
         turn = space.draft()
         for fact in facts:
             turn.assert_(as_it_is(fact), handle=durable_handle(fact) if args.durable else None)
-        await _commit(space, turn, args, facts)
-        say(f"asserted {len(facts)} {_plural('fact', len(facts))} in epoch {turn.epoch}")
+        epochs = await _commit(space, turn, args, facts)
+        say(f"asserted {len(facts)} {_plural('fact', len(facts))} in {epochs}")
         if args.durable:
             return 0
         if args.program:
@@ -73,11 +73,20 @@ async def assert_(args: argparse.Namespace) -> int:
     return 0
 
 
-async def _commit(space: RemoteSpace, turn: Draft, args: argparse.Namespace, facts: Sequence[Value]) -> None:
-    """Commits a turn; handles are ours, so that what is wrong with them is said of the facts."""
+async def _commit(space: RemoteSpace, turn: Draft, args: argparse.Namespace, facts: Sequence[Value]) -> str:
+    """Commits one turn, or several if one cannot hold all; returns their epochs, as text.
+
+    Handles are chosen here, so that what is wrong with them is said of the facts.
+    """
+    epochs: list[int] = []
     try:
-        turn.epoch = await space.commit(turn)
+        for part in space.cut(turn):
+            epochs.append(await space.commit(part))
+        first, last = epochs[0], epochs[-1]
+        return f"epoch {first}" if len(epochs) == 1 else f"{len(epochs)} turns, epochs {first} to {last}"
     except Refused as refusal:
+        if epochs:
+            say(f"dataspace: {len(epochs)} turns were accepted before one was refused")
         which = unparse(facts[0]) if len(facts) == 1 else f"one of these {len(facts)} facts"
         if refusal.code == "handle-in-use":
             raise Refused(refusal.code, f"{args.durable} asserts {which} already") from None
@@ -108,8 +117,8 @@ async def retract(args: argparse.Namespace) -> int:
         turn = space.draft()
         for fact in facts:
             turn.retract(durable_handle(fact))
-        await _commit(space, turn, args, facts)
-    say(f"retracted {len(facts)} {_plural('fact', len(facts))} in epoch {turn.epoch}")
+        epochs = await _commit(space, turn, args, facts)
+    say(f"retracted {len(facts)} {_plural('fact', len(facts))} in {epochs}")
     return 0
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Callable
 
 import msgpack
 import pytest
 from hypothesis import given, strategies as st
 
-from dataspace.codec import MAX_DEPTH, array_head, pack, scan, unpack
+from dataspace.codec import MAX_DEPTH, MAX_ELEMENTS, array_head, pack, scan, unpack
 from dataspace.errors import ProtocolError, UsageError
 from index.values.values import Map, Record, Value, same
 from tests.strategies import values
@@ -146,3 +147,103 @@ def test_what_is_no_value_is_not_packed(thing: object) -> None:
 @pytest.mark.parametrize("count", [0, 15, 16, 65_535, 65_536])
 def test_the_head_of_an_array_is_what_msgpack_writes(count: int) -> None:
     assert pack([None] * count).startswith(array_head(count))
+
+
+WIDTHS = [8 * k + d for k in range(1, 40) for d in (-1, 0, 1)]
+EDGES = [sign * (1 << bits) + off for bits in WIDTHS for sign in (1, -1) for off in (-1, 0, 1)]
+LENGTHS = [
+    *[0, 1, 15, 16, 31, 32, 255, 256],
+    *[pytest.param(length, marks=pytest.mark.slow) for length in (65_535, 65_536)],
+]
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda each: each, lambda each: Record("r", each)], ids=["bare", "in a record"]
+)
+def test_integers_at_every_boundary_come_back_in_as_few_bytes_as_they_need(
+    wrap: Callable[[Value], Value],
+) -> None:
+    for number in EDGES:
+        assert same(unpack(pack(wrap(number))), wrap(number))
+        if not -(1 << 63) <= number < 1 << 64:
+            size = next(n for n in range(9, 50) if -(1 << (8 * n - 1)) <= number < 1 << (8 * n - 1))
+            least = number.to_bytes(size, "big", signed=True)
+            assert pack(number) == msgpack.packb(msgpack.ExtType(2, least))
+
+
+@pytest.mark.parametrize("k", [9, 10, 16, 17, 33])
+def test_a_log_from_before_may_hold_a_byte_more(k: int) -> None:
+    number = -(1 << (8 * k - 1))
+    assert unpack(msgpack.packb(msgpack.ExtType(2, number.to_bytes(k + 1, "big", signed=True)))) == number
+    for longer in (
+        number.to_bytes(k + 2, "big", signed=True),
+        (number + 1).to_bytes(k + 1, "big", signed=True),
+    ):
+        with pytest.raises(ProtocolError, match="as few bytes"):
+            unpack(msgpack.packb(msgpack.ExtType(2, longer)))
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_lengths_at_every_boundary_come_back(length: int) -> None:
+    several: list[Value] = [
+        "x" * length,
+        b"x" * length,
+        (None,) * length,
+        Record("r", *[None] * length),
+        Map({str(at): at for at in range(length)}),
+        Map([(at, at) for at in range(length)]),
+    ]
+    for value in several:
+        packed = pack(value)
+        assert same(unpack(packed), value)
+        assert scan(packed, 1 << 20) <= len(packed)
+
+
+COMPOUNDS: dict[str, Callable[[Value], Value]] = {
+    "sequences": lambda inner: (inner,),
+    "records": lambda inner: Record("r", inner),
+    "labels": lambda inner: Record(inner, 1),
+    "maps": lambda inner: Map({"k": inner}),
+    "keys": lambda inner: Map([(inner, 1)]),
+}
+
+
+@pytest.mark.parametrize("kinds", [*[[each] for each in COMPOUNDS], list(COMPOUNDS)], ids="-".join)
+@pytest.mark.parametrize("beside", ["", "x" * (MAX_ELEMENTS + 1)], ids=["alone", "beside a long text"])
+@pytest.mark.parametrize("deepest", [1, (), Record("e"), Map()], ids=repr)
+def test_the_depth_limit_is_the_same_whatever_else_is_in_the_frame(
+    kinds: list[str], beside: str, deepest: Value
+) -> None:
+    value, levels = deepest, 0 if deepest == 1 else 1
+    for at in range(20):
+        value = COMPOUNDS[kinds[at % len(kinds)]](value)
+    levels += 20
+    data = pack((value, beside))
+    assert same(unpack(data, depth=levels + 1), (value, beside))
+    assert same(unpack(data, depth=None), (value, beside))
+    with pytest.raises(ProtocolError, match=f"deeper than {levels} levels"):
+        unpack(data, depth=levels)
+    assert scan(data, 1000, depth=levels + 1) == scan(data, 1000, depth=None)
+    with pytest.raises(ProtocolError, match=f"deeper than {levels} levels"):
+        scan(data, 1000, depth=levels)
+
+
+@pytest.mark.slow
+@given(values)
+def test_a_scan_and_a_decoder_count_the_same_levels(value: Value) -> None:
+    data = pack(value)
+    levels = next(depth for depth in range(65) if _passes(data, depth, unpack))
+    assert levels == next(depth for depth in range(65) if _passes(data, depth, _scan))
+
+
+def _scan(data: bytes, *, depth: int) -> object:
+    return scan(data, 10_000, depth=depth)
+
+
+def _passes(data: bytes, depth: int, read: Callable[..., object]) -> bool:
+    try:
+        read(data, depth=depth)
+    except ProtocolError as error:
+        assert error.code == "limit"
+        return False
+    return True

@@ -14,7 +14,7 @@ no turn that restates is beyond what the daemon takes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from dataspace.client.session.portions import TurnLimits, portions
@@ -51,7 +51,7 @@ class InFlight:
         """Sends a turn, or holds it; ``Refused("limit")`` for one larger than what the daemon takes."""
         ticket = Ticket(self.sequence + 1, owner, actions)
         data = encode(self._turn_of(ticket))
-        self.limits.check(data)
+        self.limits.check(data, ticket.actions)
         self.sequence += 1
         if self._held is not None:
             self._held.append(ticket)
@@ -59,6 +59,31 @@ class InFlight:
             self._sent[ticket.sequence] = ticket
             self._write(data, len(self._sent) == 1)
         return ticket
+
+    def cut(self, owner: str, actions: Sequence[Action]) -> list[tuple[Action, ...]]:
+        """Returns the actions whole if the daemon takes them in one turn, else in as few as it surely takes.
+
+        Raises ``Refused("limit")`` if one of them is too large or nested too deeply for any turn.
+        """
+        limits = self.limits
+        whole = tuple(actions)
+        if len(whole) <= limits.actions_per_turn:
+            try:
+                self._check(owner, whole)
+            except Refused:
+                pass
+            else:
+                return [whole]
+        parts = [
+            tuple(part) for part in portions(whole, most=limits.actions_per_turn, size=limits.portion_bytes)
+        ]
+        for part in parts:
+            self._check(owner, part)
+        return parts
+
+    def _check(self, owner: str, actions: tuple[Action, ...]) -> None:
+        ticket = Ticket(self.sequence + 1, owner, actions)
+        self.limits.check(encode(self._turn_of(ticket)), actions)
 
     def accept(self, sequence: int, epoch: int) -> None:
         """A turn is on disk."""

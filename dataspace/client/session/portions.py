@@ -13,11 +13,16 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from dataspace.codec import MAX_ELEMENTS, pack, scan
-from dataspace.errors import ProtocolError, Refused
+from dataspace.errors import ProtocolError, Refused, UsageError
+from dataspace.kernel.actions import Action
 from dataspace.wire.frames import HEAD, MAX_FRAME
-from index.values.values import Map
+from dataspace.wire.session import CLIENT_DEPTH
+from index.values.values import Map, Value, bounded, is_flat
 
 T = TypeVar("T")
+
+FACT_DEPTH: Final = CLIENT_DEPTH - 3
+"""Levels of a value in a turn, around which are the packet, its actions and the action."""
 
 SPARE: Final = 4096 * 4 + 256
 """Bytes of a frame that the packet around a portion may take: a name and some numbers."""
@@ -43,16 +48,26 @@ class TurnLimits:
         """What the actions of one turn may take, packed, so that neither bytes nor elements are too many."""
         return max(1, min(self.frame_bytes, self.frame_elements) - SPARE)
 
-    def check(self, framed: bytes) -> None:
-        """Refuses the frame of a turn that the daemon would end the session for; O(1) unless it is large."""
+    def check(self, framed: bytes, actions: Iterable[Action]) -> None:
+        """Refuses the frame of a turn that the daemon would end the session for; O(actions) unless large."""
+        for action in actions:
+            if not is_flat(action[-1]):
+                _check_depth(action[-1])
         size = len(framed) - HEAD
         if size > self.frame_bytes:
             raise Refused("limit", f"turn of {size} bytes, limit frame_bytes={self.frame_bytes}")
         if size > self.frame_elements:
             try:
-                scan(framed[HEAD:], self.frame_elements)
+                scan(framed[HEAD:], self.frame_elements, depth=CLIENT_DEPTH)
             except ProtocolError as error:
                 raise Refused(error.code, error.text) from None
+
+
+def _check_depth(value: Value) -> None:
+    try:
+        bounded(value, depth=FACT_DEPTH)
+    except UsageError as error:
+        raise Refused("limit", str(error)) from None
 
 
 def portions(items: Iterable[T], *, most: int, size: int) -> Iterator[list[T]]:

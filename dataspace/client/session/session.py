@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -177,6 +177,10 @@ class ClientSession:
         """
         self._check_open()
         return self.in_flight.submit(self.identity.owner, actions)
+
+    def cut(self, actions: Sequence[Action]) -> list[tuple[Action, ...]]:
+        """Returns the actions in as many turns as the daemon needs to take them; see ``InFlight.cut``."""
+        return self.in_flight.cut(self.identity.owner, actions)
 
     async def drain(self, timeout: float = 10.0) -> None:
         """Waits until every turn has its answer, or for so many seconds."""

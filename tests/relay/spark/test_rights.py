@@ -44,11 +44,12 @@ def test_a_stream_is_refused_by_whatever_spark_asks_first(url: str) -> None:
     start = stream.initialOffset()
     assert stream.latestOffset(start, stream.getDefaultReadLimit()) == start
     there = {**start, "pattern": "q($n:int)"}
-    for ask in (
+    asks: tuple[Callable[[Any], object], ...] = (
         lambda stream: stream.initialOffset(),
         lambda stream: stream.latestOffset(there, stream.getDefaultReadLimit()),
         lambda stream: stream.partitions(there, there),
-    ):
+    )
+    for ask in asks:
         with pytest.raises(Refused, match=r"not-allowed.*observe q"):
             ask(source(url, "q($n:int)")[1])
 

@@ -293,6 +293,19 @@ def test_send_sends_all_its_messages_in_one_turn(daemon: DaemonProcess, space: B
     assert done.stderr == f"sent 2 messages in epoch {epoch.number}\n"
 
 
+def test_more_lines_than_one_turn_holds_are_several_turns(
+    daemon: DaemonProcess, space: BlockingSpace
+) -> None:
+    deep = "[" * 52 + "1" + "]" * 52
+    facts = "".join(f'row({n}, "{"x" * 1_000_000}")\n' for n in range(6)) + f"row({deep})\n"
+    done = run(daemon.url, "assert", "--durable", "rows", "-", said=facts)
+    assert re.fullmatch(r"asserted 7 facts in \d+ turns, epochs \d+ to \d+\n", done.stderr), done.stderr
+    assert len(held(space, "row($n)")) == 7
+    done = run(daemon.url, "retract", "--durable", "rows", "-", said=facts)
+    assert re.fullmatch(r"retracted 7 facts in epoch \d+\n", done.stderr), done.stderr
+    assert held(space, "row($n)") == []
+
+
 def test_facts_may_be_lines_of_the_standard_input(daemon: DaemonProcess, space: BlockingSpace) -> None:
     facts = '# people\npresent("Ann")\n\n  present("Ben")\n'
     done = run(daemon.url, "assert", "--durable", "lines", 'present("Cy")', "-", said=facts)
