@@ -155,9 +155,10 @@ class Chain:
         if ordinal < self.first:
             raise Refused("epoch-gone", f"segment {ordinal} went while it was read: it is too old")
 
-    def backwards(self) -> Iterator[Segment]:
-        """All segments, the newest first."""
-        for ordinal in range(self.last, self.first - 1, -1):
+    def backwards(self, upto: int | None = None) -> Iterator[Segment]:
+        """All segments, the newest first, from the one that ends epoch ``upto`` if that is given."""
+        last = self.last if upto is None else min(self.last, self.beyond(upto))
+        for ordinal in range(last, self.first - 1, -1):
             yield from islice(self.walk(ordinal, limit=1), 1)
 
     def beyond(self, epoch: int) -> int:

@@ -10,7 +10,7 @@ unaltered.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
@@ -163,14 +163,40 @@ class LogReader:
         if after < self.oldest - 1:
             raise Refused("epoch-gone", f"epochs after {after} are wanted, the oldest held is {self.oldest}")
 
-    def find_turn(self, client: str, sequence: int) -> int | None:
-        """The epoch of a client's turn, or None; newest segments first, most of them unread.  O(log)."""
+    def find_turns(self, client: str, wanted: Iterable[int], *, upto: int | None = None) -> dict[int, int]:
+        """Returns the epochs of a client's turns, all of them below its highest applied one.
+
+        A turn that was not applied has epoch 0; one that is no longer known, because what would show it is
+        not retained, is left out.  ``upto`` is an epoch that is later than all of them, or as late.
+
+        Newest segments first, most of them not decoded, and ends with the first turn below all that are
+        wanted, since a client's turns ascend.  O(log) at worst.
+        """
+        left, found = sorted(set(wanted)), dict[int, int]()
+        before: int | None = None
+        try:
+            for sequence, number in self._turns_of(client, upto):
+                if before is not None and sequence > before:  # an earlier bearer of a name that was forgotten
+                    return found | dict.fromkeys(left, 0)
+                before = sequence
+                while left and left[-1] > sequence:
+                    found[left.pop()] = 0
+                if left and left[-1] == sequence:
+                    found[left.pop()] = number
+                if not left:
+                    return found
+        except Refused:  # what was next has just gone
+            return found
+        return found if self.oldest > 1 else found | dict.fromkeys(left, 0)
+
+    def _turns_of(self, client: str, upto: int | None) -> Iterator[tuple[int, int]]:
+        """A client's turns and their epochs, the newest first."""
         needle = pack(client)
-        for segment in self._chain.backwards():
-            for epoch in segment.epochs() if needle in segment.body else ():
-                if epoch.client == client and epoch.sequence == sequence:
-                    return epoch.number
-        return None
+        for segment in self._chain.backwards(upto):
+            if needle in segment.body:
+                for epoch in reversed(list(segment.epochs())):
+                    if epoch.client == client:
+                        yield epoch.sequence, epoch.number
 
     def time_of(self, epoch: int) -> int:
         """The time of an epoch, or of the newest before it; 0 before all.  O(log segments)."""

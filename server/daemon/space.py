@@ -15,6 +15,7 @@ import stat
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import trio
@@ -71,6 +72,7 @@ class HostedSpace:
         self.identity = log.identity
         self.publishing = trio.Lock()
         self.recalling = trio.Lock()
+        self.finding = trio.CapacityLimiter(1)
         self.rules_due = trio.Event()
         self.sessions = Sessions(self)
         self.leases = Leases(self, most=limits.leases, longest=limits.lease_seconds)
@@ -269,10 +271,19 @@ class HostedSpace:
             )
         raise no_space(name, self._names)
 
-    async def find_turn(self, client: str, sequence: int) -> int | None:
-        """Returns the epoch of an old turn from the log, None if it is not there; O(log)."""
+    async def find_turns(self, client: Client, wanted: Collection[int]) -> dict[int, int]:
+        """Returns the epochs of old turns, 0 for those not applied; those not known any more are left out.
 
-        return await trio.to_thread.run_sync(self.log.find_turn, client, sequence)
+        What is not remembered is looked up in the log, in one pass of a thread: O(log) at worst.
+        """
+        known = {at: epoch for at in wanted if (epoch := client.epoch_of(at)) is not None}
+        missing = [at for at in wanted if at not in known]
+        if missing:
+            newest = client.first_epoch or 0
+            await self.commits.wait_durable(newest)  # else the log would not know of turns on their way to it
+            find = partial(self.log.find_turns, client.name, missing, upto=newest)
+            known |= await trio.to_thread.run_sync(find, limiter=self.finding)
+        return known
 
     # -- looking --------------------------------------------------------------------------------------
 

@@ -19,6 +19,8 @@ from collections import OrderedDict
 from collections.abc import MutableMapping
 from typing import Final
 
+from dataspace.errors import Refused
+
 WINDOW: Final = 4096
 """Turns of one identity whose epochs are remembered, at least; at most twice as many, 8 bytes each."""
 
@@ -53,9 +55,26 @@ class Client:
             self._first += WINDOW
 
     def epoch_of(self, sequence: int) -> int | None:
-        """The epoch that a turn became, if it is among the latest; None for one that was refused, too."""
+        """The epoch that a turn became, 0 if it was not applied, None unless it is among the latest.
+
+        For turns up to the highest that was applied.
+        """
         at = sequence - self._first
-        return (self._epochs[at] or None) if 0 <= at < len(self._epochs) else None
+        return self._epochs[at] if 0 <= at < len(self._epochs) else None
+
+    @property
+    def first_epoch(self) -> int | None:
+        """The epoch of the oldest turn that is remembered: those before it are in the log up to there."""
+        return next((epoch for epoch in self._epochs if epoch), None)
+
+
+def refusal(sequence: int, epoch: int | None) -> Refused:
+    """What to answer to an old turn that was not applied (epoch 0), or that is not known any more (None)."""
+    if epoch == 0:
+        text = f"turn {sequence} was refused or never came, and a later one was applied: send it anew"
+        return Refused("not-applied", text)
+    text = f"turn {sequence} is older than what the log retains: whether it was applied is not known"
+    return Refused("old-sequence", text)
 
 
 class Clients:

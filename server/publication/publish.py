@@ -19,6 +19,7 @@ from dataspace.faults import reach
 from index.values.values import Value
 from server.config.rights import OPEN, Permit
 from server.owners.leases import PREFIX as LEASE
+from server.owners.turn_numbers import refusal
 from server.publication.packed import Operations, check, check_pair, read
 from server.publication.ports import Committer
 
@@ -144,9 +145,9 @@ async def _published(home: Committer, client: str, sequence: int) -> int | None:
     known = home.clients.get(client)
     if sequence > known.sequence:
         return None
-    epoch = known.epoch_of(sequence) or await home.find_turn(client, sequence)
-    if epoch is None:
-        raise Refused("old-sequence", f"batch {sequence} of {client} is not known any more")
+    epoch = (await home.find_turns(known, [sequence])).get(sequence)
+    if not epoch:
+        raise refusal(sequence, epoch)
     return epoch
 
 

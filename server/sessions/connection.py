@@ -30,6 +30,7 @@ from server.config.rights import OPEN
 from server.owners.leases import PREFIX as LEASE
 from server.publication.offers import Offers
 from server.sessions.greeting import admit, heartbeat, welcome
+from server.sessions.old_turns import OldTurns
 from server.sessions.registry import SessionState
 from server.sessions.requests import answer
 from server.sessions.sending import SendQueue
@@ -108,6 +109,7 @@ class Connection:
             self, house.topics, house.durable_topics, house.system, frame_bytes=limits.frame_bytes
         )
         self.offers: Final = Offers(self, most=limits.requests, size=limits.offered_bytes)
+        self._old_turns: Final = OldTurns(self)
         self.asked = 0
         self._nursery: trio.Nursery
         self._reading = trio.CancelScope()
@@ -354,7 +356,7 @@ class Connection:
     async def _turn(self, turn: p.Turn) -> None:
         client = self.own.client
         if turn.sequence <= client.sequence:
-            await self._accept_again(turn.sequence)
+            await self._old_turns.answer(turn.sequence)
             return
         try:
             owner = self._owner_of(turn)
@@ -377,18 +379,6 @@ class Connection:
             return turn.owner
         self.permit.check_durable(turn.owner)
         return f"durable:{turn.owner}"
-
-    async def _accept_again(self, sequence: int) -> None:
-        """Answers a turn that was applied before with its old epoch, once that is on disk."""
-        client = self.own.client
-        epoch = client.epoch_of(sequence)
-        if epoch is None:
-            epoch = await self.home.find_turn(client.name, sequence)
-        if epoch is None:
-            self.say(p.Refusal(sequence, "old-sequence", f"turn {sequence} is not known any more"))
-        else:
-            await self.home.commits.wait_durable(epoch)
-            self.say(p.Accepted(sequence, (epoch,)))
 
     # -- streams --------------------------------------------------------------------------------------
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given, settings, strategies as st
 
 from dataspace.errors import Refused
 from dataspace.kernel.epochs import Claims, Epoch
 from index.values.values import Record
 from relay.log.log import BLOCK, Log
+from relay.log.retention import Retention
 from relay.log.segments import encode
 from relay.store.errors import LogDamaged, LogFailed
 from tests.relay.log.histories import append, epoch, flight, plain
@@ -69,15 +73,67 @@ def test_silent_entries_are_kept_under_the_number_before(log: Log) -> None:
     append(log, epoch(1, fact, client="c"), silent)
     assert plain(log.read(0))[1:] == plain([silent])
     assert log.recover().owners["session:1"] == {7: fact}
-    assert log.find_turn("c", 2) == 1
+    assert log.find_turns("c", [2]) == {2: 1}
 
 
 def test_a_turn_is_found_by_its_client_and_sequence(log: Log) -> None:
     for number in range(1, 20):
         append(log, epoch(number, flight(number), client=f"client-{number % 2}"))
-    assert log.find_turn("client-1", 17) == 17
-    assert log.find_turn("client-0", 17) is None
-    assert log.find_turn("nobody", 1) is None
+    assert log.find_turns("client-1", [17]) == {17: 17}
+    assert log.find_turns("client-0", [17]) == {17: 0}, "there is no such turn, and it would be here"
+    assert log.find_turns("nobody", [1]) == {1: 0}
+
+
+def test_a_name_that_was_forgotten_has_its_new_turns_only(log: Log) -> None:
+    for number, sequence in enumerate((1, 2, 3, 2, 4), 1):
+        append(log, Epoch(number, 10 * number, added=[flight(number)], client="~c", sequence=sequence))
+    assert log.find_turns("~c", [1, 2, 3, 4]) == {1: 0, 2: 4, 3: 0, 4: 5}
+
+
+def test_turns_before_what_is_retained_are_not_known(log: Log) -> None:
+    for number in range(1, 20):
+        turn = Epoch(number, 10 * number, added=[flight(number)], client="c", sequence=2 * number)
+        append(log, turn)
+        if number == 10:
+            log.recover(snapshot=True)
+    log.trim(Retention(age=0.0), 1 << 60)
+    oldest = log.oldest
+    assert 1 < oldest <= 11
+    wanted = range(1, 39)
+    known = {at: at // 2 if at % 2 == 0 else 0 for at in wanted if at >= 2 * oldest}
+    assert log.find_turns("c", wanted) == known
+    assert log.find_turns("c", wanted, upto=19) == known
+    assert log.find_turns("c", range(1, 31), upto=15) == {at: known[at] for at in known if at <= 30}
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 3), st.booleans()), min_size=1, max_size=30),
+    st.integers(1, 4),
+    st.data(),
+)
+def test_turns_are_found_as_they_were_written(
+    turns: list[tuple[str, int, bool]], size: int, data: st.DataObject
+) -> None:
+    newest, written = dict.fromkeys("ab", 0), list[Epoch]()
+    number, told = 0, dict[tuple[str, int], int]()
+    for client, step, silent in turns:
+        newest[client] += step
+        number += not silent or number == 0
+        told[client, newest[client]] = number
+        written.append(
+            Epoch(number, 10, client=client, sequence=newest[client], silent=silent)
+            if silent and number
+            else Epoch(number, 10, added=[flight(number)], client=client, sequence=newest[client])
+        )
+    with TemporaryDirectory() as directory, closing(Log(Path(directory))) as log:
+        for at in range(0, len(written), size):
+            append(log, *written[at : at + size])
+        for client, highest in newest.items():
+            wanted = data.draw(st.sets(st.integers(1, highest))) if highest else set()
+            expected = {at: told.get((client, at), 0) for at in wanted}
+            assert log.find_turns(client, wanted) == expected
+            assert log.find_turns(client, wanted, upto=number) == expected
 
 
 def test_the_time_of_an_epoch_is_that_of_the_newest_not_after_it(log: Log) -> None:

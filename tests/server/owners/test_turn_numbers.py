@@ -15,8 +15,9 @@ def test_the_latest_turns_are_answered_with_their_epochs(steps: list[int]) -> No
         client.applied(sequence, epoch)
         told[sequence] = epoch
     assert {at: client.epoch_of(at) for at in range(sequence + 2)} == {
-        at: told.get(at) for at in range(sequence + 2)
+        at: None if at < min(told) or at > sequence else told.get(at, 0) for at in range(sequence + 2)
     }
+    assert client.first_epoch == 1
 
 
 def test_old_turns_are_forgotten_and_the_window_is_kept() -> None:
