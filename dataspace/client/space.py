@@ -107,7 +107,7 @@ class RemoteSpace:
 
         Raises ``Refused("limit")`` if one action is too much for any turn.
         """
-        parts = self._exchange.cut(draft.actions)
+        parts = self._session.cut(draft.actions)
         return [draft] if len(parts) == 1 else [self._filled(part) for part in parts]
 
     def _filled(self, actions: Sequence[Action]) -> Draft:

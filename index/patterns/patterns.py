@@ -29,6 +29,7 @@ from index.patterns.skeletons import (
     known_name,
     skeleton,
 )
+from index.values.freezing import frozen
 from index.values.values import Record, Value
 
 __all__ = [
@@ -92,9 +93,14 @@ def matcher(
     ('Alice',)
 
     Raises ``UsageError`` for no pattern, and beyond the limits of ``skeleton``.  Each call is O(positions of
-    the pattern).
+    the pattern), and raises ``UsageError`` for what is no value; what is no record is frozen first.
     """
-    return match_reader(skeleton(pattern, depth=depth, positions=positions))
+    read = match_reader(skeleton(pattern, depth=depth, positions=positions))
+
+    def match(value: Value) -> Captures | None:
+        return read(value if type(value) is Record else frozen(value))
+
+    return match
 
 
 def capture_names(pattern: Pattern) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from index.trie import visibility
 from index.trie.invariants import nodes_below
 from index.trie.nodes import At, News, Node, Values, at_of
 from index.trie.tree import Tree, enter, leave, of_class_at
+from index.values.freezing import frozen
 from index.values.positions import Class, class_of
 from index.values.values import Record, Value
 
@@ -251,3 +252,18 @@ def not_here(value: Entry, often: str = "") -> UsageError:
 def plain(entry: Entry) -> Value:
     """Returns the value of an entry, without its restriction."""
     return entry.value if isinstance(entry, Restricted) else entry
+
+
+def entry_of(thing: Entry) -> Entry:
+    """Returns an entry with its value frozen; raises ``UsageError`` for what is no value."""
+    if type(thing) is Restricted:
+        return Restricted(frozen(thing.value), thing.paths)
+    return frozen(thing)
+
+
+def all_entries(things: Sequence[Entry]) -> Sequence[Entry]:
+    """Returns several entries frozen: ``things`` itself if they are records, as they mostly are."""
+    for thing in things:
+        if type(thing) is not Record:
+            return [entry_of(each) for each in things]
+    return things

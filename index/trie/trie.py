@@ -32,11 +32,12 @@ from index.patterns.events import (
 from index.patterns.readers import match_reader
 from index.patterns.skeletons import Skeleton
 from index.trie import visibility
-from index.trie.contents import Contents, Net, not_here
+from index.trie.contents import Contents, Net, all_entries, entry_of, not_here
 from index.trie.drawings import draw
 from index.trie.invariants import nodes_below, verify
 from index.trie.nodes import At, News, all_at, at_of
 from index.trie.tree import reached
+from index.values.freezing import frozen
 from index.values.positions import class_of
 from index.values.values import COMPILED, Record, Value, keys
 
@@ -112,13 +113,17 @@ class Index:
     # -- values ---------------------------------------------------------------------------------------
 
     def add(self, value: Entry) -> bool:
-        """Adds a copy of a value: whether it has appeared.  O(handlers reached)."""
+        """Adds a copy of a value: True if it has appeared.  O(handlers reached).
+
+        A value that is no record is frozen first; ``UsageError`` for what is no value.
+        """
         if self._telling:
             raise _busy()
         at: At
         if type(value) is Record:
             at = value._text or value.text  # spares a call
         else:
+            value = entry_of(value)
             at = at_of(value)
         if at in self._values:
             self._copies[at] = self._copies.get(at, 0) + 1
@@ -144,6 +149,7 @@ class Index:
         if type(value) is Record:
             at = value._text or value.text
         else:
+            value = entry_of(value)
             at = at_of(value)
         if at not in self._values:
             raise not_here(value)
@@ -167,14 +173,15 @@ class Index:
         """Tells those who are interested of a message; nothing is kept.  O(handlers reached)."""
         if self._telling:
             raise _busy()
-        if isinstance(value, Restricted):
-            news: News = []
-            self._pass(value, news)
-            self._tell(MESSAGE, news)
-            return
         if type(value) is Record and type(value.label) is str:
             top = self._tops.get(value.label)
+        elif isinstance(value, Restricted):
+            news: News = []
+            self._pass(entry_of(value), news)
+            self._tell(MESSAGE, news)
+            return
         else:
+            value = frozen(value)
             top = self._tops.get(class_of(value))
         try:
             self._telling = True
@@ -201,6 +208,7 @@ class Index:
         What is both added and removed was never there, or never gone.  Raises ``UsageError`` for a removal
         of what is not there, and changes nothing.  O(changes + handlers reached).
         """
+        added, removed, messages = all_entries(added), all_entries(removed), all_entries(messages)
         coming, going = all_at(added), all_at(removed)
         plain_added = [each for each in added if not isinstance(each, Restricted)]
         plain_removed = [each for each in removed if not isinstance(each, Restricted)]
@@ -226,7 +234,7 @@ class Index:
         removed: Sequence[Value],
         messages: Sequence[Entry] = (),
     ) -> tuple[Sequence[Value], Sequence[Value]]:
-        """Like ``patch``, for callers that hold the keys of the values (``all_at``); no value is restricted.
+        """Like ``patch``, for callers that hold frozen values and their keys; none is restricted.
 
         Returns what appeared and what vanished: ``added`` and ``removed`` where that is all of them.
         """
@@ -257,6 +265,7 @@ class Index:
         if type(new) is Record and type(old) is Record:
             at, gone = new._text or new.text, old._text or old.text  # spares two calls
         else:
+            new, old = entry_of(new), entry_of(old)
             at, gone = at_of(new), at_of(old)
         if at == gone:  # was never there, or never gone
             return NOTHING
@@ -289,7 +298,7 @@ class Index:
         For tables that an exception has left half changed.  Values that were here keep their order.
         O(values × nodes).
         """
-        self._contents.reset(values)
+        self._contents.reset(map(frozen, values))
         self._telling = False
 
     def calm(self) -> None:

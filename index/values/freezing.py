@@ -10,7 +10,7 @@ from typing import Final, TypeGuard
 
 from index.errors import UsageError
 from index.values.order import DEEPEST
-from index.values.values import MAX_DEPTH, Map, Record, Value, frozen
+from index.values.values import MAX_DEPTH, Map, Record, Value, freeze_at
 
 
 def freeze(thing: object, *, depth: int = MAX_DEPTH, elements: int | None = None) -> Value:
@@ -24,7 +24,20 @@ def freeze(thing: object, *, depth: int = MAX_DEPTH, elements: int | None = None
     """
     if elements is None and depth and is_flat(thing):
         return thing
-    return bounded(frozen(thing, (), min(depth, DEEPEST)), depth=depth, elements=elements)
+    return bounded(freeze_at(thing, (), min(depth, DEEPEST)), depth=depth, elements=elements)
+
+
+def frozen(thing: object) -> Value:
+    """Like ``freeze`` to the greatest depth there is, and at once for a record, which is frozen already."""
+    return thing if type(thing) is Record else freeze(thing, depth=DEEPEST)
+
+
+def all_frozen(things: Sequence[object]) -> Sequence[Value]:
+    """Returns the values of several things: ``things`` itself if they are records, as they mostly are."""
+    for thing in things:
+        if type(thing) is not Record:
+            return [frozen(each) for each in things]
+    return things  # type: ignore[return-value]  # looked at one by one
 
 
 def bounded(value: Value, *, depth: int = MAX_DEPTH, elements: int | None = None) -> Value:

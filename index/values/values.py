@@ -77,7 +77,7 @@ class Record(_RecordParts):
         if label is _KNOWN:
             _fill_record(record, *fields)  # type: ignore[arg-type]  # as ``of`` gave them
         else:
-            _fill_record(record, frozen(label, (), MAX_DEPTH), frozen_fields(fields))
+            _fill_record(record, freeze_at(label, (), MAX_DEPTH), frozen_fields(fields))
         return record
 
     @staticmethod
@@ -215,7 +215,9 @@ class Map(_MapParts):
             _fill_map(made, entries.pairs)
         else:
             pairs = entries.items() if isinstance(entries, Mapping) else entries
-            _fill_map(made, [(frozen(k, (), MAX_DEPTH), frozen(v, ((), k), MAX_DEPTH)) for k, v in pairs])
+            _fill_map(
+                made, [(freeze_at(k, (), MAX_DEPTH), freeze_at(v, ((), k), MAX_DEPTH)) for k, v in pairs]
+            )
         return made
 
     @staticmethod
@@ -474,11 +476,11 @@ def frozen_fields(fields: tuple[object, ...]) -> tuple[Value, ...]:
     """The fields of a record, each frozen: the same tuple if all are as they come, as mostly."""
     for field in fields:
         if field.__class__ not in _PLAIN and not (field.__class__ is str and field.isascii()):
-            return tuple([frozen(each, ((), at), MAX_DEPTH) for at, each in enumerate(fields)])
+            return tuple([freeze_at(each, ((), at), MAX_DEPTH) for at, each in enumerate(fields)])
     return fields  # type: ignore[return-value]  # looked at one by one
 
 
-def frozen(thing: object, trail: Trail, depth: int) -> Value:
+def freeze_at(thing: object, trail: Trail, depth: int) -> Value:
     """Returns the value of a thing; ``trail`` is where it stands in the whole, for errors."""
     kind = thing.__class__
     if kind is str:
@@ -491,10 +493,10 @@ def frozen(thing: object, trail: Trail, depth: int) -> Value:
         raise UsageError(f"nested too deeply{place_of(trail)}")
     if kind is list or kind is tuple:
         parts: Iterable[object] = thing  # type: ignore[assignment]  # narrowed by class
-        return tuple([frozen(each, (trail, at), depth - 1) for at, each in enumerate(parts)])
+        return tuple([freeze_at(each, (trail, at), depth - 1) for at, each in enumerate(parts)])
     if kind is dict:
         return Map.of(
-            (frozen(k, (trail, k), depth - 1), frozen(v, (trail, k), depth - 1))
+            (freeze_at(k, (trail, k), depth - 1), freeze_at(v, (trail, k), depth - 1))
             for k, v in thing.items()  # type: ignore[attr-defined]  # narrowed by class
         )
     raise no_value(thing, place_of(trail))

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any, TypeAlias
 
-from index.patterns.patterns import matcher
+from index.patterns.patterns import skeleton
+from index.patterns.readers import match_reader
 from index.patterns.skeletons import ATOM_CLASSES, Check, CheckKind, Skeleton
 from index.values.positions import Path
 from index.values.values import Value
@@ -33,7 +34,7 @@ Counts: TypeAlias = tuple[int, int, int]
 
 def general_selection(pattern: Value) -> Select:
     """What selects from values of any form."""
-    match = matcher(pattern)
+    match = match_reader(skeleton(pattern))  # what the log holds is frozen
     return lambda values: [row for row in map(match, values) if row is not None]
 
 

@@ -6,7 +6,7 @@ define.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -84,8 +84,8 @@ class HomeSpace(Protocol):
     ) -> Epoch:
         """Commits one turn; ``on_durable`` is called with its epoch once that is on disk."""
 
-    async def find_turn(self, client: str, sequence: int) -> int | None:
-        """Returns the epoch of an old turn from the log; None if the log does not have it."""
+    async def find_turns(self, client: Client, wanted: Collection[int]) -> dict[int, int]:
+        """Returns the epochs of old turns, 0 for turns that were not applied; forgotten turns are left out."""
 
     def limits_map(self) -> Map:
         """Returns the limits that a welcome contains."""

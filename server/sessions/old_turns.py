@@ -26,7 +26,8 @@ MOST: Final = 8192
 class Commits(Protocol):
     """What is needed of the writer of the log."""
 
-    durable: int
+    @property
+    def durable(self) -> int: ...
 
     async def wait_durable(self, epoch: int) -> None: ...
 
@@ -34,7 +35,7 @@ class Commits(Protocol):
 class Home(Protocol):
     """What is needed of the space: its log, on disk and in memory."""
 
-    flush: Callable[[], None]
+    def flush(self) -> None: ...
 
     @property
     def commits(self) -> Commits: ...
@@ -42,7 +43,7 @@ class Home(Protocol):
     async def find_turns(self, client: Client, wanted: Collection[int]) -> dict[int, int]: ...
 
 
-class Session(Protocol):
+class TurnPeer(Protocol):
     """What is needed of the connection."""
 
     @property
@@ -68,7 +69,7 @@ class Owning(Protocol):
 class OldTurns:
     """Those of one connection."""
 
-    def __init__(self, connection: Session) -> None:
+    def __init__(self, connection: TurnPeer) -> None:
         self._connection = connection
         self._wanted: set[int] = set()
         self._running = False

@@ -17,7 +17,8 @@ from dataspace.errors import ProtocolError, Refused, UsageError
 from dataspace.kernel.actions import Action
 from dataspace.wire.frames import HEAD, MAX_FRAME
 from dataspace.wire.session import CLIENT_DEPTH
-from index.values.values import Map, Value, bounded, is_flat
+from index.values.freezing import bounded, is_flat
+from index.values.values import Map, Value
 
 T = TypeVar("T")
 

@@ -18,8 +18,8 @@ from dataspace.rules.language.syntax import Atom
 from dataspace.rules.relations.relations import Columns, Index, Relation
 from dataspace.rules.relations.terms import MAX_FACT, Row, Terms
 from index.generated import Script, tuple_of
-from index.patterns.patterns import matcher, skeleton
-from index.patterns.readers import RowReader
+from index.patterns.patterns import skeleton
+from index.patterns.readers import RowReader, match_reader
 from index.patterns.skeletons import CheckKind, Skeleton
 from index.patterns.text import unparse
 from index.values.positions import Class, label_class
@@ -94,7 +94,7 @@ class View(Relation):
         self.form = form
         self.wanted: set[Columns] = set()  # what indexes were asked for, until somebody forgets it
         self.skeleton: Skeleton = skeleton(form.pattern)
-        self.read: RowReader = matcher(form.pattern)
+        self.read: RowReader = match_reader(self.skeleton)
         named = [name for name in self.skeleton.names if name is not None]
         super().__init__(_shown(form.pattern), len(named))
 
