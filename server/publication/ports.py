@@ -85,7 +85,7 @@ class Committer(Protocol):
         """Commits one turn; ``on_durable`` is called with its epoch once that is on disk."""
 
     async def find_turns(self, client: Client, wanted: Collection[int]) -> dict[int, int]:
-        """Returns the epochs of old turns, 0 for turns that were not applied; forgotten turns are left out."""
+        """Returns the epochs of old turns, 0 for those not applied; forgotten turns are left out."""
 
     def flush(self) -> None:
         """Hands to the kernel what connections have to send."""
