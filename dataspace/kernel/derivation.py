@@ -62,6 +62,9 @@ class RuleHost:
         self._going: Sequence[Value] = ()
         self._adopted = False
         self._journal = _Journal(0, False)
+        self._resumed: set[str] = set()  # names of texts that the next tick is to carry out again
+        self.on_trouble: Callable[[], None] = _ignored
+        """Called in a turn, or its undoing, in which what is wrong with rules may have changed."""
 
     def _keep_awake(self) -> None:
         """Looks whether there is still anything that turns are to be told to."""
@@ -117,6 +120,8 @@ class RuleHost:
         self._by_flows.update(journal.flows_removed)
         self.program = None
         self._strays, self._errors, self._troubles = {}, {}, 0
+        self._resumed.clear()
+        self.on_trouble()
         self._coming = self._going = ()
         self._adopted = journal.was_following or bool(held)
         gone = dict(zip(all_at(removed), removed, strict=True))
@@ -188,6 +193,7 @@ class RuleHost:
         if not (self.program.entries or self._strays):
             self.program = None
             self._troubles = 0
+            self.on_trouble()
         self._keep_awake()
         return derived
 
@@ -222,7 +228,10 @@ class RuleHost:
             return self.turn(draft)
         self._coming = self._going = ()
         derived = Derived([], [], [])
-        if self.program is not None and self.program.pending:
+        names, self._resumed = self._resumed, set()
+        if self.program is not None and names:
+            derived = self._with_errors(self.program.resume(names))
+        elif self.program is not None and self.program.pending:
             derived = self._with_errors(self.program.tick_again())
         if self.flows:
             derived = self._run_flows([], derived, by_itself=True)
@@ -230,8 +239,22 @@ class RuleHost:
 
     @property
     def pending(self) -> bool:
-        """Whether ``next``, or a flow, asks for a tick."""
-        return (self.program is not None and self.program.pending) or self.flows.pending
+        """Whether ``next``, a flow or a suspended rule asks for a tick."""
+        return (
+            (self.program is not None and self.program.pending)
+            or bool(self.flows.pending)
+            or bool(self._resumed)
+        )
+
+    def resume(self, name: str) -> None:
+        """Has the next turn carry out what is suspended under a name; ``pending`` asks for that turn."""
+        if self.program is not None:
+            self._resumed.add(name)
+
+    def suspended(self) -> list[tuple[str, str, str]]:
+        """The texts that are not carried out: their names, themselves, and what is wrong.  O(texts)."""
+        entries = () if self.program is None else self.program.entries.values()
+        return [(each.name, each.text, each.trouble) for each in entries if each.trouble]
 
     # -- flows ----------------------------------------------------------------------------------------
 
@@ -322,6 +345,7 @@ class RuleHost:
         if self.program.troubles == self._troubles:
             return derived
         self._troubles = self.program.troubles
+        self.on_trouble()
         errors: dict[Hashable, Record] = {}
         for entry in self.program.entries.values():
             if entry.trouble:
@@ -384,9 +408,20 @@ class RuleHost:
         draft.removed += removed
         return (tuple.__new__(Claims, (RULES, begun, ended)),)  # spares a call, as there is one in each turn
 
+    def costliest(self) -> tuple[str, int, int]:
+        """The name of the text that has taken most time, how much, and how much all have: in nanoseconds.
+
+        Estimated, and nothing without a clock.  O(rules).
+        """
+        return ("", 0, 0) if self.program is None else self.program.costliest()
+
     def statistics(self) -> ProgramStatistics | None:
         """Counts of the program, if there is one."""
         return None if self.program is None else self.program.statistics()
+
+
+def _ignored() -> None:
+    """Where nobody wants to hear of troubles."""
 
 
 class _Journal:

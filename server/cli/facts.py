@@ -328,11 +328,23 @@ def _status_lines(told: dict[Value, Value]) -> list[tuple[str, str]]:
         ),
         ("sessions", f"{number('sessions')} with {number('streams')} streams{_away(told)}"),
         ("facts", f"{number('facts')} ({number('claims')} claims by {number('owners')} owners)"),
+        ("rules", _rules_line(told)),
         ("observers", f"{number('observers')} of {number('patterns')} patterns"),
         ("slow", _slow(told)),
         ("memory", f"{size_text(number('memory_bytes'))} (peak {size_text(number('memory_peak_bytes'))})"),
         ("disk", f"{size_text(number('disk_bytes'))} in {text('data')}{full}"),
     ]
+
+
+def _rules_line(told: dict[Value, Value]) -> str:
+    """How many rules there are, and which takes most time."""
+    if "rules" not in told:  # an older daemon
+        return "unknown"
+    line = f"{told['rules']!r}, {told['rules_suspended']!r} suspended"
+    if not told["costliest_rule"]:
+        return line
+    most, name = told["costliest_rule_milliseconds"], str(told["costliest_rule"])
+    return f"{line}; most time: {name!r:.40} with {most!r} of {told['rules_milliseconds']!r} ms"
 
 
 def _slow(told: dict[Value, Value]) -> str:

@@ -276,6 +276,8 @@ def _rule(commands: Commands, client: argparse.ArgumentParser) -> None:
     remove = verbs.add_parser("remove", parents=[client], help="take away a rule that was added durably")
     remove.add_argument("name", metavar="NAME")
     remove.add_argument("--durable", metavar="OWNER", required=True, help="who it was added for")
+    resume = verbs.add_parser("resume", parents=[client], help="carry out again a rule that was suspended")
+    resume.add_argument("name", metavar="NAME")
     listed = verbs.add_parser("list", parents=[client], help="the rules, and what is wrong with them")
     listed.add_argument("--json", action="store_true", help="as one JSON object for each")
     asked = {

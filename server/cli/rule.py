@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import trio
@@ -30,6 +31,9 @@ async def rule(args: argparse.Namespace) -> int:
     if args.verb == "remove":
         return await _remove(args)
     async with connect(args) as space:
+        if args.verb == "resume":
+            say(tame(str(await _resume(space, args.name))))
+            return 0
         if args.verb == "list":
             return await _list(space, as_json=args.json)
         about: Value = None
@@ -53,14 +57,19 @@ async def _add(args: argparse.Namespace) -> int:
         raise UsageError(f"no rule in the text of {args.name}: write for example 'near($x) <- at($x, _).'")
     async with connect(args, owner=args.durable or "") as space:
         before = await _texts(space, args.name)
+        stood = False
         if args.durable:
-            await _keep(space, args.name, text)
+            stood = await _keep(space, args.name, text) and text in before
         else:
             await space.assert_(Record("rule", args.name, text))
-        refused = [row for row in await _errors(space) if row[:2] == (args.name, text)]
+        refused = await _refused(space, args.name, text)
+        if refused and text in before:  # it was suspended before this, and is tried again now
+            with suppress(Refused):
+                await _resume(space, args.name)
+            refused = await _refused(space, args.name, text)
         if refused:
             former = before - await _texts(space, args.name)
-            if args.durable:
+            if args.durable and not stood:
                 await _take_back(space, args.name, former)
             stands = f"; the former {args.name} stands" if former else ""
             raise UsageError(f"{args.name} is not carried out{stands}: {refused[0][3]!s}")
@@ -70,8 +79,18 @@ async def _add(args: argparse.Namespace) -> int:
     return 0
 
 
-async def _keep(space: RemoteSpace, name: str, text: str) -> None:
-    """Claims a rule for a durable owner, in one turn in the place of the one of this name."""
+async def _refused(space: RemoteSpace, name: str, text: str) -> list[tuple[Value, ...]]:
+    """What is wrong with a rule, if anything is."""
+    return [row for row in await _errors(space) if row[:2] == (name, text)]
+
+
+async def _resume(space: RemoteSpace, name: str) -> Value:
+    """Has a suspended rule carried out again; ``Refused`` where it is not suspended, or is so again."""
+    return await space.request("rules", Map({"ask": "resume", "about": name}))
+
+
+async def _keep(space: RemoteSpace, name: str, text: str) -> bool:
+    """Claims a rule for a durable owner, in the place of the one of this name: whether there was one."""
     handle = _handle(name)
     fresh = (ASSERT, handle, Record("rule", name, text))
     try:
@@ -80,6 +99,8 @@ async def _keep(space: RemoteSpace, name: str, text: str) -> None:
         if refusal.code != "unknown-handle":
             raise
         await _commit(space, fresh)
+        return False
+    return True
 
 
 async def _take_back(space: RemoteSpace, name: str, former: set[Value]) -> None:

@@ -118,7 +118,7 @@ class Permit:
     def check_value(self, verb: str, value: Value) -> None:
         """Refuses a fact or a message that may not be asserted or sent."""
         if verb == "assert" and value.__class__ is Record and value.label == RULE:
-            self._check(all(table.rules for table in self._tables), "add rules")
+            self.check_rules()
             return
         if verb == "retract":
             return
@@ -159,6 +159,10 @@ class Permit:
     def check_space(self, name: str) -> None:
         """Refuses a dataspace."""
         self._check_name("spaces", name, f"use space {name!r:.80}")
+
+    def check_rules(self) -> None:
+        """Refuses to add rules, or to have them carried out again."""
+        self._check(all(table.rules for table in self._tables), "add rules")
 
     def check_inspect(self, what: str) -> None:
         """Refuses to look into the daemon."""

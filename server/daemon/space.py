@@ -24,8 +24,9 @@ from dataspace.errors import Closed, Refused
 from dataspace.kernel.actions import RETRACT, Action
 from dataspace.kernel.epochs import Epoch
 from dataspace.kernel.space import Space
+from dataspace.rules.relations.complaints import MAX_NAME, MAX_REASON
 from dataspace.wire.features import SYSTEM
-from index.values.values import Map, Value
+from index.values.values import Map, Record, Value
 from relay.log.log import Log
 from relay.log.trimming import retain
 from relay.log.writer import GroupCommit
@@ -78,6 +79,8 @@ class HostedSpace:
         self.leases = Leases(self, most=limits.leases, longest=limits.lease_seconds)
         self.space = Space(settings.name, limits=settings.limits)
         self.space.rules.clock = time.perf_counter_ns
+        self.space.rules.on_trouble = self._state_suspended
+        self._suspended: dict[Value, None] = {}
         self.commits = GroupCommit(log, after_group=flush, state=self.space.all_claims)
         self.staging = Staging(settings.data, limit=limits.staged_bytes, kept=limits.staged_seconds)
         self.prepared = Prepared()
@@ -161,6 +164,32 @@ class HostedSpace:
             self._stop_if_damaged()
             raise
         self.flush()
+
+    def resume_rule(self, name: str) -> str:
+        """Carries out again what is suspended under a name, and returns what came of it."""
+        rules = self.space.rules
+        if not any(each == name for each, _, _ in rules.suspended()):
+            raise Refused("no-rule", f"no rule {name!r:.80} is suspended in space {self.name!r}")
+        rules.resume(name)
+        self._turn()
+        if rules.pending:
+            self.rules_due.set()
+        reasons = [reason for each, _, reason in rules.suspended() if each == name]
+        if reasons:
+            raise Refused("suspended", f"{name} is suspended again: {reasons[0]:.400}")
+        return f"{name} is carried out again"
+
+    def _state_suspended(self) -> None:
+        """Has the space ``system`` say which rules are suspended here."""
+        found: dict[Value, None] = {
+            Record("suspended", self.name, name[:MAX_NAME], reason[:MAX_REASON]): None
+            for name, _, reason in self.space.rules.suspended()
+        }
+        self.daemon.topics.state(
+            [each for each in found if each not in self._suspended],
+            [each for each in self._suspended if each not in found],
+        )
+        self._suspended = found
 
     # -- turns ----------------------------------------------------------------------------------------
 
@@ -293,6 +322,18 @@ class HostedSpace:
         told = ("frame_bytes", "frame_elements", "streams", "replays")
         return Map({**{name: mine[name] for name in told}, **asdict(self.space.limits)})
 
+    def _rules_status(self) -> dict[str, object]:
+        """What there is to tell of the rules: how many, and which takes most time."""
+        rules = self.space.rules
+        counts, (name, spent, total) = rules.statistics(), rules.costliest()
+        return {
+            "rules": 0 if counts is None else counts.rules,
+            "rules_suspended": len(self._suspended),
+            "rules_milliseconds": total // 1_000_000,
+            "costliest_rule": name[:MAX_NAME],
+            "costliest_rule_milliseconds": spent // 1_000_000,
+        }
+
     def status(self) -> dict[str, object]:
         """Returns what ``dataspace status`` shows of this space: counts, bytes and epochs."""
         return {
@@ -304,6 +345,7 @@ class HostedSpace:
             "leases": len(self.leases),
             "durable_epoch": self.commits.durable,
             "oldest_epoch": self.log.oldest,
+            **self._rules_status(),
             "disk_full": self.commits.full is not None,
             "waiting_epochs": self.commits.statistics().backlog_epochs,
             "readers": Map({each.name: each.epoch for each in self.log.readers}),

@@ -26,6 +26,9 @@ from server.config.rules import RuleText, name_of, text_of
 logger = logging.getLogger("dataspace")
 
 QUESTIONS: Final = ("explain", "why", "why-not", "graph", "monotone")
+RESUME: Final = "resume"
+"""What is asked for a rule to be carried out again."""
+
 FORMS: Final = ("text", "rows")
 OWNER: Final = "durable:dataspace rules"
 

@@ -12,7 +12,7 @@ from dataspace.wire.arguments import text
 from index.values.values import Map, Value
 from server.config.rights import Permit
 from server.hosting.actors import HostedActors
-from server.hosting.rules import ask_rules
+from server.hosting.rules import RESUME, ask_rules
 
 
 class RuledSpace(Protocol):
@@ -21,6 +21,9 @@ class RuledSpace(Protocol):
     @property
     def space(self) -> Space:
         """The facts and the rules."""
+
+    def resume_rule(self, name: str) -> Value:
+        """Carries out a suspended rule again."""
 
 
 class Inspector(Protocol):
@@ -51,5 +54,8 @@ async def _rules(inspector: Inspector, arguments: Map) -> Value:
     """Answers a question about the rules: how they run, or why a fact is there or not."""
     await trio.lowlevel.checkpoint()
     inspector.permit.check_inspect("the rules")
-    rules, about = inspector.home.space.rules, arguments.get("about")
-    return ask_rules(rules, text(arguments, "ask"), about, text(arguments, "form", "text"))
+    rules, about, ask = inspector.home.space.rules, arguments.get("about"), text(arguments, "ask")
+    if ask == RESUME:
+        inspector.permit.check_rules()
+        return inspector.home.resume_rule(text(arguments, "about"))
+    return ask_rules(rules, ask, about, text(arguments, "form", "text"))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dataspace.kernel.actions import Action
     from dataspace.kernel.epochs import Epoch
     from dataspace.kernel.space import Space
-    from index.values.values import Map
+    from index.values.values import Map, Value
     from relay.delivery.memory import MemoryBudget
     from relay.delivery.policies import SlowCounts
     from relay.log.log import Log
@@ -86,6 +86,9 @@ class HomeSpace(Protocol):
 
     async def find_turns(self, client: Client, wanted: Collection[int]) -> dict[int, int]:
         """Returns the epochs of old turns, 0 for those not applied; forgotten turns are left out."""
+
+    def resume_rule(self, name: str) -> Value:
+        """Carries out a suspended rule again."""
 
     def limits_map(self) -> Map:
         """Returns the limits that a welcome contains."""

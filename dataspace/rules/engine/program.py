@@ -24,6 +24,7 @@ from dataspace.rules.engine.dependencies import Outline
 from dataspace.rules.engine.engine import Engine
 from dataspace.rules.engine.explaining import Explainer
 from dataspace.rules.engine.rebuild import Remaking
+from dataspace.rules.engine.resuming import Pair
 from dataspace.rules.engine.texts import MAX_RULES, Texts
 from dataspace.rules.language.syntax import Verb
 from dataspace.rules.relations.base_facts import Ground
@@ -83,6 +84,7 @@ class Program:
         self.troubles = 0  # goes up whenever what is wrong with texts may have changed
         self.texts: Final = Texts(max_rules, self._near)
         self.entries = self.texts.entries
+        self._resuming = self.texts.resuming
         self._facts = facts  # until they have been asked for
         self.ground: Final = Ground()
         self.islands: Final = Islands()
@@ -93,7 +95,8 @@ class Program:
         self._self_ticks = 0
         self.apart: frozenset[Hashable] = frozenset()
         self._engines = 0
-        self._ticks = 0
+        self.ticks = 0
+        """How many there have been."""
         self._forbidding = 0  # how many engines negate something
         self._whole: Outline | None = None
 
@@ -130,6 +133,26 @@ class Program:
         self._self_ticks = 0
         return self._tick_anew(gone, come, added, removed, messages)
 
+    def resume(self, names: Collection[str]) -> Derived:
+        """Carries out the texts of these names that are suspended, as if they were added now."""
+        pairs = [pair for pair, entry in self.entries.items() if entry.trouble and entry.name in names]
+        for pair in pairs:
+            self._resuming.forget(pair, for_good=True)  # who asks is not to wait
+        return self._resume(pairs, (), (), ())
+
+    def _resume(
+        self,
+        pairs: Sequence[Pair],
+        added: Sequence[Value],
+        removed: Sequence[Value],
+        messages: Sequence[Value],
+    ) -> Derived:
+        derived = self.declare_and_tick((pairs, pairs), added, removed, messages)
+        for pair in pairs:
+            if not self.entries[pair].trouble:
+                logger.info("rule %.80r is carried out again", pair[0])
+        return derived
+
     def _near(self, rules: Sequence[Placed]) -> list[Placed]:
         return [each for engine in self.islands.near(rules) for each in engine.rules]
 
@@ -151,6 +174,10 @@ class Program:
             self._self_ticks = 0
         if self._facts is not None:
             return Derived([], [], [])  # nothing is carried out yet, and when it is, facts are asked for
+        if self._resuming.watched:
+            self._resuming.note(added, removed)
+            if ready := self._resuming.ready(self.ticks):
+                return self._resume(ready, added, removed, messages)
         if len(removed) + FORBIDDING * len(added) > RECOMPUTE_LEAST:
             much = self._much_taken_from(added, removed)
             if much:
@@ -163,11 +190,13 @@ class Program:
         if self._self_ticks > self._max_self_ticks:
             self._self_ticks = 0
             return self._tick_anew(self.islands.of(self._stop_asking()), (), (), (), ())
-        return self._run((), (), ())
+        return self.tick() if self._resuming.watched else self._run((), (), ())
 
     @property
     def pending(self) -> bool:
-        """Whether ``next`` asks for a tick."""
+        """Whether ``next`` asks for a tick, or a suspended text to be tried again."""
+        if self._resuming.watched and self._resuming.ready(self.ticks):
+            return True
         for engine in self._delaying:  # noqa: SIM110  any() would make a generator for each turn
             if engine.pending:
                 return True
@@ -175,7 +204,7 @@ class Program:
 
     def _run(self, added: Sequence[Value], removed: Sequence[Value], messages: Sequence[Value]) -> Derived:
         """A tick as most are: facts come or go, and no rule fails."""
-        self._ticks += 1
+        self.ticks += 1
         self.budget.begin()
         engines = self._told(added, removed, messages)
         is_sound = not messages
@@ -191,6 +220,8 @@ class Program:
             engine.publish(derived)
         if derived.added or derived.removed:
             self.budget.hold(derived.added, derived.removed)
+            if self._resuming.watched:
+                self._resuming.note(derived.added, derived.removed)
         return derived
 
     def _tick_anew(
@@ -202,7 +233,7 @@ class Program:
         messages: Sequence[Value],
     ) -> Derived:
         """A tick in which some engines go, and others come for the rules that are carried out."""
-        self._ticks += 1
+        self.ticks += 1
         self.budget.begin()
         remaking = Remaking(self, come)
         remaking.part_with(gone)
@@ -267,6 +298,8 @@ class Program:
                 whole.extend(derived)
         whole.extend(anew)
         self.budget.hold(whole.added, whole.removed)
+        if self._resuming.watched:
+            self._resuming.note(whole.added, [*whole.removed, *messages])
         return whole
 
     def _much_taken_from(self, added: Sequence[Value], removed: Sequence[Value]) -> dict[Engine, None]:
@@ -338,6 +371,15 @@ class Program:
         numbers = [number for number, _, _ in order]
         return Explainer(self._whole, self.ground.terms, lambda at: self._costs.of(numbers[at]))
 
+    def costliest(self) -> tuple[str, int, int]:
+        """The text that has taken most nanoseconds, by name, how many, and how many all have.  O(rules)."""
+        spent = [
+            (sum(self._costs.of(rule.number).nanoseconds for rule in entry.placed), entry.name)
+            for entry in self.entries.values()
+        ]
+        most, name = max(spent, default=(0, ""))
+        return name if most else "", most, sum(each for each, _ in spent)
+
     def statistics(self) -> ProgramStatistics:
         """Counts, in O(texts)."""
         return ProgramStatistics(
@@ -347,7 +389,7 @@ class Program:
             islands=len(self.islands),
             engines=self._engines,
             read=self.ground.read,
-            ticks=self._ticks,
+            ticks=self.ticks,
         )
 
     def size(self) -> int:

@@ -133,7 +133,8 @@ class Remaking:
             return ()
         program.troubles += 1
         if isinstance(failure, RuleFailed):
-            return program.texts.suspend(failure.rule, failure.reason, Map.of(list(failure.row.items())))
+            row, tick = Map.of(list(failure.row.items())), None if failure.overran else program.ticks
+            return program.texts.suspend(failure.rule, failure.reason, row, tick=tick)
         if engine not in self._made:  # a defect, which may not come again
             return ()
         reason = f"{type(failure).__name__}: {failure}"

@@ -10,13 +10,14 @@ of texts that came later are higher.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
 from dataspace.rules.engine.components import Placed, placed
 from dataspace.rules.engine.dependencies import Outline
+from dataspace.rules.engine.resuming import Pair, Resuming
 from dataspace.rules.language.parser import read_rules
 from dataspace.rules.language.syntax import Rule
 from index.errors import UsageError
@@ -58,7 +59,8 @@ class Texts:
     """The texts of a program; ``held`` gives the rules that are carried out, and that new ones would join."""
 
     def __init__(self, max_rules: int, held: Callable[[Sequence[Placed]], Iterable[Placed]]) -> None:
-        self.entries: dict[Hashable, Entry] = {}
+        self.entries: dict[Pair, Entry] = {}
+        self.resuming: Final = Resuming()
         self.most: Final = TEXTS_FOR_EACH_RULE * max_rules
         """How many entries there may be."""
         self._max_rules = max_rules
@@ -75,7 +77,10 @@ class Texts:
         A text for which there is no room is no entry, until it is removed and added anew.
         O(rules that the new ones could be connected with).
         """
-        gone = [self.entries.pop((name, text), None) for name, text in removed]
+        added, removed = list(added), list(removed)
+        for pair in removed:
+            self.resuming.forget(pair, for_good=pair not in added)
+        gone = [self.entries.pop(pair, None) for pair in removed]
         lost = [rule for entry in gone if entry is not None for rule in self._retire(entry)]
         self._count -= sum(len(entry.rules) for entry in gone if entry is not None)
         self._loops -= sum(entry.loops for entry in gone if entry is not None)
@@ -142,8 +147,13 @@ class Texts:
             del self._owners[rule.number]
         return gone
 
-    def suspend(self, number: int, reason: str, row: Map | None = None) -> tuple[Placed, ...]:
-        """Has the text of a rule not carried out, for a reason: its rules, none if it is not already."""
+    def suspend(
+        self, number: int, reason: str, row: Map | None = None, *, tick: int | None = None
+    ) -> tuple[Placed, ...]:
+        """Has the text of a rule not carried out, for a reason: its rules, none if it is not already.
+
+        It waits for the facts of ``row`` to change where the ``tick`` is given in which they broke it.
+        """
         entry = self._owners.get(number)
         if entry is None:
             return ()
@@ -151,6 +161,9 @@ class Texts:
         entry.trouble = f"{reason} (in {rule})"
         entry.row = row or Map()
         logger.warning("rule %.80r is suspended: %.400s", entry.name, entry.trouble)
+        if tick is not None:
+            known = {str(at): value for at, value in entry.row.pairs()}
+            self.resuming.watch((entry.name, entry.text), rule, known, tick)
         return self._retire(entry)
 
     def is_sound(self, rule: Placed) -> bool:

@@ -117,3 +117,52 @@ def test_what_others_wrote_controls_no_terminal(url: str) -> None:
         shown = said(url, *words)
         assert shown.replace("\n", "").isprintable(), shown
     assert r"\u001b[2J\u202e:" in said(url, "list")
+
+
+def status(url: str) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(run(url, "status", "--json").stdout)
+    return told
+
+
+@pytest.fixture
+def narrow(tmp_path: Path) -> Iterator[str]:
+    """A daemon whose rules may derive little."""
+    (tmp_path / "narrow.toml").write_text("[limits]\nderived_per_turn = 500\n", encoding="utf-8")
+    process = DaemonProcess(tmp_path / "data", "--config", str(tmp_path / "narrow.toml"))
+    process.start()
+    yield process.url
+    assert process.stop() == 0
+
+
+def test_a_suspended_rule_is_seen_and_resumes_by_itself_or_when_it_is_asked_to(narrow: str) -> None:
+    url = narrow
+    rule, wide = "twice($x * 2) <- once($x).", "pairs($x, $y, $z) <- many($x), many($y), many($z)."
+    with (
+        Running(url, "rule", "add", "twice", rule) as first,
+        Running(url, "rule", "add", "wide", wide) as other,
+    ):
+        assert (first.error_line(), other.error_line()) == ("added rule twice\n", "added rule wide\n")
+        many = [f"many({n})" for n in range(10)]
+        assert run(url, "assert", "--durable", "bad", 'once("a")', "once(1)", *many).returncode == 0
+        assert (status(url)["rules"], status(url)["rules_suspended"]) == (0, 2)
+        assert "0, 2 suspended" in run(url, "status").stdout
+        with Running(
+            url, "observe", "suspended($space, $name, $why)", "--space", "system", "--json"
+        ) as watch:
+            names = sorted(json.loads(watch.line())["captures"]["name"] for _ in range(2))
+            assert names == ["twice", "wide"]
+            again = refused(url, "add", "twice", rule)
+            assert "twice is not carried out" in again and "no * of 'a' and 2" in again
+            assert run(url, "retract", "--durable", "bad", 'once("a")').returncode == 0
+            gone = json.loads(watch.line())
+            assert (gone["change"], gone["captures"]["name"]) == ("-", "twice")
+        assert "wide is suspended again: " in refused(url, "resume", "wide")
+        assert run(url, "retract", "--durable", "bad", *many[5:]).returncode == 0
+        assert status(url)["rules_suspended"] == 1
+        with Running(url, "rule", "add", "wide", wide) as added:
+            assert added.error_line() == "added rule wide\n"
+            told = status(url)
+            assert (told["rules"], told["rules_suspended"]) == (2, 0)
+            assert told["costliest_rule"] in ("twice", "wide")
+        assert "no rule 'wide' is suspended in space 'main'" in refused(url, "resume", "wide")
+        assert run(url, "retract", "--durable", "bad", "once(1)", *many[:5]).returncode == 0
