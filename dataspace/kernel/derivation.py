@@ -61,6 +61,7 @@ class RuleHost:
         self._coming: Sequence[Value] = ()
         self._going: Sequence[Value] = ()
         self._adopted = False
+        self._kept: Sequence[Value] = ()  # while the last tick is taken up: what rules held in it
         self._journal = _Journal(0, False)
         self._resumed: set[str] = set()  # names of texts that the next tick is to carry out again
         self.on_trouble: Callable[[], None] = _ignored
@@ -160,12 +161,35 @@ class RuleHost:
 
         ``turn`` is all that comes and goes in this turn, where this is not the first tick of it.
         """
+        if self._adopted:
+            self._coming = self._going = ()
+            before = self._take_up()
+            further = self._follow(coming, going, messages, turn)
+            whole = [*_changes(before.added, before.removed), *_changes(further.added, further.removed)]
+            added, removed = transitions(whole, lambda value: int(at_of(value) in self._held))
+            return Derived(added, further.messages, removed)
         program = self.program
         if program is None or (coming and rules_in(coming)) or (going and rules_in(going)):
             self._coming, self._going = turn or (coming, going)
             return self._follow_anew(coming, going, messages)
         derived = program.tick(coming, going, messages)
         return derived if program.troubles == self._troubles else self._with_errors(derived)
+
+    def _take_up(self) -> Derived:
+        """What is no longer right about what rules held when the log ended, or a turn was undone.
+
+        It is the last tick once more, with the claims and what ``next`` held as they were: so what comes of
+        the turn that follows is what would have come of it without the interruption, and what was sent is not
+        sent again.
+        """
+        self._adopted = False
+        value = self._index.value
+        self._kept = [value(at) for at in self._held]
+        try:
+            derived = self._follow_anew((), (), ())
+        finally:
+            self._kept = ()
+        return self._compared(derived)
 
     def _follow_anew(
         self,
@@ -180,6 +204,7 @@ class RuleHost:
                 bounds=self._bounds,
                 max_rules=self._max_rules,
                 clock=self.clock,
+                kept=self._kept,
             )
             come, go = [value for value in self._facts() if self.is_rule(value)], ()
         stray = [(fact, -1) for value in go if (fact := self._stray_error(value)) is not None]
@@ -187,9 +212,6 @@ class RuleHost:
         derived = self._with_errors(derived)
         stray += [(fact, +1) for value in come if (fact := self._stray_error(value)) is not None]
         self._note_strays(stray, derived)
-        if self._adopted:
-            self._adopted = False
-            derived = self._compared(derived)
         if not (self.program.entries or self._strays):
             self.program = None
             self._troubles = 0

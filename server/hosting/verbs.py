@@ -22,7 +22,7 @@ class RuledSpace(Protocol):
     def space(self) -> Space:
         """The facts and the rules."""
 
-    def resume_rule(self, name: str) -> Value:
+    def resume_rule(self, name: str) -> str:
         """Carries out a suspended rule again."""
 
 

@@ -87,7 +87,7 @@ class HomeSpace(Protocol):
     async def find_turns(self, client: Client, wanted: Collection[int]) -> dict[int, int]:
         """Returns the epochs of old turns, 0 for those not applied; forgotten turns are left out."""
 
-    def resume_rule(self, name: str) -> Value:
+    def resume_rule(self, name: str) -> str:
         """Carries out a suspended rule again."""
 
     def limits_map(self) -> Map:

@@ -13,7 +13,7 @@ whichever way they came to be; the relations of a stratum change only when all b
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -246,17 +246,23 @@ class Engine:
             if not isinstance(error, (RuleFailed, RanAway, Unalias, Defect)):
                 logger.error("rules failed and are computed anew: this is a defect", exc_info=error)
 
-    def load(self, before: Iterable[tuple[HeadRelation, Row]]) -> None:
+    def load(
+        self,
+        before: Iterable[tuple[HeadRelation, Row]],
+        kept: Mapping[tuple[Hashable, int], Sequence[Record]],
+    ) -> None:
         """Counts what follows from the facts there are, and what is held from the tick ``before``.
 
+        ``kept`` are facts by label and number of fields that another program held: those of ``next`` go on.
         To settle is left to do.  O(facts that rules of one atom ask for + derivations).
         """
         for old, row in before:
             head = self.outline.heads.get((key(old.of), old.width, Verb.NEXT))
             if head is not None:
-                head.held[row] = None
-                head.news.noted.append(row)
-                self.outline.heads[key(old.of), old.width, Verb.ASSERT].support(row, +1)
+                self._hold(head, row)
+        for head in self._delayed:
+            for fact in kept.get((key(head.of), head.width), ()):
+                self._hold(head, self._terms.row(fact.fields))
         for root, claim in self.claims():
             for value in self._ground.facts(root):
                 claim(value, +1)
@@ -265,6 +271,13 @@ class Engine:
                 self._begin(number, rule)
         except Exception as error:  # noqa: BLE001  # a rule's own fault, or a defect: the same fence as in ``settle``
             self.fail(error)
+
+    def _hold(self, head: HeadRelation, row: Row) -> None:
+        """Takes a row as one that ``next`` has said in the tick before."""
+        if row not in head.held:
+            head.held[row] = None
+            head.news.noted.append(row)
+            self.outline.heads[key(head.of), head.width, Verb.ASSERT].support(row, +1)
 
     def _begin(self, number: int, rule: Rule) -> None:
         """Counts the derivations of one rule, while nothing but the ground holds any row.

@@ -31,7 +31,7 @@ from dataspace.rules.relations.base_facts import Ground
 from dataspace.rules.relations.budgets import Bounds, TickBudget
 from dataspace.rules.relations.failures import Defect
 from index.values.positions import Class, class_of
-from index.values.values import Value
+from index.values.values import Record, Value, key
 
 logger = logging.getLogger("dataspace")
 
@@ -70,6 +70,7 @@ class Program:
 
     ``facts`` gives the facts that are claimed when the first rule comes; without it there are none then.
     ``bounds`` are what all rules may use; ``clock`` gives nanoseconds, and ``explain`` says what each costs.
+    ``kept`` are facts that rules held when another program ended: ``next`` goes on from them at first.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Program:
         max_self_ticks: int = MAX_SELF_TICKS,
         max_rules: int = MAX_RULES,
         clock: Callable[[], int] | None = None,
+        kept: Iterable[Value] = (),
     ) -> None:
         self.troubles = 0  # goes up whenever what is wrong with texts may have changed
         self.texts: Final = Texts(max_rules, self._near)
@@ -99,6 +101,11 @@ class Program:
         """How many there have been."""
         self._forbidding = 0  # how many engines negate something
         self._whole: Outline | None = None
+        self.kept: dict[tuple[Hashable, int], list[Record]] = {}
+        """In the first tick: facts by label and number of fields."""
+        for fact in kept:
+            if isinstance(fact, Record):
+                self.kept.setdefault((key(fact.label), len(fact.fields)), []).append(fact)
 
     # -- rules ----------------------------------------------------------------------------------------
 
@@ -131,7 +138,9 @@ class Program:
             self._facts, added, removed = None, (), ()
         gone = {**self.islands.of(lost), **self.islands.near(come)}
         self._self_ticks = 0
-        return self._tick_anew(gone, come, added, removed, messages)
+        derived = self._tick_anew(gone, come, added, removed, messages)
+        self.kept.clear()
+        return derived
 
     def resume(self, names: Collection[str]) -> Derived:
         """Carries out the texts of these names that are suspended, as if they were added now."""

@@ -96,7 +96,7 @@ class Remaking:
         self._program.budget.begin(freed=size_of(self._before.values()))
         new = [self._program.make(island) for island in parted(rules)]
         for engine in new:
-            engine.load(self._held)
+            engine.load(self._held, self._program.kept)
         ground = self._program.ground
         heard = dict(ground.hear(messages, +1))
         for engine in new:

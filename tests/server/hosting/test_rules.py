@@ -90,6 +90,31 @@ async def test_derived_facts_are_back_before_the_first_client_after_a_crash(daem
     assert changes == {("a", "b"), ("a", "c"), ("b", "c")}, "the log agrees, change by change"
 
 
+@pytest.mark.slow
+async def test_starts_keep_what_next_holds_and_send_nothing_twice(daemon: DaemonProcess) -> None:
+    standing = "send(alarm($x)) <- level($x), $x > 3."
+    seen = "next(seen($w)) <- said($w). next(seen($w)) <- seen($w), not forget($w)."
+    quiet = "hot($x) <- level($x), $x > 90."
+    async with dataspace.connect(daemon.url, owner="map") as space:
+        for name, text in (("standing", standing), ("seen", seen), ("quiet", quiet)):
+            await space.assert_(Record("rule", name, text))
+        await space.assert_(Record("level", 5))
+        await space.send(Record("said", "A"))
+        while not await space.matches("seen($w)"):
+            await space.sync()
+    for kill in (True, False, True):
+        await trio.to_thread.run_sync(daemon.kill if kill else daemon.stop)
+        daemon.start()
+    async with dataspace.connect(daemon.url, owner="map") as space:
+        assert await space.matches("seen($w)") == [("A",)]
+        claim = await space.assert_(Record("level", 95))
+        assert await space.matches("hot($x)") == [(95,)], "a rule from which nothing had followed goes on"
+        await space.retract(claim)
+        newest = await space.sync()
+        async with space.observe("alarm($x)", after=0, upto=newest, durable=True) as changes:
+            assert [change.captures async for change in changes if change.captures] == [(5,), (95,)]
+
+
 async def _history(space: dataspace.RemoteSpace, newest: int) -> set[tuple[object, ...]]:
     """What the log's changes add up to."""
     held: set[tuple[object, ...]] = set()
