@@ -26,7 +26,7 @@ from dataspace.kernel.epochs import Epoch
 from dataspace.kernel.space import Space
 from dataspace.rules.relations.complaints import MAX_NAME, MAX_REASON
 from dataspace.wire.features import SYSTEM
-from index.values.values import Map, Record, Value
+from index.values.values import Map, Record
 from relay.log.log import Log
 from relay.log.trimming import retain
 from relay.log.writer import GroupCommit
@@ -80,7 +80,7 @@ class HostedSpace:
         self.space = Space(settings.name, limits=settings.limits)
         self.space.rules.clock = time.perf_counter_ns
         self.space.rules.on_trouble = self._state_suspended
-        self._suspended: dict[Value, None] = {}
+        self._suspended: dict[Record, None] = {}
         self.commits = GroupCommit(log, after_group=flush, state=self.space.all_claims)
         self.staging = Staging(settings.data, limit=limits.staged_bytes, kept=limits.staged_seconds)
         self.prepared = Prepared()
@@ -181,7 +181,7 @@ class HostedSpace:
 
     def _state_suspended(self) -> None:
         """Has the space ``system`` say which rules are suspended here."""
-        found: dict[Value, None] = {
+        found: dict[Record, None] = {
             Record("suspended", self.name, name[:MAX_NAME], reason[:MAX_REASON]): None
             for name, _, reason in self.space.rules.suspended()
         }

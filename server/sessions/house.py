@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dataspace.kernel.actions import Action
     from dataspace.kernel.epochs import Epoch
     from dataspace.kernel.space import Space
-    from index.values.values import Map, Value
+    from index.values.values import Map
     from relay.delivery.memory import MemoryBudget
     from relay.delivery.policies import SlowCounts
     from relay.log.log import Log

@@ -32,7 +32,7 @@ from dataspace.rules.relations.failures import Defect, RanAway, RuleFailed, Unal
 from dataspace.rules.relations.grouping import Grouping
 from dataspace.rules.relations.guards import Fenced
 from dataspace.rules.relations.relations import Columns, Relation, settle
-from dataspace.rules.relations.tables import write
+from dataspace.rules.relations.tables import UnwrittenTable
 from dataspace.rules.relations.terms import Row
 from dataspace.rules.relations.views import View
 from index.values.positions import Class, class_of
@@ -145,7 +145,7 @@ class Engine:
             view.wanted.clear()
         for relation in self._own_relations():
             relation.in_cycle = id(relation) in self.outline.cycles
-            write(relation, self._budget)
+            relation.table = UnwrittenTable(relation, self._budget)
         asked = zip(self.outline.atoms, self.outline.asked, strict=True)
         self.negated = {
             view.root

@@ -176,11 +176,19 @@ class Texts:
         return len(self._owners)
 
 
+def _blocks(rule: Rule) -> bool:
+    """Whether a rule has an input that blocks."""
+    return bool(rule.head.aggregates) or any(atom.negated for atom in rule.atoms)
+
+
 def _cycle(held: Sequence[Rule], entries: Sequence[Entry]) -> UsageError | None:
     if not entries:
         return None
+    rules = [rule for entry in entries for rule in entry.rules]
+    if any(map(_blocks, held)) or any(map(_blocks, rules)):
+        rules[:0] = held  # else nothing that blocks can be in a cycle, however long that is
     try:
-        Outline([*held, *[rule for entry in entries for rule in entry.rules]])
+        Outline(rules)
     except UsageError as error:
         return error
     return None

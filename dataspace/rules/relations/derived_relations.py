@@ -9,7 +9,7 @@ Always: after ``publish`` the facts that are said are those of the rows that are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Final
 
 from dataspace.flows.results import Derived
@@ -20,9 +20,12 @@ from dataspace.rules.relations.views import View
 from index.generated import Script, tuple_of
 from index.patterns.text import unparse
 from index.values.columns import record_frame
-from index.values.values import Record, Value
+from index.values.values import Record, Value, key
 
 MAX_RETIRED: Final = 10_000
+MAX_MAKERS: Final = 4096
+"""Labels, with numbers of fields, for which the function that makes their facts is kept."""
+
 MAX_RETIRED_TEXT: Final = 1024 * 1024
 """Rows that are gone and whose states are kept, for each head; and characters of their facts."""
 
@@ -191,6 +194,20 @@ def maker(label: Value, arity: int) -> Callable[[Row], Record]:
 
     The text of the fact, by which it is found everywhere, is put together from those of its terms.
     """
+    at = key(label), arity
+    known = _MAKERS.get(at)
+    if known is None:
+        if len(_MAKERS) >= MAX_MAKERS:
+            _MAKERS.clear()
+        known = _MAKERS[at] = _made(label, arity)
+    return known
+
+
+_MAKERS: Final[dict[tuple[Hashable, int], Callable[[Row], Record]]] = {}
+"""Those that were asked for last: an island is made anew with each rule that joins it."""
+
+
+def _made(label: Value, arity: int) -> Callable[[Row], Record]:
     begin, between, end = record_frame(label, arity)
     script = Script()
     of, text, said = script.bind(Record.of), script.bind(term_text), script.bind(label)

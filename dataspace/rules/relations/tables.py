@@ -33,7 +33,7 @@ from typing import Final, NoReturn
 
 from dataspace.rules.relations.budgets import TickBudget
 from dataspace.rules.relations.guards import Fenced
-from dataspace.rules.relations.relations import Columns, Relation, State, Trigger
+from dataspace.rules.relations.relations import Columns, Relation, State, Table, Trigger
 from dataspace.rules.relations.terms import Terms
 from dataspace.rules.relations.views import View
 from index.generated import Script, tuple_of
@@ -55,6 +55,38 @@ class WrittenTable:
     insert: Callable[[list[State], int], int] = _none
     settle: Callable[[], None] = _none
     take: Callable[[Value, int], None] = _none
+
+
+class UnwrittenTable:
+    """The table of a relation that rules derive, before the first row of it: written out when one comes.
+
+    Rules that come one by one have their island made anew for each, and mostly before there are any facts.
+    """
+
+    __slots__ = ("_budget", "_relation", "_settle")
+
+    def __init__(self, relation: Relation, budget: TickBudget) -> None:
+        self._relation = relation
+        self._budget = budget
+        self._settle: Callable[[], None] | None = None
+
+    def delete(self, states: list[State]) -> list[State]:
+        return self._written().delete(states)
+
+    def insert(self, states: list[State], stamp: int) -> int:
+        return self._written().insert(states, stamp)
+
+    def settle(self) -> None:
+        if self._settle is None:
+            self._settle = self._written().settle
+        self._settle()
+
+    def take(self, value: Value, by: int) -> None:
+        self._written().take(value, by)
+
+    def _written(self) -> Table:
+        write(self._relation, self._budget)
+        return self._relation.table
 
 
 def write(relation: Relation, budget: TickBudget) -> None:

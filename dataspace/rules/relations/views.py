@@ -10,9 +10,9 @@ some fact matches with these captures.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, Final, TypeAlias
 
 from dataspace.rules.language.syntax import Atom
 from dataspace.rules.relations.relations import Columns, Index, Relation
@@ -38,8 +38,36 @@ class Form:
 
 def form_of(atom: Atom, *, everything: bool) -> Form:
     """The form of an atom; with ``everything``, what it discards counts as a variable without a name."""
-    numbering = _Numbering(everything=everything)
-    return Form(numbering.pattern(atom.pattern), tuple(numbering.names))
+    at = key(atom.pattern), everything
+    known = _FORMS.get(at)
+    if known is None:
+        _bound(_FORMS)
+        numbering = _Numbering(everything=everything)
+        known = _FORMS[at] = Form(numbering.pattern(atom.pattern), tuple(numbering.names))
+    return known
+
+
+MAX_KNOWN: Final = 4096
+"""Patterns of which what was found out is kept: an island is made anew with each rule that joins it."""
+
+_FORMS: Final[dict[tuple[Hashable, bool], Form]] = {}
+_READ: Final[dict[Hashable, tuple[Skeleton, RowReader, str]]] = {}
+
+
+def _bound(known: dict[Any, Any]) -> None:
+    """Forgets all where there is too much."""
+    if len(known) >= MAX_KNOWN:
+        known.clear()
+
+
+def _read(pattern: Value) -> tuple[Skeleton, RowReader, str]:
+    """What there is to know of the pattern of a form: its skeleton, what reads values by it, its name."""
+    at = key(pattern)
+    known = _READ.get(at)
+    if known is None:
+        _bound(_READ)
+        known = _READ[at] = skeleton(pattern), matcher(pattern), _shown(pattern)
+    return known
 
 
 class _Numbering:
@@ -93,10 +121,9 @@ class View(Relation):
     def __init__(self, form: Form) -> None:
         self.form = form
         self.wanted: set[Columns] = set()  # what indexes were asked for, until somebody forgets it
-        self.skeleton: Skeleton = skeleton(form.pattern)
-        self.read: RowReader = match_reader(self.skeleton)
+        self.skeleton, self.read, shown = _read(form.pattern)
         named = [name for name in self.skeleton.names if name is not None]
-        super().__init__(_shown(form.pattern), len(named))
+        super().__init__(shown, len(named))
 
     def index(self, columns: Columns) -> Index:
         self.wanted.add(columns)

@@ -230,10 +230,11 @@ def test_a_rule_that_raises_is_suspended_with_its_row_and_no_other_result_change
         program, claimed, told = Program(), dict[object, Value](), dict[object, Value]()
         program.add("good", text)
         program.add("bad", bad)
-        entry = program.entries["bad", bad]
+        entry, failures = program.entries["bad", bad], 0
         for _ in range(40):
             failed = bool(entry.trouble)
             derived = program.tick(*changes(rng, facts, claimed, 2))
+            entry = program.entries["bad", bad]  # another one if it has been resumed
             told.update((key(value), value) for value in derived.added)
             for value in derived.removed:
                 del told[key(value)]
@@ -241,7 +242,8 @@ def test_a_rule_that_raises_is_suspended_with_its_row_and_no_other_result_change
             if entry.trouble and not failed:
                 assert "ZeroDivisionError" in entry.trouble
                 assert entry.row["y"] == 0 and key(Record("e", entry.row["x"], 0)) in claimed
-        assert entry.trouble
+                failures += 1
+        assert failures
 
 
 def test_a_rule_that_runs_away_is_suspended_and_the_others_go_on() -> None:

@@ -17,6 +17,16 @@ def facts(*texts: str) -> list[Value]:
     return [parse(text) for text in texts]
 
 
+def troubled(program: Program) -> bool:
+    """Whether any text is not carried out now."""
+    return program.has_trouble
+
+
+def waits(program: Program) -> bool:
+    """Whether it asks for a tick now."""
+    return program.pending
+
+
 CASES = {
     "a fact": ("p($x * 2) <- n($x).", ["n(1)", 'n("a")'], ([], ['n("a")']), ["p(2)"]),
     "one of two premises": ("p($x * $y) <- n($x), m($y).", ["n(1)", 'm("a")'], ([], ["n(1)"]), []),
@@ -55,11 +65,11 @@ def test_a_rule_resumes_a_tick_after_what_another_derived_for_it_has_gone() -> N
     program = Program()
     program.change([("of", "n($x) <- raw($x)."), ("p", "p($x * 2) <- n($x).")], [])
     program.tick(facts("raw(1)", 'raw("a")'))
-    assert program.entries["p", "p($x * 2) <- n($x)."].trouble and not program.pending
+    assert troubled(program) and not waits(program)
     program.tick((), facts('raw("a")'))
-    assert program.pending
+    assert waits(program)
     program.tick_again()
-    assert not program.has_trouble and not program.pending
+    assert not troubled(program) and not waits(program)
     assert Record("p", 2) in program.derived()
 
 
@@ -68,9 +78,9 @@ def test_a_rule_resumes_after_a_message_that_broke_it() -> None:
     program.add("r", "p($x, 2 * $y) <- n($x), say($y).")
     program.tick(facts("n(1)"))
     program.tick((), (), facts('say("a")'))
-    assert program.has_trouble and program.pending
+    assert troubled(program) and waits(program)
     program.tick_again()
-    assert not program.has_trouble
+    assert not troubled(program)
 
 
 def test_a_rule_that_is_broken_again_and_again_waits_for_longer_each_time() -> None:
@@ -85,9 +95,9 @@ def test_a_rule_that_is_broken_again_and_again_waits_for_longer_each_time() -> N
             attempts.append(n)
     assert len(attempts) <= 2 * len(WAITS), "each is a suspension or a resumption"
     program.tick((), bad)
-    while program.has_trouble and program.ticks < 10_000:
+    while troubled(program) and program.ticks < 10_000:
         program.tick(facts(f"x({program.ticks})"))
-    assert not program.has_trouble
+    assert not troubled(program)
 
 
 def test_a_rule_that_ran_away_resumes_only_when_it_is_asked_to() -> None:
@@ -95,9 +105,9 @@ def test_a_rule_that_ran_away_resumes_only_when_it_is_asked_to() -> None:
     program.add("r", "p($x, $y) <- n($x), n($y).")
     program.tick([Record("n", n) for n in range(20)])
     program.tick((), [Record("n", n) for n in range(5, 20)])
-    assert program.has_trouble and not program.pending
+    assert troubled(program) and not waits(program)
     assert len(program.resume(["r"]).added) == 25
-    assert not program.has_trouble
+    assert not troubled(program)
     assert not program.resume(["r"]).added, "it is carried out already"
 
 
@@ -129,6 +139,6 @@ def test_an_attempt_that_was_asked_for_does_not_make_the_next_one_wait() -> None
     program.add("r", "p($x * 2) <- n($x).")
     program.tick(facts('n("a")'))
     program.resume(["r"])
-    assert program.has_trouble
+    assert troubled(program)
     program.tick((), facts('n("a")'))
     assert not program.entries["r", "p($x * 2) <- n($x)."].trouble
