@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable
+from copy import Error as CopyError, deepcopy
 from typing import Any, ClassVar, Final
 
 from sortedcontainers import SortedKeyList
 
 from dataspace.flows.operators import TICK, Emit, Operator, Port, Ports, Remembering, added, pair
 from index.errors import UsageError
+from index.values.freezing import is_flat
 from index.values.order import order_key
 from index.values.values import key, same
 
@@ -28,7 +30,7 @@ def _itself(item: Any) -> Any:
 
 
 class Sort(Operator):
-    """This tick's items in the order of ``by``; those that go are told before those that come."""
+    """This tick's items in the order of ``by``: the net of them, those that go before those that come."""
 
     inputs: ClassVar[Ports] = BLOCKING
 
@@ -42,9 +44,19 @@ class Sort(Operator):
 
     def release(self) -> None:
         waiting, self.waiting = self.waiting, []
+        if any(weight < 0 for _, weight in waiting):
+            waiting = _net(waiting)
         waiting.sort(key=lambda each: (each[1] > 0, order_key(self.by(each[0]))))
         for item, weight in waiting:
             self.emit(item, weight)
+
+
+def _net(changes: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
+    """Each item once, with the sum of its weights, unless that is nought."""
+    net: dict[Hashable, list[Any]] = {}
+    for item, weight in changes:
+        net.setdefault(key(item), [item, 0])[1] += weight
+    return [(item, weight) for item, weight in net.values() if weight]
 
 
 class _Comparing(Remembering):
@@ -164,7 +176,7 @@ class Fold(Remembering):
         return self.group.change
 
     def release(self) -> None:
-        value = self.group.so_far
+        value = self.group.said()
         if self.said:
             if same(self.said[0], value):
                 return
@@ -225,6 +237,15 @@ class _Group:
             for _ in range(times):
                 self.so_far = self._undo(self.so_far, item)
 
+    def said(self) -> Any:
+        """What has been folded, as no further step changes it: steps may work in place.  O(its size)."""
+        if is_flat(self.so_far):
+            return self.so_far
+        try:
+            return deepcopy(self.so_far)
+        except (TypeError, CopyError):  # what cannot be copied is its owner's to keep
+            return self.so_far
+
     def clear(self) -> None:
         self.so_far = self._start()
         self._items.clear()
@@ -268,11 +289,12 @@ class FoldKeyed(Remembering):
         for at, name in self.touched.items():
             group, before = groups[at], said.get(at)
             if group.count:
+                folded = group.said()
                 if before is not None:
-                    if same(before[1], group.so_far):
+                    if same(before[1], folded):
                         continue
                     emit(before, -1)
-                said[at] = now = (name, group.so_far)
+                said[at] = now = (name, folded)
                 emit(now, 1)
             else:
                 del groups[at]

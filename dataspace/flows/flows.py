@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dataspace.flows.blame import Blame
 from dataspace.flows.fluent import FlowStage, end_of
 from dataspace.flows.inputs import Facts, Incoming, Interval, Messages, Streamed
 from dataspace.flows.operators import Emit, Operator, SourceOperator, nowhere
@@ -54,6 +55,7 @@ class Flow(Wiring):
         self._forgetting: list[Operator] = []
         self._delayed: list[Handoff] = []
         self._broken = False
+        self._blame = Blame()
 
     # -- building -------------------------------------------------------------------------------------
 
@@ -124,13 +126,34 @@ class Flow(Wiring):
                 to = self._filed(hand, self._strata[strata.number[edge.target]])
             outputs.setdefault((edge.source, output), []).append(to)
         for name in sorted(place, key=place.__getitem__, reverse=True):
-            _bind(name, self.operators[name], outputs)
+            self._bind(name, self.operators[name], outputs)
         for hand in handoffs:
-            hand.receive = self.operators[hand.edge.target].receiver(hand.edge.port)
+            hand.receive = self._receiver(self.operators[hand.edge.target], hand.edge.port)
         for name in reversed(place):  # downstream first: what one releases may stream into the next
             self._strata[strata.number[name]].take(self.operators[name])
         self._forgetting = [self.operators[name] for name in place if self.operators[name].forgets]
         self._is_fixed = True
+
+    def _bind(
+        self, name: str, operator: Operator, outputs: dict[tuple[str, str], list[Emit | _Direct]]
+    ) -> None:
+        """Gives an operator what it emits to: all that is directly downstream of it has been bound before."""
+        for output in getattr(operator, "names", operator.outputs):
+            to = outputs.get((name, output), ())
+            operator.emits[output] = _tee(
+                [
+                    self._receiver(each.operator, each.port) if isinstance(each, _Direct) else each
+                    for each in to
+                ]
+            )
+        operator.emit = operator.emits.get("", nowhere)
+
+    def _receiver(self, operator: Operator, port: str) -> Emit:
+        """What takes the items of an input, noted for when it raises."""
+        name = next(each for each, known in self.operators.items() if known is operator)
+        receiver = operator.receiver(port)
+        self._blame.know(name, operator, receiver)
+        return receiver
 
     def _filed(self, hand: Handoff, stratum: Stratum) -> Emit:
         """Files a handoff in the stratum that empties it; what puts items into it, now or a tick later."""
@@ -146,13 +169,24 @@ class Flow(Wiring):
     def run_tick(self) -> int:
         """Runs one tick to its end; the number of the next one.  O(changes that it brings about).
 
-        What a function raises comes out of here, and the flow is broken.
+        What a function raises comes out of here, with a note that names the stage, and the flow is broken.
         """
         if not self._is_fixed:
             self._compile()
         if self._broken:
             raise UsageError("this flow is broken: a function in it raised, or a cycle did not end")
         self._broken = True
+        try:
+            self._run_strata()
+        except BaseException as error:
+            if name := self._blame.stage(error):
+                error.add_note(f"in the stage {name} of a flow")
+            raise
+        self.tick += 1
+        self._broken = False
+        return self.tick
+
+    def _run_strata(self) -> None:
         for waiting in self._delayed:
             drain(waiting)
         for at, stratum in enumerate(self._strata):
@@ -161,9 +195,6 @@ class Flow(Wiring):
                 self._run_stratum(stratum, first=not at)
         for operator in self._forgetting:
             operator.end_tick()
-        self.tick += 1
-        self._broken = False
-        return self.tick
 
     def _run_stratum(self, stratum: Stratum, *, first: bool) -> None:
         if stratum.blocking or stratum.released:
@@ -239,16 +270,6 @@ class _Direct:
 
     operator: Operator
     port: str
-
-
-def _bind(name: str, operator: Operator, outputs: dict[tuple[str, str], list[Emit | _Direct]]) -> None:
-    """Gives an operator what it emits to: all that is directly downstream of it has been bound before."""
-    for output in getattr(operator, "names", operator.outputs):
-        to = outputs.get((name, output), ())
-        operator.emits[output] = _tee(
-            [each.operator.receiver(each.port) if isinstance(each, _Direct) else each for each in to]
-        )
-    operator.emit = operator.emits.get("", nowhere)
 
 
 def _tee(emits: list[Emit]) -> Emit:

@@ -135,13 +135,16 @@ class FlowHost:
             try:
                 driven.flow.run_tick()
             except Exception as error:  # noqa: BLE001  # a flow's fence: its code ends nobody else's turn
-                logger.warning("flow %s ended: %s: %s", name, type(error).__name__, error)
-                self._fail(name, driven, f"{type(error).__name__}: {error}")
+                said = f"{type(error).__name__}: {error}"
+                where = ", ".join(getattr(error, "__notes__", ()))
+                reason = f"{said} ({where})" if where else said
+                logger.warning("flow %s ended: %s", name, reason)
+                self._fail(name, driven, reason)
                 continue
-            said = driven.flow.take()
-            derived.messages += said.messages
-            self._changes += [(value, +1) for value in said.added]
-            self._changes += [(value, -1) for value in said.removed]
+            made = driven.flow.take()
+            derived.messages += made.messages
+            self._changes += [(value, +1) for value in made.added]
+            self._changes += [(value, -1) for value in made.removed]
         changes, self._changes = self._changes, []
         counts = self._counts
         derived.added, derived.removed = transitions(changes, lambda value: counts.get(key(value), 0))

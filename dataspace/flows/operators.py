@@ -312,40 +312,44 @@ class UniqueOperator(Remembering):
 
 
 class Persist(UniqueOperator):
-    """Keeps a stream as a collection: says each item once, and remembers it over ticks.
+    """Keeps a stream as a collection: says each item once, and remembers it over ticks."""
 
-    With ``replay`` it says all of it again in each tick, for consumers that forget.
+    def __init__(self) -> None:
+        super().__init__(STATIC)
+
+
+class Replay(UniqueOperator):
+    """Keeps a stream as a collection, and says all that is there in each tick, for consumers that forget.
+
+    It waits for the tick to be complete, so that nothing is shown that goes in it.
     """
 
-    def __init__(self, replay: bool = False) -> None:
+    inputs: ClassVar[Ports] = (Port(blocking=True),)
+
+    def __init__(self) -> None:
         super().__init__(STATIC)
-        self.replay = replay
         self.held: dict[Any, Any] = {}
 
     @property
     def every_tick(self) -> bool:
-        return self.replay
+        return True
 
     def receiver(self, port: str) -> Emit:
-        held, emit, replay = self.held, self.emit, self.replay
+        held = self.held
 
         def keep(item: Any, weight: int) -> None:
             if weight > 0:
                 held[key(item)] = item
-                emit(item, weight)
             else:
                 del held[key(item)]
-                if not replay:
-                    emit(item, weight)
 
         self.emit = keep
         return super().receiver(port)
 
     def release(self) -> None:
-        if self.replay:
-            emit = self.emits[""]
-            for item in list(self.held.values()):
-                emit(item, 1)
+        emit = self.emits[""]
+        for item in list(self.held.values()):
+            emit(item, 1)
 
 
 def added(weight: int, who: str) -> int:

@@ -9,8 +9,9 @@ outlets of a flow; between two takes only the net difference is said.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Hashable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from dataspace.flows.operators import STATIC, TICK, Emit, Operator, added, known_lifetime
 from dataspace.flows.results import Derived
@@ -131,16 +132,38 @@ class Writing(Operator):
     def __init__(self, stream: Outgoing, *, changes: bool = False) -> None:
         super().__init__()
         self.stream = stream
+        self.waiting: Final[deque[Any]] = deque()
+        """What the stream had no room for: ``pump`` waits for it before it reads on."""
         self._changes = changes
 
     def receiver(self, port: str) -> Emit:
-        push = self.stream.push
+        put = self._put
 
         def write(item: Any, weight: int) -> None:
-            push((item, weight))
+            put((item, weight))
 
         def receive(item: Any, weight: int) -> None:
             for _ in range(added(weight, "write (without changes=True)")):
-                push(item)
+                put(item)
 
         return write if self._changes else receive
+
+    def _put(self, value: Any) -> None:
+        self.flush()
+        if self.waiting or is_full(self.stream):
+            self.waiting.append(value)
+        else:
+            self.stream.push(value)
+
+    def flush(self) -> None:
+        """Writes what waits, as far as there is room."""
+        while self.waiting and not is_full(self.stream):
+            self.stream.push(self.waiting.popleft())
+
+    def size(self) -> int:
+        return len(self.waiting)
+
+
+def is_full(stream: Outgoing) -> bool:
+    """Whether a stream has room for nothing more; one that does not say always has."""
+    return bool(getattr(stream, "is_full", False))

@@ -9,7 +9,7 @@ Always: what is read together is in one tick; no stream is left open, however th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -36,23 +36,31 @@ async def pump(
     tick = turn or flow.run_available
     streams = [each for each in flow.operators.values() if isinstance(each, Streamed)]
     intervals = [each for each in flow.operators.values() if isinstance(each, Interval)]
+    writing = [each for each in flow.operators.values() if isinstance(each, Writing)]
     try:
         async with trio.open_nursery() as beating:
             for interval in intervals:
                 beating.start_soon(_beat, interval, tick, wall or _wall)
             async with trio.open_nursery() as reading:
                 for source in streams:
-                    reading.start_soon(_read, source, tick)
+                    reading.start_soon(_read, source, tick, writing)
             if streams:
                 beating.cancel_scope.cancel()
     finally:
-        for each in flow.operators.values():
-            if isinstance(each, Writing):
-                with suppress(Closed):  # by its reader
-                    each.stream.end()
+        for each in writing:
+            with suppress(Closed):  # by its reader
+                each.stream.end()
 
 
-async def _read(source: Streamed, tick: Callable[[], object]) -> None:
+async def _drain(writing: Writing) -> None:
+    """Waits until a stream has taken all that was written to it."""
+    writing.flush()
+    while writing.waiting:
+        await writing.stream.wait_room()  # type: ignore[attr-defined]  # whatever says that it is full can be waited for
+        writing.flush()
+
+
+async def _read(source: Streamed, tick: Callable[[], object], writing: Sequence[Writing]) -> None:
     stream, ended = source.stream, False
     try:
         while True:
@@ -63,6 +71,8 @@ async def _read(source: Streamed, tick: Callable[[], object]) -> None:
                 return
             source.waiting.extend([(value, 1) for value in values])
             tick()
+            for each in writing:
+                await _drain(each)
             await trio.lowlevel.checkpoint()  # reads need not be checkpoints: see STREAMS.md
     finally:
         if not ended:

@@ -39,6 +39,18 @@ class Pushable(Source[T]):
         self._failure: Exception | None = None
         self._change: Final = trio.lowlevel.ParkingLot()
 
+    @property
+    def is_full(self) -> bool:
+        """Whether so many values wait that none can be pushed."""
+        return self._limit is not None and len(self._held) >= self._limit
+
+    async def wait_room(self) -> None:
+        """Waits until a value can be pushed; ``Closed`` after the end."""
+        await trio.lowlevel.checkpoint()
+        while self.is_full:
+            self._check_open()
+            await self._change.park()
+
     def push(self, value: T) -> None:
         """Adds a value; raises ``trio.WouldBlock`` if ``limit`` values wait, ``Closed`` after the end."""
         self._check_open()

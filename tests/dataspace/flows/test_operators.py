@@ -213,9 +213,79 @@ def test_persist_says_all_again_in_each_tick_if_asked_to() -> None:
     flow.run_tick()
     source.retract(1)
     flow.run_tick()
-    assert seen == [(0, 1), (1, 1), (1, 2), (2, 1), (2, 2)], "what goes is not said from the next tick on"
+    assert seen == [(0, 1), (1, 1), (1, 2), (2, 2)], "what goes is not shown in the tick in which it goes"
+    source.put(3)
+    source.retract(3)
     flow.run_tick()
-    assert seen[5:] == [(3, 2)]
+    assert seen[4:] == [(3, 2)]
+
+
+def test_a_static_fold_whose_step_works_in_place_says_what_has_changed() -> None:
+    flow, changes = Flow(), list[Any]()
+
+    def grow(so_far: list[int], n: int) -> list[int]:
+        so_far.append(n)
+        return so_far
+
+    source = flow.source([1])
+    source.fold(list, grow, lifetime="static").each_change(lambda n, weight: changes.append((n, weight)))
+    keyed = source.map(lambda n: ("k", n)).fold_keyed(list, grow, lifetime="static")
+    keyed.each_change(lambda n, weight: changes.append((n[1], weight)))
+    flow.run_tick()
+    source.put(2)
+    flow.run_tick()
+    assert changes[:2] == [([1], 1)] * 2
+    assert sorted(changes[2:]) == [([1], -1), ([1], -1), ([1, 2], 1), ([1, 2], 1)]
+
+
+def test_sort_says_the_net_of_a_tick() -> None:
+    flow, best, total, said = Flow(), list[Any](), list[Any](), list[Any]()
+    source = flow.source([1])
+    ordered = source.sort()
+    ordered.each_change(lambda n, weight: said.append((n, weight)))
+    ordered.top(2, lifetime="static").each_change(lambda n, weight: best.append((n, weight)))
+    ordered.fold(lambda: 0, lambda a, n: a + n, undo=lambda a, n: a - n, lifetime="static").each_change(
+        lambda n, weight: total.append((n, weight))
+    )
+    flow.run_tick()
+    source.put(5)
+    source.retract(5)
+    source.put(3)
+    source.retract(1)
+    flow.run_tick()
+    assert said == [(1, 1), (1, -1), (3, 1)]
+    assert best == [(1, 1), (1, -1), (3, 1)] and total == [(1, 1), (1, -1), (3, 1)]
+
+
+def fail(item: Any) -> Any:
+    return 1 // item
+
+
+STAGES = {
+    "map": lambda stage: stage.map(fail, name="culprit"),
+    "filter": lambda stage: stage.filter(fail, name="culprit"),
+    "flat_map": lambda stage: stage.flat_map(lambda n: [fail(n)], name="culprit"),
+    "fold": lambda stage: stage.fold(lambda: 0, lambda a, n: fail(n), name="culprit"),
+    "keyed": lambda stage: stage.map(lambda n: (n, n)).fold_keyed(
+        lambda: 0, lambda a, n: fail(n), name="culprit"
+    ),
+    "sort_by": lambda stage: stage.sort_by(fail, name="culprit"),
+    "top": lambda stage: stage.top(3, by=fail, name="culprit"),
+    "each": lambda stage: stage.map(lambda n: n).for_each(fail, name="culprit"),
+    "behind a tick": lambda stage: stage.next_tick().map(fail, name="culprit"),
+    "inspect": lambda stage: stage.inspect(lambda n, weight: fail(n), name="culprit"),
+}
+
+
+@pytest.mark.parametrize("kind", STAGES)
+def test_what_a_function_raises_names_its_stage(kind: str) -> None:
+    flow = Flow()
+    stage = STAGES[kind](flow.source([1, 0], name="numbers").map(lambda n: n, name="innocent"))
+    if kind != "each":
+        stage.for_each(lambda n: None)
+    with pytest.raises(ZeroDivisionError) as caught:
+        flow.run_available()
+    assert caught.value.__notes__ == ["in the stage culprit of a flow"]
 
 
 def test_top_takes_out_what_is_not_equal_to_itself() -> None:

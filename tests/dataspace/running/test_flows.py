@@ -74,3 +74,25 @@ async def test_an_interval_makes_turns_of_the_space_that_drives_it(
     with trio.move_on_after(11):
         await pump(flow, turn=turn, wall=now)
     assert [each[0] - int(begun) for each in seen] == [2, 5, 7, 10], "each takes the place of the one before"
+
+
+async def test_a_flow_that_writes_into_a_stream_that_is_full_waits_and_loses_nothing() -> None:
+    flow, out, seen = Flow(), s.pushable(5), list[Any]()
+    flow.stream(s.values(range(3000))).map(lambda n: n + 1).write(out)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(pump, flow)
+        async for value in s.pipe(out):
+            seen.append(value)
+            assert flow.statistics().held <= 1024
+    assert seen == list(range(1, 3001))
+
+
+def test_without_a_pump_what_a_full_stream_cannot_take_waits_in_the_flow() -> None:
+    flow, out = Flow(), s.pushable(2)
+    source = flow.source([1, 2, 3])
+    source.write(out)
+    flow.run_tick()
+    assert flow.statistics().held == 1
+    source.put(4)
+    flow.run_tick()
+    assert flow.statistics().held == 2
