@@ -26,7 +26,7 @@ from dataspace.kernel.epochs import Claims, Numbered
 from dataspace.kernel.turns import Draft
 from dataspace.rules.engine.program import Program, ProgramStatistics
 from dataspace.rules.relations.budgets import Bounds
-from dataspace.rules.relations.complaints import complaint
+from dataspace.rules.relations.complaints import MAX_NAME, MAX_REASON, complaint
 from dataspace.rules.relations.terms import MAX_FACT, size_in_facts
 from index.patterns.text import unparse
 from index.trie.nodes import At, all_at, at_of
@@ -274,9 +274,13 @@ class RuleHost:
             self._resumed.add(name)
 
     def suspended(self) -> list[tuple[str, str, str]]:
-        """The texts that are not carried out: their names, themselves, and what is wrong.  O(texts)."""
+        """The texts that are not carried out: names, texts and reasons, long ones cut short.  O(texts)."""
         entries = () if self.program is None else self.program.entries.values()
-        return [(each.name, each.text, each.trouble) for each in entries if each.trouble]
+        return [
+            (each.name[:MAX_NAME], each.text[:MAX_REASON], each.trouble[:MAX_REASON])
+            for each in entries
+            if each.trouble
+        ]
 
     # -- flows ----------------------------------------------------------------------------------------
 

@@ -24,9 +24,8 @@ from dataspace.errors import Closed, Refused
 from dataspace.kernel.actions import RETRACT, Action
 from dataspace.kernel.epochs import Epoch
 from dataspace.kernel.space import Space
-from dataspace.rules.relations.complaints import MAX_NAME, MAX_REASON
 from dataspace.wire.features import SYSTEM
-from index.values.values import Map, Record
+from index.values.values import Map, Record, Value
 from relay.log.log import Log
 from relay.log.trimming import retain
 from relay.log.writer import GroupCommit
@@ -182,7 +181,7 @@ class HostedSpace:
     def _state_suspended(self) -> None:
         """Has the space ``system`` say which rules are suspended here."""
         found: dict[Record, None] = {
-            Record("suspended", self.name, name[:MAX_NAME], reason[:MAX_REASON]): None
+            Record("suspended", self.name, name, reason): None
             for name, _, reason in self.space.rules.suspended()
         }
         self.daemon.topics.state(
@@ -330,7 +329,7 @@ class HostedSpace:
             "rules": 0 if counts is None else counts.rules,
             "rules_suspended": len(self._suspended),
             "rules_milliseconds": total // 1_000_000,
-            "costliest_rule": name[:MAX_NAME],
+            "costliest_rule": name,
             "costliest_rule_milliseconds": spent // 1_000_000,
         }
 

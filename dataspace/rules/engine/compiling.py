@@ -43,11 +43,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from dataspace.rules.engine.arithmetic import calculate, compare, maker
 from dataspace.rules.engine.bodies import Body
 from dataspace.rules.engine.costs import SAMPLED, Meter
 from dataspace.rules.engine.deferred_errors import Doubts
 from dataspace.rules.engine.join_orders import Bind, BoundAtom, Look, Step, plan
+from dataspace.rules.language.arithmetic import calculate, compare, maker
 from dataspace.rules.language.syntax import (
     Aggregate,
     Arithmetic,
@@ -58,7 +58,7 @@ from dataspace.rules.language.syntax import (
     Variable,
 )
 from dataspace.rules.relations.budgets import FACT_BYTES, Budget
-from dataspace.rules.relations.failures import RuleFailed
+from dataspace.rules.relations.failures import RuleFailed, said_of
 from dataspace.rules.relations.relations import Relation
 from dataspace.rules.relations.terms import MAX_DEPTH, MAX_FACT, TOO_DEEP, Terms, size_in_facts
 from index.errors import UsageError
@@ -424,6 +424,6 @@ def _failure(number: int) -> Callable[[Exception, dict[str, Any]], NoReturn]:
         if isinstance(error, RuleFailed):
             raise error
         values = {name: term.value for name, term in row.items()}
-        raise RuleFailed(number, values, f"{type(error).__name__}: {error}") from error
+        raise RuleFailed(number, values, said_of(error)) from error
 
     return fail

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Final
 
 from dataspace.rules.engine.bodies import Body
-from dataspace.rules.relations.failures import RanAway, RuleFailed
+from dataspace.rules.relations.failures import RanAway, RuleFailed, said_of
 from dataspace.rules.relations.terms import Term
 
 MOST: Final = 10_000
@@ -46,7 +46,7 @@ class Doubts:
         if not body.holds(row, settled=False):
             return
         values = {name: term.value for name, term in row.items()}
-        failed = RuleFailed(body.number, values, f"{type(error).__name__}: {error}")
+        failed = RuleFailed(body.number, values, said_of(error))
         if len(self.noted) >= MOST:
             raise failed
         self.noted.append((failed, body, row))

@@ -9,7 +9,7 @@ Always: explaining changes nothing, and costs nothing unless asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import islice
@@ -35,6 +35,7 @@ from dataspace.rules.relations.terms import Term, Terms
 from dataspace.rules.relations.views import View
 from index.patterns.patterns import matcher
 from index.patterns.text import unparse
+from index.values.positions import Class
 from index.values.values import Map, Record, Value, key, same
 
 SHOWN = 5
@@ -80,9 +81,19 @@ class Proof:
 
 
 class Explainer:
-    """What can be asked of rules that are carried out; ``spent`` says what one has cost, by its number."""
+    """What can be asked of rules that are carried out; ``spent`` says what one has cost, by its number.
 
-    def __init__(self, outline: Outline, terms: Terms, spent: Callable[[int], Spent]) -> None:
+    ``facts`` gives the facts that are claimed of a class, or all.
+    """
+
+    def __init__(
+        self,
+        outline: Outline,
+        terms: Terms,
+        spent: Callable[[int], Spent],
+        facts: Callable[[Class | None], Iterable[Value]] = lambda _: (),
+    ) -> None:
+        self._facts = facts
         self._outline = outline
         self._terms = terms
         self._spent = spent
@@ -166,7 +177,19 @@ class Explainer:
                 older = self._place(head) != self._place(relation) or its[2] < state[2]
                 if its[2] and older and project(each) == row:
                     return self._proof(head, head.fact(each), its, depth)
-        return Proof(shown)
+        return Proof(self._found(relation, shown))
+
+    def _found(self, view: View, pattern: Value) -> Value:
+        """The fact that a pattern stands for, as it is; or the pattern, if that takes too long to find."""
+        match = matcher(pattern)
+        try:
+            for fact in self._facts(view.root):
+                self._allowance.spend()
+                if match(fact) is not None:
+                    return fact
+        except SearchedEnough:
+            pass
+        return pattern
 
     def _is_claimed(self, head: HeadRelation, fact: Value) -> bool:
         """Whether somebody claims the fact of a row."""

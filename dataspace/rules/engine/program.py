@@ -378,7 +378,9 @@ class Program:
         if self._whole is None:
             self._whole = Outline.joined([(engine.outline, at) for _, engine, at in order])
         numbers = [number for number, _, _ in order]
-        return Explainer(self._whole, self.ground.terms, lambda at: self._costs.of(numbers[at]))
+        return Explainer(
+            self._whole, self.ground.terms, lambda at: self._costs.of(numbers[at]), self.ground.look
+        )
 
     def costliest(self) -> tuple[str, int, int]:
         """The text that has taken most nanoseconds, by name, how many, and how many all have.  O(rules)."""

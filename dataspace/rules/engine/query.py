@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from dataspace.rules.engine.arithmetic import calculate, compare, maker
 from dataspace.rules.engine.join_orders import Bind, BoundAtom, Look, Step, plan
+from dataspace.rules.language.arithmetic import calculate, compare, maker
 from dataspace.rules.language.syntax import (
     Aggregate,
     Arithmetic,

@@ -19,7 +19,7 @@ from dataspace.rules.engine.components import Placed, parted
 from dataspace.rules.engine.engine import Engine
 from dataspace.rules.relations.budgets import size_of
 from dataspace.rules.relations.derived_relations import HeadRelation
-from dataspace.rules.relations.failures import RanAway, RuleFailed, Unalias
+from dataspace.rules.relations.failures import RanAway, RuleFailed, Unalias, said_of
 from dataspace.rules.relations.terms import Row
 from index.patterns.text import unparse
 from index.values.values import Map, Value, key
@@ -137,7 +137,7 @@ class Remaking:
             return program.texts.suspend(failure.rule, failure.reason, row, tick=tick)
         if engine not in self._made:  # a defect, which may not come again
             return ()
-        reason = f"{type(failure).__name__}: {failure}"
+        reason = said_of(failure) if failure is not None else "it failed"
         return [lost for rule in engine.rules for lost in program.texts.suspend(rule.number, reason)]
 
     def _blame(self, engine: Engine, failure: RanAway) -> RuleFailed:

@@ -49,6 +49,7 @@ _COMPARISON: Final = re.compile(r"<=|>=|==|!=|<(?!-\s)|>|=")
 _SUM: Final = re.compile(r"[-+](?=[\s($0-9A-Za-z_\"\[{@])")
 _PRODUCT: Final = re.compile(r"//|[*/%]")
 _AGGREGATE: Final = re.compile(rf"({'|'.join(AGGREGATES)})\(")
+_OR: Final = re.compile(r"or\b|\|\|?|;")
 _VERB: Final = re.compile(r"(next|send)\(")
 
 
@@ -113,6 +114,8 @@ class _RuleReader(Reader):
         name = self.take_match(WORD)
         if not name or name in KEYWORDS or name in ("_", "not", "let"):
             raise self.error("expected the name of a constant", at)
+        if name in self._constants:
+            raise self.error(f"{name} has been named already", at)
         self.expect("=")
         self._constants[name] = self.value()
         self.expect(".")
@@ -122,7 +125,7 @@ class _RuleReader(Reader):
         body: list[Literal] = []
         if self.expect("<-", ".") == "<-":
             body.append(self._literal())
-            while self.expect(",", ".") == ",":
+            while self._goes_on():
                 body.append(self._literal())
         if len(body) > MAX_LITERALS:
             raise self.error(f"{len(body)} literals in one rule, limit {MAX_LITERALS}", at)
@@ -135,6 +138,13 @@ class _RuleReader(Reader):
         except UsageError as error:
             raise self.error(str(error), at) from None
         return rule
+
+    def _goes_on(self) -> bool:
+        """Whether another literal follows."""
+        self.blanks()
+        if _OR.match(self.text, self.position):
+            raise self.error("there is no or: write a rule for each case, with the same head")
+        return self.expect(",", ".") == ","
 
     # -- heads ----------------------------------------------------------------------------------------
 
@@ -192,6 +202,9 @@ class _RuleReader(Reader):
                 raise self.error("top takes a number from 1 to 10000, then what to take the largest of", at)
             n = given
             self.expect(",")
+        self.blanks()
+        if self.ahead() == ")":
+            raise self.error(f"{found[1]}() of what? name a variable of the body, such as {found[1]}($x)")
         of = self._expression(0)
         self.expect(")")
         return Aggregate(found[1], of, n)
@@ -203,6 +216,8 @@ class _RuleReader(Reader):
             return Atom(self._pattern(self.position, self.value()), negated=True)
         self.blanks()
         at = self.position
+        if self.ahead() == "!":
+            raise self.error("a negation is written not, as in not closed($x)")
         left = self._expression(0)
         self.blanks()
         operator = self.take_match(_COMPARISON)

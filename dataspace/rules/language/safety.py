@@ -11,9 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
+from typing import Final
 
+from dataspace.rules.language.arithmetic import calculate
 from dataspace.rules.language.syntax import (
+    AGGREGATES,
     Aggregate,
+    Arithmetic,
     Atom,
     Comparison,
     Expression,
@@ -31,6 +35,17 @@ from index.values.values import Map, Record, Value
 RESERVED = ("rule", "rule-error", "flow-error", "Observe", "$", "_", "lit", "exact")
 """Labels that no rule may derive."""
 
+VERBS: Final = ("next", "send")
+
+FUNCTIONS: Final = (
+    frozenset(AGGREGATES)
+    | frozenset(
+        ["abs", "ceil", "concat", "floor", "lcase", "len", "lower", "mod", "pow", "round", "sqrt", "strlen"]
+    )
+    | frozenset(["substr", "substring", "to_string", "tostring", "trim", "ucase", "upper"])
+)
+"""What other languages have as functions: here each would be the label of a record."""
+
 MAX_FIELDS = 64
 
 MAX_ATOMS = 17
@@ -43,6 +58,9 @@ class UnsafeVariable(UsageError):
     def __init__(self, name: str, where: str, bound: Iterable[str]) -> None:
         near = get_close_matches(name, bound, n=1)
         hint = f": did you mean ${near[0]}?" if near and len(name) > 1 else ""
+        start, minus, rest = name.partition("-")
+        if minus and start in bound:
+            hint = f": with blanks around the minus, ${start} - {rest} is a difference"
         super().__init__(f"unsafe rule: ${name} in {where} is bound by no positive part of the body{hint}")
         self.name = name
 
@@ -54,6 +72,7 @@ def check(rule: Rule) -> None:
         raise UsageError(f"no rule may derive {unparse(label)} facts")
     if len(rule.head.arguments) > MAX_FIELDS:
         raise UsageError(f"a head of {len(rule.head.arguments)} fields, limit {MAX_FIELDS}")
+    _check_words(rule)
     atoms = sum(not atom.negated for atom in rule.atoms)
     if atoms > MAX_ATOMS:
         raise UsageError(f"a body of {atoms} atoms, limit {MAX_ATOMS}: derive a part of it by another rule")
@@ -69,6 +88,62 @@ def check(rule: Rule) -> None:
         if isinstance(literal, Comparison):
             _check_made(literal.left)
             _check_made(literal.right)
+
+
+def _check_words(rule: Rule) -> None:
+    """Refuses what looks like a call or a verb at a place where it would be read as a record."""
+    if rule.head.label in VERBS:
+        raise UsageError(f"{rule.head.label} stands alone around a head: {rule.head.label}(seen($x)) <- …")
+    for argument in rule.head.arguments:
+        of = argument.of if isinstance(argument, Aggregate) else argument
+        if isinstance(argument, Aggregate) and _label(of) in AGGREGATES:
+            raise UsageError(f"an aggregate of an aggregate, {argument}: derive {of} by another rule first")
+        _check_calls(of)
+    for literal in rule.body:
+        if isinstance(literal, Atom):
+            pattern = literal.pattern
+            if isinstance(pattern, Record) and pattern.label in VERBS and len(pattern.fields) == 1:
+                raise UsageError(f"{pattern.label} stands in heads only: ask for the fact itself")
+        else:
+            _check_calls(literal.left)
+            _check_calls(literal.right)
+
+
+def _check_calls(expression: Expression) -> None:
+    """Refuses functions, of which there are none, and operands that can never be calculated with."""
+    if (name := _label(expression)) in FUNCTIONS:
+        raise UsageError(
+            f"rules have no functions: {expression} would be a record (operators are + - * / // %, aggregates"
+            f" {' '.join(AGGREGATES)}; derive {name} in a flow or an actor)"
+        )
+    if not isinstance(expression, Arithmetic):
+        return
+    for operand in (expression.left, expression.right):
+        _check_calls(operand)
+        if isinstance(operand, Structure) and isinstance(operand.template, (Record, Map)):
+            raise UsageError(f"{operand} is no number and no text: nothing can be calculated with it")
+    if not list(variables_of(expression)):
+        try:
+            evaluate(expression)
+        except ZeroDivisionError as error:
+            raise UsageError(f"{expression}: {error}") from None
+
+
+def evaluate(expression: Expression) -> Value:
+    """What an expression without variables comes to; raises as ``calculate``."""
+    match expression:
+        case Arithmetic(operator, left, right):
+            return calculate(operator, evaluate(left), evaluate(right))
+        case Structure(template):
+            return template
+        case Variable(name):
+            raise UsageError(f"${name} has no value")
+
+
+def _label(expression: Expression) -> Value:
+    if isinstance(expression, Structure) and isinstance(expression.template, Record):
+        return expression.template.label
+    return None
 
 
 def bound_by(rule: Rule) -> set[str]:

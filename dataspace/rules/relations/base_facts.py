@@ -131,6 +131,13 @@ class Ground:
             self.read += len(route.facts)
             yield from route.facts.values()
 
+    def look(self, root: Class | None) -> Iterator[Value]:
+        """The same for a question, which reads none of them for good."""
+        routes = list(self._routes.values()) if root is None else [self._routes.get(root)]
+        for route in routes:
+            if route is not None:
+                yield from route.facts.values()
+
     def count(self, roots: Iterable[Class | None]) -> int:
         """How many facts there are of some classes; None stands for all.  O(classes)."""
         routes, chosen = self._routes, set(roots)

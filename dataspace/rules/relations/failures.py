@@ -49,3 +49,9 @@ class Unalias(Exception):
 
 class Defect(Exception):
     """Something that ought not to happen did, and has been logged; it is nobody's rule that is at fault."""
+
+
+def said_of(error: BaseException) -> str:
+    """What an exception says, for people: its kind, and its message where it has one."""
+    said = str(error)
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__

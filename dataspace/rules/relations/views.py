@@ -19,7 +19,7 @@ from dataspace.rules.relations.relations import Columns, Index, Relation
 from dataspace.rules.relations.terms import MAX_FACT, Row, Terms
 from index.generated import Script, tuple_of
 from index.patterns.patterns import skeleton
-from index.patterns.readers import RowReader, match_reader
+from index.patterns.readers import RowReader
 from index.patterns.skeletons import CheckKind, Skeleton
 from index.patterns.text import unparse
 from index.values.positions import Class, label_class
@@ -66,7 +66,8 @@ def _read(pattern: Value) -> tuple[Skeleton, RowReader, str]:
     known = _READ.get(at)
     if known is None:
         _bound(_READ)
-        known = _READ[at] = skeleton(pattern), matcher(pattern), _shown(pattern)
+        read = skeleton(pattern)
+        known = _READ[at] = read, match_reader(read), _shown(pattern)
     return known
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 
-from dataspace.rules.engine.arithmetic import calculate, compare
+from dataspace.rules.language.arithmetic import calculate, compare
 from dataspace.rules.language.syntax import (
     Aggregate,
     Arithmetic,

@@ -162,7 +162,7 @@ def test_rows_that_never_satisfy_the_body_suspend_nothing(name: str, seed: int) 
     assert program.derived() == ([parse(derived)] if derived else [])
     if breaking:
         program.tick([parse(breaking)])
-        assert "UsageError: no" in program.entries["r", text].trouble
+        assert "UsageError: cannot calculate" in program.entries["r", text].trouble
 
 
 LITERALS = ("a($x)", "b($x, $y)", "b($y, $w)", "not c($x)", "$z = $x + 1", "$y > 0", "d($z)", "$x + $y > 2")

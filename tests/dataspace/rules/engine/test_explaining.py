@@ -125,3 +125,13 @@ def test_a_cycle_through_what_blocks_is_refused_with_the_whole_cycle() -> None:
     text = "a($x) <- b($x). c($x) <- a($x), n($x). b($x) <- n($x), not c($x)."
     made.add("loop", text)
     assert made.entries["loop", text].trouble == "b -> a -> c -!-> b: break it with next"
+
+
+def test_a_proof_shows_a_claimed_fact_as_it_is_and_not_as_it_was_asked_for() -> None:
+    program = Program()
+    program.add("r", 'p($x) <- b($x), c($x, {"k": $y}).')
+    program.tick([parse("b(2, 5)"), parse('c(2, {"k": 1, "more": 2})')])
+    assert str(program.explainer().why(parse("p(2)"))).splitlines()[1:] == [
+        "    b(2, 5)    claimed",
+        '    c(2, {"k": 1, "more": 2})    claimed',
+    ]

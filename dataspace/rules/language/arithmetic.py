@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from dataspace.rules.language.syntax import Structure, template_variables
 from index.errors import UsageError
+from index.patterns.text import unparse
 from index.values.freezing import freeze
 from index.values.order import order_key
 from index.values.values import Map, Record, Value
@@ -32,7 +33,19 @@ def calculate(operator: str, left: Value, right: Value) -> Value:
         return _bounded(_OPERATIONS[operator](left, right))
     if operator == "+" and left.__class__ is right.__class__ and left.__class__ in (str, bytes, tuple):
         return _bounded(left + right)  # type: ignore[operator]  # two of a class that has it
-    raise UsageError(f"no {operator} of {left!r:.40} and {right!r:.40}")
+    raise UsageError(
+        f"cannot calculate {_begun(left)} {operator} {_begun(right)}: {_kind(left)} and {_kind(right)}"
+    )
+
+
+def _begun(value: Value) -> str:
+    """How a value begins, as it is written."""
+    text = unparse(value) if value.__class__ in (*_NUMBERS, str, bytes, bool, datetime) else repr(value)
+    return text if len(text) <= 40 else f"{text[:40]}…"
+
+
+def _kind(value: Value) -> str:
+    return _KINDS.get(value.__class__, "null")
 
 
 def _bounded(made: Any) -> Value:
@@ -46,6 +59,17 @@ def _bounded(made: Any) -> Value:
 
 
 _NUMBERS: Final = (int, float)
+_KINDS: Final[dict[type, str]] = {
+    int: "a number",
+    float: "a number",
+    bool: "a truth",
+    str: "a text",
+    bytes: "bytes",
+    datetime: "a time",
+    tuple: "a sequence",
+    Map: "a map",
+    Record: "a record",
+}
 _OPERATIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,

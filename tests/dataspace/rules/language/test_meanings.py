@@ -1,0 +1,71 @@
+"""What would mean something else than it looks like is refused, with what to write instead."""
+
+from __future__ import annotations
+
+import pytest
+
+from dataspace.rules.language.arithmetic import calculate
+from dataspace.rules.language.parser import read_rules
+from index.errors import UsageError
+from index.values.values import Map, Record, Value, freeze
+
+REFUSED = {
+    "p(avg(sum($x))) <- q($x).": "an aggregate of an aggregate",
+    "p(top(2, count($x))) <- q($x).": "an aggregate of an aggregate",
+    "p($y) <- q($x), $y = strlen($x).": "rules have no functions: strlen($x) would be a record",
+    "p(upper($x)) <- q($x).": "rules have no functions: upper($x)",
+    "p($x) <- q($x), abs($x) > 3.": "rules have no functions: abs($x)",
+    "p($y) <- q($x), $y = f($x) + 1.": "f($x) is no number and no text",
+    "next(send(p($x))) <- q($x).": "send stands alone around a head",
+    "p($x) <- next(q($x)).": "next stands in heads only",
+    "p($x) <- q($x), not send(r($x)).": "send stands in heads only",
+    'p("a" + 1) <- q().': 'cannot calculate "a" + 1: a text and a number',
+    "p($x) <- q($x), $x > 1 / 0.": "division by zero",
+    "let k = 1. let k = 2. p($x) <- q($x, k).": "k has been named already (line 1, column 16)",
+    "p($x-1) <- q($x).": "with blanks around the minus, $x - 1 is a difference",
+    "p($x) <- q($x), !r($x).": "a negation is written not, as in not closed($x)",
+    "p($x) <- q($x) or r($x).": "there is no or: write a rule for each case",
+    "p($x) <- q($x) || r($x).": "there is no or",
+    "p($x) <- q($x); r($x).": "there is no or",
+    "p(count()) <- q($x).": "count() of what? name a variable of the body, such as count($x)",
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_means_something_else_is_refused_with_a_hint(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        read_rules(text)
+    assert REFUSED[text] in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "p($y) <- q($x), $y = point($x, 1).",
+        "p(point($x)) <- q($x).",
+        "p($x) <- order($x), next($x, 1).",
+        "let k = 1. let j = 2. p($x) <- q($x, k, j).",
+        "p($x-y) <- q($x-y).",
+        "p(count($x), sum($x)) <- q($x).",
+        "orders($x) <- order($x), original($x).",
+        'p($x + "a") <- q($x).',
+    ],
+)
+def test_what_means_what_it_looks_like_is_read(text: str) -> None:
+    assert read_rules(text)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "said"),
+    [
+        ("a", 1, 'cannot calculate "a" + 1: a text and a number'),
+        (None, 1, "cannot calculate None + 1: null and a number"),
+        (True, 1, "cannot calculate true + 1: a truth and a number"),
+        (freeze([1]), Map({"a": 1}), ": a sequence and a map"),
+        (Record("p", 1), b"a", ": a record and bytes"),
+    ],
+)
+def test_what_cannot_be_calculated_is_said_as_it_is_written(left: Value, right: Value, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        calculate("+", left, right)
+    assert said in str(caught.value)
