@@ -74,7 +74,13 @@ class Daemon:
         names = [each.name for each, _ in logs]
         for each, log in logs:
             self.spaces[each.name] = HostedSpace(
-                each, log, limits=config.limits, flows=config.flows, flush=self.flush, names=names
+                each,
+                log,
+                limits=config.limits,
+                flows=config.flows,
+                flush=self.flush,
+                names=names,
+                system=self.system,
             )
         self.main = self.spaces[MAIN]
         self.hosting = HostedActors(config, self.spaces, partial(self.serve, trusted=True), self.flush)

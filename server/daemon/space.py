@@ -40,6 +40,7 @@ from server.owners.turn_numbers import Client, Clients
 from server.publication.ledger import Ledgers
 from server.publication.prepared import Prepared
 from server.sessions.registry import Sessions
+from server.system import SystemSpace
 
 logger = logging.getLogger("dataspace")
 
@@ -61,12 +62,14 @@ class HostedSpace:
         flows: Sequence[HostedFlow],
         flush: Callable[[], None],
         names: Collection[str],
+        system: SystemSpace,
     ) -> None:
         """``flush`` is called after turns; ``names`` are those of all spaces of the daemon."""
         self.settings = settings
         self.limits = limits
         self.flush = flush
         self._names = names
+        self._system = system
         self.name = settings.name
         self.log = log
         self.identity = log.identity
@@ -179,12 +182,12 @@ class HostedSpace:
         return f"{name} is carried out again"
 
     def _state_suspended(self) -> None:
-        """Has the space ``system`` say which rules are suspended here."""
+        """States in the space ``system`` which rules are suspended here."""
         found: dict[Record, None] = {
             Record("suspended", self.name, name, reason): None
             for name, _, reason in self.space.rules.suspended()
         }
-        self.daemon.topics.state(
+        self._system.state(
             [each for each in found if each not in self._suspended],
             [each for each in self._suspended if each not in found],
         )

@@ -19,7 +19,7 @@ from dataspace.rules.relations.relations import Columns, Index, Relation
 from dataspace.rules.relations.terms import MAX_FACT, Row, Terms
 from index.generated import Script, tuple_of
 from index.patterns.patterns import skeleton
-from index.patterns.readers import RowReader
+from index.patterns.readers import RowReader, match_reader
 from index.patterns.skeletons import CheckKind, Skeleton
 from index.patterns.text import unparse
 from index.values.positions import Class, label_class

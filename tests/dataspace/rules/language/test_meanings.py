@@ -7,7 +7,8 @@ import pytest
 from dataspace.rules.language.arithmetic import calculate
 from dataspace.rules.language.parser import read_rules
 from index.errors import UsageError
-from index.values.values import Map, Record, Value, freeze
+from index.values.freezing import freeze
+from index.values.values import Map, Record, Value
 
 REFUSED = {
     "p(avg(sum($x))) <- q($x).": "an aggregate of an aggregate",
