@@ -22,7 +22,7 @@ from collections.abc import Callable
 from bench._figures import show
 from dataspace.actors.engine.engine import Engine
 from dataspace.actors.engine.records import record
-from dataspace.actors.engine.spaces import Home
+from dataspace.actors.engine.spaces import ActorSpace
 from dataspace.actors.engine.turns import Turn
 from dataspace.actors.examples import box_and_client
 from index.patterns.patterns import capture, skeleton
@@ -38,7 +38,7 @@ def _time(engine: Engine) -> float:
     return time.process_time() - start
 
 
-def _room() -> tuple[Engine, Home]:
+def _room() -> tuple[Engine, ActorSpace]:
     engine = Engine()
     return engine, engine.home("bench")
 
@@ -133,7 +133,7 @@ def ring(actors: int, rounds: int) -> float:
     return rounds / _time(engine)
 
 
-def memory(count: int, build: Callable[[Engine, Home], None]) -> float:
+def memory(count: int, build: Callable[[Engine, ActorSpace], None]) -> float:
     """Bytes that each of ``count`` things costs."""
     engine, home = _room()
     gc.collect()
@@ -146,7 +146,7 @@ def memory(count: int, build: Callable[[Engine, Home], None]) -> float:
     return used / count
 
 
-def _facets(engine: Engine, home: Home, count: int) -> None:
+def _facets(engine: Engine, home: ActorSpace, count: int) -> None:
     def boot(turn: Turn) -> None:
         for at in range(count):
             turn.react(lambda inner, at=at: inner.on_message(Item(at, capture()))(lambda turn, n: None))
@@ -154,7 +154,7 @@ def _facets(engine: Engine, home: Home, count: int) -> None:
     engine.spawn(boot, home=home)
 
 
-def _actors(engine: Engine, home: Home, count: int) -> None:
+def _actors(engine: Engine, home: ActorSpace, count: int) -> None:
     for at in range(count):
         engine.spawn(
             lambda turn, at=at: turn.on_message(Item(at, capture()))(lambda turn, n: None), home=home

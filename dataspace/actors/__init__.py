@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from dataspace.actors.engine.actors import Actor as Actor
     from dataspace.actors.engine.engine import Engine as Engine, EngineStatistics as EngineStatistics
     from dataspace.actors.engine.facets import Facet as Facet, Rank as Rank
-    from dataspace.actors.engine.fields import Derived as Derived, Field as Field
+    from dataspace.actors.engine.fields import DerivedField as DerivedField, Field as Field
     from dataspace.actors.engine.records import (
         RecordOf as RecordOf,
         pattern_of as pattern_of,
         record as record,
     )
-    from dataspace.actors.engine.spaces import Home as Home
+    from dataspace.actors.engine.spaces import ActorSpace as ActorSpace
     from dataspace.actors.engine.tracing import Trace as Trace, TurnRecord as TurnRecord
     from dataspace.actors.engine.turns import Turn as Turn
     from dataspace.actors.rendering import mermaid as mermaid, readable as readable
@@ -31,8 +31,8 @@ __all__, __getattr__ = face(
         "dataspace.actors.engine.actors": "Actor",
         "dataspace.actors.engine.engine": "Engine EngineStatistics",
         "dataspace.actors.engine.facets": "Facet Rank",
-        "dataspace.actors.engine.fields": "Derived Field",
-        "dataspace.actors.engine.spaces": "Home",
+        "dataspace.actors.engine.fields": "DerivedField Field",
+        "dataspace.actors.engine.spaces": "ActorSpace",
         "dataspace.actors.engine.records": "RecordOf pattern_of record",
         "dataspace.actors.rendering": "mermaid readable",
         "dataspace.actors.engine.tracing": "Trace TurnRecord",

@@ -17,7 +17,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING
 
-from dataspace.actors.engine.facets import Handler, Keeper
+from dataspace.actors.engine.facets import FacetResource, Handler
 from dataspace.actors.engine.records import pattern_of, record
 from dataspace.saying import as_it_is, fact_of
 from index.errors import UsageError
@@ -26,7 +26,7 @@ from index.values.values import Record, Value, key
 
 if TYPE_CHECKING:
     from dataspace.actors.engine.engine import Engine
-    from dataspace.actors.engine.spaces import Home
+    from dataspace.actors.engine.spaces import ActorSpace
     from dataspace.actors.engine.turns import Turn
 
 Outbound = record("outbound", "what")
@@ -88,12 +88,12 @@ def layer(
     turn.spawn(boot, *args, home=home)
 
 
-class _Inside(Keeper):
+class _Inside(FacetResource):
     """The actors inside, which end with the layer."""
 
     __slots__ = ("engine", "home")
 
-    def __init__(self, engine: Engine, home: Home) -> None:
+    def __init__(self, engine: Engine, home: ActorSpace) -> None:
         self.engine = engine
         self.home = home
 

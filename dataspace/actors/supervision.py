@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from dataspace.actors.engine.actors import Actor
 from dataspace.actors.engine.contexts import name_of
 from dataspace.actors.engine.events import Call
-from dataspace.actors.engine.facets import Facet, Handler, Keeper
+from dataspace.actors.engine.facets import Facet, FacetResource, Handler
 from dataspace.errors import ActorCrashed
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Restart:
     pause: float = 10.0
 
 
-class Supervised(Keeper):
+class Supervised(FacetResource):
     """One supervised actor: what it is, and how it has fared."""
 
     def __init__(

@@ -23,7 +23,7 @@ from dataspace.actors.engine.contexts import bound
 from dataspace.actors.engine.crashes import crash_of, is_within, leaves
 from dataspace.actors.engine.engine import Engine
 from dataspace.actors.engine.events import Call
-from dataspace.actors.engine.facets import AsyncFunction, Facet, Handler, Keeper
+from dataspace.actors.engine.facets import AsyncFunction, Facet, FacetResource, Handler
 from dataspace.actors.engine.turns import Turn
 from dataspace.errors import ActorCrashed
 from dataspace.running.stepping import stepped
@@ -60,7 +60,7 @@ class Outside:
         self._shell.token.run_sync_soon(self.external, function, *args)
 
 
-class LinkedTask(Keeper):
+class LinkedTask(FacetResource):
     """An async function that runs for a facet."""
 
     __slots__ = ("facet", "scope")
@@ -98,7 +98,9 @@ class Shell:
         """An actor's root facet, to be entered from outside."""
         return Outside(self, actor.root)
 
-    def start(self, turn: Turn, function: AsyncFunction, args: tuple[object, ...], *, keep: bool) -> Keeper:
+    def start(
+        self, turn: Turn, function: AsyncFunction, args: tuple[object, ...], *, keep: bool
+    ) -> FacetResource:
         """Starts a linked task when the running turn has committed."""
         task = LinkedTask(turn.facet)
 
@@ -106,7 +108,7 @@ class Shell:
             assert self._nursery is not None
             self._nursery.start_soon(self._run_task, task, function, args, keep)
 
-        self.engine.draft.starts.append(bound(self.engine.context, begin))
+        self.engine.effects.starts.append(bound(self.engine.context, begin))
         return task
 
     async def run(self, *, forever: bool = False) -> None:
@@ -182,7 +184,7 @@ class Shell:
 
 
 def _finish(turn: Turn, task: LinkedTask, keep: bool) -> None:
-    task.facet.let_go(task)
+    task.facet.release(task)
     if not keep:
         turn.stop(task.facet)
 

@@ -21,7 +21,7 @@ from typing import Final
 import trio
 
 from dataspace.actors.engine.engine import Engine
-from dataspace.actors.engine.events import Call, Event
+from dataspace.actors.engine.events import ActorEvent, Call
 from dataspace.actors.engine.facets import Handler
 from dataspace.client.connect import connect
 from dataspace.client.observations import Observation
@@ -65,7 +65,7 @@ class RemoteEngine(Engine):
         self._handles: dict[str, dict[object, int]] = {}
         self._said: deque[tuple[str, Ticket]] = deque()
         self._count = self._answered = self._reached = 0
-        self._held: deque[tuple[int, Event]] = deque()
+        self._held: deque[tuple[int, ActorEvent]] = deque()
         self._news = trio.Event()
 
     # -- saying ---------------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ class RemoteEngine(Engine):
 
     # -- hearing --------------------------------------------------------------------------------------
 
-    def enqueue(self, event: Event) -> None:
+    def enqueue(self, event: ActorEvent) -> None:
         """Lets an event wait for its turn, and first for what was said before it, if it is to come after."""
         if isinstance(event, Call) and event.what in AFTER_ALL and self._answered < self._count:
             self._held.append((self._count, event))

@@ -17,7 +17,7 @@ import trio
 
 from dataspace.actors.engine.actors import Actor
 from dataspace.actors.engine.engine import Engine
-from dataspace.actors.engine.spaces import Home
+from dataspace.actors.engine.spaces import ActorSpace
 from dataspace.actors.engine.turns import Turn
 from dataspace.actors.services import Require, service
 from dataspace.actors.supervision import Supervised, supervise
@@ -51,7 +51,7 @@ class Hosted:
         self._crashes = 0
         self._last: str | None = None
 
-    def start(self, engine: Engine, home: Home) -> None:
+    def start(self, engine: Engine, home: ActorSpace) -> None:
         """Spawns the actor that supervises it."""
         self._host = engine.spawn(self._set_up, home=home, name=f"host of {self.settings.title}", daemon=True)
         self._host.program = self.program
@@ -190,7 +190,7 @@ async def _name_late(shell: Shell) -> None:
             logger.error("these actors have tasks that were cancelled and do not end: %s", ", ".join(late))
 
 
-def _home(engine: Engine, home: HostSpace) -> Home:
+def _home(engine: Engine, home: HostSpace) -> ActorSpace:
     """Returns a space as actors use it: their turns go through the log, like those of clients."""
     return engine.home(
         home.space,

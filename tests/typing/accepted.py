@@ -7,7 +7,7 @@ from typing import assert_type
 
 import dataspace
 from dataspace.actors.engine.facets import Facet
-from dataspace.actors.engine.fields import Derived, Field
+from dataspace.actors.engine.fields import DerivedField, Field
 from dataspace.actors.engine.records import record
 from dataspace.actors.engine.turns import Turn
 from dataspace.client.session.turns import Claim
@@ -98,7 +98,7 @@ def conversation(turn: Turn, first: str) -> None:
     count = turn.field("count", 0)
     assert_type(count, Field[int])
     name = turn.derived("name", lambda: f"{first} {count.value}")
-    assert_type(name, Derived[str])
+    assert_type(name, DerivedField[str])
     assert_type(name.value, str)
     turn.assert_(lambda: Present(name.value), when=lambda: count.value > 0)
     assert_type(turn.react(conversation, "x"), Facet)

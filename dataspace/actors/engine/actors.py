@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from dataspace.actors.engine.contexts import checked_name
-from dataspace.actors.engine.spaces import Home
+from dataspace.actors.engine.spaces import ActorSpace
 from dataspace.errors import ActorCrashed
 from dataspace.kernel.actions import Action
 from index.errors import UsageError
@@ -34,7 +34,7 @@ class Actor:
     )  # fmt: skip
 
     def __init__(
-        self, engine: Engine, number: int, name: str, home: Home, *, daemon: bool, program: str = ""
+        self, engine: Engine, number: int, name: str, home: ActorSpace, *, daemon: bool, program: str = ""
     ) -> None:
         self.engine = engine
         self.number = number
@@ -44,11 +44,11 @@ class Actor:
         self.owner = f"actor:{number}"
         self.home = home
         self.daemon = daemon
-        self.claims: dict[int, tuple[Home, Value]] = {}
+        self.claims: dict[int, tuple[ActorSpace, Value]] = {}
         """Ad-hoc claims, which belong to no facet."""
         self.exits: list[Callable[[ActorCrashed | None], object]] = []
-        self.touched: dict[Home, None] = {}
-        self.inner: Home | None = None
+        self.touched: dict[ActorSpace, None] = {}
+        self.inner: ActorSpace | None = None
         self.delivery: Delivery | None = None
         self.crash: ActorCrashed | None = None
         self.ended = False
@@ -72,12 +72,12 @@ class Actor:
         self.opened += 1
         return self.opened
 
-    def act(self, home: Home, action: Action) -> None:
+    def act(self, home: ActorSpace, action: Action) -> None:
         """Queues an action of the running turn."""
         if home is self.home:
             self.engine.actions.append(action)
         else:
-            self.engine.draft.elsewhere.setdefault(home, []).append(action)
+            self.engine.effects.elsewhere.setdefault(home, []).append(action)
 
     def __repr__(self) -> str:
         return f"<actor {self.name}>"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from dataspace.actors.engine.contexts import name_of
 from dataspace.actors.engine.events import Call
-from dataspace.actors.engine.facets import Facet, Handler, Keeper, Observation, Watch
+from dataspace.actors.engine.facets import Facet, FacetResource, Handler, PatternObserver, PatternWatch
 from index.values.values import Value, keys
 
 if TYPE_CHECKING:
@@ -29,33 +29,33 @@ class _During:
     def __init__(self, turn: Turn, pattern: object, handler: Handler, *, quiet: bool = False) -> None:
         turn._check_endpoint("a conversation")
         self.handler = turn._bound(handler)
-        self.observation = made = Observation(turn.facet, turn.home, quiet=quiet)
-        self.begun: dict[Watch, dict[Hashable, object]] = {}
+        self.watch = made = PatternWatch(turn.facet, turn.home, quiet=quiet)
+        self.begun: dict[PatternObserver, dict[Hashable, object]] = {}
         made.added, made.removed, made.lingers = self._begin, self._end, self._lingers
         made.told = (handler,)
         turn._follow(made, pattern)
 
-    def _lingers(self, watch: Watch) -> bool:
-        return bool(self.begun.get(watch))
+    def _lingers(self, observer: PatternObserver) -> bool:
+        return bool(self.begun.get(observer))
 
     def _begin(self, turn: Turn, *row: Value) -> None:
-        watch = self.observation.hearing
-        assert watch is not None
-        begun, at = self.begun.setdefault(watch, {}), keys(row)
+        observer = self.watch.hearing
+        assert observer is not None
+        begun, at = self.begun.setdefault(observer, {}), keys(row)
         if at not in begun:  # else the pattern was left and is back
             begun[at] = self.start(turn, row)
 
     def _end(self, turn: Turn, *row: Value) -> None:
-        watch = self.observation.hearing
-        assert watch is not None
-        rows = self.begun.get(watch, {})
+        observer = self.watch.hearing
+        assert observer is not None
+        rows = self.begun.get(observer, {})
         begun = rows.pop(keys(row), None)
         if not rows:
-            self.begun.pop(watch, None)
-            if watch is not self.observation.watch:
-                watch.live = False
-                self.observation.old.pop(watch, None)
-                turn.actor.engine.draft.closed.append(watch)
+            self.begun.pop(observer, None)
+            if observer is not self.watch.observer:
+                observer.live = False
+                self.watch.old.pop(observer, None)
+                turn.actor.engine.effects.closed.append(observer)
         if begun is not None:
             self.finish(turn, begun)
 
@@ -86,7 +86,7 @@ class DuringFacets(_During):
         turn.stop(begun)
 
 
-class DuringActors(_During, Keeper):
+class DuringActors(_During, FacetResource):
     """``Turn.during_spawn``: an actor begun is always booted before it is ended, and ends with the facet."""
 
     def __init__(self, turn: Turn, pattern: object, handler: Handler, name: str) -> None:
@@ -109,13 +109,13 @@ class DuringActors(_During, Keeper):
 
     def close(self) -> None:
         """The facet has ended, by a crash perhaps: so do they all."""
-        engine = self.observation.facet.actor.engine
+        engine = self.watch.facet.actor.engine
         for rows in self.begun.values():
             for begun in rows.values():
                 engine.end(begun, "its facet has ended")  # type: ignore[arg-type]  # an actor, by start
 
 
-class Link(Keeper):
+class FacetLink(FacetResource):
     """An actor that ends with a facet, and the facet with it."""
 
     __slots__ = ("actor", "facet")
@@ -132,6 +132,6 @@ class Link(Keeper):
             self.actor.engine.end(self.actor, "its link has ended")
 
     def _ended(self, crash: object) -> None:
-        self.facet.let_go(self)
+        self.facet.release(self)
         if not self.facet.ended:
             self.facet.actor.engine.enqueue(Call(self.facet, "link ended", lambda turn: turn.stop()))

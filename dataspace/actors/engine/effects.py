@@ -1,6 +1,6 @@
 """Drafts: what the running turn wants done, if it returns.
 
-Always: nothing in a draft has had an effect outside of its actor; a turn that raises drops it whole.
+Always: nothing in a effects has had an effect outside of its actor; a turn that raises drops it whole.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from index.values.values import Value
 
 if TYPE_CHECKING:
     from dataspace.actors.engine.actors import Actor
-    from dataspace.actors.engine.events import Event
-    from dataspace.actors.engine.facets import Facet, Handler, Keeper, Watch
-    from dataspace.actors.engine.fields import Block, Derived
-    from dataspace.actors.engine.spaces import Home
+    from dataspace.actors.engine.events import ActorEvent
+    from dataspace.actors.engine.facets import Facet, FacetResource, Handler, PatternObserver
+    from dataspace.actors.engine.fields import Computation, DerivedField
+    from dataspace.actors.engine.spaces import ActorSpace
 
 
-class Draft:
+class Effects:
     """All that one turn collects."""
 
     __slots__ = (
@@ -30,18 +30,18 @@ class Draft:
 
     def __init__(self, actions: list[Action]) -> None:
         self.actions = actions
-        self.elsewhere: dict[Home, list[Action]] = {}
-        self.opened: list[Watch] = []
-        self.closed: list[Watch] = []
+        self.elsewhere: dict[ActorSpace, list[Action]] = {}
+        self.opened: list[PatternObserver] = []
+        self.closed: list[PatternObserver] = []
         self.spawns: list[Spawn] = []
-        self.calls: list[Event] = []
+        self.calls: list[ActorEvent] = []
         self.starts: list[Callable[[], object]] = []
-        self.ended: list[Keeper] = []
+        self.ended: list[FacetResource] = []
         self.scripts: list[tuple[Facet, Handler]] = []
         self.stopping: list[Facet] = []
         self.hooks: list[tuple[Facet, Handler]] = []
-        self.damaged: dict[Block, None] = {}
-        self.stale: dict[Derived[object], None] = {}
+        self.damaged: dict[Computation, None] = {}
+        self.stale: dict[DerivedField[object], None] = {}
         self.touched: dict[Facet, None] = {}
         self.undecorated: dict[object, str] | None = None
         """Decorators that have been made and not been used, and what made them."""

@@ -20,12 +20,19 @@ from typing import Protocol
 from dataspace.actors.engine.actors import Actor
 from dataspace.actors.engine.contexts import bound, name_of
 from dataspace.actors.engine.crashes import crash_of, is_within
-from dataspace.actors.engine.effects import Draft, Spawn
-from dataspace.actors.engine.events import Call, Event
-from dataspace.actors.engine.facets import AsyncFunction, Facet, Handler, Keeper, Observation, Watch
-from dataspace.actors.engine.fields import Block
+from dataspace.actors.engine.effects import Effects, Spawn
+from dataspace.actors.engine.events import ActorEvent, Call
+from dataspace.actors.engine.facets import (
+    AsyncFunction,
+    Facet,
+    FacetResource,
+    Handler,
+    PatternObserver,
+    PatternWatch,
+)
+from dataspace.actors.engine.fields import Computation
 from dataspace.actors.engine.settling import settle
-from dataspace.actors.engine.spaces import Commit, End, Home
+from dataspace.actors.engine.spaces import ActorSpace, Commit, End
 from dataspace.actors.engine.timers import Timers
 from dataspace.actors.engine.tracing import Tracer
 from dataspace.actors.engine.turns import Turn
@@ -51,7 +58,9 @@ class EngineStatistics:
 class Tasks(Protocol):
     """What can run a linked task; the kernel cannot."""
 
-    def start(self, turn: Turn, function: AsyncFunction, args: tuple[object, ...], *, keep: bool) -> Keeper:
+    def start(
+        self, turn: Turn, function: AsyncFunction, args: tuple[object, ...], *, keep: bool
+    ) -> FacetResource:
         """Starts one when the turn has committed."""
 
 
@@ -92,12 +101,12 @@ class Engine:
         self.steps = 0
         self.scope: Facet | None = None
         """The facet that runs: whose fields may be used."""
-        self.block: Block | None = None
+        self.block: Computation | None = None
         """What is being computed, and depends on the fields that it reads."""
         self.actions: list[Action] = []
         """What the running turn does in its actor's own space; empty between turns."""
-        self._draft: Draft | None = None
-        self._queue: deque[Event] = deque()
+        self._effects: Effects | None = None
+        self._queue: deque[ActorEvent] = deque()
         self._numbered = 0
         self._raised: tuple[BaseException | None, Facet | None] = (None, None)
         self._escaping: BaseException | None = None
@@ -105,11 +114,13 @@ class Engine:
 
     # -- spaces and actors ----------------------------------------------------------------------------
 
-    def home(self, space: Space | str, *, commit: Commit | None = None, end: End | None = None) -> Home:
+    def home(self, space: Space | str, *, commit: Commit | None = None, end: End | None = None) -> ActorSpace:
         """A space for actors: a new one by name, or one that is there, with a way of committing to it."""
-        return Home(space if isinstance(space, Space) else Space(space), self.wall, commit, end)
+        return ActorSpace(space if isinstance(space, Space) else Space(space), self.wall, commit, end)
 
-    def spawn(self, boot: Handler, *args: object, home: Home, name: str = "", daemon: bool = False) -> Actor:
+    def spawn(
+        self, boot: Handler, *args: object, home: ActorSpace, name: str = "", daemon: bool = False
+    ) -> Actor:
         """Starts an actor from outside of any turn; it boots when the engine runs."""
         if self.running is not None:
             raise UsageError("within a turn actors are spawned by turn.spawn")
@@ -117,7 +128,7 @@ class Engine:
         self._settle_in(Spawn(actor, bound(self.context, boot), args, []))
         return actor
 
-    def make(self, name: str, home: Home, *, daemon: bool, program: str = "") -> Actor:
+    def make(self, name: str, home: ActorSpace, *, daemon: bool, program: str = "") -> Actor:
         """An actor that is not started."""
         self._numbered += 1
         return Actor(self, self._numbered, name, home, daemon=daemon, program=program)
@@ -146,18 +157,18 @@ class Engine:
 
     # -- events ---------------------------------------------------------------------------------------
 
-    def enqueue(self, event: Event) -> None:
+    def enqueue(self, event: ActorEvent) -> None:
         """Lets an event wait for its turn."""
         self._queue.append(event)
         if self.on_ready is not None and len(self._queue) == 1:
             self.on_ready()
 
     @property
-    def draft(self) -> Draft:
+    def effects(self) -> Effects:
         """What the running turn wants beside its actions; made when first asked for: in most turns never."""
-        made = self._draft
+        made = self._effects
         if made is None:
-            made = self._draft = Draft(self.actions)
+            made = self._effects = Effects(self.actions)
         return made
 
     def enter(self, facet: Facet) -> Turn:
@@ -207,7 +218,7 @@ class Engine:
 
     # -- one turn -------------------------------------------------------------------------------------
 
-    def _run(self, event: Event) -> None:
+    def _run(self, event: ActorEvent) -> None:
         actor = event.actor
         self.turns = self.turn = self.turns + 1
         actor.turns += 1
@@ -215,22 +226,22 @@ class Engine:
         failure: BaseException | None = None
         try:
             event.run()
-            if self._draft is not None:
-                settle(self, self._draft)
-                self._commit(actor, self._draft)
+            if self._effects is not None:
+                settle(self, self._effects)
+                self._commit(actor, self._effects)
             elif self.actions:
                 actor.home.commit(actor.owner, self.actions, self.wall())
         except BaseException as error:  # noqa: BLE001  # the fence: nothing of the turn is left, whatever it was
             failure = error
         actions, self.actions = self.actions, []
-        draft, self._draft = self._draft, None
+        effects, self._effects = self._effects, None
         self.running = self.block = None
         if self.tracer is not None:
-            self.tracer.turn(self.turn, event, draft or Draft(actions), failure)
+            self.tracer.turn(self.turn, event, effects or Effects(actions), failure)
         if failure is not None:
             self._crash(actor, event, failure)
-        elif draft is not None:
-            self._conclude(draft)
+        elif effects is not None:
+            self._conclude(effects)
             if actor.root.ended and not actor.ended:
                 self._bury(actor, None)
         self.turn = 0
@@ -248,17 +259,17 @@ class Engine:
         if self._escaping is None and not is_within(error, self.fence):
             self._escaping = error
 
-    def _commit(self, actor: Actor, draft: Draft) -> None:
+    def _commit(self, actor: Actor, effects: Effects) -> None:
         """The one patch of the turn; what new actors begin with stands before anything of it goes."""
         done = []
         try:
-            for spawn in draft.spawns:
+            for spawn in effects.spawns:
                 if spawn.initial:
                     self._claim_initial(spawn)
                     done.append(spawn)
-            if draft.actions:
-                actor.home.commit(actor.owner, draft.actions, self.wall())
-            for home, actions in draft.elsewhere.items():
+            if effects.actions:
+                actor.home.commit(actor.owner, effects.actions, self.wall())
+            for home, actions in effects.elsewhere.items():
                 actor.touched[home] = None
                 if actions:
                     home.commit(actor.owner, actions, self.wall())
@@ -272,20 +283,20 @@ class Engine:
         actions: list[Action] = [(ASSERT, actor.next_handle(), value) for value in spawn.initial]
         actor.home.commit(actor.owner, actions, self.wall())
 
-    def _conclude(self, draft: Draft) -> None:
+    def _conclude(self, effects: Effects) -> None:
         """The turn has committed: all else that it wanted takes effect."""
-        for watch in draft.closed:
-            _ignore(watch)
-        for watch in draft.opened:
-            if watch.live:
-                _observe(watch)
-        for spawn in draft.spawns:
+        for observer in effects.closed:
+            _ignore(observer)
+        for observer in effects.opened:
+            if observer.live:
+                _observe(observer)
+        for spawn in effects.spawns:
             self._settle_in(spawn)
-        for call in draft.calls:
+        for call in effects.calls:
             self.enqueue(call)
-        for keeper in draft.ended:
-            keeper.close()
-        for start in draft.starts:
+        for resource in effects.ended:
+            resource.close()
+        for start in effects.starts:
             start()
 
     def _settle_in(self, spawn: Spawn) -> None:
@@ -296,7 +307,7 @@ class Engine:
 
     # -- ends -----------------------------------------------------------------------------------------
 
-    def _crash(self, actor: Actor, event: Event, failure: BaseException) -> None:
+    def _crash(self, actor: Actor, event: ActorEvent, failure: BaseException) -> None:
         error, raised_in = self._raised
         facet = raised_in if error is failure else self.scope
         self._raised = (None, None)
@@ -360,21 +371,21 @@ def _boot(turn: Turn, spawn: Spawn) -> None:
     turn.react(spawn.boot, *spawn.args, name=spawn.actor.name)
 
 
-def _observe(watch: Watch) -> None:
-    """Lets the space tell a watch of its pattern, and tells it what matches now."""
-    observation = watch.observation
-    space = observation.home.space
-    watch.interest = space.observe(watch.pattern, watch)
-    if observation.added is not None:
-        rows = space.matches(watch.pattern)
+def _observe(observer: PatternObserver) -> None:
+    """Lets the space tell an observer of its pattern, and tells it what matches now."""
+    watch = observer.watch
+    space = watch.home.space
+    observer.interest = space.observe(observer.pattern, observer)
+    if watch.added is not None:
+        rows = space.matches(observer.pattern)
         if rows:
-            watch.offer(Changes(space.epoch, space.time, rows))
+            observer.offer(Changes(space.epoch, space.time, rows))
 
 
-def _ignore(watch: Watch) -> None:
-    if watch.interest is not None:
-        watch.observation.home.space.ignore(watch.interest, watch)
-        watch.interest = None
+def _ignore(observer: PatternObserver) -> None:
+    if observer.interest is not None:
+        observer.watch.home.space.ignore(observer.interest, observer)
+        observer.interest = None
 
 
 def _forget(root: Facet) -> None:
@@ -388,9 +399,9 @@ def _forget(root: Facet) -> None:
         below += facet.children
         facet.ended = True
         for endpoint in facet.endpoints:
-            if isinstance(endpoint, Observation):
-                for watch in endpoint.watches():
-                    watch.live = False
-                    _ignore(watch)
-        for keeper in list(facet.keepers or ()):
-            keeper.close()
+            if isinstance(endpoint, PatternWatch):
+                for observer in endpoint.observers():
+                    observer.live = False
+                    _ignore(observer)
+        for resource in list(facet.resources or ()):
+            resource.close()

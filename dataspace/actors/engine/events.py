@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dataspace.actors.engine.actors import Actor
-    from dataspace.actors.engine.facets import Facet, Handler, Watch
-    from dataspace.actors.engine.spaces import Home
+    from dataspace.actors.engine.facets import Facet, Handler, PatternObserver
+    from dataspace.actors.engine.spaces import ActorSpace
     from dataspace.kernel.changes import Captures, Changes
 
 
-class Event:
+class ActorEvent:
     """What an actor is to handle in one turn."""
 
     __slots__ = ("actor", "cause")
@@ -38,17 +38,17 @@ class Event:
         """What it is, for traces and errors."""
 
 
-class Delivery(Event):
+class Delivery(ActorEvent):
     """One epoch of one space, as far as it concerns an actor: additions, then messages, then removals."""
 
     __slots__ = ("epoch", "home", "parts")
 
-    def __init__(self, actor: Actor, home: Home, epoch: int) -> None:
+    def __init__(self, actor: Actor, home: ActorSpace, epoch: int) -> None:
         self.actor = actor
         self.cause = actor.engine.turn
         self.home = home
         self.epoch = epoch
-        self.parts: list[tuple[Watch, Changes]] = []
+        self.parts: list[tuple[PatternObserver, Changes]] = []
 
     def run(self) -> None:
         """Runs all handlers that match, whatever the first ones decide."""
@@ -57,32 +57,32 @@ class Delivery(Event):
         if len(self.parts) > 1:
             self._run_all()
             return
-        watch, changes = self.parts[0]  # as mostly
-        if watch.live:
-            if changes.added and watch is watch.observation.watch:
-                _tell(watch, watch.observation.added, changes.added)
-            if changes.messages and watch is watch.observation.watch:
-                _tell(watch, watch.observation.messaged, changes.messages)
+        observer, changes = self.parts[0]  # as mostly
+        if observer.live:
+            if changes.added and observer is observer.watch.observer:
+                _tell(observer, observer.watch.added, changes.added)
+            if changes.messages and observer is observer.watch.observer:
+                _tell(observer, observer.watch.messaged, changes.messages)
             if changes.removed:
-                _tell(watch, watch.observation.removed, changes.removed)
+                _tell(observer, observer.watch.removed, changes.removed)
 
     def _run_all(self) -> None:
         parts = [part for part in self.parts if part[0].live]
-        for watch, changes in parts:
-            if changes.added and watch is watch.observation.watch:
-                _tell(watch, watch.observation.added, changes.added)
-        for watch, changes in parts:
-            if changes.messages and watch is watch.observation.watch:
-                _tell(watch, watch.observation.messaged, changes.messages)
-        for watch, changes in parts:
+        for observer, changes in parts:
+            if changes.added and observer is observer.watch.observer:
+                _tell(observer, observer.watch.added, changes.added)
+        for observer, changes in parts:
+            if changes.messages and observer is observer.watch.observer:
+                _tell(observer, observer.watch.messaged, changes.messages)
+        for observer, changes in parts:
             if changes.removed:
-                _tell(watch, watch.observation.removed, changes.removed)
+                _tell(observer, observer.watch.removed, changes.removed)
 
     def __str__(self) -> str:
         return f"epoch {self.epoch} of {self.home.name}"
 
 
-class Call(Event):
+class Call(ActorEvent):
     """A function to be called in a facet, if that still lives: a boot, a timer, an entry from outside."""
 
     __slots__ = ("args", "facet", "function", "what")
@@ -98,20 +98,20 @@ class Call(Event):
         """Calls it."""
         if not self.facet.ended:
             self.function(self.actor.engine.enter(self.facet), *self.args)
-            self.actor.engine.draft.touched[self.facet] = None
+            self.actor.engine.effects.touched[self.facet] = None
 
     def __str__(self) -> str:
         return self.what
 
 
-def _tell(watch: Watch, handler: Handler | None, rows: Sequence[Captures]) -> None:
+def _tell(observer: PatternObserver, handler: Handler | None, rows: Sequence[Captures]) -> None:
     """Calls a handler with each row."""
     if handler is None:
         return
-    observation = watch.observation
-    observation.hearing = watch
-    observation.facet.actor.engine.scope = observation.facet
-    turn = observation.turn
+    watch = observer.watch
+    watch.hearing = observer
+    watch.facet.actor.engine.scope = watch.facet
+    turn = watch.turn
     for row in rows:
         if len(row) == 1:  # as mostly; what is unpacked costs three times the call
             handler(turn, row[0])

@@ -1,8 +1,8 @@
 """Facets: the tree of what an actor is engaged in, and what each of them owns.
 
-An *assertion* is an endpoint that keeps one fact up, an *observation* one that hears of a pattern through a
-``Watch``, its observer at the space.  They are apart from the engine because they only keep books: what they
-want done goes into the draft of the running turn.
+An *assertion* is an endpoint that asserts one fact; a *pattern watch* is one that calls handlers for what
+matches a pattern, through a ``PatternObserver`` that it registers with the space.  These classes only record
+state: what they change in a space is added to the effects of the running turn.
 
 Always: a facet is in the list of its parent while it lives; an endpoint has a handle exactly while its fact
 is, or in this turn becomes, claimed.
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from dataspace.actors.engine.contexts import check_takes, checked_name
 from dataspace.actors.engine.events import Delivery
-from dataspace.actors.engine.fields import Block
+from dataspace.actors.engine.fields import Computation
 from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT
 from dataspace.kernel.changes import Changes
 from index.errors import UsageError
@@ -27,7 +27,7 @@ from index.values.values import Value, same
 
 if TYPE_CHECKING:
     from dataspace.actors.engine.actors import Actor
-    from dataspace.actors.engine.spaces import Home
+    from dataspace.actors.engine.spaces import ActorSpace
     from dataspace.actors.engine.turns import Turn
     from dataspace.kernel.interests import Interest
 
@@ -39,7 +39,7 @@ class Facet:
     """One conversation of an actor: endpoints, child facets, tasks, timers and what to do at its end."""
 
     __slots__ = (
-        "actor", "blocks", "children", "ended", "endpoints", "keepers", "name", "number", "on_stop",
+        "actor", "blocks", "children", "ended", "endpoints", "resources", "name", "number", "on_stop",
         "parent", "preventers", "stopping", "thens", "turn",
     )  # fmt: skip
 
@@ -50,8 +50,8 @@ class Facet:
         self.name = name if name.__class__ is str and name.isascii() else checked_name(name, "a facet")
         self.children: dict[Facet, None] = {}
         self.endpoints: dict[Endpoint, None] = {}
-        self.keepers: dict[Keeper, None] | None = None
-        self.blocks: list[Block] | None = None
+        self.resources: dict[FacetResource, None] | None = None
+        self.blocks: list[Computation] | None = None
         self.on_stop: deque[Handler] | None = None
         self.thens: list[Handler] | None = None
         self.preventers = 0
@@ -64,7 +64,7 @@ class Facet:
     @property
     def is_inert(self) -> bool:
         """Whether nothing can happen in it any more."""
-        return not (self.endpoints or self.children or self.keepers or self.preventers)
+        return not (self.endpoints or self.children or self.resources or self.preventers)
 
     def encloses(self, inner: Facet | None) -> bool:
         """Whether another facet is this one or within it; O(depth)."""
@@ -74,22 +74,22 @@ class Facet:
             inner = inner.parent
         return False
 
-    def keep(self, keeper: Keeper) -> None:
+    def keep(self, resource: FacetResource) -> None:
         """Owns a task, a timer or a link."""
-        if self.keepers is None:
-            self.keepers = {}
-        self.keepers[keeper] = None
+        if self.resources is None:
+            self.resources = {}
+        self.resources[resource] = None
 
-    def let_go(self, keeper: Keeper) -> None:
+    def release(self, resource: FacetResource) -> None:
         """Owns it no longer."""
-        if self.keepers is not None:
-            self.keepers.pop(keeper, None)
+        if self.resources is not None:
+            self.resources.pop(resource, None)
 
     def __str__(self) -> str:
         return self.name or str(self.number)
 
 
-class Keeper:
+class FacetResource:
     """Something that keeps a facet from being inert and ends with it: a task, a timer, a link."""
 
     __slots__ = ()
@@ -98,13 +98,13 @@ class Keeper:
         """The facet has ended."""
 
 
-class Nothing(enum.Enum):
+class NoValue(enum.Enum):
     """What is said, or asked for, by what says or asks for nothing now; ``None`` is a value."""
 
-    NOTHING = "nothing"
+    NO_VALUE = "nothing"
 
 
-NOTHING: Final = Nothing.NOTHING
+NO_VALUE: Final = NoValue.NO_VALUE
 
 
 class Endpoint:
@@ -112,17 +112,17 @@ class Endpoint:
 
     __slots__ = ("block", "facet", "handle", "home")
 
-    def __init__(self, facet: Facet, home: Home) -> None:
+    def __init__(self, facet: Facet, home: ActorSpace) -> None:
         self.facet = facet
         self.home = home
         self.handle: int | None = None
-        self.block: Block | None = None
+        self.block: Computation | None = None
         facet.endpoints[self] = None
 
-    def say(self, value: Value | Nothing) -> None:
+    def say(self, value: Value | NoValue) -> None:
         """Claims a fact in the place of the one before, or none; no blink."""
         actor, before = self.facet.actor, self.handle
-        if value is NOTHING:
+        if value is NO_VALUE:
             if before is not None:
                 actor.act(self.home, (RETRACT, before))
             self.handle = None
@@ -139,14 +139,14 @@ class Endpoint:
         facet.turn.check_running()
         if self in facet.endpoints:
             self.end()
-            facet.actor.engine.draft.touched[facet] = None  # which may have nothing left to do
+            facet.actor.engine.effects.touched[facet] = None  # which may have nothing left to do
 
     def end(self) -> None:
         """The same, where it is known to be there."""
         if self.block is not None:
             self.block.end()
         if self.handle is not None:
-            self.say(NOTHING)
+            self.say(NO_VALUE)
         self.facet.endpoints.pop(self, None)
 
     def _check(self) -> None:
@@ -157,46 +157,46 @@ class Endpoint:
 
 
 class Assertion(Endpoint):
-    """Keeps one fact up, or none while its value is ``NOTHING``."""
+    """Keeps one fact up, or none while its value is ``NO_VALUE``."""
 
     __slots__ = ("value",)
 
-    def __init__(self, facet: Facet, home: Home) -> None:
+    def __init__(self, facet: Facet, home: ActorSpace) -> None:
         super().__init__(facet, home)
-        self.value: Value | Nothing = NOTHING
+        self.value: Value | NoValue = NO_VALUE
 
-    def set(self, value: Value | Nothing) -> None:
+    def set(self, value: Value | NoValue) -> None:
         """Claims another fact; nothing if it is the same.  ``UsageError`` outside of its actor's turns."""
         known, facet = self.value, self.facet
         actor = facet.actor
         if actor.engine.running is not actor or self not in facet.endpoints:
             self._check()
-        if known is value or (known is not NOTHING and value is not NOTHING and same(known, value)):
+        if known is value or (known is not NO_VALUE and value is not NO_VALUE and same(known, value)):
             return
         self.value = value
         self.say(value)
 
 
-class Watch:
+class PatternObserver:
     """The observer of one pattern for one observation."""
 
-    __slots__ = ("interest", "live", "observation", "pattern")
+    __slots__ = ("interest", "live", "watch", "pattern")
 
-    def __init__(self, observation: Observation, pattern: Pattern) -> None:
-        self.observation = observation
+    def __init__(self, watch: PatternWatch, pattern: Pattern) -> None:
+        self.watch = watch
         self.pattern = pattern
         self.interest: Interest | None = None
         self.live = True
 
     def offer(self, changes: Changes) -> None:
         """One epoch's changes, as the space tells them: into the delivery of this epoch to the actor."""
-        observation = self.observation
+        watch = self.watch
         if (
-            (changes.added and observation.added is not None)
-            or (changes.messages and observation.messaged is not None)
-            or (changes.removed and observation.removed is not None)
+            (changes.added and watch.added is not None)
+            or (changes.messages and watch.messaged is not None)
+            or (changes.removed and watch.removed is not None)
         ):
-            actor, home, epoch = observation.facet.actor, observation.home, changes.number
+            actor, home, epoch = watch.facet.actor, watch.home, changes.number
             delivery = actor.delivery
             if delivery is None or delivery.epoch != epoch or delivery.home is not home:
                 delivery = actor.delivery = Delivery(actor, home, epoch)
@@ -214,7 +214,7 @@ class Rank(enum.IntEnum):
     NORMAL = 2
 
 
-class RankedWatch(Watch):
+class RankedObserver(PatternObserver):
     """One whose rank is above the normal one: it comes before those of a lower one."""
 
     __slots__ = ()
@@ -222,17 +222,17 @@ class RankedWatch(Watch):
     def offer(self, changes: Changes) -> None:
         """Into the delivery, before what ranks lower; O(log observations that it concerns)."""
         super().offer(changes)
-        delivery = self.observation.facet.actor.delivery
+        delivery = self.watch.facet.actor.delivery
         if delivery is not None and delivery.parts[-1] == (self, changes):
             part = delivery.parts.pop()
             insort_right(delivery.parts, part, key=_rank)
 
 
-def _rank(part: tuple[Watch, Changes]) -> Rank:
-    return part[0].observation.rank
+def _rank(part: tuple[PatternObserver, Changes]) -> Rank:
+    return part[0].watch.rank
 
 
-class Observation(Endpoint):
+class PatternWatch(Endpoint):
     """Hears of a pattern: what appears, passes and goes.  Each may be None."""
 
     __slots__ = (
@@ -247,10 +247,12 @@ class Observation(Endpoint):
         "removed",
         "told",
         "turn",
-        "watch",
+        "observer",
     )
 
-    def __init__(self, facet: Facet, home: Home, *, quiet: bool = False, rank: Rank = Rank.NORMAL) -> None:
+    def __init__(
+        self, facet: Facet, home: ActorSpace, *, quiet: bool = False, rank: Rank = Rank.NORMAL
+    ) -> None:
         super().__init__(facet, home)
         self.rank = rank
         self.turn = facet.turn if facet.turn.home is home else facet.turn.at(home)
@@ -259,65 +261,65 @@ class Observation(Endpoint):
         self.messaged: Handler | None = None
         self.removed: Handler | None = None
         self.moved: Handler | None = None
-        self.lingers: Callable[[Watch], bool] | None = None
+        self.lingers: Callable[[PatternObserver], bool] | None = None
         """Whether an old pattern is to be heard of still: only of what goes."""
         self.quiet = quiet
-        self.watch: Watch | None = None
-        self.hearing: Watch | None = None
+        self.observer: PatternObserver | None = None
+        self.hearing: PatternObserver | None = None
         """Whose rows the handlers are being called with."""
         self.told: tuple[Handler, ...] = ()
         """What is called in the end, and has to take what a pattern captures."""
-        self.old: dict[Watch, None] = {}
+        self.old: dict[PatternObserver, None] = {}
         """The patterns before, as far as they linger."""
 
-    def set(self, pattern: Pattern | Nothing) -> None:
+    def set(self, pattern: Pattern | NoValue) -> None:
         """Hears of another pattern from this turn's commit on, or of none; nothing if it is the same.
 
         ``UsageError`` outside of its actor's turns, and if its handlers cannot take what it captures.
         """
-        before, facet = self.watch, self.facet
+        before, facet = self.observer, self.facet
         actor = facet.actor
         if actor.engine.running is not actor or self not in facet.endpoints:
             self._check()
-        if before is not None and pattern is not NOTHING and same(before.pattern, pattern):
+        if before is not None and pattern is not NO_VALUE and same(before.pattern, pattern):
             return
-        draft = self.facet.actor.engine.draft
+        effects = self.facet.actor.engine.effects
         if before is not None:
             if self.lingers is None or not self.lingers(before):
                 before.live = False
-                draft.closed.append(before)
+                effects.closed.append(before)
             else:
                 self.old[before] = None
             if self.moved is not None:
                 self.moved(self.facet.turn)
-        if pattern is not NOTHING:  # what is no pattern fails this turn, and not the engine later
+        if pattern is not NO_VALUE:  # what is no pattern fails this turn, and not the engine later
             captures = len(skeleton(pattern).captures)
             for handler in self.told:
                 check_takes(handler, captures, pattern)
-        self.watch = None if pattern is NOTHING else self._lingering(pattern) or self._watch_of(pattern)
-        if self.watch is not None:
-            draft.opened.append(self.watch)
+        self.observer = None if pattern is NO_VALUE else self._lingering(pattern) or self._watch_of(pattern)
+        if self.observer is not None:
+            effects.opened.append(self.observer)
         if not self.quiet:
-            self.say(NOTHING if pattern is NOTHING else observe(pattern))
+            self.say(NO_VALUE if pattern is NO_VALUE else observe(pattern))
 
-    def _watch_of(self, pattern: Pattern) -> Watch:
-        return (Watch if self.rank is Rank.NORMAL else RankedWatch)(self, pattern)
+    def _watch_of(self, pattern: Pattern) -> PatternObserver:
+        return (PatternObserver if self.rank is Rank.NORMAL else RankedObserver)(self, pattern)
 
-    def _lingering(self, pattern: Pattern) -> Watch | None:
-        """The watch of a pattern that was left and lingers, if there is one; it does no more."""
-        for watch in self.old:
-            if same(watch.pattern, pattern):
-                del self.old[watch]
-                return watch
+    def _lingering(self, pattern: Pattern) -> PatternObserver | None:
+        """The observer of a pattern that was left and lingers, if there is one; it does no more."""
+        for observer in self.old:
+            if same(observer.pattern, pattern):
+                del self.old[observer]
+                return observer
         return None
 
     def end(self) -> None:
         """Ends it: it hears nothing more."""
-        for watch in self.watches():
-            watch.live = False
-            self.facet.actor.engine.draft.closed.append(watch)
+        for observer in self.observers():
+            observer.live = False
+            self.facet.actor.engine.effects.closed.append(observer)
         super().end()
 
-    def watches(self) -> list[Watch]:
+    def observers(self) -> list[PatternObserver]:
         """All that are to be told."""
-        return [*self.old, *(() if self.watch is None else (self.watch,))]
+        return [*self.old, *(() if self.observer is None else (self.observer,))]

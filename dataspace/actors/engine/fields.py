@@ -25,7 +25,7 @@ ROUNDS: Final = 100
 """How often a block may run in one turn before its dependencies are called a cycle."""
 
 
-class Block:
+class Computation:
     """Something computed from fields: what it read, and how to compute it again."""
 
     __slots__ = ("action", "facet", "live", "name", "reads", "runs", "turn")
@@ -66,7 +66,7 @@ class Block:
     def damage(self) -> None:
         """Something that it read has changed."""
         if self.live:
-            self.facet.actor.engine.draft.damaged[self] = None
+            self.facet.actor.engine.effects.damaged[self] = None
 
     def forget(self) -> None:
         """Depends on nothing any more."""
@@ -100,8 +100,8 @@ class Field(Generic[T]):
         self._facet = facet
         self._value = value
         self.name = name
-        self._dependents: dict[Block, None] = {}
-        self._writer: Block | None = None
+        self._dependents: dict[Computation, None] = {}
+        self._writer: Computation | None = None
         """The block that wrote it last, if one did."""
 
     @property
@@ -137,7 +137,7 @@ class Field(Generic[T]):
         return f"Field({self.name!r}, {self._value!r})"
 
 
-class Derived(Field[T]):
+class DerivedField(Field[T]):
     """A field that is computed from others; it cannot be written."""
 
     __slots__ = ("_block", "_computing", "_function", "_stale")
@@ -147,7 +147,7 @@ class Derived(Field[T]):
         self._function = function
         self._stale = True
         self._computing = False
-        self._writer = self._block = _DerivedBlock(self)
+        self._writer = self._block = _DerivedComputation(self)
         self._refresh()
 
     @property
@@ -177,31 +177,31 @@ class Derived(Field[T]):
         if not equal(self._value, value):
             self._value = value
             for block in list(self._dependents):
-                if not isinstance(block, _DerivedBlock):
+                if not isinstance(block, _DerivedComputation):
                     block.damage()
 
 
-class _DerivedBlock(Block):
+class _DerivedComputation(Computation):
     __slots__ = ("derived",)
 
-    def __init__(self, derived: Derived[T]) -> None:
+    def __init__(self, derived: DerivedField[T]) -> None:
         super().__init__(derived._facet, derived.name, derived._compute)
-        self.derived: Derived[object] = derived  # type: ignore[assignment]  # of whatever type
+        self.derived: DerivedField[object] = derived  # type: ignore[assignment]  # of whatever type
 
     def damage(self) -> None:
         """Marks it and what is derived from it as stale; only a changed value damages blocks."""
         if self.live and not self.derived._stale:
             self.derived._stale = True
-            self.facet.actor.engine.draft.stale[self.derived] = None
+            self.facet.actor.engine.effects.stale[self.derived] = None
             for block in list(self.derived._dependents):
-                if isinstance(block, _DerivedBlock):
+                if isinstance(block, _DerivedComputation):
                     block.damage()
 
 
-def _cycle(block: Block) -> str:
+def _cycle(block: Computation) -> str:
     """How a block damages itself: each block, the field that it writes, and the block that reads that."""
     ways = [(block, f"-> {block.name}")]
-    seen: set[Block] = set()
+    seen: set[Computation] = set()
     while ways:
         reader, way = ways.pop(0)
         for field in reader.reads:
@@ -210,7 +210,7 @@ def _cycle(block: Block) -> str:
                 return f"{block.name} -> {field.name} {way}"
             if writer is not None and writer not in seen:
                 seen.add(writer)
-                through = "" if isinstance(writer, _DerivedBlock) else f"-> {writer.name} "
+                through = "" if isinstance(writer, _DerivedComputation) else f"-> {writer.name} "
                 ways.append((writer, f"{through}-> {field.name} {way}"))
     fields = ", ".join([field.name for field in block.reads])
     return f"{block.name} -> ({fields}) -> {block.name}"

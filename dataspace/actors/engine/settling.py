@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from dataspace.actors.engine.actors import FACETS
-from dataspace.actors.engine.effects import Draft
+from dataspace.actors.engine.effects import Effects
 from dataspace.actors.engine.facets import Facet, Handler
 from dataspace.kernel.actions import RETRACT
 from index.errors import UsageError
@@ -28,55 +28,55 @@ ACTIONS: Final = 500_000
 """How many scripts, stop actions, continuations and hooks one turn may run."""
 
 
-def settle(engine: Engine, draft: Draft) -> None:
+def settle(engine: Engine, effects: Effects) -> None:
     """Goes on until the turn is quiet; ``UsageError`` if it does not become so."""
-    _Settling(engine, draft).run()
+    _Settling(engine, effects).run()
 
 
 class _Settling:
     """The end of one turn, and how much has been done in it."""
 
-    __slots__ = ("actions", "draft", "engine", "first")
+    __slots__ = ("actions", "effects", "engine", "first")
 
-    def __init__(self, engine: Engine, draft: Draft) -> None:
+    def __init__(self, engine: Engine, effects: Effects) -> None:
         self.engine = engine
-        self.draft = draft
+        self.effects = effects
         self.actions = 0
         self.first: int | None = None
         """How many facets its actor had ever opened when the first one stopped."""
 
     def run(self) -> None:
         """Goes on until nothing is left to do."""
-        draft = self.draft
+        effects = self.effects
         for _ in range(ROUNDS):
-            if draft.scripts:
+            if effects.scripts:
                 self._start()
-            elif draft.stopping:
-                stopping, draft.stopping = draft.stopping, []
+            elif effects.stopping:
+                stopping, effects.stopping = effects.stopping, []
                 for facet in stopping:
                     if facet.ended:
                         continue
-                    if facet.children or facet.on_stop or draft.scripts:
+                    if facet.children or facet.on_stop or effects.scripts:
                         self._stop(facet)
                     else:  # as mostly
                         self._close(facet)
-            elif draft.stale or draft.damaged:
-                _repair(draft)
-            elif draft.touched:
-                _end_inert(draft)
-            elif draft.hooks:
-                hooks, draft.hooks = draft.hooks, []
+            elif effects.stale or effects.damaged:
+                _repair(effects)
+            elif effects.touched:
+                _end_inert(effects)
+            elif effects.hooks:
+                hooks, effects.hooks = effects.hooks, []
                 for facet, hook in hooks:
                     self._call(facet, "a hook before the commit", hook, self.engine.enter(facet))
             else:
-                if draft.undecorated:
-                    draft.check_decorated()
+                if effects.undecorated:
+                    effects.check_decorated()
                 return
         self._refuse(self.engine.scope, "each round brings about another", "rounds", ROUNDS)
 
     def _start(self) -> None:
         """Runs the scripts that wait, of facets that live."""
-        scripts, self.draft.scripts = self.draft.scripts, []
+        scripts, self.effects.scripts = self.effects.scripts, []
         for facet, script in scripts:
             if not facet.ended:
                 self._call(facet, "a script (on_start)", script, self.engine.enter(facet))
@@ -86,14 +86,14 @@ class _Settling:
 
         A loop, as facets may nest deeper than calls.
         """
-        opened, draft = facet.actor.opened, self.draft
+        opened, effects = facet.actor.opened, self.effects
         if self.first is None:
             self.first = opened
         due = [facet]
         while due:
             inner = due[-1]
             inner.stopping = True
-            if draft.scripts:
+            if effects.scripts:
                 self._start()  # what was opened meanwhile starts before it stops
             elif inner.children:
                 due += reversed(inner.children)
@@ -110,7 +110,7 @@ class _Settling:
 
     def _close(self, facet: Facet) -> None:
         """Ends a facet that has no children and whose stop actions have run."""
-        actor, parent, draft = facet.actor, facet.parent, self.draft
+        actor, parent, effects = facet.actor, facet.parent, self.effects
         facet.stopping = facet.ended = True
         actor.facets -= 1
         if facet.endpoints:
@@ -119,15 +119,15 @@ class _Settling:
         if facet.blocks:
             for block in facet.blocks:
                 block.end()
-        if facet.keepers:
-            draft.ended.extend(facet.keepers)
+        if facet.resources:
+            effects.ended.extend(facet.resources)
         if parent is None:
             for handle, (home, _) in actor.claims.items():
                 actor.act(home, (RETRACT, handle))
             actor.claims = {}
             return
         parent.children.pop(facet, None)
-        draft.touched[parent] = None
+        effects.touched[parent] = None
         if facet.thens:
             for then in facet.thens:
                 self._call(facet, "a continuation (then)", then, self.engine.enter(parent))
@@ -146,23 +146,23 @@ class _Settling:
         raise UsageError(f"a turn of actor {name}, facet {facet} does not end: {why}; {what}, limit {limit}")
 
 
-def _repair(draft: Draft) -> None:
+def _repair(effects: Effects) -> None:
     """Runs what depends on changed fields, derived fields first."""
-    if draft.stale:
-        stale, draft.stale = draft.stale, {}
+    if effects.stale:
+        stale, effects.stale = effects.stale, {}
         for derived in stale:
             if derived._block.live:
                 derived._refresh()
         return
-    damaged, draft.damaged = draft.damaged, {}
+    damaged, effects.damaged = effects.damaged, {}
     for block in damaged:
         if block.live and not block.facet.ended:
             block.run()
 
 
-def _end_inert(draft: Draft) -> None:
-    touched, draft.touched = draft.touched, {}
+def _end_inert(effects: Effects) -> None:
+    touched, effects.touched = effects.touched, {}
     for facet in touched:
         if facet.is_inert and not facet.ended and not facet.stopping:
             facet.stopping = True
-            draft.stopping.append(facet)
+            effects.stopping.append(facet)

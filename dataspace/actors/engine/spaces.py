@@ -15,7 +15,7 @@ Commit = Callable[[str, Sequence[Action], int], object]
 End = Callable[[str], None]
 
 
-class Home:
+class ActorSpace:
     """One space, and how a turn is committed to it; a daemon commits through its log."""
 
     __slots__ = ("commit", "depth", "end", "name", "space")

@@ -11,10 +11,10 @@ import heapq
 from itertools import count
 
 from dataspace.actors.engine.events import Call
-from dataspace.actors.engine.facets import Facet, Handler, Keeper
+from dataspace.actors.engine.facets import Facet, FacetResource, Handler
 
 
-class Timer(Keeper):
+class Timer(FacetResource):
     """One timer; ``period`` is in seconds, None for once."""
 
     __slots__ = ("at", "closed", "facet", "function", "period", "timers")
@@ -44,7 +44,7 @@ class Timer(Keeper):
             self.timers.add(self)
 
     def _last(self, turn: object) -> None:
-        self.facet.let_go(self)
+        self.facet.release(self)
         self.function(turn)
 
     def close(self) -> None:

@@ -17,14 +17,14 @@ from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, Action
 from index.patterns.text import unparse
 
 if TYPE_CHECKING:
-    from dataspace.actors.engine.effects import Draft
-    from dataspace.actors.engine.events import Event
+    from dataspace.actors.engine.effects import Effects
+    from dataspace.actors.engine.events import ActorEvent
 
 
 class Tracer(Protocol):
     """Whoever is told of turns."""
 
-    def turn(self, number: int, event: Event, draft: Draft, failure: BaseException | None) -> None:
+    def turn(self, number: int, event: ActorEvent, effects: Effects, failure: BaseException | None) -> None:
         """A turn is over."""
 
     def fell(self, number: int, actor: str, event: str, failure: BaseException) -> None:
@@ -54,9 +54,9 @@ class Trace:
     records: list[TurnRecord] = field(default_factory=list)
     keep: bool = True
 
-    def turn(self, number: int, event: Event, draft: Draft, failure: BaseException | None) -> None:
+    def turn(self, number: int, event: ActorEvent, effects: Effects, failure: BaseException | None) -> None:
         """Takes down a turn."""
-        actions = () if failure is not None else tuple(_actions(draft))
+        actions = () if failure is not None else tuple(_actions(effects))
         failed = None if failure is None else described(failure)
         self._take(TurnRecord(number, event.actor.name, str(event), event.cause, actions, failed))
 
@@ -71,13 +71,13 @@ class Trace:
             self.tell(made)
 
 
-def _actions(draft: Draft) -> Iterable[str]:
-    for action in draft.actions:
+def _actions(effects: Effects) -> Iterable[str]:
+    for action in effects.actions:
         yield _action(action)
-    for home, actions in draft.elsewhere.items():
+    for home, actions in effects.elsewhere.items():
         for action in actions:
             yield f"{_action(action)} in {home.name}"
-    for spawn in draft.spawns:
+    for spawn in effects.spawns:
         yield f"spawn {spawn.actor.name}"
 
 

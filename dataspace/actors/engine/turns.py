@@ -17,21 +17,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dataspace.actors.engine import queries
 from dataspace.actors.engine.contexts import bound, check_plain, checked_name, name_of, takes
-from dataspace.actors.engine.conversations import DuringActors, DuringFacets, Link
+from dataspace.actors.engine.conversations import DuringActors, DuringFacets, FacetLink
 from dataspace.actors.engine.effects import Spawn
 from dataspace.actors.engine.events import Call
 from dataspace.actors.engine.facets import (
-    NOTHING,
+    NO_VALUE,
     Assertion,
     AsyncFunction,
     Facet,
+    FacetResource,
     Handler,
-    Keeper,
-    Nothing,
-    Observation,
+    NoValue,
+    PatternWatch,
     Rank,
 )
-from dataspace.actors.engine.fields import Block, Derived, Field
+from dataspace.actors.engine.fields import Computation, DerivedField, Field
 from dataspace.actors.engine.records import pattern_of
 from dataspace.actors.engine.timers import Timer
 from dataspace.errors import ActorCrashed
@@ -44,7 +44,7 @@ from index.values.values import Map, Value
 
 if TYPE_CHECKING:
     from dataspace.actors.engine.actors import Actor
-    from dataspace.actors.engine.spaces import Home
+    from dataspace.actors.engine.spaces import ActorSpace
 
 T = TypeVar("T")
 H = TypeVar("H", bound=Handler)
@@ -59,7 +59,7 @@ class Turn:
 
     __slots__ = ("facet", "home")
 
-    def __init__(self, facet: Facet, home: Home) -> None:
+    def __init__(self, facet: Facet, home: ActorSpace) -> None:
         self.facet = facet
         self.home = home
 
@@ -73,7 +73,7 @@ class Turn:
         """The clock of timers, in seconds."""
         return self.facet.actor.engine.clock()
 
-    def at(self, home: Home) -> Turn:
+    def at(self, home: ActorSpace) -> Turn:
         """The same facet, speaking to another space."""
         return Turn(self.facet, home)
 
@@ -103,7 +103,7 @@ class Turn:
                 made.set(fact)
                 return made
             say = partial(_same, fact)
-        made.block = self._block("assertion", lambda: made.set(say() if when is None or when() else NOTHING))
+        made.block = self._block("assertion", lambda: made.set(say() if when is None or when() else NO_VALUE))
         return made
 
     def send(self, message: object) -> None:
@@ -167,7 +167,7 @@ class Turn:
         removed: Handler | None = None,
         quiet: bool = False,
         rank: Rank = Rank.NORMAL,
-    ) -> Observation:
+    ) -> PatternWatch:
         """Hears of a pattern: handlers get a turn and the captures, or ``UsageError`` is raised.
 
         ``quiet`` announces no interest; of one event, handlers of a higher ``rank`` run first.
@@ -185,10 +185,10 @@ class Turn:
         quiet: bool = False,
         rank: Rank = Rank.NORMAL,
         told: tuple[Handler | None, ...],
-    ) -> Observation:
+    ) -> PatternWatch:
         """The same; those that are ``told`` in the end have to take what is captured."""
         self._check_endpoint("an observation")
-        made = Observation(self.facet, self.home, quiet=quiet, rank=rank)
+        made = PatternWatch(self.facet, self.home, quiet=quiet, rank=rank)
         made.added, made.messaged, made.removed = [
             None if each is None else self._bound(each) for each in (added, message, removed)
         ]
@@ -196,7 +196,7 @@ class Turn:
         self._follow(made, pattern)
         return made
 
-    def _follow(self, made: Observation, pattern: Given) -> None:
+    def _follow(self, made: PatternWatch, pattern: Given) -> None:
         """Sets the pattern, now and when its fields change."""
         if callable(pattern):
             _check_given(pattern, "observe")
@@ -233,10 +233,10 @@ class Turn:
 
     def _decorator(self, verb: str, install: Callable[[Handler], object]) -> Callable[[H], H]:
         self._check()
-        draft = self.facet.actor.engine.draft
-        if draft.undecorated is None:
-            draft.undecorated = {}
-        waiting = draft.undecorated
+        effects = self.facet.actor.engine.effects
+        if effects.undecorated is None:
+            effects.undecorated = {}
+        waiting = effects.undecorated
 
         def decorate(handler: H) -> H:
             check_plain(handler)
@@ -270,7 +270,7 @@ class Turn:
             raise
         finally:
             engine.scope, engine.block = scope, block
-        engine.draft.touched[made] = None
+        engine.effects.touched[made] = None
         return made
 
     def stop(self, facet: Facet | None = None, then: Handler | None = None) -> None:
@@ -291,7 +291,7 @@ class Turn:
             facet.thens.append(self._bound(then))
         if not facet.stopping:
             facet.stopping = True
-            self.facet.actor.engine.draft.stopping.append(facet)
+            self.facet.actor.engine.effects.stopping.append(facet)
 
     def stop_actor(self) -> None:
         """Ends this actor in an orderly way."""
@@ -300,7 +300,7 @@ class Turn:
     def on_start(self, script: H) -> H:
         """Decorates what runs in this turn once the facet is set up."""
         self._check()
-        self.facet.actor.engine.draft.scripts.append((self.facet, self._bound(script)))
+        self.facet.actor.engine.effects.scripts.append((self.facet, self._bound(script)))
         return script
 
     def on_stop(self, script: H) -> H:
@@ -318,7 +318,7 @@ class Turn:
     def before_commit(self, hook: Handler) -> None:
         """Has a function called once before this turn commits; it may fail the turn."""
         self._check()
-        self.facet.actor.engine.draft.hooks.append((self.facet, self._bound(hook)))
+        self.facet.actor.engine.effects.hooks.append((self.facet, self._bound(hook)))
 
     def prevent_inert(self) -> Callable[[], None]:
         """Keeps the facet although it has nothing to do; the function that is returned ends that."""
@@ -331,7 +331,7 @@ class Turn:
             self.check_running()
             if held.pop() if held else False:
                 facet.preventers -= 1
-                facet.actor.engine.draft.touched[facet] = None
+                facet.actor.engine.effects.touched[facet] = None
 
         return release
 
@@ -379,7 +379,7 @@ class Turn:
         def compute() -> None:
             before, known[0] = known[0], bool(condition())
             if known[0] and not before:
-                self.facet.actor.engine.draft.scripts.append((self.facet, then))
+                self.facet.actor.engine.effects.scripts.append((self.facet, then))
 
         self.dataflow(compute)
 
@@ -390,25 +390,25 @@ class Turn:
         self._check()
         return Field(self.facet, checked_name(name, "a field"), value)
 
-    def derived(self, name: str, function: Callable[[], T]) -> Derived[T]:
+    def derived(self, name: str, function: Callable[[], T]) -> DerivedField[T]:
         """A field that is computed from others."""
         self._check_endpoint("a derived field")
-        made = Derived(self.facet, checked_name(name, "a field"), self._bound(function))
+        made = DerivedField(self.facet, checked_name(name, "a field"), self._bound(function))
         self._own(made._block)
         return made
 
-    def dataflow(self, function: Callable[[], object], name: str = "") -> Block:
+    def dataflow(self, function: Callable[[], object], name: str = "") -> Computation:
         """Runs a function now, and once in each turn in which a field that it read has changed."""
         self._check_endpoint("a block")
         return self._own(self._block(name or name_of(function, "block"), function))
 
-    def _own(self, block: Block) -> Block:
+    def _own(self, block: Computation) -> Computation:
         self.facet.blocks = self.facet.blocks or []
         self.facet.blocks.append(block)
         return block
 
-    def _block(self, name: str, action: Callable[[], object]) -> Block:
-        block = Block(self.facet, checked_name(name, "a block"), self._bound(action))
+    def _block(self, name: str, action: Callable[[], object]) -> Computation:
+        block = Computation(self.facet, checked_name(name, "a block"), self._bound(action))
         block.run()
         return block
 
@@ -451,7 +451,7 @@ class Turn:
         name: str = "",
         daemon: bool = False,
         initial: Iterable[object] = (),
-        home: Home | None = None,
+        home: ActorSpace | None = None,
     ) -> Actor:
         """An actor that boots when this turn has committed; ``initial`` facts are its own from then on.
 
@@ -461,19 +461,21 @@ class Turn:
         engine = self.facet.actor.engine
         name = name or name_of(boot)
         actor = engine.make(name, home or self.home, daemon=daemon, program=self.actor.program)
-        engine.draft.spawns.append(Spawn(actor, self._bound(boot), args, [fact_of(each) for each in initial]))
+        engine.effects.spawns.append(
+            Spawn(actor, self._bound(boot), args, [fact_of(each) for each in initial])
+        )
         return actor
 
     def spawn_link(self, boot: Handler, *args: object, name: str = "", daemon: bool = False) -> Actor:
         """An actor whose end, however it comes, stops this facet, and that ends when this facet does."""
         actor = self.spawn(boot, *args, name=name, daemon=daemon)
-        Link(self.facet, actor)
+        FacetLink(self.facet, actor)
         return actor
 
     def end_actor(self, actor: Actor) -> None:
         """Asks another actor to end, once this turn has committed."""
         self._check()
-        self.facet.actor.engine.draft.calls.append(
+        self.facet.actor.engine.effects.calls.append(
             Call(actor.root, f"ended by {self.actor.name}", Turn.stop_actor)
         )
 
@@ -503,12 +505,12 @@ class Turn:
         def call(turn: Turn) -> None:
             if rounds[0]:
                 rounds[0] -= 1
-                facet.actor.engine.draft.calls.append(Call(facet, what, call))
+                facet.actor.engine.effects.calls.append(Call(facet, what, call))
                 return
             facet.preventers -= 1
             bound_function(turn)
 
-        facet.actor.engine.draft.calls.append(Call(facet, what, call))
+        facet.actor.engine.effects.calls.append(Call(facet, what, call))
 
     def after(self, seconds: float) -> Callable[[H], H]:
         """Decorates what is called once after a time, while the facet lives."""
@@ -535,10 +537,10 @@ class Turn:
             raise UsageError("a timer after nan seconds: when would that be?")
         timer = Timer(engine.timers, self.facet, at, period, self._bound(handler))
         self.facet.keep(timer)
-        engine.draft.starts.append(lambda: engine.timers.add(timer))
+        engine.effects.starts.append(lambda: engine.timers.add(timer))
         return timer
 
-    def task(self, function: AsyncFunction, *args: object, keep: bool = False) -> Keeper:
+    def task(self, function: AsyncFunction, *args: object, keep: bool = False) -> FacetResource:
         """Starts an async function when this turn has committed; it is cancelled when the facet stops.
 
         It gets an ``Outside`` of this facet before its own arguments.  Its error crashes the actor, its end
@@ -592,14 +594,14 @@ def _check_seconds(seconds: object, verb: str) -> None:
         )
 
 
-def _pattern(given: object) -> Pattern | Nothing:
-    return NOTHING if given is None else pattern_of(given)
+def _pattern(given: object) -> Pattern | NoValue:
+    return NO_VALUE if given is None else pattern_of(given)
 
 
-def _same(fact: Value) -> Value | Nothing:
+def _same(fact: Value) -> Value | NoValue:
     return fact
 
 
-def _computed(compute: Callable[[], object]) -> Value | Nothing:
+def _computed(compute: Callable[[], object]) -> Value | NoValue:
     given = compute()
-    return NOTHING if given is None else fact_of(given)
+    return NO_VALUE if given is None else fact_of(given)

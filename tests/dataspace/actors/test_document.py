@@ -11,7 +11,7 @@ import pytest
 import trio
 
 import dataspace
-from dataspace.actors.engine.facets import Observation
+from dataspace.actors.engine.facets import PatternWatch
 from dataspace.actors.engine.fields import Field
 from dataspace.actors.engine.records import record
 from dataspace.actors.engine.turns import Turn
@@ -109,7 +109,7 @@ def test_what_is_refused_is_refused_in_those_words() -> None:
     with pytest.raises(UsageError) as outside:
         turns[0].assert_(record("x")())
     said.append(str(outside.value))
-    endpoints: list[Observation] = []
+    endpoints: list[PatternWatch] = []
     room.enter(turns[0].actor, lambda turn: endpoints.append(turn.observe("x()")))
     room.enter(room.spawn(Turn.prevent_inert, name="bob"), lambda turn: endpoints[0].close())
     said.append(str(room.crashes[-1].__cause__))

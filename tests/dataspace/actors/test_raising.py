@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 import trio
 
-from dataspace.actors import Actor, Engine, Home, Turn, capture, record
+from dataspace.actors import Actor, ActorSpace, Engine, Turn, capture, record
 from dataspace.actors.engine.crashes import described, leaves
 from dataspace.actors.layers import layer
 from dataspace.actors.services import Require, service
@@ -304,10 +304,10 @@ OTHERS: dict[str, Place] = {
 """Where it is an actor made by the one that boots that ends."""
 
 
-def check_engine(engine: Engine, home: Home) -> None:
+def check_engine(engine: Engine, home: ActorSpace) -> None:
     """All that holds of an engine between turns."""
     assert engine.running is None and engine.block is None and engine.turn == 0
-    assert engine.actions == [] and engine._draft is None and engine._escaping is None
+    assert engine.actions == [] and engine._effects is None and engine._escaping is None
     assert engine.inhabitants == sum(not actor.daemon for actor in engine.actors.values())
     space = home.space
     space.index.check()

@@ -10,7 +10,7 @@ import pytest
 
 from dataspace.actors import Turn, capture, record
 from dataspace.actors.engine.contexts import takes
-from dataspace.actors.engine.facets import Assertion, Observation
+from dataspace.actors.engine.facets import Assertion, PatternWatch
 from dataspace.errors import UsageError
 from dataspace.saying import literal
 from dataspace.testing import Room
@@ -215,7 +215,7 @@ def test_what_is_no_value_is_refused_with_what_to_write(verb: str) -> None:
 
 def test_an_endpoint_is_closed_in_turns_of_its_actor_only_and_once() -> None:
     room = Room(strict=False)
-    made: list[Assertion | Observation] = []
+    made: list[Assertion | PatternWatch] = []
 
     def owner(turn: Turn) -> None:
         made.append(turn.assert_(Present("Alice")))
