@@ -82,22 +82,6 @@ UNSETTLED: Final = frozenset(
 CIRCLES: Final[tuple[frozenset[str], ...]] = (
     frozenset(
         [
-            "dataspace/actors/engine/actors.py",
-            "dataspace/actors/engine/conversations.py",
-            "dataspace/actors/engine/effects.py",
-            "dataspace/actors/engine/engine.py",
-            "dataspace/actors/engine/events.py",
-            "dataspace/actors/engine/facets.py",
-            "dataspace/actors/engine/fields.py",
-            "dataspace/actors/engine/queries.py",
-            "dataspace/actors/engine/settling.py",
-            "dataspace/actors/engine/timers.py",
-            "dataspace/actors/engine/tracing.py",
-            "dataspace/actors/engine/turns.py",
-        ]
-    ),
-    frozenset(
-        [
             "dataspace/rules/engine/components.py",
             "dataspace/rules/engine/engine.py",
             "dataspace/rules/relations/base_facts.py",
@@ -292,7 +276,7 @@ def test_rooms_are_small() -> None:
     for name in NAMES - FACES:
         counts[room(name)] += not name.endswith("__init__.py")
     full = {name: count for name, count in counts.items() if count > 15}
-    assert full == {"relay/log": 16, "dataspace/actors/engine": 16}
+    assert full == {"relay/log": 16}
 
 
 @BY_FILE

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from dataspace.faces import face
 
 if TYPE_CHECKING:
-    from dataspace.actors.engine.actors import Actor as Actor
+    from dataspace.actors.engine.actors import Actor as Actor, Facet as Facet
+    from dataspace.actors.engine.endpoints import Rank as Rank
     from dataspace.actors.engine.engine import Engine as Engine, EngineStatistics as EngineStatistics
-    from dataspace.actors.engine.facets import Facet as Facet, Rank as Rank
     from dataspace.actors.engine.fields import DerivedField as DerivedField, Field as Field
     from dataspace.actors.engine.records import (
         RecordOf as RecordOf,
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 __all__, __getattr__ = face(
     __name__,
     {
-        "dataspace.actors.engine.actors": "Actor",
+        "dataspace.actors.engine.actors": "Actor Facet",
+        "dataspace.actors.engine.endpoints": "Rank",
         "dataspace.actors.engine.engine": "Engine EngineStatistics",
-        "dataspace.actors.engine.facets": "Facet Rank",
         "dataspace.actors.engine.fields": "DerivedField Field",
         "dataspace.actors.engine.spaces": "ActorSpace",
         "dataspace.actors.engine.records": "RecordOf pattern_of record",

@@ -17,7 +17,8 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING
 
-from dataspace.actors.engine.facets import FacetResource, Handler
+from dataspace.actors.engine.actors import FacetResource
+from dataspace.actors.engine.ports import Handler
 from dataspace.actors.engine.records import pattern_of, record
 from dataspace.saying import as_it_is, fact_of
 from index.errors import UsageError
@@ -25,7 +26,7 @@ from index.patterns.patterns import DISCARD, Pattern, capture, matcher, observe,
 from index.values.values import Record, Value, key
 
 if TYPE_CHECKING:
-    from dataspace.actors.engine.engine import Engine
+    from dataspace.actors.engine.actors import ActorRuntime
     from dataspace.actors.engine.spaces import ActorSpace
     from dataspace.actors.engine.turns import Turn
 
@@ -93,7 +94,7 @@ class _Inside(FacetResource):
 
     __slots__ = ("engine", "home")
 
-    def __init__(self, engine: Engine, home: ActorSpace) -> None:
+    def __init__(self, engine: ActorRuntime, home: ActorSpace) -> None:
         self.engine = engine
         self.home = home
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from dataspace.actors.engine.facets import Facet, Handler
+from dataspace.actors.engine.actors import Facet
+from dataspace.actors.engine.ports import Handler
 from dataspace.actors.engine.records import record
 from dataspace.actors.supervision import Restart, Supervised, supervise
 from index.patterns.patterns import capture

@@ -11,10 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dataspace.actors.engine.actors import Actor
-from dataspace.actors.engine.contexts import name_of
-from dataspace.actors.engine.events import Call
-from dataspace.actors.engine.facets import Facet, FacetResource, Handler
+from dataspace.actors.engine.actors import Actor, Call, Facet, FacetResource
+from dataspace.actors.engine.handlers import name_of
+from dataspace.actors.engine.ports import Handler
 from dataspace.errors import ActorCrashed
 
 if TYPE_CHECKING:

@@ -18,12 +18,10 @@ from typing import Final
 
 import trio
 
-from dataspace.actors.engine.actors import Actor
-from dataspace.actors.engine.contexts import bound
-from dataspace.actors.engine.crashes import crash_of, is_within, leaves
+from dataspace.actors.engine.actors import Actor, Call, Facet, FacetResource
 from dataspace.actors.engine.engine import Engine
-from dataspace.actors.engine.events import Call
-from dataspace.actors.engine.facets import AsyncFunction, Facet, FacetResource, Handler
+from dataspace.actors.engine.handlers import bound, crash_of, is_within, leaves
+from dataspace.actors.engine.ports import AsyncFunction, Handler
 from dataspace.actors.engine.turns import Turn
 from dataspace.errors import ActorCrashed
 from dataspace.running.stepping import stepped
@@ -99,10 +97,10 @@ class Shell:
         return Outside(self, actor.root)
 
     def start(
-        self, turn: Turn, function: AsyncFunction, args: tuple[object, ...], *, keep: bool
+        self, facet: Facet, function: AsyncFunction, args: tuple[object, ...], *, keep: bool
     ) -> FacetResource:
         """Starts a linked task when the running turn has committed."""
-        task = LinkedTask(turn.facet)
+        task = LinkedTask(facet)
 
         def begin() -> None:
             assert self._nursery is not None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dataspace.actors.engine.actors import Actor
     from dataspace.actors.engine.engine import Engine
-    from dataspace.actors.engine.facets import AsyncFunction
+    from dataspace.actors.engine.ports import AsyncFunction
 
 
 async def stepped(engine: Engine, actor: Actor, function: AsyncFunction, *args: object) -> object:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dataspace.actors.engine.engine import Engine
-from dataspace.actors.engine.facets import Handler
+from dataspace.actors.engine.ports import Handler
 from dataspace.actors.engine.tracing import Trace, TurnRecord
 from dataspace.actors.engine.turns import Turn
 from dataspace.actors.rendering import BEGINNING, Diagram, Text

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import assert_type
 
 import dataspace
-from dataspace.actors.engine.facets import Facet
+from dataspace.actors.engine.actors import Facet
 from dataspace.actors.engine.fields import DerivedField, Field
 from dataspace.actors.engine.records import record
 from dataspace.actors.engine.turns import Turn

@@ -1,12 +1,12 @@
 """The engine: runs the events of actors, each as one turn, all or nothing.
 
-A turn runs the handlers of one event; then what it left is settled (scripts, stops, dataflow, inertness)
-until nothing is left to do; then all is committed to the spaces as one patch, and spawns, new interests,
-tasks and calls take effect.  If anything raises before that, nothing of it happened; the actor has crashed.
-The engine waits for nothing and reads no clock: a shell (``shell.py``) or a test steps it by hand.
+A turn runs the handlers of one event; then scripts, stops, computations and inert facets are settled until
+no work is left; then all of it is committed to the spaces as one patch, and spawns, new observers, tasks and
+calls take effect.  If anything raises before that, nothing of it happened; the actor has crashed.  The engine
+waits for nothing and reads no clock: a shell (``dataspace.running.actors``) or a test steps it.
 
-Always: one turn runs at a time, and events are handled in the order in which they came; after an actor's end
-nothing that it claimed is in any space, and nobody is told of it twice.
+Always: one turn runs at a time, and events are handled in the order in which they were queued; after an
+actor's end nothing that it claimed is in any space, and its end is reported once.
 """
 
 from __future__ import annotations
@@ -15,22 +15,11 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import dataclass
-from typing import Protocol
 
-from dataspace.actors.engine.actors import Actor
-from dataspace.actors.engine.contexts import bound, name_of
-from dataspace.actors.engine.crashes import crash_of, is_within
-from dataspace.actors.engine.effects import Effects, Spawn
-from dataspace.actors.engine.events import ActorEvent, Call
-from dataspace.actors.engine.facets import (
-    AsyncFunction,
-    Facet,
-    FacetResource,
-    Handler,
-    PatternObserver,
-    PatternWatch,
-)
-from dataspace.actors.engine.fields import Computation
+from dataspace.actors.engine.actors import Actor, ActorEvent, Call, Effects, Facet, Spawn, Tasks
+from dataspace.actors.engine.endpoints import PatternWatch
+from dataspace.actors.engine.handlers import bound, crash_of, is_within, name_of
+from dataspace.actors.engine.ports import Context, Dependent, Handler, Scope
 from dataspace.actors.engine.settling import settle
 from dataspace.actors.engine.spaces import ActorSpace, Commit, End
 from dataspace.actors.engine.timers import Timers
@@ -38,7 +27,6 @@ from dataspace.actors.engine.tracing import Tracer
 from dataspace.actors.engine.turns import Turn
 from dataspace.errors import ActorCrashed
 from dataspace.kernel.actions import ASSERT, RETRACT, Action
-from dataspace.kernel.changes import Changes
 from dataspace.kernel.space import Space
 from index.errors import UsageError
 
@@ -53,15 +41,6 @@ class EngineStatistics:
     turns: int
     crashes: int
     waiting: int
-
-
-class Tasks(Protocol):
-    """What can run a linked task; the kernel cannot."""
-
-    def start(
-        self, turn: Turn, function: AsyncFunction, args: tuple[object, ...], *, keep: bool
-    ) -> FacetResource:
-        """Starts one when the turn has committed."""
 
 
 class Engine:
@@ -99,16 +78,16 @@ class Engine:
         self.stepping: Actor | None = None
         """Whose linked task runs, if one does, in a step of the number ``steps``."""
         self.steps = 0
-        self.scope: Facet | None = None
+        self.scope: Scope | None = None
         """The facet that runs: whose fields may be used."""
-        self.block: Computation | None = None
+        self.computation: Dependent | None = None
         """What is being computed, and depends on the fields that it reads."""
         self.actions: list[Action] = []
         """What the running turn does in its actor's own space; empty between turns."""
         self._effects: Effects | None = None
         self._queue: deque[ActorEvent] = deque()
         self._numbered = 0
-        self._raised: tuple[BaseException | None, Facet | None] = (None, None)
+        self._raised: tuple[BaseException | None, Scope | None] = (None, None)
         self._escaping: BaseException | None = None
         """What is beyond the fence, until all is in order and it can be raised."""
 
@@ -171,7 +150,7 @@ class Engine:
             made = self._effects = Effects(self.actions)
         return made
 
-    def enter(self, facet: Facet) -> Turn:
+    def enter(self, facet: Facet) -> Context:
         """The context of a facet whose code runs next."""
         self.scope = facet
         return facet.turn
@@ -235,7 +214,7 @@ class Engine:
             failure = error
         actions, self.actions = self.actions, []
         effects, self._effects = self._effects, None
-        self.running = self.block = None
+        self.running = self.computation = None
         if self.tracer is not None:
             self.tracer.turn(self.turn, event, effects or Effects(actions), failure)
         if failure is not None:
@@ -286,10 +265,10 @@ class Engine:
     def _conclude(self, effects: Effects) -> None:
         """The turn has committed: all else that it wanted takes effect."""
         for observer in effects.closed:
-            _ignore(observer)
+            observer.unregister()
         for observer in effects.opened:
             if observer.live:
-                _observe(observer)
+                observer.register()
         for spawn in effects.spawns:
             self._settle_in(spawn)
         for call in effects.calls:
@@ -328,7 +307,7 @@ class Engine:
         if self._escaping is not None:
             self._escape()
 
-    def note_raised(self, error: BaseException, facet: Facet) -> None:
+    def note_raised(self, error: BaseException, facet: Scope) -> None:
         """Takes down in which facet something was raised, before others pass it on."""
         if self._raised[0] is not error:
             self._raised = (error, facet)
@@ -371,23 +350,6 @@ def _boot(turn: Turn, spawn: Spawn) -> None:
     turn.react(spawn.boot, *spawn.args, name=spawn.actor.name)
 
 
-def _observe(observer: PatternObserver) -> None:
-    """Lets the space tell an observer of its pattern, and tells it what matches now."""
-    watch = observer.watch
-    space = watch.home.space
-    observer.interest = space.observe(observer.pattern, observer)
-    if watch.added is not None:
-        rows = space.matches(observer.pattern)
-        if rows:
-            observer.offer(Changes(space.epoch, space.time, rows))
-
-
-def _ignore(observer: PatternObserver) -> None:
-    if observer.interest is not None:
-        observer.watch.home.space.ignore(observer.interest, observer)
-        observer.interest = None
-
-
 def _forget(root: Facet) -> None:
     """Takes down a facet and all below it without a word; its claims go with the actor.
 
@@ -402,6 +364,6 @@ def _forget(root: Facet) -> None:
             if isinstance(endpoint, PatternWatch):
                 for observer in endpoint.observers():
                     observer.live = False
-                    _ignore(observer)
+                    observer.unregister()
         for resource in list(facet.resources or ()):
             resource.close()

@@ -1,11 +1,11 @@
-"""Fields: cells of an actor's state, and what is computed again when they change.
+"""Fields: cells of an actor's state, and computations that run again when fields change.
 
-Reading a field within a *block* (a dataflow block, an assertion or an interest that is computed, a derived
-field) makes the block depend on it.  Writing an equal value does nothing.  What depends on a changed field is
-damaged, and repaired before the turn commits.
+Reading a field within a *computation* (``Turn.dataflow``, a computed assertion or pattern, a derived field)
+makes the computation depend on it.  Writing an equal value does nothing.  A computation that depends on a
+changed field is damaged, and runs again before the turn commits.
 
-Always: a block runs when it is made, and afterwards at most once for each change of what it read; a derived
-field that is read is up to date; a field is read and written by its own actor only, within its facet.
+Always: a computation runs when it is made, and afterwards at most once for each change of what it read; a
+derived field that is read is up to date; a field is read and written by its own actor only, within its facet.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from index.errors import UsageError
 from index.values.values import Map, Record, same
 
 if TYPE_CHECKING:
-    from dataspace.actors.engine.facets import Facet
+    from dataspace.actors.engine.ports import Dependent, Scope
 
 T = TypeVar("T")
 
 ROUNDS: Final = 100
-"""How often a block may run in one turn before its dependencies are called a cycle."""
+"""How often a computation may run in one turn before ``UsageError`` reports a cycle."""
 
 
 class Computation:
-    """Something computed from fields: what it read, and how to compute it again."""
+    """A function of fields, the fields that it read, and how to run it again."""
 
     __slots__ = ("action", "facet", "live", "name", "reads", "runs", "turn")
 
-    def __init__(self, facet: Facet, name: str, action: Callable[[], object]) -> None:
+    def __init__(self, facet: Scope, name: str, action: Callable[[], object]) -> None:
         self.facet = facet
         self.name = name
         self.action = action
@@ -40,14 +40,14 @@ class Computation:
         self.turn = 0
 
     def run(self) -> None:
-        """Computes it, taking down what it reads; ``UsageError`` outside of its actor's turns."""
+        """Runs the function and records what it reads; ``UsageError`` outside of its actor's turns."""
         actor = self.facet.actor
         engine = actor.engine
         if engine.running is not actor or not self.live:
             self._check()
         self._count(engine.turns)
         self.forget()
-        before, engine.block = engine.block, self
+        before, engine.computation = engine.computation, self
         scope, engine.scope = engine.scope, self.facet
         try:
             self.action()
@@ -55,7 +55,7 @@ class Computation:
             engine.note_raised(error, self.facet)
             raise
         finally:
-            engine.block, engine.scope = before, scope
+            engine.computation, engine.scope = before, scope
 
     def _count(self, turn: int) -> None:
         self.runs = self.runs + 1 if turn == self.turn else 1
@@ -64,30 +64,30 @@ class Computation:
             raise UsageError(f"dataflow does not settle: {_cycle(self)}, {ROUNDS} times")
 
     def damage(self) -> None:
-        """Something that it read has changed."""
+        """Marks it to run again before the turn commits: a field that it read has changed."""
         if self.live:
             self.facet.actor.engine.effects.damaged[self] = None
 
     def forget(self) -> None:
-        """Depends on nothing any more."""
+        """Removes its dependencies."""
         for field in self.reads:
             field._dependents.pop(self, None)
         self.reads = {}
 
     def close(self) -> None:
-        """Ends it, in a turn of its actor: what it has read does not run it again."""
+        """Ends it, in a turn of its actor: it does not run again."""
         self.facet.turn.check_running()
         self.end()
 
     def end(self) -> None:
-        """The same, where that is known."""
+        """Ends it; the caller has checked that a turn of its actor runs."""
         self.live = False
         self.forget()
 
     def _check(self) -> None:
         self.facet.turn.check_running()
         raise UsageError(
-            f"block {self.name} of facet {self.facet} of actor {self.facet.actor.name} has ended"
+            f"computation {self.name} of facet {self.facet} of actor {self.facet.actor.name} has ended"
         )
 
 
@@ -96,23 +96,23 @@ class Field(Generic[T]):
 
     __slots__ = ("_dependents", "_facet", "_value", "_writer", "name")
 
-    def __init__(self, facet: Facet, name: str, value: T) -> None:
+    def __init__(self, facet: Scope, name: str, value: T) -> None:
         self._facet = facet
         self._value = value
         self.name = name
-        self._dependents: dict[Computation, None] = {}
-        self._writer: Computation | None = None
-        """The block that wrote it last, if one did."""
+        self._dependents: dict[Dependent, None] = {}
+        self._writer: Dependent | None = None
+        """The computation that wrote it last; None if a handler did."""
 
     @property
     def value(self) -> T:
-        """What it holds; ``UsageError`` outside its actor's turns or its facet."""
+        """Its value; ``UsageError`` outside of its actor's turns or its facet."""
         engine = self._facet.actor.engine
         self._check()
-        block = engine.block
-        if block is not None:
-            block.reads[self] = None  # type: ignore[index]  # of whatever type
-            self._dependents[block] = None
+        computation = engine.computation
+        if computation is not None:
+            computation.reads[self] = None
+            self._dependents[computation] = None
         return self._value
 
     @value.setter
@@ -120,9 +120,9 @@ class Field(Generic[T]):
         self._check()
         if not equal(self._value, value):
             self._value = value
-            self._writer = self._facet.actor.engine.block
-            for block in list(self._dependents):
-                block.damage()
+            self._writer = self._facet.actor.engine.computation
+            for computation in list(self._dependents):
+                computation.damage()
 
     def _check(self) -> None:
         actor = self._facet.actor
@@ -140,19 +140,19 @@ class Field(Generic[T]):
 class DerivedField(Field[T]):
     """A field that is computed from others; it cannot be written."""
 
-    __slots__ = ("_block", "_computing", "_function", "_stale")
+    __slots__ = ("_computation", "_computing", "_function", "_stale")
 
-    def __init__(self, facet: Facet, name: str, function: Callable[[], T]) -> None:
+    def __init__(self, facet: Scope, name: str, function: Callable[[], T]) -> None:
         super().__init__(facet, name, None)  # type: ignore[arg-type]  # computed in a moment
         self._function = function
         self._stale = True
         self._computing = False
-        self._writer = self._block = _DerivedComputation(self)
+        self._writer = self._computation = _DerivedComputation(self)
         self._refresh()
 
     @property
     def value(self) -> T:
-        """What it is now, computed again if need be."""
+        """Its value, computed again if a field that it depends on has changed."""
         self._check()
         self._refresh()
         return Field.value.fget(self)  # type: ignore[attr-defined, no-any-return]  # the property above
@@ -167,7 +167,7 @@ class DerivedField(Field[T]):
         if self._stale:
             self._computing = True
             try:
-                self._block.run()
+                self._computation.run()
             finally:
                 self._computing = False
 
@@ -176,9 +176,9 @@ class DerivedField(Field[T]):
         self._stale = False
         if not equal(self._value, value):
             self._value = value
-            for block in list(self._dependents):
-                if not isinstance(block, _DerivedComputation):
-                    block.damage()
+            for computation in list(self._dependents):
+                if not isinstance(computation, _DerivedComputation):
+                    computation.damage()
 
 
 class _DerivedComputation(Computation):
@@ -189,46 +189,46 @@ class _DerivedComputation(Computation):
         self.derived: DerivedField[object] = derived  # type: ignore[assignment]  # of whatever type
 
     def damage(self) -> None:
-        """Marks it and what is derived from it as stale; only a changed value damages blocks."""
+        """Marks it and what is derived from it as stale; only a changed value damages others."""
         if self.live and not self.derived._stale:
             self.derived._stale = True
             self.facet.actor.engine.effects.stale[self.derived] = None
-            for block in list(self.derived._dependents):
-                if isinstance(block, _DerivedComputation):
-                    block.damage()
+            for computation in list(self.derived._dependents):
+                if isinstance(computation, _DerivedComputation):
+                    computation.damage()
 
 
-def _cycle(block: Computation) -> str:
-    """How a block damages itself: each block, the field that it writes, and the block that reads that."""
-    ways = [(block, f"-> {block.name}")]
-    seen: set[Computation] = set()
+def _cycle(computation: Dependent) -> str:
+    """Returns how a computation damages itself: computation -> field that it writes -> its reader -> …"""
+    ways = [(computation, f"-> {computation.name}")]
+    seen: set[Dependent] = set()
     while ways:
         reader, way = ways.pop(0)
         for field in reader.reads:
             writer = field._writer
-            if writer is block:
-                return f"{block.name} -> {field.name} {way}"
+            if writer is computation:
+                return f"{computation.name} -> {field.name} {way}"
             if writer is not None and writer not in seen:
                 seen.add(writer)
                 through = "" if isinstance(writer, _DerivedComputation) else f"-> {writer.name} "
                 ways.append((writer, f"{through}-> {field.name} {way}"))
-    fields = ", ".join([field.name for field in block.reads])
-    return f"{block.name} -> ({fields}) -> {block.name}"
+    fields = ", ".join([field.name for field in computation.reads])
+    return f"{computation.name} -> ({fields}) -> {computation.name}"
 
 
 # -- equality ----------------------------------------------------------------------------------------
 #
-# Python's ``==`` says that ``[1]`` equals ``[True]``, ``0.0`` equals ``-0.0``, and NaN differs from itself;
-# what is asserted from a field would then be stale, or written for ever.  So what could be a value is
-# compared as values are, strictly by type, and so are lists, tuples, dicts and sets of whatever else;
-# objects that are no values equal each other by their own ``==``.
+# By Python's ``==``, ``[1]`` equals ``[True]``, ``0.0`` equals ``-0.0``, and NaN differs from itself; a fact
+# computed from a field would then be stale, or computed for ever.  So what could be a value is compared as
+# values are, strictly by type, and so are lists, tuples, dicts and sets of other objects; objects that are no
+# values are compared by their own ``==``.
 
 PLAIN: Final = frozenset([int, str, bytes, bool])
 SAME: Final = frozenset([float, Record, Map])
 
 
 def equal(one: Any, other: Any) -> bool:
-    """Whether the one may stand for the other.
+    """True if one may stand for the other.
 
     >>> equal(0.0, -0.0), equal([1], [True]), equal(float("nan"), float("nan")), equal({"a": 1}, {"a": 1})
     (False, False, True, True)
@@ -252,7 +252,7 @@ def equal(one: Any, other: Any) -> bool:
 
 
 def _same_entries(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> bool:
-    """Whether two tables have the same entries, in whatever order."""
+    """True if two tables have the same entries, in any order."""
     keys = {_at(at): at for at in other}
     for at, value in one.items():
         there = keys.get(_at(at), keys)
@@ -262,7 +262,7 @@ def _same_entries(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> bool:
 
 
 def _at(at: Any) -> object:
-    """What finds a key: NaN finds NaN, and ``1`` does not find ``True``."""
+    """Returns a key by which equal keys are found: NaN finds NaN, and ``1`` does not find ``True``."""
     kind = at.__class__
     if kind is tuple:
         return (tuple, tuple(map(_at, at)))

@@ -1,8 +1,8 @@
 """Records by name: one declaration that makes facts and patterns alike.
 
-``Present = record("present", "who")`` gives a maker: ``Present("Alice")`` is a fact,
-``Present(capture("who"))`` a pattern, ``Present.of(who="Alice")`` leaves all else open.  It is apart because
-the index knows no arity.
+``Present = record("present", "who")`` returns a maker: ``Present("Alice")`` is a fact,
+``Present(capture("who"))`` a pattern, ``Present.of(who="Alice")`` one that leaves others open.  It is
+apart because the index checks no arity.
 
 Always: what is made has exactly the declared fields.
 """
@@ -17,7 +17,7 @@ from index.values.values import Record, frozen_fields
 
 
 class RecordOf:
-    """The maker of the records of one label."""
+    """Makes the records of one label."""
 
     __slots__ = ("_arity", "_label", "fields", "label")
 
@@ -28,13 +28,13 @@ class RecordOf:
         self._arity = len(fields)
 
     def __call__(self, *values: object) -> Record:
-        """A fact, or a pattern if some values are patterns; ``UsageError`` for another number of them."""
+        """Returns a fact, or a pattern if a value is one; ``UsageError`` for a wrong number of values."""
         if len(values) != self._arity:
             raise UsageError(f"{self.label} has {len(self.fields)} fields {self.fields}, got {len(values)}")
         return Record.of(self._label, frozen_fields(values))
 
     def of(self, **named: object) -> Record:
-        """The pattern with these fields, and anything in the others."""
+        """Returns the pattern with these fields, and anything in the others."""
         for name in named:
             if name not in self.fields:
                 raise UsageError(f"{self.label} has no field {name!r}, it has {', '.join(self.fields)}")
@@ -54,8 +54,8 @@ def record(label: str, *fields: str) -> RecordOf:
 
 
 def pattern_of(given: object) -> Pattern:
-    """The pattern that is given as text or as a value; for the pattern of one string write ``lit``.
+    """Returns the pattern that is given as text or as a value; for the pattern of one string write ``lit``.
 
-    Raises ``UsageError`` for what is neither.
+    Raises ``UsageError`` if it is neither.
     """
     return parse_pattern(given) if isinstance(given, str) else freeze(given)

@@ -1,35 +1,33 @@
-"""Settling: what is done at the end of a turn, until nothing is left to do.
+"""Settling: the end of a turn, repeated until no work is left.
 
-Handlers have run.  Now scripts run (``on_start``), facets that were stopped stop, blocks whose fields changed
-run again, and facets with nothing left to do end; each may bring about more of the others.
+The handlers have run.  Now scripts run (``on_start``), facets that were stopped stop, computations whose
+fields changed run again, and facets with nothing left to do end; each may cause more of the others.
 
 Always: a facet starts before it stops; children stop before their parent; stop actions before continuations,
-and both in the parent's context; a block runs after all scripts and stops that were due; it ends, within
-``ROUNDS``, ``ACTIONS`` and ``FACETS``.  It costs what there is to do: a facet of n children stops in O(n).
+and both in the parent's context; a computation runs after all scripts and stops that were due; it ends,
+within ``ROUNDS``, ``ACTIONS`` and ``FACETS``.  A facet of n children stops in O(n).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from dataspace.actors.engine.actors import FACETS
-from dataspace.actors.engine.effects import Effects
-from dataspace.actors.engine.facets import Facet, Handler
+from dataspace.actors.engine.actors import FACETS, Effects, Facet
 from dataspace.kernel.actions import RETRACT
 from index.errors import UsageError
 
 if TYPE_CHECKING:
-    from dataspace.actors.engine.engine import Engine
-    from dataspace.actors.engine.turns import Turn
+    from dataspace.actors.engine.actors import ActorRuntime
+    from dataspace.actors.engine.ports import Context, Handler, Scope
 
 ROUNDS: Final = 10_000
-"""How often one turn may begin again with what its last round has brought about."""
+"""How many rounds one turn may take, each with what the last one caused."""
 ACTIONS: Final = 500_000
 """How many scripts, stop actions, continuations and hooks one turn may run."""
 
 
-def settle(engine: Engine, effects: Effects) -> None:
-    """Goes on until the turn is quiet; ``UsageError`` if it does not become so."""
+def settle(engine: ActorRuntime, effects: Effects) -> None:
+    """Runs what a turn has left until no work is left; ``UsageError`` beyond the limits."""
     _Settling(engine, effects).run()
 
 
@@ -38,7 +36,7 @@ class _Settling:
 
     __slots__ = ("actions", "effects", "engine", "first")
 
-    def __init__(self, engine: Engine, effects: Effects) -> None:
+    def __init__(self, engine: ActorRuntime, effects: Effects) -> None:
         self.engine = engine
         self.effects = effects
         self.actions = 0
@@ -46,7 +44,7 @@ class _Settling:
         """How many facets its actor had ever opened when the first one stopped."""
 
     def run(self) -> None:
-        """Goes on until nothing is left to do."""
+        """Runs rounds until no work is left."""
         effects = self.effects
         for _ in range(ROUNDS):
             if effects.scripts:
@@ -75,14 +73,14 @@ class _Settling:
         self._refuse(self.engine.scope, "each round brings about another", "rounds", ROUNDS)
 
     def _start(self) -> None:
-        """Runs the scripts that wait, of facets that live."""
+        """Runs the scripts of facets that have not ended."""
         scripts, self.effects.scripts = self.effects.scripts, []
         for facet, script in scripts:
             if not facet.ended:
                 self._call(facet, "a script (on_start)", script, self.engine.enter(facet))
 
     def _stop(self, facet: Facet) -> None:
-        """Ends a facet in an orderly way: its children first, those too that stop actions open meanwhile.
+        """Ends a facet in an orderly way: its children first, with those that stop actions open meanwhile.
 
         A loop, as facets may nest deeper than calls.
         """
@@ -99,7 +97,7 @@ class _Settling:
                 due += reversed(inner.children)
             elif inner.on_stop:
                 action = inner.on_stop.popleft()
-                self.engine.scope = inner  # whose fields are in sight
+                self.engine.scope = inner  # whose fields may be used
                 self._call(inner, "a stop action", action, (inner.parent or inner).turn)
             else:
                 self._close(due.pop())
@@ -109,16 +107,16 @@ class _Settling:
                 )
 
     def _close(self, facet: Facet) -> None:
-        """Ends a facet that has no children and whose stop actions have run."""
+        """Ends a facet that has no children left and whose stop actions have run."""
         actor, parent, effects = facet.actor, facet.parent, self.effects
         facet.stopping = facet.ended = True
         actor.facets -= 1
         if facet.endpoints:
             for endpoint in list(facet.endpoints):
                 endpoint.end()
-        if facet.blocks:
-            for block in facet.blocks:
-                block.end()
+        if facet.computations:
+            for computation in facet.computations:
+                computation.end()
         if facet.resources:
             effects.ended.extend(facet.resources)
         if parent is None:
@@ -132,14 +130,14 @@ class _Settling:
             for then in facet.thens:
                 self._call(facet, "a continuation (then)", then, self.engine.enter(parent))
 
-    def _call(self, facet: Facet, what: str, function: Handler, turn: Turn) -> None:
-        """Runs one of them, which may open, stop and change whatever it likes."""
+    def _call(self, facet: Facet, what: str, function: Handler, turn: Context) -> None:
+        """Calls a function of a facet, and counts it."""
         self.actions += 1
         if self.actions > ACTIONS:
             self._refuse(facet, f"{what} brings about others again and again", "actions", ACTIONS)
         function(turn)
 
-    def _refuse(self, facet: Facet | None, why: str, what: str, limit: int) -> NoReturn:
+    def _refuse(self, facet: Scope | None, why: str, what: str, limit: int) -> NoReturn:
         actor = self.engine.running
         name = actor.name if actor is not None else "?"
         self.engine.scope = facet
@@ -151,13 +149,13 @@ def _repair(effects: Effects) -> None:
     if effects.stale:
         stale, effects.stale = effects.stale, {}
         for derived in stale:
-            if derived._block.live:
+            if derived._computation.live:
                 derived._refresh()
         return
     damaged, effects.damaged = effects.damaged, {}
-    for block in damaged:
-        if block.live and not block.facet.ended:
-            block.run()
+    for computation in damaged:
+        if computation.live and not computation.facet.ended:
+            computation.run()
 
 
 def _end_inert(effects: Effects) -> None:

@@ -1,4 +1,4 @@
-"""Homes: a space as the actors of one engine reach it, in a process of their own or within a daemon.
+"""Spaces of actors: how one engine reaches a space, in a process of its own or within a daemon.
 
 Always: all that actors change in a space goes through ``commit`` and ``end``.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from dataspace.actors.engine.contexts import checked_name
+from dataspace.actors.engine.handlers import checked_name
 from dataspace.kernel.actions import Action
 from dataspace.kernel.space import Space
 
@@ -16,7 +16,7 @@ End = Callable[[str], None]
 
 
 class ActorSpace:
-    """One space, and how a turn is committed to it; a daemon commits through its log."""
+    """One space, and how turns are committed to it; a daemon commits through its log."""
 
     __slots__ = ("commit", "depth", "end", "name", "space")
 
@@ -24,7 +24,7 @@ class ActorSpace:
         self.space = space
         self.name = checked_name(space.name, "a space")
         self.depth = 0
-        """How many layers there are between this space and the outermost one."""
+        """How many layers lie between this space and the outermost one."""
         self.commit: Commit = commit or space.act
-        """What an owner does, and the time in microseconds since 1970 UTC."""
+        """Commits the actions of an owner; the time is in microseconds since 1970 UTC."""
         self.end: End = end or (lambda owner: (space.end((owner,), wall()), None)[1])

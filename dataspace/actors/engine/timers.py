@@ -1,17 +1,20 @@
 """Timers: what a facet wants done at a time.
 
-They know no clock: they are asked for what is due at a time, and when the next one is.
+Timers read no clock: the engine asks which are due at a time, and a shell when the next one is.
 
-Always: a timer belongs to a facet and ends with it; one that repeats keeps to its beat.
+Always: a timer belongs to a facet and ends with it; one that repeats keeps to multiples of its period.
 """
 
 from __future__ import annotations
 
 import heapq
 from itertools import count
+from typing import TYPE_CHECKING
 
-from dataspace.actors.engine.events import Call
-from dataspace.actors.engine.facets import Facet, FacetResource, Handler
+from dataspace.actors.engine.actors import Call, Facet, FacetResource
+
+if TYPE_CHECKING:
+    from dataspace.actors.engine.ports import Alarm, Handler, TimerQueue
 
 
 class Timer(FacetResource):
@@ -20,7 +23,7 @@ class Timer(FacetResource):
     __slots__ = ("at", "closed", "facet", "function", "period", "timers")
 
     def __init__(
-        self, timers: Timers, facet: Facet, at: float, period: float | None, function: Handler
+        self, timers: TimerQueue, facet: Facet, at: float, period: float | None, function: Handler
     ) -> None:
         self.timers = timers
         self.facet = facet
@@ -30,7 +33,7 @@ class Timer(FacetResource):
         self.closed = False
 
     def fire(self) -> None:
-        """It is due: calls its function in a turn of its own."""
+        """Queues a call of its function, unless it is closed; adds it again if it repeats."""
         if self.closed:
             return
         engine = self.facet.actor.engine
@@ -48,7 +51,7 @@ class Timer(FacetResource):
         self.function(turn)
 
     def close(self) -> None:
-        """It will not fire."""
+        """Ends it: it does not fire any more."""
         self.closed = True
 
 
@@ -56,15 +59,15 @@ class Timers:
     """All timers of an engine, the next one first."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Timer]] = []
+        self._heap: list[tuple[float, int, Alarm]] = []
         self._order = count()
 
-    def add(self, timer: Timer) -> None:
-        """Takes one in; O(log timers)."""
+    def add(self, timer: Alarm) -> None:
+        """Adds a timer; O(log timers)."""
         heapq.heappush(self._heap, (timer.at, next(self._order), timer))
 
-    def due(self, now: float) -> list[Timer]:
-        """Takes out what is due, in order of time."""
+    def due(self, now: float) -> list[Alarm]:
+        """Removes the timers that are due and returns them in order of time."""
         due = []
         while self._heap and self._heap[0][0] <= now:
             due.append(heapq.heappop(self._heap)[2])

@@ -1,9 +1,9 @@
 """Traces: every turn with its cause and its effects, as plain records.
 
-The kernel calls a tracer after each turn.  ``Trace`` keeps the records, or tells somebody of each;
+The engine calls a tracer after each turn.  ``Trace`` keeps the records, or passes each to a function;
 ``rendering`` makes text and diagrams of them.
 
-Always: a turn's cause has a lower number than the turn; what a turn that failed had wanted is not told.
+Always: the cause of a turn has a lower number than the turn; the actions of a turn that failed are not in it.
 """
 
 from __future__ import annotations
@@ -12,30 +12,29 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from dataspace.actors.engine.crashes import described
+from dataspace.actors.engine.handlers import described
 from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, Action
 from index.patterns.text import unparse
 
 if TYPE_CHECKING:
-    from dataspace.actors.engine.effects import Effects
-    from dataspace.actors.engine.events import ActorEvent
+    from dataspace.actors.engine.actors import ActorEvent, Effects
 
 
 class Tracer(Protocol):
-    """Whoever is told of turns."""
+    """Gets every turn of an engine."""
 
     def turn(self, number: int, event: ActorEvent, effects: Effects, failure: BaseException | None) -> None:
-        """A turn is over."""
+        """Records a turn that has ended."""
 
     def fell(self, number: int, actor: str, event: str, failure: BaseException) -> None:
-        """An actor crashed outside of its turns."""
+        """Records the crash of an actor outside of its turns."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnRecord:
-    """One turn: of which actor, for which event, caused by which turn (0: from outside), and what it did.
+    """One turn: its actor, its event, the turn that caused it (0: from outside), and what it did.
 
-    The crash of an actor outside of its turns, by a linked task, is the failure of one that did nothing.
+    The crash of an actor outside of its turns, in a linked task, is a record with a failure and no actions.
     """
 
     number: int
@@ -48,20 +47,20 @@ class TurnRecord:
 
 @dataclass
 class Trace:
-    """Keeps what happened, unless told not to; ``tell`` is called with each record, if given."""
+    """Keeps a record of each turn if ``keep``; calls ``tell`` with each record, if given."""
 
     tell: Callable[[TurnRecord], object] | None = None
     records: list[TurnRecord] = field(default_factory=list)
     keep: bool = True
 
     def turn(self, number: int, event: ActorEvent, effects: Effects, failure: BaseException | None) -> None:
-        """Takes down a turn."""
+        """Records a turn that has ended."""
         actions = () if failure is not None else tuple(_actions(effects))
         failed = None if failure is None else described(failure)
         self._take(TurnRecord(number, event.actor.name, str(event), event.cause, actions, failed))
 
     def fell(self, number: int, actor: str, event: str, failure: BaseException) -> None:
-        """Takes down a crash that no turn brought about."""
+        """Records the crash of an actor outside of its turns."""
         self._take(TurnRecord(number, actor, event, 0, (), described(failure)))
 
     def _take(self, made: TurnRecord) -> None:

@@ -5,7 +5,7 @@ Always: the lines are the same each time.
 
 from __future__ import annotations
 
-from dataspace.actors.engine.facets import Handler
+from dataspace.actors.engine.ports import Handler
 from dataspace.actors.engine.records import record
 from dataspace.actors.engine.turns import Turn
 from dataspace.testing import Room

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 import dataspace
-from dataspace.actors.engine.facets import PatternWatch
+from dataspace.actors.engine.endpoints import PatternWatch
 from dataspace.actors.engine.fields import Field
 from dataspace.actors.engine.records import record
 from dataspace.actors.engine.turns import Turn

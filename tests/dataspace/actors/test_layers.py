@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, strategies as st
 
-from dataspace.actors.engine.actors import Actor
-from dataspace.actors.engine.facets import Facet
+from dataspace.actors.engine.actors import Actor, Facet
 from dataspace.actors.engine.records import pattern_of, record
 from dataspace.actors.engine.turns import Turn
 from dataspace.actors.layers import Inbound, Outbound, Quit, inbound, layer, outbound

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from dataspace.actors import Actor, ActorSpace, Engine, Turn, capture, record
-from dataspace.actors.engine.crashes import described, leaves
+from dataspace.actors.engine.handlers import described, leaves
 from dataspace.actors.layers import layer
 from dataspace.actors.services import Require, service
 from dataspace.actors.supervision import Restart, supervise
@@ -137,7 +137,14 @@ def continuation_of_react_until(turn: Turn, fail: Raise) -> None:
 @place
 def field_computation(turn: Turn, fail: Raise) -> None:
     n = turn.field("n", 0)
-    turn.derived("d", lambda: poisoned(turn.react(lambda turn: None).turn, fail) if n.value else 0)
+
+    def compute() -> None:
+        if n.value:
+            inner = turn.react(lambda turn: None).turn
+            assert isinstance(inner, Turn)
+            poisoned(inner, fail)
+
+    turn.derived("d", compute)
     on_go(turn, lambda _: setattr(n, "value", 1))
 
 
@@ -306,7 +313,7 @@ OTHERS: dict[str, Place] = {
 
 def check_engine(engine: Engine, home: ActorSpace) -> None:
     """All that holds of an engine between turns."""
-    assert engine.running is None and engine.block is None and engine.turn == 0
+    assert engine.running is None and engine.computation is None and engine.turn == 0
     assert engine.actions == [] and engine._effects is None and engine._escaping is None
     assert engine.inhabitants == sum(not actor.daemon for actor in engine.actors.values())
     space = home.space

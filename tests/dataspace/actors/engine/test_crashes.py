@@ -7,7 +7,7 @@ import sys
 import pytest
 import trio
 
-from dataspace.actors.engine.crashes import crash_of, described, is_within
+from dataspace.actors.engine.handlers import crash_of, described, is_within
 from dataspace.actors.engine.records import record
 from dataspace.actors.engine.turns import Turn
 from dataspace.running.actors import Outside, Shell

@@ -14,7 +14,7 @@ Item = record("item", "kind", "n")
 Count = record("count", "n")
 
 
-def test_a_block_runs_once_at_creation_and_once_per_turn_that_changed_what_it_read() -> None:
+def test_a_computation_runs_once_at_creation_and_once_per_turn_that_changed_what_it_read() -> None:
     room = Room()
     runs: list[int] = []
 
@@ -75,7 +75,7 @@ def test_a_cycle_is_named() -> None:
     assert "grow -> a -> grow" in str(room.engine.crashes[-1])
 
 
-def test_a_cycle_through_several_blocks_and_a_derived_field_is_named_whole() -> None:
+def test_a_cycle_through_several_computations_and_a_derived_field_is_named_whole() -> None:
     room = Room(strict=False)
 
     def boot(turn: Turn) -> None:
@@ -286,9 +286,9 @@ def test_a_facet_is_not_begun_twice_though_the_pattern_leaves_and_comes_back() -
 
 
 @pytest.mark.parametrize(
-    "what", ["an assertion", "an observation", "a conversation", "a block", "a derived field"]
+    "what", ["an assertion", "an observation", "a conversation", "a computation", "a derived field"]
 )
-def test_what_a_block_would_make_again_and_again_is_refused(what: str) -> None:
+def test_what_a_computation_would_make_again_and_again_is_refused(what: str) -> None:
     room = Room(strict=False)
 
     def boot(turn: Turn) -> None:
@@ -302,7 +302,7 @@ def test_what_a_block_would_make_again_and_again_is_refused(what: str) -> None:
                 turn.on_asserted("item(_, _)")(lambda turn: None)
             elif what == "a conversation":
                 turn.during("item(_, _)")(lambda turn: None)
-            elif what == "a block":
+            elif what == "a computation":
                 turn.when_true(lambda: n.value > 0, lambda turn: None)
             else:
                 turn.derived("twice", lambda: n.value * 2)
@@ -313,7 +313,7 @@ def test_what_a_block_would_make_again_and_again_is_refused(what: str) -> None:
     assert f"{what} made in block, which runs again whenever a field changes" in str(room.engine.crashes[-1])
 
 
-def test_a_block_may_speak_and_open_facets() -> None:
+def test_a_computation_may_send_and_open_facets() -> None:
     room = Room()
     room.watch("count($n)")
 

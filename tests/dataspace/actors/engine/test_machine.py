@@ -14,8 +14,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
-from dataspace.actors.engine.actors import Actor
-from dataspace.actors.engine.events import Call
+from dataspace.actors.engine.actors import Actor, Call
 from dataspace.actors.engine.fields import Field
 from dataspace.actors.engine.records import record
 from dataspace.actors.engine.turns import Turn

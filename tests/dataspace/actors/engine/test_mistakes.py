@@ -9,8 +9,8 @@ from functools import partial
 import pytest
 
 from dataspace.actors import Turn, capture, record
-from dataspace.actors.engine.contexts import takes
-from dataspace.actors.engine.facets import Assertion, PatternWatch
+from dataspace.actors.engine.endpoints import Assertion, PatternWatch
+from dataspace.actors.engine.handlers import takes
 from dataspace.errors import UsageError
 from dataspace.saying import literal
 from dataspace.testing import Room
@@ -210,7 +210,7 @@ def test_what_is_no_value_is_refused_with_what_to_write(verb: str) -> None:
     assert ".value" in crash_of(lambda turn: SAY[verb](turn, [Colour.RED]))
 
 
-# -- endpoints and blocks from elsewhere -------------------------------------------------------------
+# -- endpoints and computations from elsewhere -------------------------------------------------------
 
 
 def test_an_endpoint_is_closed_in_turns_of_its_actor_only_and_once() -> None:
@@ -220,7 +220,7 @@ def test_an_endpoint_is_closed_in_turns_of_its_actor_only_and_once() -> None:
     def owner(turn: Turn) -> None:
         made.append(turn.assert_(Present("Alice")))
         made.append(turn.observe("pair(_, _)"))
-        made[0].block = turn.dataflow(lambda: None)
+        made[0].computation = turn.dataflow(lambda: None)
         turn.prevent_inert()
 
     mine = room.spawn(owner, name="owner")
@@ -231,8 +231,8 @@ def test_an_endpoint_is_closed_in_turns_of_its_actor_only_and_once() -> None:
         made[1].close,
         partial(made[0].set, Present("Carol")),
         partial(made[1].set, Present("Carol")),
-        made[0].block.close,  # type: ignore[union-attr]  # set above
-        made[0].block.run,  # type: ignore[union-attr]  # set above
+        made[0].computation.close,  # type: ignore[union-attr]  # set above
+        made[0].computation.run,  # type: ignore[union-attr]  # set above
     ]
     for act in acts:
         with pytest.raises(UsageError, match="this turn is of actor owner, used in no turn"):

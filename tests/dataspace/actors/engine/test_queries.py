@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from dataspace.actors.engine.facets import Rank
+from dataspace.actors.engine.endpoints import Rank
 from dataspace.actors.engine.fields import Field
 from dataspace.actors.engine.records import record
 from dataspace.actors.engine.turns import Turn

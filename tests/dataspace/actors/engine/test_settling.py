@@ -80,7 +80,9 @@ def endless_end(turn: Turn) -> None:
     def again(turn: Turn) -> None:
         turn.on_stop(again)
 
-    turn.actor.root.turn.on_stop(again)
+    root = turn.actor.root.turn
+    assert isinstance(root, Turn)
+    root.on_stop(again)
     turn.on_message("go()")(Turn.stop_actor)
 
 

@@ -1,13 +1,13 @@
-"""Contexts: code of an actor runs under the context variables under which it was handed over.
+"""Handlers: user code, checked when it is handed over, and what it raised as a crash.
 
-It is looked at when it is handed over, since it may be called much later, or never in a test: what could only
-be awaited, what cannot take what a pattern captures, and names that are no text are refused then.
-
-Who sets a ``contextvars.ContextVar`` around ``spawn`` or ``on_message`` sets it for that actor, or for that
-handler, whenever it runs, and for what it makes in its turn; nobody else sees it.
+A handler may be called much later, or never in a test.  So a function that could only be awaited, one that
+cannot take what a pattern captures, and a name that is no text are refused when they are given.  A handler
+runs under the context variables under which it was handed over: a ``contextvars.ContextVar`` that is set
+around ``spawn`` or ``on_message`` is set for that actor, or that handler, whenever it runs, and for what it
+makes in its turn, and for nothing else.
 
 Always: what a handler sets is forgotten when it returns; where nothing was set, nothing is kept and nothing
-is paid for; what can be called is never refused; a name is text that can be written anywhere.
+costs time; what can be called is never refused; making a crash raises nothing, whatever was raised.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, CO_VARARGS, 
 from types import FunctionType, MethodType
 from typing import Final, TypeVar
 
+from dataspace.errors import ActorCrashed
 from index.errors import UsageError
 from index.patterns.patterns import Pattern
 from index.patterns.text import unparse_pattern
@@ -32,9 +33,9 @@ DEFERRED: Final = CO_COROUTINE | CO_GENERATOR | CO_ASYNC_GENERATOR
 
 
 def bound(usual: Context, function: F) -> F:
-    """A function for those who call it later: it runs under the variables of now, if those are not the usual.
+    """Returns a function that runs under the present context variables, if they are not the ``usual`` ones.
 
-    O(variables) if they are not.  ``UsageError`` if calling it would do nothing.
+    O(variables) if they are not, else the function itself.  ``UsageError`` if calling it would do nothing.
 
     >>> bound(copy_context(), len) is len
     True
@@ -52,9 +53,9 @@ def bound(usual: Context, function: F) -> F:
 
 
 def check_plain(function: Callable[..., object]) -> None:
-    """Raises ``UsageError`` for what cannot be called, or is an async function or a generator.
+    """Raises ``UsageError`` unless it can be called and is neither an async function nor a generator.
 
-    A turn waits for nothing, so that calling those would do nothing.
+    A turn waits for nothing, so calling one of those would do nothing.
     """
     if not callable(function):
         raise UsageError(f"a function is needed, to be called later, not {type(function).__name__}")
@@ -65,7 +66,7 @@ def check_plain(function: Callable[..., object]) -> None:
 
 
 def checked_name(name: object, what: str) -> str:
-    """The name itself; ``UsageError`` for what is no text, or none that can be written."""
+    """Returns the name; ``UsageError`` if it is no text, or text that cannot be encoded."""
     if type(name) is str and name.isascii():
         return name  # as mostly
     if type(name) is not str:
@@ -75,7 +76,7 @@ def checked_name(name: object, what: str) -> str:
 
 
 def name_of(function: object, default: str = "") -> str:
-    """What a function is called, or the default if it has no name."""
+    """Returns the name of a function, or the default if it has none."""
     name = getattr(function, "__name__", default)
     return name if name.__class__ is str else default
 
@@ -98,9 +99,9 @@ def check_takes(handler: Callable[..., object], captures: int, pattern: Pattern)
 
 
 def takes(function: Callable[..., object]) -> tuple[int, float]:
-    """With how many positional arguments it can be called, at least and at most.
+    """Returns how many positional arguments it can be called with, at least and at most.
 
-    >>> takes(lambda turn, who, what=None: None), takes(lambda *row: None)
+    >>> takes(lambda turn, name, what=None: None), takes(lambda *row: None)
     ((2, 3), (0, inf))
     """
     bound = 0
@@ -126,3 +127,50 @@ def _signature_takes(function: Callable[..., object]) -> tuple[int, float]:
     least = len([each for each in plain if each.default is Parameter.empty])
     most = math.inf if any(each.kind is Parameter.VAR_POSITIONAL for each in parameters) else len(plain)
     return least, most
+
+
+# -- crashes ------------------------------------------------------------------------------------------
+
+
+def crash_of(where: str, error: BaseException) -> ActorCrashed:
+    """Returns the crash that an error is; the error is its cause."""
+    crash = ActorCrashed(f"{where}: {described(error)}")
+    crash.__cause__ = error
+    return crash
+
+
+def described(error: BaseException) -> str:
+    """Returns the class and the text of an error, as text that can be encoded.
+
+    >>> described(ValueError("no"))
+    'ValueError: no'
+    """
+    name = _class_name(error)
+    try:
+        text = f"{name}: {error}"
+    except BaseException as second:  # noqa: BLE001  # a fence around the text, which is the actor's code as well
+        text = f"{name}, whose text raises {_class_name(second)}"
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _class_name(error: BaseException) -> str:
+    """Returns the name of its class, whatever its metaclass defines."""
+    name: str = type.__dict__["__name__"].__get__(type(error))
+    return name
+
+
+def is_within(error: BaseException, fence: tuple[type[BaseException], ...]) -> bool:
+    """True if an error, or each error in a group, ends its actor and nothing else."""
+    return all(isinstance(leaf, fence) for leaf in leaves(error))
+
+
+def leaves(error: BaseException) -> list[BaseException]:
+    """Returns the errors in a group and in the groups in it; for another error, that error alone."""
+    found, groups = [], [error]
+    while groups:
+        each = groups.pop()
+        if isinstance(each, BaseExceptionGroup):
+            groups += reversed(BaseExceptionGroup.exceptions.__get__(each))  # whatever its class makes of it
+        else:
+            found.append(each)
+    return found

@@ -1,0 +1,331 @@
+"""Verbs: what every other thing that a turn can do is made of.
+
+A ``BasicTurn`` asserts, sends, observes, opens and stops facets, and spawns actors.  Conversations, queries
+and ``Turn``, the class that handlers get, are built on it, so that they need not import one another.
+
+Always: what is done here is done when the turn commits, or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
+
+from dataspace.actors.engine.actors import Call, Facet, Spawn
+from dataspace.actors.engine.endpoints import NO_VALUE, Assertion, NoValue, PatternWatch, Rank
+from dataspace.actors.engine.fields import Computation, Field
+from dataspace.actors.engine.handlers import bound, check_plain, checked_name, name_of, takes
+from dataspace.actors.engine.records import pattern_of
+from dataspace.kernel.actions import ASSERT, RETRACT, SEND
+from dataspace.saying import fact_of
+from index.errors import UsageError
+from index.patterns.patterns import Pattern, matcher
+from index.values.freezing import is_flat
+from index.values.values import Value
+
+if TYPE_CHECKING:
+    from dataspace.actors.engine.actors import Actor
+    from dataspace.actors.engine.ports import Handler
+    from dataspace.actors.engine.spaces import ActorSpace
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., object])
+
+Given: TypeAlias = object
+"""A pattern as text or value, or a function that computes one from fields (None: nothing now)."""
+
+
+class BasicTurn:
+    """The context of one facet and one space."""
+
+    __slots__ = ("facet", "home")
+
+    def __init__(self, facet: Facet, home: ActorSpace) -> None:
+        self.facet = facet
+        self.home = home
+
+    @property
+    def actor(self) -> Actor:
+        """The actor that this is a turn of."""
+        return self.facet.actor
+
+    @property
+    def now(self) -> float:
+        """The clock of timers, in seconds."""
+        return self.facet.actor.engine.clock()
+
+    def at(self, home: ActorSpace) -> Self:
+        """The same facet, speaking to another space."""
+        return self.__class__(self.facet, home)
+
+    @property
+    def inside(self) -> Self:
+        """The same facet, speaking to the knowledge of this actor alone."""
+        actor = self.facet.actor
+        if actor.inner is None:
+            actor.inner = actor.engine.home(f"{actor.name}-inside")
+        return self.at(actor.inner)
+
+    # -- asserting -------------------------------------------------------------------------------------
+
+    def assert_(self, value: object, *, when: Callable[[], object] | None = None) -> Assertion:
+        """Keeps a fact up while the facet lives; a function is computed again when its fields change.
+
+        With ``when``, or where the function gives None, only while there is something to say; None itself is
+        a value like any other.
+        """
+        self._check_endpoint("an assertion")
+        made = Assertion(self.facet, self.home)
+        if callable(value):
+            say = partial(_computed, value)
+        else:
+            fact = value if is_flat(value) else fact_of(value)
+            if when is None:
+                made.set(fact)
+                return made
+            say = partial(_same, fact)
+        made.computation = self._computation(
+            "assertion", lambda: made.set(say() if when is None or when() else NO_VALUE)
+        )
+        return made
+
+    def send(self, message: object) -> None:
+        """Sends a message to all who are interested when the turn commits."""
+        facet = self.facet
+        actor = facet.actor
+        if actor.engine.running is not actor or facet.ended:
+            self._check()
+        said = message if is_flat(message) else fact_of(message)
+        if self.home is actor.home:
+            actor.engine.actions.append((SEND, said))
+        else:
+            actor.act(self.home, (SEND, said))
+
+    def claim(self, value: object) -> int:
+        """Asserts a fact for the actor, not the facet, until ``retract`` or the actor's end."""
+        facet, home = self.facet, self.home
+        actor = facet.actor
+        if actor.engine.running is not actor or facet.ended:
+            self._check()
+        fact = value if is_flat(value) else fact_of(value)
+        handle = actor.next_handle()
+        actor.claims[handle] = (home, fact)
+        if home is actor.home:
+            actor.engine.actions.append((ASSERT, handle, fact))
+        else:
+            actor.act(home, (ASSERT, handle, fact))
+        return handle
+
+    def retract(self, claim: int) -> None:
+        """Ends what ``claim`` began; ``UsageError`` if it is not there."""
+        facet = self.facet
+        actor = facet.actor
+        if actor.engine.running is not actor or facet.ended:
+            self._check()
+        claimed = actor.claims.pop(claim, None)
+        if claimed is None:
+            raise UsageError(f"actor {actor.name} has no claim {claim}")
+        if claimed[0] is actor.home:
+            actor.engine.actions.append((RETRACT, claim))
+        else:
+            actor.act(claimed[0], (RETRACT, claim))
+
+    def retract_matching(self, pattern: object) -> int:
+        """Ends all ad-hoc claims of this actor here that match a pattern: how many; O(claims)."""
+        match = matcher(pattern_of(pattern))
+        mine = [at for at, (home, fact) in self.facet.actor.claims.items() if home is self.home]
+        found = [at for at in mine if match(self.facet.actor.claims[at][1]) is not None]
+        for at in found:
+            self.retract(at)
+        return len(found)
+
+    # -- observing -------------------------------------------------------------------------------------
+
+    def observe(
+        self,
+        pattern: Given,
+        *,
+        added: Handler | None = None,
+        message: Handler | None = None,
+        removed: Handler | None = None,
+        quiet: bool = False,
+        rank: Rank = Rank.NORMAL,
+    ) -> PatternWatch:
+        """Hears of a pattern: handlers get a turn and the captures, or ``UsageError`` is raised.
+
+        ``quiet`` announces no interest; of one event, handlers of a higher ``rank`` run first.
+        """
+        checked = (added, message, removed)
+        return self._watch(pattern, added, message, removed, quiet=quiet, rank=rank, checked=checked)
+
+    def _watch(
+        self,
+        pattern: Given,
+        added: Handler | None = None,
+        message: Handler | None = None,
+        removed: Handler | None = None,
+        *,
+        quiet: bool = False,
+        rank: Rank = Rank.NORMAL,
+        checked: tuple[Handler | None, ...],
+    ) -> PatternWatch:
+        """The same; those that are ``checked`` in the end have to take what is captured."""
+        self._check_endpoint("an observation")
+        made = PatternWatch(self.facet, self.home, quiet=quiet, rank=rank)
+        made.added, made.messaged, made.removed = [
+            None if each is None else self._bound(each) for each in (added, message, removed)
+        ]
+        made.checked = tuple([each for each in checked if each is not None])
+        self._follow(made, pattern)
+        return made
+
+    def _follow(self, made: PatternWatch, pattern: Given) -> None:
+        """Sets the pattern, now and when its fields change."""
+        if callable(pattern):
+            check_given(pattern, "observe")
+            compute = pattern
+            made.computation = self._computation("interest", lambda: made.set(_pattern(compute())))
+        else:
+            made.set(pattern_of(pattern))
+            made.checked = ()  # it has been looked at, once and for all
+
+    # -- facets ----------------------------------------------------------------------------------------
+
+    def react(self, setup: Handler, *args: object, name: str = "") -> Facet:
+        """A facet below this one: ``setup`` runs at once, with a turn of the new facet."""
+        self._check()
+        check_plain(setup)
+        engine = self.facet.actor.engine
+        made = engine.open_facet(self.facet.actor, self.facet, name)
+        if self.home is not self.facet.actor.home:
+            made.turn = made.turn.at(self.home)
+        scope, computation = engine.scope, engine.computation
+        engine.scope, engine.computation = made, None  # a computation around it does not depend on its reads
+        try:
+            setup(made.turn, *args)
+        except BaseException as error:
+            engine.note_raised(error, made)
+            raise
+        finally:
+            engine.scope, engine.computation = scope, computation
+        engine.effects.touched[made] = None
+        return made
+
+    def stop(self, facet: Facet | None = None, then: Handler | None = None) -> None:
+        """Stops a facet of this actor, this one unless checked; ``then`` runs in its parent's context.
+
+        All handlers of the event still run; several ``then`` all run.
+        """
+        facet = self.facet if facet is None else facet
+        self.check_running()
+        if facet.actor is not self.facet.actor:
+            raise UsageError(
+                f"facet {facet} belongs to actor {facet.actor.name}, not {self.facet.actor.name}"
+            )
+        if facet.ended:
+            return
+        if then is not None:
+            facet.thens = facet.thens or []
+            facet.thens.append(self._bound(then))
+        if not facet.stopping:
+            facet.stopping = True
+            self.facet.actor.engine.effects.stopping.append(facet)
+
+    def stop_actor(self) -> None:
+        """Ends this actor in an orderly way."""
+        self.stop(self.facet.actor.root)
+
+    # -- fields ----------------------------------------------------------------------------------------
+
+    def field(self, name: str, value: T) -> Field[T]:
+        """A cell of state, of this facet and those below it."""
+        self._check()
+        return Field(self.facet, checked_name(name, "a field"), value)
+
+    def _computation(self, name: str, action: Callable[[], object]) -> Computation:
+        computation = Computation(self.facet, checked_name(name, "a computation"), self._bound(action))
+        computation.run()
+        return computation
+
+    def _bound(self, function: F) -> F:
+        """What is called later, under the context variables of now (``contexts``)."""
+        return bound(self.facet.actor.engine.context, function)
+
+    # -- actors ----------------------------------------------------------------------------------------
+
+    def spawn(
+        self,
+        boot: Handler,
+        *args: object,
+        name: str = "",
+        daemon: bool = False,
+        initial: Iterable[object] = (),
+        home: ActorSpace | None = None,
+    ) -> Actor:
+        """An actor that boots when this turn has committed; ``initial`` facts are its own from then on.
+
+        What it does not assert again when it boots goes at the end of that turn.
+        """
+        self._check()
+        engine = self.facet.actor.engine
+        name = name or name_of(boot)
+        actor = engine.make(name, home or self.home, daemon=daemon, program=self.actor.program)
+        engine.effects.spawns.append(
+            Spawn(actor, self._bound(boot), args, [fact_of(each) for each in initial])
+        )
+        return actor
+
+    def end_actor(self, actor: Actor) -> None:
+        """Asks another actor to end, once this turn has committed."""
+        self._check()
+        self.facet.actor.engine.effects.calls.append(
+            Call(actor.root, f"ended by {self.actor.name}", BasicTurn.stop_actor)
+        )
+
+    # -- checks ----------------------------------------------------------------------------------------
+
+    def check_running(self) -> None:
+        """Raises ``UsageError`` unless a turn of this actor runs."""
+        actor = self.facet.actor
+        running = actor.engine.running
+        if running is not actor:
+            who = f"a turn of {running.name}" if running is not None else "no turn; enter by external"
+            raise UsageError(f"this turn is of actor {actor.name}, used in {who}")
+
+    def _check(self) -> None:
+        self.check_running()
+        if self.facet.ended:
+            raise UsageError(f"facet {self.facet} of actor {self.facet.actor.name} has ended")
+
+    def _check_endpoint(self, what: str) -> None:
+        """The same, and that it is not made by what runs again and again: there would be ever more."""
+        self._check()
+        computation = self.facet.actor.engine.computation
+        if computation is not None:
+            raise UsageError(
+                f"{what} made in {computation.name}, which runs again whenever a field changes:"
+                " make it around that, or in a facet of its own (turn.react)"
+            )
+
+
+def check_given(pattern: Given, verb: str) -> None:
+    """Raises ``UsageError`` for what is decorated where a pattern should be."""
+    if callable(pattern) and takes(pattern)[0]:
+        raise UsageError(
+            f'{verb} needs a pattern, as @turn.{verb}("present($who)"), or a function without arguments that'
+            f" computes one, but got {name_of(pattern, 'a function')}, which has some"
+        )
+
+
+def _pattern(given: object) -> Pattern | NoValue:
+    return NO_VALUE if given is None else pattern_of(given)
+
+
+def _same(fact: Value) -> Value | NoValue:
+    return fact
+
+
+def _computed(compute: Callable[[], object]) -> Value | NoValue:
+    given = compute()
+    return NO_VALUE if given is None else fact_of(given)
