@@ -1,5 +1,6 @@
 """Values: records, maps, and what makes two values the same."""
 
+from dataspace.facts import literal
 from index.values.freezing import bounded, freeze
 from index.values.jsons import captures_json, from_json, to_json
 from index.values.order import order_key
@@ -18,4 +19,5 @@ __all__ = [
     "captures_json",
     "from_json",
     "to_json",
+    "literal",
 ]

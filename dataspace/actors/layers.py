@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from dataspace.actors.engine.actors import FacetResource
 from dataspace.actors.engine.ports import Handler
 from dataspace.actors.engine.records import pattern_of, record
-from dataspace.saying import as_it_is, fact_of
+from dataspace.facts import as_it_is, fact_of
 from index.errors import UsageError
 from index.patterns.patterns import DISCARD, Pattern, capture, matcher, observe, skeleton
 from index.values.values import Record, Value, key

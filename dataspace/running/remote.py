@@ -29,11 +29,11 @@ from dataspace.client.session.session import IN_FLIGHT
 from dataspace.client.session.turns import Ticket
 from dataspace.client.space import RemoteSpace
 from dataspace.errors import ActorCrashed, Broken, Refused
+from dataspace.facts import as_it_is
 from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, Action
 from dataspace.kernel.epoch_changes import EpochChanges
 from dataspace.kernel.space import Space
 from dataspace.running.actors import Shell, log_crash, wall
-from dataspace.saying import as_it_is
 from dataspace.transport.credentials import Tls
 from index.patterns.patterns import capture
 

@@ -22,9 +22,9 @@ from dataspace.client.observations import Observation
 from dataspace.client.session.turns import Draft, Ticket
 from dataspace.client.space import RemoteSpace
 from dataspace.errors import Refused, UsageError
+from dataspace.facts import as_it_is
 from dataspace.kernel.actions import SEND
 from dataspace.kernel.epoch_changes import time_of
-from dataspace.saying import as_it_is
 from index.patterns.patterns import capture_names
 from index.patterns.text import parse_pattern, unparse
 from index.values.jsons import to_json

@@ -17,8 +17,8 @@ from dataspace.actors.engine.endpoints import NO_VALUE, Assertion, NoValue, Patt
 from dataspace.actors.engine.fields import Computation, Field
 from dataspace.actors.engine.handlers import bound, check_plain, checked_name, name_of, takes
 from dataspace.actors.engine.records import pattern_of
+from dataspace.facts import fact_of
 from dataspace.kernel.actions import ASSERT, RETRACT, SEND
-from dataspace.saying import fact_of
 from index.errors import UsageError
 from index.patterns.patterns import Pattern, matcher
 from index.values.freezing import is_flat

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import trio
 
 from dataspace.errors import DataspaceError, UsageError
+from dataspace.facts import fact_of
 from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, SEND, Action
-from dataspace.saying import fact_of
 from index.values.values import Value
 
 

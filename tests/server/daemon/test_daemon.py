@@ -7,7 +7,7 @@ import trio
 
 import dataspace
 from dataspace import EpochChanges, Record, Refused, Unreachable, UsageError
-from dataspace.saying import literal
+from dataspace.values import literal
 from index.values.values import Map, Value
 
 

@@ -12,8 +12,8 @@ from dataspace.actors import Turn, capture, record
 from dataspace.actors.engine.endpoints import Assertion, PatternWatch
 from dataspace.actors.engine.handlers import takes
 from dataspace.errors import UsageError
-from dataspace.saying import literal
 from dataspace.testing import Room
+from dataspace.values import literal
 
 Present = record("present", "who")
 Pair = record("pair", "a", "b")
@@ -161,7 +161,7 @@ SAY: dict[str, Callable[[Turn, object], object]] = {
 @pytest.mark.parametrize("text", ['present("Alice")', " present($who) ", "go()", '"a b"(1)'])
 def test_text_that_reads_as_a_record_is_refused_unless_it_is_meant(verb: str, text: str) -> None:
     said = crash_of(lambda turn: SAY[verb](turn, text))
-    assert "is text, though it reads as a record" in said and "dataspace.saying.literal(" in said
+    assert "is text, though it reads as a record" in said and "dataspace.values.literal(" in said
     heard = list[object]()
 
     def boot(turn: Turn) -> None:

@@ -1,0 +1,59 @@
+"""Facts: what the verbs of actors and clients make of the value that they are given.
+
+Patterns are text, facts are values, and text is a value too: ``assert_('present("Alice")')`` would assert a
+string that no pattern for ``present`` ever matches.  So the verbs refuse text that reads as a record, unless
+``literal`` marks it as meant.
+
+Always: the result is a frozen value; apart from such text, every value is accepted.
+"""
+
+from __future__ import annotations
+
+from index.errors import UsageError
+from index.patterns.text import parse_pattern
+from index.values.freezing import freeze
+from index.values.values import Record, Value
+
+
+class LiteralText(str):
+    """Text that is a fact or a message as it stands."""
+
+    __slots__ = ()
+
+
+def literal(text: str) -> LiteralText:
+    """Returns text that the verbs accept as it stands, although it reads as a record.
+
+    >>> fact_of(literal("present()"))
+    'present()'
+    """
+    return LiteralText(text)
+
+
+def as_it_is(value: Value) -> object:
+    """Returns what the verbs accept as this value: text as ``literal``, any other value itself."""
+    return LiteralText(value) if type(value) is str else value
+
+
+def fact_of(given: object) -> Value:
+    """Returns the given value, frozen; ``UsageError`` if it is none, or text that reads as a record."""
+    if type(given) is str:
+        _check_text(given)
+    elif type(given) is LiteralText:
+        given = str(given)
+    return freeze(given)
+
+
+def _check_text(text: str) -> None:
+    if not text.rstrip().endswith(")"):
+        return  # as mostly
+    try:
+        meant = parse_pattern(text)
+    except UsageError:
+        return
+    if isinstance(meant, Record):
+        shown = f"{text!r:.80}"
+        raise UsageError(
+            f"{shown} is text, though it reads as a record: for the record give Record(…) or"
+            f" dataspace.text.parse({shown}), for the text itself dataspace.values.literal({shown})"
+        )
