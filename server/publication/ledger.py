@@ -12,7 +12,7 @@ publication that fails; what all ledgers know is bounded, and those go first tha
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -62,7 +62,9 @@ class Ledgers:
         retracting what the owner does not claim changes nothing.  With ``replace``, what is asserted becomes
         the owner's whole set: facts that stay are not touched.  With a pattern ``by``, a fact takes the place
         of those of the owner that have the same captures, one that is there already stays, and retracting
-        ends exactly that fact; raises ``Refused`` for a fact that has no key.
+        ends exactly that fact.  There the operations of one key are counted, since those of several tasks
+        have no order: a fact that is asserted as often as it is retracted stays as it was.  Raises
+        ``Refused`` for a fact that has no key, and where a key is left with several facts.
 
         O(operations), and O(claims of the owner) for ``replace`` and where a ledger has to be worked out.
         """
@@ -82,6 +84,7 @@ class Ledgers:
         take = draft.take if by is None else draft.take_keyed
         for verb, value in zip(verbs, values, strict=True):
             take(verb, value)
+        draft.settle_keys()
         actions = Assertions(fresh, values) if plain else draft.actions
         return Plan(actions, partial(self._settle, owner, ledger, draft.changed))
 
@@ -140,16 +143,48 @@ class Ledger:
         self.places: Final[Places] = {at: tuple(handles) for at, handles in found.items()}
 
 
+class KeyChange:
+    """What several operations say of the facts of one key, counted: those of several tasks have no order."""
+
+    __slots__ = ("asserts", "facts", "net")
+
+    def __init__(self) -> None:
+        self.asserts: Final[set[Hashable]] = set()
+        self.net: Final[dict[Hashable, int]] = {}
+        self.facts: Final[dict[Hashable, Value]] = {}
+
+    def take(self, verb: str, value: Value) -> None:
+        """Counts one operation."""
+        at = key(value)
+        self.facts.setdefault(at, value)
+        self.net[at] = self.net.get(at, 0) + (1 if verb == "assert" else -1)
+        if verb == "assert":
+            self.asserts.add(at)
+
+    def ends(self, fact: Hashable) -> bool:
+        """True if one more claim on a fact is to end; counts it."""
+        if self.net.get(fact, 0) >= 0:
+            return False
+        self.net[fact] += 1
+        return True
+
+    def standing(self, there: Iterable[Hashable]) -> list[Hashable]:
+        """The facts that are asserted more often than retracted, or as often where they are there."""
+        known = set(there)
+        return [fact for fact in self.net if fact in self.asserts and self.net[fact] >= (fact not in known)]
+
+
 class LedgerChange:
     """A publication while it is worked out; the ledger and the claims stay as they are."""
 
-    __slots__ = ("_claims", "_fresh", "_ledger", "_made", "actions", "changed")
+    __slots__ = ("_claims", "_fresh", "_ledger", "_made", "_wanted", "actions", "changed")
 
     def __init__(self, ledger: Ledger, claims: Mapping[int, Value], fresh: int) -> None:
         self._ledger = ledger
         self._claims = claims
         self._fresh = fresh
         self._made: dict[int, Value] = {}
+        self._wanted: dict[Hashable, KeyChange | tuple[str, Value]] = {}
         self.actions: Final[list[Action]] = []
         self.changed: Final[dict[Hashable, list[int]]] = {}
 
@@ -165,7 +200,7 @@ class LedgerChange:
             self.actions.append((RETRACT, here.pop()))  # the latest: there may be a million, of one fact
 
     def take_keyed(self, verb: str, value: Value) -> None:
-        """One operation by key."""
+        """One operation by key; what becomes of a key is decided by ``settle_keys``, once all are known."""
         if verb == "send":
             self.actions.append((SEND, value))
             return
@@ -173,13 +208,60 @@ class LedgerChange:
         if at is NO_KEY:
             said = f"{value!r:.80} does not match {self._ledger.by!r:.80}, which gives the key"
             raise Refused("bad-request", said)
+        before = self._wanted.get(at)
+        if before is None:  # as mostly, and a million keys need no counts of their own
+            self._wanted[at] = (verb, value)
+            return
+        if isinstance(before, tuple):
+            first, self._wanted[at] = before, (before := KeyChange())
+            before.take(*first)
+        before.take(verb, value)
+
+    def settle_keys(self) -> None:
+        """Gives each key the fact that its operations leave it; ``Refused`` if they leave it several."""
+        for at, change in self._wanted.items():
+            if isinstance(change, tuple):
+                self._settle_single(at, *change)
+            else:
+                self._settle_key(at, change)
+
+    def _settle_single(self, at: Hashable, verb: str, value: Value) -> None:
+        """The one operation of a key."""
         here = self._here(at)
+        if not here:  # a key that is new
+            if verb == "assert":
+                here.append(self._assert(value))
+            return
         there = next((handle for handle in here if same(self._value(handle), value)), None)
         staying = [handle for handle in here if (handle == there) == (verb == "assert")]
         if verb == "assert" and there is None:
             staying.append(self._assert(value))
-        going = [handle for handle in here if (handle == there) == (verb == "retract")]
-        self.actions.extend([(RETRACT, handle) for handle in going])
+        self._leave(at, staying)
+
+    def _settle_key(self, at: Hashable, change: KeyChange) -> None:
+        """Several operations of a key, counted."""
+        here = self._here(at)
+        facts = {handle: key(self._value(handle)) for handle in here}
+        if not change.asserts:
+            self._leave(at, [handle for handle in here if not change.ends(facts[handle])])
+            return
+        standing = change.standing(facts.values())
+        if len(standing) > 1:
+            first, second = [change.facts[fact] for fact in standing[:2]]
+            raise Refused(
+                "bad-request",
+                f"two facts with one key, {first!r:.80} and {second!r:.80}: publish one of them, the newest "
+                f"for instance, or add a column to the key",
+            )
+        staying = [handle for handle in here if facts[handle] in standing][:1]
+        if standing and not staying:
+            staying.append(self._assert(change.facts[standing[0]]))
+        self._leave(at, staying)
+
+    def _leave(self, at: Hashable, staying: list[int]) -> None:
+        """Ends the claims of a key but those that stay; what is asserted comes before what goes."""
+        kept = set(staying)
+        self.actions.extend([(RETRACT, handle) for handle in self._here(at) if handle not in kept])
         self.changed[at] = staying
 
     def _here(self, at: Hashable) -> list[int]:

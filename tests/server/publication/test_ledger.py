@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from hypothesis import given, strategies as st
 
@@ -39,6 +41,35 @@ def claimed(space: Space) -> list[Value]:
     return list(space.claims(OWNER).values())
 
 
+def expected_by_key(held: list[Value], batch: Batch) -> list[Value] | None:
+    """The same by key, which does not depend on the order of operations; None where it is refused."""
+    held = list(held)
+    operations = [(verb, fact) for verb, fact in batch if verb != "send"]
+    for at in {key(fact.fields[0]) for _, fact in operations}:  # type: ignore[union-attr]  # all are records
+        mine = [(verb, fact) for verb, fact in operations if key(fact.fields[0]) == at]  # type: ignore[union-attr]
+        here = [each for each in held if key(each.fields[0]) == at]  # type: ignore[union-attr]
+        facts = {key(fact): fact for _, fact in mine}
+        asserted = {each: sum(v == "assert" and key(f) == each for v, f in mine) for each in facts}
+        retracted = {each: sum(v == "retract" and key(f) == each for v, f in mine) for each in facts}
+        there = {each: sum(key(fact) == each for fact in here) for each in facts}
+        if any(asserted.values()):
+            left = [
+                fact
+                for each, fact in facts.items()
+                if asserted[each] and min(there[each], 1) + asserted[each] - retracted[each] > 0
+            ]
+            if len(left) > 1:
+                return None
+        else:
+            gone = dict(retracted)
+            left = []
+            for fact in here:
+                gone[key(fact)] = gone.get(key(fact), 0) - 1
+                left += [fact] if gone[key(fact)] < 0 else []
+        held = [each for each in held if key(each.fields[0]) != at] + left  # type: ignore[union-attr]
+    return held
+
+
 def expected(held: list[Value], kind: str, batch: Batch) -> list[Value]:
     """What an owner claims after a publication, worked out one operation after another."""
     held = [] if kind == "replace" else list(held)
@@ -49,11 +80,8 @@ def expected(held: list[Value], kind: str, batch: Batch) -> list[Value]:
         elif verb == "retract":
             for each in same_fact[:1]:
                 held.remove(each)
-        elif verb == "assert" and kind == "by value":
-            held.append(fact)
         elif verb == "assert":
-            assert isinstance(fact, Record)
-            held = [each for each in held if key(each.fields[0]) != key(fact.fields[0])] + [fact]  # type: ignore[union-attr]  # all are records
+            held.append(fact)
     return held
 
 
@@ -79,9 +107,20 @@ def test_claims_are_those_of_a_plain_computation_whatever_happens_in_between(
             space.commit(OWNER, [(ASSERT, fresh + at, fact) for at, (_, fact) in enumerate(batch)], 1)
             held += [fact for _, fact in batch]
         elif kind == "refused":  # planned, and then not done
-            ledgers.plan(OWNER, Operations([verb for verb, _ in batch], [fact for _, fact in batch]), by=BY)
+            with contextlib.suppress(Refused):
+                ledgers.plan(
+                    OWNER, Operations([verb for verb, _ in batch], [fact for _, fact in batch]), by=BY
+                )
+        elif kind == "by key":
+            left = expected_by_key(held, batch)
+            if left is None:
+                with pytest.raises(Refused, match="two facts with one key"):
+                    publish(space, ledgers, batch, by=BY)
+            else:
+                publish(space, ledgers, batch, by=BY)
+                held = left
         else:
-            publish(space, ledgers, batch, replace=kind == "replace", by=BY if kind == "by key" else None)
+            publish(space, ledgers, batch, replace=kind == "replace")
             held = expected(held, kind, batch)
         assert alike(claimed(space), held)
         assert ledgers.statistics().known <= known
@@ -138,3 +177,41 @@ def test_what_takes_the_place_of_another_fact_comes_before_that_goes() -> None:
 def test_a_fact_without_a_key_is_refused() -> None:
     with pytest.raises(Refused, match="does not match"):
         Ledgers(Space("test")).plan(OWNER, Operations(["assert"], [Record("q", 1)]), by=BY)
+
+
+@given(batches, st.permutations(range(6)))
+def test_by_key_it_does_not_matter_in_which_order_operations_come(batch: Batch, order: list[int]) -> None:
+    """Those of several tasks have none; what asserts comes first all the same."""
+
+    def left(batch: Batch) -> list[Value] | str:
+        space = Space("test")
+        ledgers = Ledgers(space)
+        publish(space, ledgers, [("assert", Record("p", 1, 0))], by=BY)
+        try:
+            publish(space, ledgers, batch, by=BY)
+        except Refused as refusal:
+            return refusal.code
+        return sorted(claimed(space), key=repr)
+
+    assert left([batch[at] for at in order if at < len(batch)]) == left(batch)
+
+
+def test_a_fact_that_goes_and_comes_back_in_one_batch_is_there_afterwards() -> None:
+    space = Space("test")
+    ledgers = Ledgers(space)
+    idle, running = Record("p", "fan", "idle"), Record("p", "fan", "running")
+    publish(space, ledgers, [("assert", idle)], by=BY)
+    feed = [("assert", running), ("assert", idle), ("retract", idle), ("retract", running)]
+    publish(space, ledgers, feed, by=BY)
+    assert claimed(space) == [idle]
+
+
+def test_two_facts_of_one_key_in_a_batch_are_refused_with_both() -> None:
+    space = Space("test")
+    ledgers = Ledgers(space)
+    publish(space, ledgers, [("assert", Record("p", "a", 0))], by=BY)
+    with pytest.raises(
+        Refused, match=r"two facts with one key, .*'a', 1\).* and .*'a', 2\).*publish one of them"
+    ):
+        publish(space, ledgers, [("assert", Record("p", "a", 1)), ("assert", Record("p", "a", 2))], by=BY)
+    assert claimed(space) == [Record("p", "a", 0)]
