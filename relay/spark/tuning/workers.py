@@ -16,13 +16,15 @@ import sys
 from functools import cache
 from typing import Final
 
+from relay.spark.tuning.versions import is_known
+
 DAEMON: Final = "pyspark.daemon"
 """The program from which Spark forks its workers, and which collects after each task."""
 
 
 def spare_collections() -> None:
     """To be called when a task is through: all that is loaded by now stays for the life of the process."""
-    if is_worker():
+    if is_worker() and is_known():
         _freeze()
 
 

@@ -61,8 +61,16 @@ def test_epochs_past_retention_fail_a_query_unless_loss_is_accepted(
     assert [row[:2] for row in seen.rows] == [(1, "delete"), (3, "insert")]
     with pytest.raises(PySparkException, match="startingEpoch 1 is gone"):
         run_now(stream(spark, own_daemon.url, "p($n:int)", startingEpoch=1), Seen(), f"{checkpoint()} 2")
+    begun = Seen()
+    tolerant = stream(spark, own_daemon.url, "p($n:int)", startingEpoch=1, failOnDataLoss="false")
+    run_now(tolerant, begun, f"{checkpoint()} 2")
+    assert [row[:2] for row in begun.rows] == [(1, "delete"), (3, "insert")]
     with pytest.raises(PySparkException, match="are gone"):
         read(spark, own_daemon.url, "p($n:int)", startingEpoch=1)
+    for fail in ("true", "false"):
+        with pytest.raises(PySparkException, match="asOfEpoch 1 is gone, .* is that at epoch 2"):
+            read(spark, own_daemon.url, "p($n:int)", asOfEpoch=1, failOnDataLoss=fail)
+    assert [row[0] for row in read(spark, own_daemon.url, "p($n:int)", asOfEpoch=2)] == [1, 2]
     assert [row[0] for row in read(spark, own_daemon.url, "p($n:int)", asOfEpoch="latest")] == [2, 3]
 
 

@@ -67,6 +67,17 @@ def test_a_key_that_is_nan_fails_with_its_row(spark: SparkSession, daemon: Daemo
     assert "which is no key" in str(why)
 
 
+def test_two_rows_of_one_key_fail_the_batch_with_both(
+    spark: SparkSession, daemon: Daemon, label: str
+) -> None:
+    rows = spark.sql("SELECT * FROM VALUES ('a', 1), ('a', 2), ('b', 3) AS t(k, n)").repartition(3)
+    with pytest.raises(PySparkException, match="two facts with one key, .*'a'.*publish one of them"):
+        write(rows, daemon, label=label, keyColumns="k")
+    assert daemon.changes(f"{label}($, $)") == []
+    write(rows.where("n > 1"), daemon, label=label, keyColumns="k")
+    assert daemon.facts(f"{label}($, $)") == [("a", 2), ("b", 3)]
+
+
 def test_a_stream_replaces_by_key(
     spark: SparkSession, daemon: Daemon, label: str, checkpoint: Checkpoint
 ) -> None:

@@ -1,0 +1,65 @@
+"""With a version of PySpark that the tuning was not written for, it is off, and the log says so once."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from dataspace.errors import UsageError
+from relay.spark.source.source import ChangesStream
+from relay.spark.tuning import bytecode, inline_rows, versions, workers
+
+
+@pytest.fixture
+def another(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(pyspark, "__version__", "4.4.0")
+    versions._is_known_here.cache_clear()
+    yield
+    versions._is_known_here.cache_clear()
+
+
+def test_the_version_that_is_installed_is_one_that_it_was_written_for() -> None:
+    assert versions.is_known()
+    assert inline_rows.supported()
+
+
+def test_the_versions_that_are_known_are_those_that_the_distribution_asks_for() -> None:
+    project = tomllib.loads((Path(__file__).parents[4] / "pyproject.toml").read_text())
+    (wanted,) = [
+        each for each in project["project"]["optional-dependencies"]["spark"] if each.startswith("pyspark")
+    ]
+    assert [f"pyspark=={each}*" for each in versions.KNOWN] == [wanted]
+
+
+@pytest.mark.usefixtures("another")
+def test_with_another_version_nothing_leans_on_internals(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "dataspace.spark")
+    assert not inline_rows.supported()
+    assert inline_rows.carrier(ChangesStream) is ChangesStream
+    monkeypatch.setattr(workers, "is_worker", lambda: True)
+    before = gc.get_freeze_count()
+    workers.spare_collections()
+    assert gc.get_freeze_count() == before
+    with pytest.raises(UsageError, match=r"PySpark is another than 4.3.x"):
+        bytecode.archives()
+    assert [record.getMessage() for record in caplog.records] == [
+        "PySpark 4.4.0 is not one of 4.3.x, for which relay/spark/tuning was written: it is off"
+    ]
+
+
+@pytest.mark.usefixtures("another")
+def test_with_another_version_small_batches_go_through_tasks() -> None:
+    from relay.spark.common.options import stream_options
+    from relay.spark.common.schema import inferred
+    from relay.spark.source.partitions import carried, columns_of
+
+    options = stream_options({"pattern": "p($n:int)"})
+    assert carried([], options, columns_of(options, inferred("p($n:int)"))) is None
