@@ -1,13 +1,14 @@
-"""Layers: an actor that hosts an inner dataspace, and what passes between it and the one outside.
+"""Layers: an actor that hosts an inner dataspace, and what passes between it and the outer one.
 
 Inside, ``outbound(x)`` asserted or sent is ``x`` outside; observing ``inbound(p)`` inside observes ``p``
 outside, and what matches is ``inbound(x)`` inside.  That interest is a fact outside like any other: demand
-inside starts supply outside.  A *firewall* is a layer that lets only what matches one of its patterns pass,
-in either direction.  Layers nest: ``inbound(p, 2)`` is about the space outside of the one outside.
+inside starts supply outside.  A *firewall* is a layer through which only what matches one of its patterns
+passes, in either direction.  Layers nest: ``inbound(p, 2)`` is about the space outside of the one outside.
 
 Always: nothing that went out comes back but as ``inbound`` of itself, once; a message comes in once however
-many interests it matches, and messages in the order in which they were sent, as far as any interest can tell;
-when the layer ends, however it does, all it had outside goes, and the actors inside end.
+many interests it matches, and messages in the order in which they were sent, as far as an interest observes
+both; when the layer ends, in whatever way, all that it had asserted outside is retracted, and the actors
+inside end.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ Quit = record("quit-dataspace")
 
 
 def outbound(what: object, layers: int = 1) -> Value:
-    """What is to be asserted or sent for it to be ``what`` so many layers further out.
+    """Returns what to assert or send inside so that it is ``what`` so many layers further out.
 
     >>> outbound(1, 2)
     Record('outbound', Record('outbound', 1,),)
@@ -48,11 +49,11 @@ def outbound(what: object, layers: int = 1) -> Value:
 
 
 def inbound(pattern: object, layers: int = 1) -> Pattern:
-    """What is to be observed for what matches a pattern, as text or value, so many layers further out."""
-    asked = pattern_of(pattern)
+    """Returns what to observe inside for what matches a pattern so many layers further out."""
+    observed = pattern_of(pattern)
     for _ in range(layers):
-        asked = Inbound(asked)
-    return asked
+        observed = Inbound(observed)
+    return observed
 
 
 def layer(
@@ -65,8 +66,8 @@ def layer(
 ) -> None:
     """Hosts an inner dataspace with one first actor; ``quit-dataspace()`` sent inside ends it.
 
-    It belongs to the facet, and several may.  With ``allow``, only facts and messages that match one of these
-    patterns pass, facts of interest among them; none passes that matches one of ``forbid``.
+    It belongs to the facet, which may have several.  With ``allow``, only facts and messages that match one
+    of these patterns pass, facts of interest included; none passes that matches one of ``forbid``.
     """
     home = turn.actor.engine.home(name)
     home.depth = turn.home.depth + 1
@@ -76,21 +77,21 @@ def layer(
     inner.observe(Quit(), message=lambda turn: turn.stop(), quiet=True)
 
     @inner.during(Outbound(capture()), quiet=True)
-    def let_out(turn: Turn, what: Value) -> None:
+    def export(turn: Turn, what: Value) -> None:
         if passes(what):
             turn.at(outer.home).assert_(as_it_is(what))
 
-    def send_out(turn: Turn, what: Value) -> None:
+    def export_message(turn: Turn, what: Value) -> None:
         if passes(what):
             turn.at(outer.home).send(as_it_is(what))
 
-    inner.observe(Outbound(capture()), message=send_out, quiet=True)
+    inner.observe(Outbound(capture()), message=export_message, quiet=True)
     _bring_in(inner, outer, passes)
     turn.spawn(boot, *args, home=home)
 
 
 class _Inside(FacetResource):
-    """The actors inside, which end with the layer."""
+    """Ends the actors inside with the layer."""
 
     __slots__ = ("engine", "home")
 
@@ -99,27 +100,27 @@ class _Inside(FacetResource):
         self.home = home
 
     def close(self) -> None:
-        """The layer has ended: so do they.  O(actors)."""
+        """Ends them: the layer has ended.  O(actors)."""
         for actor in list(self.engine.actors.values()):
             if actor.home is self.home:
                 self.engine.end(actor, "its layer has ended")
 
 
 def _bring_in(inner: Turn, outer: Turn, passes: Callable[[Value], bool]) -> None:
-    """What is observed inside comes in; one message once, though several interests match it."""
-    said: dict[Pattern, list[Value]] = {}
+    """Brings in what is observed inside; each message once, even if several interests match it."""
+    messages: dict[Pattern, list[Value]] = {}
 
     def flush(turn: Turn) -> None:
-        for value in _merged(said.values()) if not inner.facet.ended else ():
+        for value in _merged(messages.values()) if not inner.facet.ended else ():
             inner.send(Inbound(value))
-        said.clear()
+        messages.clear()
 
     @inner.during(observe(capture()), quiet=True)
     def wanted(turn: Turn, pattern: Pattern) -> None:
-        asked = _asked_outside(pattern)
-        if asked is None:
+        observed = _observed_outside(pattern)
+        if observed is None:
             return
-        outside, interest, whole = turn.at(outer.home), observe(asked), capture(None, None, asked)
+        outside, interest, whole = turn.at(outer.home), observe(observed), capture(None, None, observed)
         if passes(interest):
             outside.assert_(interest)
 
@@ -128,38 +129,38 @@ def _bring_in(inner: Turn, outer: Turn, passes: Callable[[Value], bool]) -> None
             if passes(what):
                 turn.at(inner.home).assert_(Inbound(what))
 
-        def heard(turn: Turn, what: Value, *_: Value) -> None:
+        def arrived(turn: Turn, what: Value, *_: Value) -> None:
             if passes(what):
-                if not said:
+                if not messages:
                     outer.before_commit(flush)
-                said.setdefault(pattern, []).append(what)
+                messages.setdefault(pattern, []).append(what)
 
-        outside.observe(whole, message=heard, quiet=True)
+        outside.observe(whole, message=arrived, quiet=True)
 
 
-def _asked_outside(pattern: Pattern) -> Pattern | None:
-    """What an interest inside asks of the outside, None if nothing or if it is no pattern."""
+def _observed_outside(pattern: Pattern) -> Pattern | None:
+    """Returns what an inner interest observes outside; None if nothing, or if it is no pattern."""
     while isinstance(pattern, Record) and pattern.label in ("$", "exact") and pattern.fields:
         pattern = pattern.fields[-1]
     if not (isinstance(pattern, Record) and pattern.label == "inbound" and len(pattern.fields) <= 1):
         return None
-    asked = pattern.fields[0] if pattern.fields else DISCARD
+    observed = pattern.fields[0] if pattern.fields else DISCARD
     try:
-        skeleton(capture(None, None, asked))
-    except UsageError:  # anybody inside may assert interest in what is none
+        skeleton(capture(None, None, observed))
+    except UsageError:  # an actor inside may assert interest in what is none
         return None
-    return asked
+    return observed
 
 
-def _merged(heard: Iterable[Sequence[Value]]) -> list[Value]:
-    """What all interests have heard of one epoch: each message once, no order of two that one heard changed.
+def _merged(received: Iterable[Sequence[Value]]) -> list[Value]:
+    """Merges what each interest got in one epoch: each message once, in an order that agrees with each.
 
     >>> _merged([("a", "b", "a"), ("b", "c")])
     ['a', 'b', 'a', 'c']
     """
     order: TopologicalSorter[tuple[Hashable, int]] = TopologicalSorter()
     values: dict[tuple[Hashable, int], Value] = {}
-    for messages in heard:
+    for messages in received:
         times: Counter[Hashable] = Counter()
         before: list[tuple[Hashable, int]] = []
         for message in messages:

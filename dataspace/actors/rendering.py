@@ -1,9 +1,8 @@
-"""Renderings: a trace as text to be read, or as a mermaid sequence diagram.
+"""Renderings: a trace as text, or as a mermaid sequence diagram.
 
-Both are made line by line as turns come, so that a daemon can write them while it runs.
+Both are made line by line as turns run, so that a daemon can write them meanwhile.
 
-Always: what is made of a record is lines that stand by themselves; a diagram stays one whatever actors are
-called and whatever they say.
+Always: each record becomes whole lines; names and facts of actors cannot break the syntax of a diagram.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from dataspace.actors.engine.tracing import TurnRecord
 BEGINNING: Final = "sequenceDiagram\n    participant outside"
 """The first lines of a diagram."""
 REMEMBERED: Final = 65_536
-"""How many turns back a diagram knows whose turn it was."""
+"""For how many turns a diagram remembers which actor ran each."""
 
 _ESCAPED: Final = str.maketrans(
     {each: f"#{ord(each)};" for each in "#;%<>"} | {"\n": " ", "\r": " "}
@@ -24,13 +23,13 @@ _ESCAPED: Final = str.maketrans(
 
 
 class Text:
-    """A paragraph for each turn; ``origin`` is put before its number, where several engines write."""
+    """Renders a paragraph for each turn; ``origin`` precedes its number where several engines write."""
 
     def __init__(self, origin: str = "") -> None:
         self.origin = origin
 
     def of(self, made: TurnRecord) -> list[str]:
-        """The lines of one turn."""
+        """Returns the lines of one turn."""
         cause = f"{self.origin}{made.cause}" if made.cause else "outside"
         lines = [f"turn {self.origin}{made.number} {made.actor}: {made.event} (caused by {cause})"]
         lines += [f"    {action}" for action in made.actions]
@@ -40,14 +39,14 @@ class Text:
 
 
 class Diagram:
-    """An arrow for each turn, from the actor of the turn that caused it, and notes of what was done."""
+    """Renders an arrow for each turn, from the actor of the turn that caused it, and notes of its actions."""
 
     def __init__(self) -> None:
         self._actors: dict[int, str] = {}
         self._known: set[str] = set()
 
     def of(self, made: TurnRecord) -> list[str]:
-        """The lines of one turn, to be put after ``BEGINNING`` and those of the turns before."""
+        """Returns the lines of one turn, which follow ``BEGINNING`` and those of the turns before."""
         self._actors[made.number] = made.actor
         self._actors.pop(made.number - REMEMBERED, None)
         at, lines = _identifier(made.actor), []
@@ -64,19 +63,19 @@ class Diagram:
 
 
 def readable(records: Iterable[TurnRecord]) -> str:
-    """The turns as text, a paragraph each."""
+    """Returns the turns as text, a paragraph each."""
     text = Text()
     return "\n".join([line for made in records for line in text.of(made)])
 
 
 def mermaid(records: Iterable[TurnRecord]) -> str:
-    """The turns as a mermaid sequence diagram."""
+    """Returns the turns as a mermaid sequence diagram."""
     diagram = Diagram()
     return "\n".join([BEGINNING, *[line for made in records for line in diagram.of(made)]])
 
 
 def _identifier(name: str) -> str:
-    """A name that is no word of mermaid's, and another one for each actor.
+    """Returns a mermaid identifier that differs for each actor and is no keyword.
 
     >>> _identifier("module:end")
     'a_module.3a.end'

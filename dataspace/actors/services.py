@@ -1,8 +1,9 @@
-"""Services: actors that run while somebody requires them and what they depend on is ready.
+"""Services: actors that run while they are required and what they depend on is ready.
 
-All of it is facts, so that anybody may require, add a dependency, or watch: ``require(service)``,
-``depends-on(service, on)`` and ``state(service, state)`` with the states ``waiting``, ``started``, ``ready``,
-``failed`` while it pauses after too many crashes, and ``complete`` when it has ended in good order.
+All of it is facts, so that any actor or client can require a service, add a dependency, or observe one:
+``require(service)``, ``depends-on(service, on)`` and ``state(service, state)`` with the states ``waiting``,
+``started``, ``ready``, ``failed`` while it pauses after too many crashes, and ``complete`` after an orderly
+end.
 
 Always: a service that is not required has no state and does not run; what it depends on is required with it,
 and is ready or complete while it runs; one that is complete does not run again until it is required anew.
@@ -28,17 +29,17 @@ DependsOn = record("depends-on", "service", "on")
 State = record("state", "service", "state")
 
 ENOUGH: Final = ("ready", "complete")
-"""What a service waits for in those that it depends on."""
+"""The states of its dependencies in which a service can run."""
 
 
 def service(
     turn: Turn, name: Value, boot: Handler, *args: object, on: tuple[Value, ...] = (),
     ready: bool = True, restart: Restart | None = None, watch: Callable[[Supervised], object] | None = None,
 ) -> None:  # fmt: skip
-    """Offers a service; ``boot`` is run, supervised, while it is required and its dependencies are ready.
+    """Offers a service; ``boot`` runs, supervised, while it is required and its dependencies are ready.
 
     ``watch`` is called with each supervised actor that is started for it.
-    With ``ready`` it counts as ready once it runs; otherwise it asserts ``State(name, "ready")`` itself.
+    With ``ready`` it is ready once it runs; otherwise it asserts ``State(name, "ready")`` itself.
     """
     for other in on:
         turn.assert_(DependsOn(name, other))
@@ -53,7 +54,7 @@ def service(
         turn.during(DependsOn(name, capture()))(lambda turn, other: turn.assert_(Require(other)))
 
         @turn.sync
-        def known(turn: Turn) -> None:  # the dependencies that are there have been told by now
+        def known(turn: Turn) -> None:  # the handlers of all dependencies that are there have run by now
             settled.value = True
 
         running: list[Facet] = []
@@ -65,7 +66,7 @@ def service(
 
         def run(turn: Turn) -> None:
             turn.assert_(lambda: State(name, states_of[state.value]))
-            supervised, _ = supervise(turn, boot, *args, name=str(name), restart=restart, told=become)
+            supervised, _ = supervise(turn, boot, *args, name=str(name), restart=restart, on_state=become)
             if watch is not None:
                 watch(supervised)
 

@@ -1,4 +1,4 @@
-"""Supervision: an actor that crashes is started again, but not again and again.
+"""Supervision: an actor that crashes is started again, with a pause after several crashes.
 
 Always: an orderly end is not followed by a restart; more than ``intensity`` crashes within ``period`` seconds
 are followed by a pause.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """How often an actor may crash, in so many seconds, before it has to pause for so many."""
+    """How often an actor may crash within ``period`` seconds before it pauses for ``pause`` seconds."""
 
     intensity: int = 5
     period: float = 1.0
@@ -30,7 +30,7 @@ class Restart:
 
 
 class Supervised(FacetResource):
-    """One supervised actor: what it is, and how it has fared."""
+    """One supervised actor, its state and its crashes."""
 
     def __init__(
         self,
@@ -38,10 +38,10 @@ class Supervised(FacetResource):
         boot: Handler,
         args: tuple[object, ...],
         restart: Restart,
-        told: Callable[[str], object] | None,
+        on_state: Callable[[str], object] | None,
     ) -> None:
         self.name = name
-        self._told = told
+        self._on_state = on_state
         self.boot = boot
         self.args = args
         self.restart = restart
@@ -54,16 +54,16 @@ class Supervised(FacetResource):
 
     @property
     def turns(self) -> int:
-        """Turns that it has run, in all its lives."""
+        """Turns that it has run, those before restarts included."""
         return self.turns_before + (self.actor.turns if self.actor is not None else 0)
 
     @property
     def facets(self) -> int:
-        """Facets that it has now."""
+        """How many facets it has now."""
         return self.actor.facets if self.actor is not None and not self.actor.ended else 0
 
     def set_up(self, turn: Turn) -> None:
-        """Starts it; the facet lives until it has ended in an orderly way, and ends it."""
+        """Starts it; the facet lives until the actor has ended in an orderly way, and ends it."""
         turn.facet.keep(self)
         self._start(turn)
 
@@ -92,11 +92,11 @@ class Supervised(FacetResource):
 
     def _become(self, state: str) -> None:
         self.state = state
-        if self._told is not None:
-            self._told(state)
+        if self._on_state is not None:
+            self._on_state(state)
 
     def close(self) -> None:
-        """The facet has ended, by a crash of the supervisor perhaps: so does the actor."""
+        """Ends the actor: the facet has ended, perhaps by a crash of the supervisor."""
         if self.actor is not None:
             self.actor.engine.end(self.actor, "its supervisor has ended")
         self.state = "ended"
@@ -108,11 +108,11 @@ def supervise(
     *args: object,
     name: str = "",
     restart: Restart | None = None,
-    told: Callable[[str], object] | None = None,
+    on_state: Callable[[str], object] | None = None,
 ) -> tuple[Supervised, Facet]:
-    """Starts an actor, and again when it crashes, for as long as the facet that is returned lives.
+    """Starts an actor, and again when it crashes, while the returned facet lives.
 
-    ``told`` is called, within a turn, when it is ``running``, ``paused`` after crashes, or ``ended``.
+    ``on_state`` is called, within a turn, with ``running``, ``paused`` (after crashes) or ``ended``.
     """
-    made = Supervised(name or name_of(boot, "actor"), boot, args, restart or Restart(), told)
+    made = Supervised(name or name_of(boot, "actor"), boot, args, restart or Restart(), on_state)
     return made, turn.react(made.set_up, name=made.name)

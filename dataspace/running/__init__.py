@@ -1,1 +1,1 @@
-"""What waits: runs the pure engines of actors and flows on trio, near a space or far from it."""
+"""Runs the pure engines of actors and flows on trio, beside a space or as a client of it."""

@@ -2,7 +2,7 @@
 
     trio.run(run, boot)            # until only daemon actors are left
 
-It is apart from the engine because it alone waits.
+It is apart from the engine because the engine never waits.
 
 Always: the engine is stepped from one task; other tasks run after ``SLICE`` turns at the latest; a linked
 task ends with its facet.
@@ -33,12 +33,12 @@ SLICE: Final = 64
 
 
 def wall() -> int:
-    """The time in microseconds since 1970 UTC."""
+    """Returns the time in microseconds since 1970 UTC."""
     return time.time_ns() // 1000
 
 
 class Outside:
-    """A facet as seen from outside of its turns: from tasks, and from threads."""
+    """Enters a facet from outside of its turns: from tasks, and from threads."""
 
     def __init__(self, shell: Shell, facet: Facet) -> None:
         self._shell = shell
@@ -46,20 +46,20 @@ class Outside:
 
     @property
     def ended(self) -> bool:
-        """Whether the facet is no more, and entering it does nothing."""
+        """True if the facet has ended, so that entering it does nothing."""
         return self._facet.ended
 
     def external(self, function: Handler, *args: object) -> None:
-        """Has a function called in a turn of the facet, if it still lives then; from the loop's thread."""
+        """Calls a function in a turn of the facet, if it still lives then; from the loop's thread."""
         self._facet.actor.engine.enqueue(Call(self._facet, "external", function, *args))
 
     def external_from_thread(self, function: Handler, *args: object) -> None:
-        """The same from any other thread; does not wait."""
+        """Calls a function like ``external``, from any other thread; does not wait."""
         self._shell.token.run_sync_soon(self.external, function, *args)
 
 
 class LinkedTask(FacetResource):
-    """An async function that runs for a facet."""
+    """An async function that runs for a facet and is cancelled at its end."""
 
     __slots__ = ("facet", "scope")
 
@@ -74,7 +74,7 @@ class LinkedTask(FacetResource):
 
 
 class Shell:
-    """Runs one engine in the current trio run; ``run`` does it."""
+    """Runs one engine in the current trio run, while ``run`` runs."""
 
     def __init__(
         self, engine: Engine | None = None, *, after: Callable[[], Awaitable[None]] | None = None
@@ -84,16 +84,16 @@ class Shell:
         self.engine.on_ready = self._wake
         self.token = trio.lowlevel.current_trio_token()
         self.after = after
-        """Awaited after each slice of turns: a daemon flushes its connections then, and waits for its log."""
+        """Awaited after each slice of turns: a daemon flushes its connections and waits for its log."""
         self.running: set[LinkedTask] = set()
-        """The linked tasks that have begun and not ended."""
+        """The linked tasks that have started and not ended."""
         self.ended = trio.Event()
-        """Set when ``run`` has ended, and all of them."""
+        """Set when ``run`` and all linked tasks have ended."""
         self._ready = trio.Event()
         self._nursery: trio.Nursery | None = None
 
     def outside(self, actor: Actor) -> Outside:
-        """An actor's root facet, to be entered from outside."""
+        """Returns the root facet of an actor, to be entered from outside."""
         return Outside(self, actor.root)
 
     def start(
@@ -131,7 +131,7 @@ class Shell:
             self.ended.set()
 
     async def _wait(self) -> None:
-        """Until an event waits or a timer is due."""
+        """Waits until an event is queued or a timer is due."""
         due = self.engine.timers.next
         self._ready = trio.Event()
         seconds = math.inf if due is None else max(0.0, due - self.engine.clock())
@@ -163,11 +163,11 @@ class Shell:
             outside.external(_finish, task, keep)
 
     def _settle_failure(self, facet: Facet, error: BaseException) -> None:
-        """What a task has raised is the crash of its actor, but not that the whole program is cancelled."""
+        """Crashes the actor with what its task raised; raises a cancellation of the program again."""
         found = leaves(error)
         ending = [leaf for leaf in found if isinstance(leaf, trio.Cancelled)]
         if trio.current_effective_deadline() > -math.inf:
-            ending = []  # nobody has cancelled it: it was kept from elsewhere, and means nothing here
+            ending = []  # it was not cancelled: the exception was kept from another scope
         if len(ending) < len(found):
             own = [leaf for leaf in found if leaf not in ending] if ending else [error]
             failure = own[0] if len(own) == 1 else BaseExceptionGroup("several errors", own)
@@ -188,9 +188,9 @@ def _finish(turn: Turn, task: LinkedTask, keep: bool) -> None:
 
 
 async def run(boot: Handler, *args: object, space: str = "main") -> None:
-    """Runs a program: one first actor, until only daemon actors are left.
+    """Runs a program, one first actor, until only daemon actors are left.
 
-    The first crash of an actor is logged and the others go on.
+    Crashes of actors are logged, and the others go on.
     """
     shell = Shell()
     shell.engine.on_crash = log_crash
@@ -199,5 +199,5 @@ async def run(boot: Handler, *args: object, space: str = "main") -> None:
 
 
 def log_crash(crash: ActorCrashed) -> None:
-    """Writes a crash to the log, with its cause."""
+    """Logs a crash with its cause."""
     logger.error("%s", crash, exc_info=crash.__cause__)

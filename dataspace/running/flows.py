@@ -1,9 +1,9 @@
-"""Pumping: feeds a flow from its streams and intervals.
+"""Feeds a flow from its streams and intervals.
 
-A flow computes and does not wait.  This is the task beside it that does: it reads what its streams have, a
-batch at a time, lets a tick take it, and only then reads on, so that nothing piles up in between.
+A flow computes and does not wait.  ``pump`` is the task that waits for it: it reads a batch of its streams,
+runs a tick with that, and only then reads on, so that nothing accumulates in between.
 
-Always: what is read together is in one tick; no stream is left open, however this ends.
+Always: what is read together is in one tick; no stream is left open, in whatever way it ends.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from dataspace.flows.inputs import MICROSECONDS, Interval, Streamed
 from dataspace.flows.outputs import Writing
 
 BATCH: Final = 1024
-"""Values of a stream that one tick takes at most."""
+"""How many values of a stream one tick takes at most."""
 
 
 async def pump(
     flow: Flow, *, turn: Callable[[], object] | None = None, wall: Callable[[], int] | None = None
 ) -> None:
-    """Runs a flow until all its streams have ended; one that has none, until it is cancelled.
+    """Runs a flow until all its streams have ended; a flow without streams, until it is cancelled.
 
-    ``turn`` runs the tick, where something else than ``run_available`` is to do so, such as a space that
-    drives the flow: ``lambda: space.advance(now())``.  ``wall`` is the time in microseconds since 1970.
-    What a stream or the flow raises comes out of here, after the other streams were aborted.
+    ``turn`` runs the tick instead of ``run_available``, for instance for a flow that a space drives:
+    ``lambda: space.advance(now())``.  ``wall`` returns the time in microseconds since 1970.  Raises what a
+    stream or the flow raises, after the other streams were aborted.
     """
     tick = turn or flow.run_available
     streams = [each for each in flow.operators.values() if isinstance(each, Streamed)]
@@ -76,14 +76,14 @@ async def _read(source: Streamed, tick: Callable[[], object], writing: Sequence[
             await trio.lowlevel.checkpoint()  # reads need not be checkpoints: see STREAMS.md
     finally:
         if not ended:
-            with trio.move_on_after(1, shield=True):  # others may be waiting for it to be closed
+            with trio.move_on_after(1, shield=True):  # other tasks may wait until it is closed
                 await stream.abort(True)
 
 
 async def _beat(interval: Interval, tick: Callable[[], object], wall: Callable[[], int]) -> None:
     interval.beat(wall())
     while True:
-        assert interval.due is not None  # it has been told the time
+        assert interval.due is not None  # set by the first beat
         await trio.sleep(max(0, interval.due - wall()) / MICROSECONDS)
         if interval.beat(wall()):
             tick()

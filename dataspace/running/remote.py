@@ -1,14 +1,14 @@
-"""Remote: actors in a program of their own, in a dataspace that is elsewhere.
+"""Remote: actors in a program of their own, as clients of a dataspace elsewhere.
 
     trio.run(run, boot)            # as a client of the daemon, until only daemon actors are left
 
-The program keeps a *mirror*: a space that takes in every epoch of the one elsewhere, whole and in order, so
-that all an actor does here means what it would mean there.  What actors do is sent as turns and comes back
-with the epochs like everybody's.  It is apart from the shell because that knows one process only.
+The program keeps a *mirror*: a space that applies every epoch of the one elsewhere, whole and in order, so
+that an action here has the meaning that it would have there.  What actors do is sent as turns and comes back
+with the epochs, like the turns of any client.
 
-Always: the mirror changes by what is heard, never by what is said; ``sync``, ``later`` and ``snapshot`` come
-after all that was said before them has been heard; an actor whose turn is refused has crashed.
-Costs what changes in the space, whoever is interested in it: each change comes here once.
+Always: the mirror changes by received epochs only, never by what is sent; ``sync``, ``later`` and
+``snapshot`` come after all that was sent before them has been received; an actor whose turn is refused has crashed.
+The cost is that of all changes in the space, each received once, whatever its actors observe.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from dataspace.transport.credentials import Tls
 from index.patterns.patterns import capture
 
 AFTER_ALL: Final = frozenset(["later", "snapshot"])
-"""Calls that come after what was said before them has been heard; ``sync`` is another word for ``later``."""
+"""Calls that wait until what was sent before them has been received; ``sync`` is the same as ``later``."""
 
 
 class Mirror(Space):
-    """What a program knows of a space elsewhere; observed like any space."""
+    """A copy of a space elsewhere; observed like any space."""
 
     def take(self, epoch: EpochChanges) -> None:
-        """Takes in an epoch and tells the observers; O(changes × matching patterns)."""
+        """Applies an epoch and notifies the observers; O(changes × matching patterns)."""
         added, messages, removed = (
             [row[0] for row in rows] for rows in (epoch.added, epoch.messages, epoch.removed)
         )
@@ -60,18 +60,18 @@ class RemoteEngine(Engine):
     def __init__(self, remote: RemoteSpace) -> None:
         super().__init__(clock=trio.current_time, wall=wall)
         self.mirror = Mirror(remote.space)
-        self.there = self.home(self.mirror, commit=self._say, end=self._end)
+        self.there = self.home(self.mirror, commit=self._send, end=self._end)
         self._remote = remote
         self._handles: dict[str, dict[object, int]] = {}
-        self._said: deque[tuple[str, Ticket]] = deque()
+        self._sent: deque[tuple[str, Ticket]] = deque()
         self._count = self._answered = self._reached = 0
         self._held: deque[tuple[int, ActorEvent]] = deque()
         self._news = trio.Event()
 
-    # -- saying ---------------------------------------------------------------------------------------
+    # -- sending --------------------------------------------------------------------------------------
 
-    def _say(self, owner: str, actions: Sequence[Action], _now: int) -> None:
-        """Sends a turn; what it means is heard later."""
+    def _send(self, owner: str, actions: Sequence[Action], _now: int) -> None:
+        """Sends a turn; its changes are received later."""
         handles = self._handles.setdefault(owner, {})
         draft = self._remote.draft()
         for action in actions:
@@ -93,41 +93,41 @@ class RemoteEngine(Engine):
             self._submit(owner, [(RETRACT, handle) for handle in handles.values()])
 
     def _submit(self, owner: str, actions: Sequence[Action]) -> None:
-        self._said.append((owner, self._remote.submit_nowait(actions)))
+        self._sent.append((owner, self._remote.submit_nowait(actions)))
         self._count += 1
         self._news.set()
 
-    # -- hearing --------------------------------------------------------------------------------------
+    # -- receiving ------------------------------------------------------------------------------------
 
     def enqueue(self, event: ActorEvent) -> None:
-        """Lets an event wait for its turn, and first for what was said before it, if it is to come after."""
+        """Queues an event; a call of ``AFTER_ALL``, once what was sent before it has been received."""
         if isinstance(event, Call) and event.what in AFTER_ALL and self._answered < self._count:
             self._held.append((self._count, event))
         else:
             super().enqueue(event)
 
-    def hear(self, epoch: EpochChanges) -> None:
-        """Takes in an epoch."""
+    def receive(self, epoch: EpochChanges) -> None:
+        """Applies an epoch, and queues the events that waited for it."""
         self.mirror.take(epoch)
         self._release()
 
     async def collect(self) -> None:
-        """Takes in the answers to turns, in their order, until cancelled."""
+        """Receives the answers to turns, in their order, until cancelled."""
         while True:
-            while self._said:
-                owner, ticket = self._said[0]
+            while self._sent:
+                owner, ticket = self._sent[0]
                 try:
                     self._reached = max(self._reached, await ticket.wait())
                 except Refused as refusal:
                     self._refuse(owner, refusal)
-                self._said.popleft()
+                self._sent.popleft()
                 self._answered += 1
                 self._release()
             self._news = trio.Event()
             await self._news.wait()
 
     def _refuse(self, owner: str, refusal: Refused) -> None:
-        """The dataspace does not take a turn: who made it cannot go on as if it had."""
+        """Crashes the actor whose turn was refused: it cannot go on as if the turn had been committed."""
         for actor in list(self.actors.values()):
             if actor.owner == owner:
                 crash = ActorCrashed(f"actor {actor.name}: its turn was refused, {refusal}")
@@ -137,14 +137,14 @@ class RemoteEngine(Engine):
                     self.on_ready()
 
     def _release(self) -> None:
-        """Lets go on what waited for what is heard by now."""
+        """Queues the events whose turns were answered and whose epochs were received."""
         while self._held and self._held[0][0] <= self._answered and self._reached <= self.mirror.epoch:
             super().enqueue(self._held.popleft()[1])
 
     async def wait_room(self) -> None:
-        """Returns when few enough turns wait for their answers."""
-        while len(self._said) > IN_FLIGHT // 2:
-            await self._said[0][1].settled()
+        """Waits until few enough turns wait for their answers."""
+        while len(self._sent) > IN_FLIGHT // 2:
+            await self._sent[0][1].settled()
             await trio.lowlevel.checkpoint()
 
 
@@ -157,8 +157,8 @@ async def act(
 ) -> None:
     """Runs a first actor in the space of a connection, until only daemon actors are left.
 
-    ``prepare`` is called with the engine before anything runs, to trace or to watch it.
-    Raises ``ActorCrashed`` if it was the first one that crashed; crashes of others are logged.
+    ``prepare`` is called with the engine before anything runs, for instance to set a tracer.
+    Raises ``ActorCrashed`` if the first actor crashed; crashes of others are logged.
     """
     engine = RemoteEngine(remote)
     engine.on_crash = log_crash
@@ -166,9 +166,9 @@ async def act(
         prepare(engine)
     shell = Shell(engine, after=engine.wait_room)
     async with remote.observe(capture("fact"), quiet=True, policy="wait") as news:
-        await _hear(engine, news)  # the state, before anybody looks at it
+        await _receive(engine, news)  # the state, before any actor runs
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_hear_all, engine, news)
+            nursery.start_soon(_receive_all, engine, news)
             nursery.start_soon(engine.collect)
             first = engine.spawn(boot, *args, home=engine.there, name=name)
             await shell.run()
@@ -178,16 +178,16 @@ async def act(
         raise first.crash
 
 
-async def _hear_all(engine: RemoteEngine, news: Observation) -> None:
+async def _receive_all(engine: RemoteEngine, news: Observation) -> None:
     while True:
-        await _hear(engine, news)
+        await _receive(engine, news)
 
 
-async def _hear(engine: RemoteEngine, news: Observation) -> None:
+async def _receive(engine: RemoteEngine, news: Observation) -> None:
     epoch = await news.next_epoch()
     if epoch is None:
         raise Broken("the dataspace has ended")
-    engine.hear(epoch)
+    engine.receive(epoch)
 
 
 async def run(

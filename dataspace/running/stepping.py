@@ -1,8 +1,8 @@
-"""Stepping: a linked task is run step by step, so that it can be said which one does not let others run.
+"""Stepping: runs a linked task step by step, so that the watchdog can name a task that does not yield.
 
-It is apart from the shell because it looks into a coroutine, as nothing else here does.
+It is apart from the shell because it drives a coroutine by hand.
 
-Always: what is awaited, raised and returned is what it would be without this.
+Always: what is awaited, raised and returned is the same as without it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 async def stepped(engine: Engine, actor: Actor, function: AsyncFunction, *args: object) -> object:
-    """Awaits a function; ``engine.stepping`` is its actor while it runs, and does not wait."""
+    """Awaits a function and returns its result; during each step ``engine.stepping`` is its actor."""
 
     async def whole() -> object:
         return await function(*args)
@@ -42,5 +42,5 @@ def _drive(
             engine.stepping = None
         try:
             resume, value = coroutine.send, (yield wanted)
-        except BaseException as thrown:  # noqa: BLE001  # whatever it is, it is for the function
+        except BaseException as thrown:  # noqa: BLE001  # it is for the function, whatever it is
             resume, value = coroutine.throw, thrown

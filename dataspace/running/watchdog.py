@@ -1,8 +1,8 @@
-"""The watchdog: a thread that names an actor which does not let the others run.
+"""The watchdog: a thread that reports an actor whose turn or task step lasts too long.
 
-It only looks: the engine's thread is the one that is stuck, and nothing can be done to it from here.
+It only reads: the engine's thread is the one that is stuck, and another thread cannot interrupt it.
 
-Always: one turn, or one step of a linked task, is told of once.
+Always: one turn, or one step of a linked task, is reported once.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ logger = logging.getLogger("dataspace.actors")
 
 
 class Watchdog:
-    """Looks, within its context, for turns and steps that do not end within ``limit`` seconds."""
+    """Reports, within its ``with`` block, turns and steps that do not end within ``limit`` seconds."""
 
     def __init__(
-        self, engine: Engine, *, limit: float = 0.8, tell: Callable[[str], None] | None = None
+        self, engine: Engine, *, limit: float = 0.8, report: Callable[[str], None] | None = None
     ) -> None:
         self.engine = engine
         self.limit = limit
-        self.tell = tell or logger.error
+        self.report = report or logger.error
         self.stalls: Counter[str] = Counter()
-        """How often actors of each program did not yield in time."""
+        """How often an actor of each program did not yield in time."""
         self.stuck: str | None = None
-        """The actor that does not yield, while it does not."""
+        """The name of the actor that does not yield now; None if all do."""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
@@ -53,10 +53,10 @@ class Watchdog:
             elif self.stuck is None and time.monotonic() - since >= self.limit:
                 self.stuck = actor.name
                 self.stalls[actor.program] += 1
-                self.tell(f"actor {actor.name} does not yield: {what} lasts {self.limit} s and more")
+                self.report(f"actor {actor.name} does not yield: {what} lasts {self.limit} s and more")
 
     def _running(self) -> tuple[Actor | None, str]:
-        """Which actor runs, and what of it."""
+        """Returns the actor that runs, and which turn or step of it."""
         engine = self.engine
         if (actor := engine.running) is not None:
             return actor, f"its turn {engine.turn}"

@@ -87,7 +87,7 @@ def traced(engine: Engine, file: Path | None, *, origin: str = "") -> Iterator[N
                 engine.tracer = None
                 logger.error("turns are not traced any more: %s: %s", file, error)
 
-        engine.tracer = Trace(tell=write, keep=False)
+        engine.tracer = Trace(report=write, keep=False)
         try:
             yield
         finally:

@@ -210,7 +210,7 @@ class Call(ActorEvent):
 
 
 class Effects:
-    """What the running turn wants done when its handlers have returned, or when it has committed."""
+    """What the running turn must still do when its handlers have returned, or when it has committed."""
 
     __slots__ = (
         "actions", "calls", "closed", "damaged", "elsewhere", "ended", "hooks", "opened", "scripts", "spawns",
@@ -284,7 +284,7 @@ class ActorRuntime(Runtime, Protocol):
 
     @property
     def effects(self) -> Effects:
-        """What the running turn wants besides its actions."""
+        """What the running turn must still do besides its actions."""
 
     @property
     def actors(self) -> Mapping[int, Actor]:

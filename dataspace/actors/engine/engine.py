@@ -33,7 +33,7 @@ from index.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class EngineStatistics:
-    """Counts: actors alive, those that keep the program going, facets, turns run, crashes, events waiting."""
+    """Counts of actors, of those that are no daemons, of facets, turns, crashes and queued events."""
 
     actors: int
     inhabitants: int
@@ -44,7 +44,7 @@ class EngineStatistics:
 
 
 class Engine:
-    """Actors, and the spaces they live in.  Not safe for threads; nothing here waits.
+    """Runs actors.  Not safe for threads; nothing here waits.
 
     ``clock`` gives seconds for timers, ``wall`` microseconds since 1970 UTC for epochs.
     """
@@ -55,13 +55,13 @@ class Engine:
         self.clock = clock
         self.wall = wall
         self.context = copy_context()
-        """The context variables that are usual; what is made under others is called under them."""
+        """The usual context variables; handlers that are made under others run under those."""
         self.timers = Timers()
         self.actors: dict[int, Actor] = {}
         self.fence: tuple[type[BaseException], ...] = (Exception,)
-        """What ends an actor that raises it, and nothing else; in a daemon all that there is.
+        """Exceptions that end only the actor that raises them; in a daemon, all.
 
-        What else is raised ends the actor too, and then comes out of ``run``.
+        Others end the actor too, and are then raised by ``run``.
         """
         self.tracer: Tracer | None = None
         self.tasks: Tasks | None = None
@@ -73,15 +73,15 @@ class Engine:
         self.inhabitants = 0
         self.turns = 0
         self.turn = 0
-        """The number of the turn that runs, or 0."""
+        """The number of the running turn; 0 between turns."""
         self.running: Actor | None = None
         self.stepping: Actor | None = None
-        """Whose linked task runs, if one does, in a step of the number ``steps``."""
+        """The actor whose linked task runs, in step ``steps``; None if none does."""
         self.steps = 0
         self.scope: Scope | None = None
-        """The facet that runs: whose fields may be used."""
+        """The facet whose code runs; its fields and those of the facets around it may be used."""
         self.computation: Dependent | None = None
-        """What is being computed, and depends on the fields that it reads."""
+        """The computation that runs and depends on the fields that it reads."""
         self.actions: list[Action] = []
         """What the running turn does in its actor's own space; empty between turns."""
         self._effects: Effects | None = None
@@ -89,12 +89,12 @@ class Engine:
         self._numbered = 0
         self._raised: tuple[BaseException | None, Scope | None] = (None, None)
         self._escaping: BaseException | None = None
-        """What is beyond the fence, until all is in order and it can be raised."""
+        """An exception beyond the fence, kept until the engine is consistent and it can be raised."""
 
     # -- spaces and actors ----------------------------------------------------------------------------
 
     def home(self, space: Space | str, *, commit: Commit | None = None, end: End | None = None) -> ActorSpace:
-        """A space for actors: a new one by name, or one that is there, with a way of committing to it."""
+        """Returns a space for actors: a new one by name, or an existing one with its way of committing."""
         return ActorSpace(space if isinstance(space, Space) else Space(space), self.wall, commit, end)
 
     def spawn(
@@ -108,23 +108,23 @@ class Engine:
         return actor
 
     def make(self, name: str, home: ActorSpace, *, daemon: bool, program: str = "") -> Actor:
-        """An actor that is not started."""
+        """Returns an actor that is not started."""
         self._numbered += 1
         return Actor(self, self._numbered, name, home, daemon=daemon, program=program)
 
     def open_facet(self, actor: Actor, parent: Facet | None, name: str = "") -> Facet:
-        """A new facet, with the context that its code gets."""
+        """Returns a new facet with the turn that its handlers get."""
         facet = Facet(actor, parent, name)
         facet.turn = Turn(facet, actor.home)
         return facet
 
     def end(self, actor: Actor, why: str = "ended from outside") -> None:
-        """Asks an actor to end in an orderly way, in a turn of its own; nothing if it does not run."""
+        """Queues the orderly end of an actor, in a turn of its own; does nothing if it has ended."""
         if actor.number in self.actors:
             self.enqueue(Call(actor.root, why, Turn.stop_actor))
 
     def statistics(self) -> EngineStatistics:
-        """Counts, in O(actors)."""
+        """Returns counts; O(actors)."""
         return EngineStatistics(
             actors=len(self.actors),
             inhabitants=self.inhabitants,
@@ -137,31 +137,31 @@ class Engine:
     # -- events ---------------------------------------------------------------------------------------
 
     def enqueue(self, event: ActorEvent) -> None:
-        """Lets an event wait for its turn."""
+        """Queues an event for a turn of its own."""
         self._queue.append(event)
         if self.on_ready is not None and len(self._queue) == 1:
             self.on_ready()
 
     @property
     def effects(self) -> Effects:
-        """What the running turn wants beside its actions; made when first asked for: in most turns never."""
+        """What the running turn must still do besides its actions; made on first use, in most turns never."""
         made = self._effects
         if made is None:
             made = self._effects = Effects(self.actions)
         return made
 
     def enter(self, facet: Facet) -> Context:
-        """The context of a facet whose code runs next."""
+        """Makes a facet the running scope; returns its context."""
         self.scope = facet
         return facet.turn
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits."""
+        """True if no event is queued."""
         return not self._queue
 
     def step(self) -> bool:
-        """Runs one turn, if an event waits: whether one did.  ``UsageError`` within a turn."""
+        """Runs one turn, if an event is queued; returns True if so.  ``UsageError`` within a turn."""
         self._check_at_rest()
         if not self._queue:
             return False
@@ -171,7 +171,7 @@ class Engine:
         return True
 
     def run(self, limit: int | None = None) -> int:
-        """Runs turns until nothing waits or ``limit`` have run: how many ran.
+        """Runs turns until no event is queued or ``limit`` have run; returns how many ran.
 
         ``UsageError`` within a turn or an exit hook: one turn runs at a time.
         """
@@ -187,11 +187,11 @@ class Engine:
 
     def _check_at_rest(self) -> None:
         if self.turn:
-            who = f"a turn of {self.running.name}" if self.running is not None else "the end of an actor"
-            raise UsageError(f"the engine runs already: {who} cannot run others; they come after it")
+            current = f"a turn of {self.running.name}" if self.running is not None else "the end of an actor"
+            raise UsageError(f"the engine runs already: {current} cannot run others; they come after it")
 
     def fire(self) -> None:
-        """Turns the timers that are due by the clock into events."""
+        """Queues the events of the timers that are due by the clock."""
         for timer in self.timers.due(self.clock()):
             timer.fire()
 
@@ -210,7 +210,7 @@ class Engine:
                 self._commit(actor, self._effects)
             elif self.actions:
                 actor.home.commit(actor.owner, self.actions, self.wall())
-        except BaseException as error:  # noqa: BLE001  # the fence: nothing of the turn is left, whatever it was
+        except BaseException as error:  # noqa: BLE001  # the fence: whatever it was, the turn is undone
             failure = error
         actions, self.actions = self.actions, []
         effects, self._effects = self._effects, None
@@ -222,24 +222,24 @@ class Engine:
         elif effects is not None:
             self._conclude(effects)
             if actor.root.ended and not actor.ended:
-                self._bury(actor, None)
+                self._remove(actor, None)
         self.turn = 0
         if self._escaping is not None:
             self._escape()
 
     def _escape(self) -> None:
-        """Raises what was beyond the fence: its actor has ended, and the engine is in order."""
+        """Raises the exception beyond the fence: its actor has ended, and the engine is consistent."""
         error, self._escaping = self._escaping, None
         assert error is not None
         raise error
 
-    def _judge(self, error: BaseException) -> None:
-        """Lets go on, once all is in order, what does not only concern the actor that raised it."""
+    def _keep_escaping(self, error: BaseException) -> None:
+        """Keeps an exception beyond the fence, to be raised once the engine is consistent."""
         if self._escaping is None and not is_within(error, self.fence):
             self._escaping = error
 
     def _commit(self, actor: Actor, effects: Effects) -> None:
-        """The one patch of the turn; what new actors begin with stands before anything of it goes."""
+        """Commits the turn as one patch; the initial facts of new actors are committed before it."""
         done = []
         try:
             for spawn in effects.spawns:
@@ -263,7 +263,7 @@ class Engine:
         actor.home.commit(actor.owner, actions, self.wall())
 
     def _conclude(self, effects: Effects) -> None:
-        """The turn has committed: all else that it wanted takes effect."""
+        """Carries out the other effects of a turn that has committed."""
         for observer in effects.closed:
             observer.unregister()
         for observer in effects.opened:
@@ -291,38 +291,38 @@ class Engine:
         facet = raised_in if error is failure else self.scope
         self._raised = (None, None)
         crash = crash_of(f"actor {actor.name}, facet {facet}, {event}", failure)
-        self._judge(failure)
-        self._bury(actor, crash)
-        self._take_down(crash)
+        self._keep_escaping(failure)
+        self._remove(actor, crash)
+        self._record_crash(crash)
 
     def fell(self, actor: Actor, event: str, crash: ActorCrashed) -> None:
-        """Ends an actor that has crashed outside of its turns; one that has ended is told of all the same."""
+        """Ends an actor that crashed outside of its turns; records the crash even if it had ended."""
         self.turns = self.turn = self.turns + 1
         if self.tracer is not None:
             self.tracer.fell(self.turn, actor.name, event, crash.__cause__ or crash)
         if not actor.ended:
-            self._bury(actor, crash)
-        self._take_down(crash)
+            self._remove(actor, crash)
+        self._record_crash(crash)
         self.turn = 0
         if self._escaping is not None:
             self._escape()
 
     def note_raised(self, error: BaseException, facet: Scope) -> None:
-        """Takes down in which facet something was raised, before others pass it on."""
+        """Records in which facet an error was raised, before facets around it pass it on."""
         if self._raised[0] is not error:
             self._raised = (error, facet)
 
-    def _take_down(self, crash: ActorCrashed) -> None:
+    def _record_crash(self, crash: ActorCrashed) -> None:
         self.crashes.append(crash)
         self.crashed += 1
         if self.on_crash is not None:
             self.on_crash(crash)
 
-    def _bury(self, actor: Actor, crash: ActorCrashed | None) -> None:
-        """Nothing of an actor is left, and those who wait for its end are told."""
+    def _remove(self, actor: Actor, crash: ActorCrashed | None) -> None:
+        """Removes an actor and its claims, and calls its exit hooks."""
         actor.ended, actor.crash = True, crash
         actor.delivery = None
-        _forget(actor.root)
+        _end_facets(actor.root)
         if self.actors.pop(actor.number, None) is not None:
             self.inhabitants -= not actor.daemon
         actor.home.end(actor.owner)
@@ -338,20 +338,20 @@ class Engine:
             try:
                 notice(crash)
             except BaseException as error:  # noqa: BLE001  # its actor has ended already, and the others go on
-                self._take_down(crash_of(f"actor {actor.name}, exit hook", error))
-                self._judge(error)
+                self._record_crash(crash_of(f"actor {actor.name}, exit hook", error))
+                self._keep_escaping(error)
 
 
 def _boot(turn: Turn, spawn: Spawn) -> None:
-    """An actor's first turn; what it began with goes at its end, unless it asserts it again."""
+    """Boots an actor; its initial facts are retracted, unless this turn asserts them again."""
     if spawn.initial:
         for handle in range(1, len(spawn.initial) + 1):
             turn.facet.actor.act(turn.home, (RETRACT, handle))
     turn.react(spawn.boot, *spawn.args, name=spawn.actor.name)
 
 
-def _forget(root: Facet) -> None:
-    """Takes down a facet and all below it without a word; its claims go with the actor.
+def _end_facets(root: Facet) -> None:
+    """Ends a facet and all below it without stop actions; the claims end with the actor.
 
     A loop, as facets may nest deeper than calls.
     """

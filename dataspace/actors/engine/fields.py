@@ -128,8 +128,8 @@ class Field(Generic[T]):
         actor = self._facet.actor
         running = actor.engine.running
         if running is not actor:
-            who = f"a turn of {running.name}" if running is not None else "no turn"
-            raise UsageError(f"field {self.name} belongs to actor {actor.name}, used in {who}")
+            used = f"a turn of {running.name}" if running is not None else "no turn"
+            raise UsageError(f"field {self.name} belongs to actor {actor.name}, used in {used}")
         if not self._facet.encloses(actor.engine.scope):
             raise UsageError(f"field {self.name} belongs to facet {self._facet}, used outside of it")
 

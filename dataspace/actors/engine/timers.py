@@ -1,6 +1,6 @@
-"""Timers: what a facet wants done at a time.
+"""Timers: functions that are called in a facet at a time.
 
-Timers read no clock: the engine asks which are due at a time, and a shell when the next one is.
+Timers read no clock: ``due`` returns those that are due at a given time, ``next`` the time of the next one.
 
 Always: a timer belongs to a facet and ends with it; one that repeats keeps to multiples of its period.
 """

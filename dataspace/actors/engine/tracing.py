@@ -47,9 +47,9 @@ class TurnRecord:
 
 @dataclass
 class Trace:
-    """Keeps a record of each turn if ``keep``; calls ``tell`` with each record, if given."""
+    """Keeps a record of each turn if ``keep``; calls ``report`` with each record, if given."""
 
-    tell: Callable[[TurnRecord], object] | None = None
+    report: Callable[[TurnRecord], object] | None = None
     records: list[TurnRecord] = field(default_factory=list)
     keep: bool = True
 
@@ -66,8 +66,8 @@ class Trace:
     def _take(self, made: TurnRecord) -> None:
         if self.keep:
             self.records.append(made)
-        if self.tell is not None:
-            self.tell(made)
+        if self.report is not None:
+            self.report(made)
 
 
 def _actions(effects: Effects) -> Iterable[str]:

@@ -42,27 +42,27 @@ class Turn(BasicTurn):
     # -- observing -------------------------------------------------------------------------------------
 
     def on_asserted(self, pattern: Given) -> Callable[[H], H]:
-        """Decorates what is called with each captures that appear, those that are there already included."""
+        """Decorates a handler that is called with the captures of each match, present ones included."""
         check_given(pattern, "on_asserted")
         return self._decorator("on_asserted", lambda handler: self.observe(pattern, added=handler))
 
     def on_retracted(self, pattern: Given) -> Callable[[H], H]:
-        """Decorates what is called with each captures that go."""
+        """Decorates a handler that is called with the captures of each match that is removed."""
         check_given(pattern, "on_retracted")
         return self._decorator("on_retracted", lambda handler: self.observe(pattern, removed=handler))
 
     def on_message(self, pattern: Given) -> Callable[[H], H]:
-        """Decorates what is called with the captures of each message."""
+        """Decorates a handler that is called with the captures of each message that matches."""
         check_given(pattern, "on_message")
         return self._decorator("on_message", lambda handler: self.observe(pattern, message=handler))
 
     def during(self, pattern: Given, *, quiet: bool = False) -> Callable[[H], H]:
-        """Decorates what sets up a facet for each match, which is stopped when the match goes."""
+        """Decorates the setup of a facet for each match; the facet stops when the match is removed."""
         check_given(pattern, "during")
         return self._decorator("during", lambda handler: DuringFacets(self, pattern, handler, quiet=quiet))
 
     def during_spawn(self, pattern: Given, *, name: str = "") -> Callable[[H], H]:
-        """Decorates what boots an actor for each match, which ends when the match goes."""
+        """Decorates the boot of an actor for each match; the actor ends when the match is removed."""
         check_given(pattern, "during_spawn")
         return self._decorator("during_spawn", lambda handler: DuringActors(self, pattern, handler, name))
 
@@ -85,30 +85,30 @@ class Turn(BasicTurn):
     # -- facets ----------------------------------------------------------------------------------------
 
     def on_start(self, script: H) -> H:
-        """Decorates what runs in this turn once the facet is set up."""
+        """Decorates a script that runs in this turn once the facet is set up."""
         self._check()
         self.facet.actor.engine.effects.scripts.append((self.facet, self._bound(script)))
         return script
 
     def on_stop(self, script: H) -> H:
-        """Decorates what runs when the facet stops, in its parent's context; not on a crash."""
+        """Decorates a script that runs when the facet stops, in its parent's context; not on a crash."""
         self._check()
         self.facet.on_stop = self.facet.on_stop or deque()
         self.facet.on_stop.append(self._bound(script))
         return script
 
     def on_exit(self, hook: Callable[[ActorCrashed | None], object]) -> None:
-        """Has a function called after the actor's end, with the crash or None; there is no turn any more."""
+        """Calls a function after the actor's end, outside of any turn, with the crash or None."""
         self._check()
         self.facet.actor.exits.append(self._bound(hook))
 
     def before_commit(self, hook: Handler) -> None:
-        """Has a function called once before this turn commits; it may fail the turn."""
+        """Calls a function once before this turn commits; it may fail the turn."""
         self._check()
         self.facet.actor.engine.effects.hooks.append((self.facet, self._bound(hook)))
 
     def prevent_inert(self) -> Callable[[], None]:
-        """Keeps the facet although it has nothing to do; the function that is returned ends that."""
+        """Keeps the facet from ending as inert; returns the function that ends that."""
         self._check()
         facet = self.facet
         facet.preventers += 1
@@ -125,11 +125,11 @@ class Turn(BasicTurn):
     # -- stopping on conditions ------------------------------------------------------------------------
 
     def stop_when(self, pattern: Given, then: Handler | None = None) -> None:
-        """Stops the facet when something matches; ``then`` gets a turn of the parent and the captures."""
+        """Stops the facet when a match is there; ``then`` gets a turn of the parent and the captures."""
         self._watch(pattern, added=self._stopper(then), checked=(then,))
 
     def stop_when_retracted(self, pattern: Given, then: Handler | None = None) -> None:
-        """Stops the facet when a match goes."""
+        """Stops the facet when a match is removed."""
         self._watch(pattern, removed=self._stopper(then), checked=(then,))
 
     def stop_when_message(self, pattern: Given, then: Handler | None = None) -> None:
@@ -137,7 +137,7 @@ class Turn(BasicTurn):
         self._watch(pattern, message=self._stopper(then), checked=(then,))
 
     def stop_when_true(self, condition: Callable[[], object], then: Handler | None = None) -> None:
-        """Stops the facet when a condition on fields holds, also at once."""
+        """Stops the facet when a condition on fields holds; also if it does already."""
         self.when_true(condition, self._stopper(then))
 
     def stop_after(self, seconds: float, then: Handler | None = None) -> None:
@@ -151,7 +151,7 @@ class Turn(BasicTurn):
         return stop
 
     def react_until(self, pattern: Given, setup: Handler, then: Handler | None = None) -> Facet:
-        """A facet that lives until something matches."""
+        """Returns a new facet that lives until something matches."""
 
         def build(turn: Turn) -> None:
             turn.stop_when(pattern, then)
@@ -160,7 +160,7 @@ class Turn(BasicTurn):
         return self.react(build)
 
     def when_true(self, condition: Callable[[], object], then: Handler) -> None:
-        """Calls ``then`` whenever a condition on fields becomes true, also if it is at the beginning."""
+        """Calls ``then`` whenever a condition on fields becomes true; also if it is true already."""
         known, then = [False], self._bound(then)
 
         def compute() -> None:
@@ -173,7 +173,7 @@ class Turn(BasicTurn):
     # -- fields ----------------------------------------------------------------------------------------
 
     def derived(self, name: str, function: Callable[[], T]) -> DerivedField[T]:
-        """A field that is computed from others."""
+        """Returns a field that is computed from others."""
         self._check_endpoint("a derived field")
         made = DerivedField(self.facet, checked_name(name, "a field"), self._bound(function))
         self._own(made._computation)
@@ -198,31 +198,31 @@ class Turn(BasicTurn):
         added: Handler | None = None,
         removed: Handler | None = None,
     ) -> Field[Any]:
-        """The field of the value that matched last; ``default`` while there is none."""
+        """Returns the field of the value that matched last; ``default`` while there is none."""
         return queries.value_query(self, name, pattern, default, added, removed)
 
     def query_set(
         self, name: str, pattern: Given, *, added: Handler | None = None, removed: Handler | None = None
     ) -> Field[tuple[Any, ...]]:
-        """The field of all that match, in the order in which they came."""
+        """Returns the field of all that match, in the order in which they appeared."""
         return queries.set_query(self, name, pattern, added, removed)
 
     def query_map(
         self, name: str, pattern: Given, *, added: Handler | None = None, removed: Handler | None = None
     ) -> Field[Map]:
-        """The field of a map from the first capture to the second; of equal keys the last one counts."""
+        """Returns the field of a map from the first capture to the second; the last of equal keys counts."""
         return queries.map_query(self, name, pattern, added, removed)
 
     def query_count(
         self, name: str, pattern: Given, *, added: Handler | None = None, removed: Handler | None = None
     ) -> Field[Map]:
-        """The field of a map from the first capture to how many matches have it."""
+        """Returns the field of a map from the first capture to how many matches have it."""
         return queries.count_query(self, name, pattern, added, removed)
 
     # -- actors ----------------------------------------------------------------------------------------
 
     def spawn_link(self, boot: Handler, *args: object, name: str = "", daemon: bool = False) -> Actor:
-        """An actor whose end, however it comes, stops this facet, and that ends when this facet does."""
+        """Returns a new actor; its end or crash stops this facet, and it ends when this facet does."""
         actor = self.spawn(boot, *args, name=name, daemon=daemon)
         FacetLink(self.facet, actor)
         return actor
@@ -230,22 +230,22 @@ class Turn(BasicTurn):
     # -- later -----------------------------------------------------------------------------------------
 
     def later(self, function: H) -> H:
-        """Decorates what is called in a further turn, if the facet still lives."""
+        """Decorates a function that is called in a further turn, if the facet still lives."""
         self._check()
         self._call("later", function)
         return function
 
     sync = later
-    """The further turn comes after all that was sent until now has been handled, outside of layers too."""
+    """Like ``later``: the turn comes after all that was sent until now was handled, outside of layers too."""
 
     def snapshot(self, pattern: object, then: Callable[[Turn, list[tuple[Value, ...]]], object]) -> None:
-        """Calls ``then`` once with what matches when this turn has committed, what it did included."""
+        """Calls ``then`` once, with what matches after this turn has committed."""
         self._check()
-        asked, home = pattern_of(pattern), self.home
-        self._call("snapshot", lambda turn: then(turn, home.space.matches(asked)))
+        matched, home = pattern_of(pattern), self.home
+        self._call("snapshot", lambda turn: then(turn, home.space.matches(matched)))
 
     def _call(self, what: str, function: Handler) -> None:
-        """Has a further turn call a function; until then the facet is not inert."""
+        """Calls a function in a further turn; until then the facet is not inert."""
         facet, bound_function = self.facet, self._bound(function)
         facet.preventers += 1
         rounds = [2 * self.home.depth]  # out of the layers and in again, which takes a turn each
@@ -261,19 +261,19 @@ class Turn(BasicTurn):
         facet.actor.engine.effects.calls.append(Call(facet, what, call))
 
     def after(self, seconds: float) -> Callable[[H], H]:
-        """Decorates what is called once after a time, while the facet lives."""
+        """Decorates a handler that is called once after a time, while the facet lives."""
         _check_seconds(seconds, "after")
         return self._decorator("after", lambda handler: self._timer(self.now + seconds, None, handler))
 
     def every(self, seconds: float) -> Callable[[H], H]:
-        """Decorates what is called again and again, while the facet lives."""
+        """Decorates a handler that is called every ``seconds``, while the facet lives."""
         _check_seconds(seconds, "every")
         if seconds <= 0:
             raise UsageError(f"every {seconds} seconds, must be more than 0")
         return self._decorator("every", lambda handler: self._timer(self.now + seconds, seconds, handler))
 
     def at_time(self, instant: datetime) -> Callable[[H], H]:
-        """Decorates what is called at a time, with its zone; at once if that is past."""
+        """Decorates a handler that is called at a time, given with its zone; at once if that is past."""
         if getattr(instant, "tzinfo", None) is None:
             raise UsageError(f"a time with its zone is needed, not {instant!r}")
         wait = instant.timestamp() - self.facet.actor.engine.wall() / 1e6

@@ -47,7 +47,7 @@ class BasicTurn:
 
     @property
     def actor(self) -> Actor:
-        """The actor that this is a turn of."""
+        """The actor of the facet."""
         return self.facet.actor
 
     @property
@@ -56,12 +56,12 @@ class BasicTurn:
         return self.facet.actor.engine.clock()
 
     def at(self, home: ActorSpace) -> Self:
-        """The same facet, speaking to another space."""
+        """Returns the turn of the same facet for another space."""
         return self.__class__(self.facet, home)
 
     @property
     def inside(self) -> Self:
-        """The same facet, speaking to the knowledge of this actor alone."""
+        """The turn of the same facet for a space that only this actor sees."""
         actor = self.facet.actor
         if actor.inner is None:
             actor.inner = actor.engine.home(f"{actor.name}-inside")
@@ -70,40 +70,40 @@ class BasicTurn:
     # -- asserting -------------------------------------------------------------------------------------
 
     def assert_(self, value: object, *, when: Callable[[], object] | None = None) -> Assertion:
-        """Keeps a fact up while the facet lives; a function is computed again when its fields change.
+        """Asserts a fact while the facet lives; a function is computed again when its fields change.
 
-        With ``when``, or where the function gives None, only while there is something to say; None itself is
-        a value like any other.
+        With ``when``, the fact is asserted only while that returns something true.  A function that returns
+        None asserts nothing for now; None itself, given as the fact, is a value like any other.
         """
         self._check_endpoint("an assertion")
         made = Assertion(self.facet, self.home)
         if callable(value):
-            say = partial(_computed, value)
+            compute = partial(_computed, value)
         else:
             fact = value if is_flat(value) else fact_of(value)
             if when is None:
                 made.set(fact)
                 return made
-            say = partial(_same, fact)
+            compute = partial(_same, fact)
         made.computation = self._computation(
-            "assertion", lambda: made.set(say() if when is None or when() else NO_VALUE)
+            "assertion", lambda: made.set(compute() if when is None or when() else NO_VALUE)
         )
         return made
 
     def send(self, message: object) -> None:
-        """Sends a message to all who are interested when the turn commits."""
+        """Sends a message to all that observe it, when the turn commits."""
         facet = self.facet
         actor = facet.actor
         if actor.engine.running is not actor or facet.ended:
             self._check()
-        said = message if is_flat(message) else fact_of(message)
+        value = message if is_flat(message) else fact_of(message)
         if self.home is actor.home:
-            actor.engine.actions.append((SEND, said))
+            actor.engine.actions.append((SEND, value))
         else:
-            actor.act(self.home, (SEND, said))
+            actor.act(self.home, (SEND, value))
 
     def claim(self, value: object) -> int:
-        """Asserts a fact for the actor, not the facet, until ``retract`` or the actor's end."""
+        """Asserts a fact for the actor, not the facet, until ``retract`` or its end; returns the handle."""
         facet, home = self.facet, self.home
         actor = facet.actor
         if actor.engine.running is not actor or facet.ended:
@@ -118,7 +118,7 @@ class BasicTurn:
         return handle
 
     def retract(self, claim: int) -> None:
-        """Ends what ``claim`` began; ``UsageError`` if it is not there."""
+        """Ends a claim by its handle; ``UsageError`` if the actor has no such claim."""
         facet = self.facet
         actor = facet.actor
         if actor.engine.running is not actor or facet.ended:
@@ -132,7 +132,7 @@ class BasicTurn:
             actor.act(claimed[0], (RETRACT, claim))
 
     def retract_matching(self, pattern: object) -> int:
-        """Ends all ad-hoc claims of this actor here that match a pattern: how many; O(claims)."""
+        """Ends all claims (``claim``) of this actor in this space that match; returns how many; O(claims)."""
         match = matcher(pattern_of(pattern))
         mine = [at for at, (home, fact) in self.facet.actor.claims.items() if home is self.home]
         found = [at for at in mine if match(self.facet.actor.claims[at][1]) is not None]
@@ -152,9 +152,10 @@ class BasicTurn:
         quiet: bool = False,
         rank: Rank = Rank.NORMAL,
     ) -> PatternWatch:
-        """Hears of a pattern: handlers get a turn and the captures, or ``UsageError`` is raised.
+        """Calls handlers with a turn and the captures of what matches a pattern.
 
-        ``quiet`` announces no interest; of one event, handlers of a higher ``rank`` run first.
+        ``UsageError`` if a handler cannot take what the pattern captures.  ``quiet`` asserts no interest; of
+        one event, handlers of a higher ``rank`` run first.
         """
         checked = (added, message, removed)
         return self._watch(pattern, added, message, removed, quiet=quiet, rank=rank, checked=checked)
@@ -170,7 +171,7 @@ class BasicTurn:
         rank: Rank = Rank.NORMAL,
         checked: tuple[Handler | None, ...],
     ) -> PatternWatch:
-        """The same; those that are ``checked`` in the end have to take what is captured."""
+        """Observes a pattern; the ``checked`` handlers must be able to take what it captures."""
         self._check_endpoint("an observation")
         made = PatternWatch(self.facet, self.home, quiet=quiet, rank=rank)
         made.added, made.messaged, made.removed = [
@@ -181,19 +182,19 @@ class BasicTurn:
         return made
 
     def _follow(self, made: PatternWatch, pattern: Given) -> None:
-        """Sets the pattern, now and when its fields change."""
+        """Sets the pattern, now and whenever its fields change."""
         if callable(pattern):
             check_given(pattern, "observe")
             compute = pattern
             made.computation = self._computation("interest", lambda: made.set(_pattern(compute())))
         else:
             made.set(pattern_of(pattern))
-            made.checked = ()  # it has been looked at, once and for all
+            made.checked = ()  # checked by now, and the pattern does not change
 
     # -- facets ----------------------------------------------------------------------------------------
 
     def react(self, setup: Handler, *args: object, name: str = "") -> Facet:
-        """A facet below this one: ``setup`` runs at once, with a turn of the new facet."""
+        """Returns a new facet below this one; ``setup`` runs at once, with a turn of the new facet."""
         self._check()
         check_plain(setup)
         engine = self.facet.actor.engine
@@ -213,7 +214,7 @@ class BasicTurn:
         return made
 
     def stop(self, facet: Facet | None = None, then: Handler | None = None) -> None:
-        """Stops a facet of this actor, this one unless checked; ``then`` runs in its parent's context.
+        """Stops a facet of this actor, by default this one; ``then`` runs in its parent's context.
 
         All handlers of the event still run; several ``then`` all run.
         """
@@ -239,7 +240,7 @@ class BasicTurn:
     # -- fields ----------------------------------------------------------------------------------------
 
     def field(self, name: str, value: T) -> Field[T]:
-        """A cell of state, of this facet and those below it."""
+        """Returns a cell of state for this facet and those below it."""
         self._check()
         return Field(self.facet, checked_name(name, "a field"), value)
 
@@ -249,7 +250,7 @@ class BasicTurn:
         return computation
 
     def _bound(self, function: F) -> F:
-        """What is called later, under the context variables of now (``contexts``)."""
+        """Returns a function that runs under the present context variables (``handlers``)."""
         return bound(self.facet.actor.engine.context, function)
 
     # -- actors ----------------------------------------------------------------------------------------
@@ -263,9 +264,9 @@ class BasicTurn:
         initial: Iterable[object] = (),
         home: ActorSpace | None = None,
     ) -> Actor:
-        """An actor that boots when this turn has committed; ``initial`` facts are its own from then on.
+        """Returns an actor that boots once this turn has committed; it owns the ``initial`` facts.
 
-        What it does not assert again when it boots goes at the end of that turn.
+        Initial facts that it does not assert again when it boots are retracted at the end of that turn.
         """
         self._check()
         engine = self.facet.actor.engine
@@ -277,7 +278,7 @@ class BasicTurn:
         return actor
 
     def end_actor(self, actor: Actor) -> None:
-        """Asks another actor to end, once this turn has committed."""
+        """Ends another actor in an orderly way, once this turn has committed."""
         self._check()
         self.facet.actor.engine.effects.calls.append(
             Call(actor.root, f"ended by {self.actor.name}", BasicTurn.stop_actor)
@@ -290,8 +291,8 @@ class BasicTurn:
         actor = self.facet.actor
         running = actor.engine.running
         if running is not actor:
-            who = f"a turn of {running.name}" if running is not None else "no turn; enter by external"
-            raise UsageError(f"this turn is of actor {actor.name}, used in {who}")
+            used = f"a turn of {running.name}" if running is not None else "no turn; enter by external"
+            raise UsageError(f"this turn is of actor {actor.name}, used in {used}")
 
     def _check(self) -> None:
         self.check_running()
@@ -299,7 +300,7 @@ class BasicTurn:
             raise UsageError(f"facet {self.facet} of actor {self.facet.actor.name} has ended")
 
     def _check_endpoint(self, what: str) -> None:
-        """The same, and that it is not made by what runs again and again: there would be ever more."""
+        """Raises as ``_check`` does, and within a computation, where each run would make one more."""
         self._check()
         computation = self.facet.actor.engine.computation
         if computation is not None:
@@ -310,7 +311,7 @@ class BasicTurn:
 
 
 def check_given(pattern: Given, verb: str) -> None:
-    """Raises ``UsageError`` for what is decorated where a pattern should be."""
+    """Raises ``UsageError`` if a handler is given where a pattern should be."""
     if callable(pattern) and takes(pattern)[0]:
         raise UsageError(
             f'{verb} needs a pattern, as @turn.{verb}("present($who)"), or a function without arguments that'

@@ -277,7 +277,7 @@ def told_of_supervision(turn: Turn, fail: Raise) -> None:
         if state == "ended":
             poisoned(turn, fail)
 
-    supervise(turn, lambda turn: on_go(turn, Turn.stop_actor), told=told)
+    supervise(turn, lambda turn: on_go(turn, Turn.stop_actor), on_state=told)
 
 
 def spawned(turn: Turn, fail: Raise) -> None:

@@ -125,7 +125,7 @@ async def test_the_watchdog_names_who_does_not_yield() -> None:
             pass
 
     shell.engine.spawn(hog, home=shell.engine.home("main"))
-    with Watchdog(shell.engine, limit=0.05, tell=told.append):
+    with Watchdog(shell.engine, limit=0.05, report=told.append):
         await shell.run()
     assert len(told) == 1 and told[0].startswith("actor hog does not yield")
 
@@ -142,7 +142,7 @@ async def test_the_watchdog_names_whose_task_does_not_yield() -> None:
                 pass
 
     shell.engine.spawn(lambda turn: turn.task(sleep), home=shell.engine.home("main"), name="sleeper")
-    with Watchdog(shell.engine, limit=0.05, tell=told.append) as watchdog:
+    with Watchdog(shell.engine, limit=0.05, report=told.append) as watchdog:
         await shell.run()
     assert [each.split(": ")[0] for each in told] == ["actor sleeper does not yield"] * 2
     assert watchdog.stalls == {"sleeper": 2}
