@@ -7,8 +7,8 @@ that an action here has the meaning that it would have there.  What actors do is
 with the epochs, like the turns of any client.
 
 Always: the mirror changes by received epochs only, never by what is sent; ``sync``, ``later`` and
-``snapshot`` come after all that was sent before them has been received; an actor whose turn is refused has crashed.
-The cost is that of all changes in the space, each received once, whatever its actors observe.
+``snapshot`` come after all that was sent before them has been received; an actor whose turn is refused has
+crashed.  The cost is that of all changes in the space, each received once, whatever its actors observe.
 """
 
 from __future__ import annotations
