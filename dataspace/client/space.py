@@ -229,10 +229,11 @@ class RemoteSpace:
 
         ``as_of`` begins with what is retained at or after a time (a list: at or after one of several),
         ``up_to`` ends before a time.  ``atomic=False`` lets the rest of epochs that had begun through.
-        With ``slow="wait"`` publishers wait while this subscriber has more than 16 MiB to take; else it fails
-        with ``Refused("slow-subscriber")``.  ``timeout`` is how many seconds to wait for the topic to appear,
-        after which ``Refused("no-topic")`` is raised.  Beyond ``open_bytes`` (256 MiB) of epochs held up
-        by one that a producer holds back, it ends with ``Refused("limit")``.
+        Publishers wait while this subscriber has more than 16 MiB to take.  If it takes less than 1 MiB/s
+        meanwhile it fails with ``Refused("slow-subscriber")``, unless ``slow`` is "wait".  ``timeout`` is how
+        many seconds to wait for the topic to appear, after which ``Refused("no-topic")`` is raised.
+        When epochs that a producer holds open have more than ``open_bytes``, it ends with
+        ``Refused("limit")``.
         """
         return Subscription(
             self._session,

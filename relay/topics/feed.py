@@ -1,8 +1,9 @@
 """A feed: what one subscriber of a topic has yet to be sent.
 
 It stands behind a stream as an observation does, and is as bounded.  A batch cannot be left out or merged
-with another without an epoch being seen by half, so of a slow subscriber's four ways two remain: to *fail*,
-by which nobody else is held up, or to have the publishers *wait*.  What can be merged is progress.
+with another, or a subscriber would see half an epoch.  So publishers wait while too much is here: with the
+policy *wait* for as long as it takes, with *fail* only while the subscriber keeps up a least pace.  What can
+be merged is progress.
 
 Always: messages leave in the order in which they came; progress that nothing came between leaves as one;
 a feed that fails holds nothing any more; what a durable topic tells leaves when it is on disk.
@@ -22,7 +23,14 @@ from dataspace.topics.frontiers import ChangeBatch
 from dataspace.topics.messages import Message, Progress
 
 BYTE_LIMIT: Final = 16 << 20
-"""Bytes that wait for one subscriber."""
+"""Bytes that wait for one subscriber; beyond that, publishers wait."""
+
+MOST: Final = 4
+"""Without ``wait`` a subscriber fails at once beyond so many limits, as when many publishers send at once."""
+
+PATIENCE: Final = 2.0
+PACE: Final = 1 << 20
+"""How long publishers wait, in seconds, for one that takes fewer bytes than this in each of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +62,23 @@ class Packed:
 class Feed:
     """What waits for one subscriber; ``wake`` is called when something new does, ``room`` when some has left.
 
-    ``wait`` lets the publishers wait while more than ``limit`` bytes are here; else the subscription fails.
+    Publishers wait while more than ``limit`` bytes are here.  Without ``wait`` the subscription fails if it
+    takes too little meanwhile, which ``judge`` finds.
     """
 
-    __slots__ = ("_bytes", "_gate", "_limit", "_room", "_taken", "_waiting", "_wake", "failure", "wait")
+    __slots__ = (
+        "_bytes",
+        "_full_since",
+        "_gate",
+        "_limit",
+        "_room",
+        "_taken",
+        "_taken_bytes",
+        "_waiting",
+        "_wake",
+        "failure",
+        "wait",
+    )
 
     def __init__(
         self,
@@ -76,7 +97,8 @@ class Feed:
         self._gate = gate
         self._waiting: deque[tuple[int, Packed]] = deque()
         self._bytes = 0
-        self._taken = 0
+        self._taken = self._taken_bytes = 0
+        self._full_since: tuple[float, int] | None = None
 
     def __len__(self) -> int:
         """Messages that wait."""
@@ -85,7 +107,7 @@ class Feed:
     @property
     def full(self) -> bool:
         """Whether publishers should wait for this subscriber."""
-        return self.wait and self._bytes > self._limit
+        return self._bytes > self._limit
 
     @property
     def used(self) -> int:
@@ -103,15 +125,35 @@ class Feed:
             packed = _merged(last.message, packed.message)
         self._waiting.append((self._gate.position if self._gate else 0, packed))
         self._bytes += len(packed.packed)
-        if self._bytes > self._limit and not self.wait and len(self._waiting) > 1:
-            self._fail()
+        if self._bytes > MOST * self._limit and not self.wait and len(self._waiting) > 1:
+            self._fail(f"limit {MOST * self._limit}")
         self._wake()
 
-    def _fail(self) -> None:
-        what = f"{len(self._waiting)} messages wait in {self._bytes} bytes, limit {self._limit}"
-        self.failure = Refused("slow-subscriber", what)
+    def judge(self, now: float) -> None:
+        """Fails a subscriber that has publishers wait, did not ask for that, and takes too little; O(1).
+
+        Publishers call it while they wait, with the time in seconds.
+        """
+        if self.wait or not self.full:
+            return
+        if self._full_since is None:
+            self._full_since = (now, self._taken_bytes)
+        since, taken = self._full_since
+        if now - since < PATIENCE:
+            return
+        pace = (self._taken_bytes - taken) / (now - since)
+        if pace < PACE:
+            self._fail(f"limit {self._limit}, and {pace:.0f} bytes are taken in a second, at least {PACE}")
+            self._wake()
+        else:
+            self._full_since = (now, self._taken_bytes)
+
+    def _fail(self, limit: str) -> None:
+        what = f"{len(self._waiting)} messages wait in {self._bytes} bytes, {limit}"
+        self.failure = Refused("slow-subscriber", f'{what}; read faster, or subscribe with slow="wait"')
         self._waiting.clear()
         self._bytes = 0
+        self._room()
 
     @property
     def has_room(self) -> bool:
@@ -132,9 +174,11 @@ class Feed:
             _, packed = self._waiting.popleft()
             size -= len(packed.packed)
             self._bytes -= len(packed.packed)
+            self._taken_bytes += len(packed.packed)
             taken.append(packed)
         self._taken += len(taken)
         if was_full and not self.full:
+            self._full_since = None
             self._room()
         return taken
 

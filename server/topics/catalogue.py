@@ -51,7 +51,7 @@ class TopicEntry:
 
     @property
     def full(self) -> bool:
-        """True if more waits for a subscriber than its limit, and publishers wait for it."""
+        """True while publishers wait for a subscriber."""
         return any(each.full for each in self.feeds.values())
 
     @property
@@ -59,6 +59,11 @@ class TopicEntry:
         """The fact that states the topic."""
         topic = self.topic
         return Record("topic", topic.name, self.number, len(topic.partitions), topic.order.dimensions)
+
+    def judge(self, now: float) -> None:
+        """Ends subscriptions for which publishers wait in vain."""
+        for feed in list(self.feeds.values()):
+            feed.judge(now)
 
     def make_room(self) -> None:
         """Wakes the publishers that wait for room."""

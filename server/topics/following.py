@@ -40,6 +40,9 @@ MAX_PRODUCERS: Final = 1024
 WINDOW: Final = 1 << 20
 """Bytes that a producer may have unanswered, before its last packet."""
 
+JUDGED: Final = 0.25
+"""Seconds after which a publisher that waits looks whether a subscriber keeps it waiting in vain."""
+
 SPARE: Final = 4096
 """Bytes of a frame that are not the items of a batch."""
 
@@ -222,7 +225,9 @@ class TopicConnection:
 
     async def _answer_later(self, producer: Producer, number: int, size: int) -> None:
         while producer.entry.full:
-            await producer.entry.room.wait()
+            with trio.move_on_after(JUDGED):
+                await producer.entry.room.wait()
+            producer.entry.judge(trio.current_time())
         producer.unanswered -= size
         self._peer.say(p.Answer(number, None))
         self._peer.flush()

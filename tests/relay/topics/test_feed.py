@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+from hypothesis import given, strategies as st
+
 from dataspace.codec import unpack
 from dataspace.topics.encoding import message_of
 from dataspace.topics.messages import Batch, Message, Progress
-from relay.topics.feed import Feed, Packed
+from relay.topics.feed import PACE, PATIENCE, Feed, Packed
+
+MEBIBYTE = Packed(Batch(0, 0, b"x" * (1 << 20)))
 
 
 def offered(feed: Feed, *messages: Message) -> None:
@@ -44,11 +49,59 @@ def test_it_gives_what_it_is_asked_for_and_one_may_overdraw() -> None:
     assert (feed.statistics().waiting, feed.statistics().taken) == (2, 3)
 
 
-def test_beyond_the_limit_it_fails_with_counts_and_holds_nothing() -> None:
-    feed = Feed(lambda: None, limit=250)
-    offered(feed, *(Batch(0, n, b"x" * 100) for n in range(5)))
+def test_beyond_what_may_wait_at_most_it_fails_with_counts_and_holds_nothing() -> None:
+    made_room: list[bool] = []
+    feed = Feed(lambda: None, lambda: made_room.append(True), limit=250)
+    offered(feed, *(Batch(0, n, b"x" * 100) for n in range(9)))
+    assert feed.failure is None and feed.full
+    offered(feed, *(Batch(0, n, b"x" * 100) for n in range(2)))
     assert feed.failure is not None and feed.failure.code == "slow-subscriber"
-    assert "3 messages wait in" in feed.failure.text and len(feed) == 0
+    assert "10 messages wait in" in feed.failure.text and "limit 1000" in feed.failure.text
+    assert (len(feed), feed.full, made_room) == (0, False, [True])
+
+
+def filled(*, wait: bool = False) -> Feed:
+    feed = Feed(lambda: None, wait=wait)
+    for _ in range(20):
+        feed.offer(MEBIBYTE)
+    return feed
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 10), st.integers(0, 12)), max_size=30), st.booleans())
+@pytest.mark.slow
+def test_it_fails_exactly_if_it_is_full_and_takes_too_little(
+    steps: list[tuple[float, int]], wait: bool
+) -> None:
+    """``steps`` are seconds that pass, and mebibytes that are taken in them and come again."""
+    feed, now, since, taken = filled(wait=wait), 0.0, 0.0, 0
+    feed.judge(now)
+    for seconds, count in steps:
+        now += seconds
+        for _ in range(count):
+            taken_now = len(feed.take(1, 1 << 21)[0].packed)
+            taken += taken_now
+            feed.offer(MEBIBYTE)
+        feed.judge(now)
+        assert feed.full or feed.failure
+        late = now - since >= PATIENCE
+        if late and taken / (now - since) < PACE and not wait:
+            assert feed.failure is not None and f"at least {PACE}" in feed.failure.text and len(feed) == 0
+            return
+        assert feed.failure is None
+        if late:
+            since, taken = now, 0
+
+
+def test_one_that_has_been_read_begins_anew() -> None:
+    feed = filled()
+    feed.judge(0.0)
+    taken(feed, 20, 1 << 30)
+    for _ in range(20):
+        feed.offer(MEBIBYTE)
+    feed.judge(100.0)
+    assert feed.failure is None
+    feed.judge(100.0 + PATIENCE)
+    assert feed.failure is not None
 
 
 def test_one_message_alone_is_within_the_limit_whatever_its_size() -> None:

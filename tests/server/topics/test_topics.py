@@ -341,7 +341,8 @@ async def test_what_was_is_told_to_those_who_ask_for_it(url: str) -> None:
                 assert [each.time async for each in epochs] == [2, 3]
 
 
-async def test_a_slow_subscriber_fails_and_the_others_do_not_wait(url: str) -> None:
+@pytest.mark.slow
+async def test_a_slow_subscriber_fails_and_the_others_go_on(url: str) -> None:
     async with dataspace.connect(url) as space, Peer(url) as slow:
         async with space.publish("t") as topic, space.subscribe("t") as epochs:
             await slow.greet("~slow")
@@ -354,6 +355,35 @@ async def test_a_slow_subscriber_fails_and_the_others_do_not_wait(url: str) -> N
             while not isinstance(heard, p.Error):
                 heard = await slow.hear()
             assert heard.code == "slow-subscriber"
+
+
+@pytest.mark.slow
+async def test_a_subscriber_that_reads_as_fast_as_it_can_is_not_too_slow(url: str) -> None:
+    """Publishers wait for one that keeps reading, whatever its policy, and it sees all of it."""
+    publishers, count, batch = 16, 30, b"x" * 250_000  # seven times what may wait
+    async with dataspace.connect(url) as near, trio.open_nursery() as nursery:
+
+        async def publish(partition: int) -> None:
+            async with (
+                dataspace.connect(url) as far,
+                far.publish("t", partition=partition, partitions=publishers) as topic,
+            ):
+                joined.append(partition)
+                await ready.wait()
+                for time in range(count):
+                    await topic.send(batch, at=time)
+                await topic.advance(count)
+
+        joined: list[int] = []
+        ready = trio.Event()
+        for partition in range(publishers):
+            nursery.start_soon(publish, partition)
+        async with near.subscribe("t", timeout=10) as epochs:
+            while len(joined) < publishers:
+                await near.sync()
+            ready.set()
+            with trio.fail_after(60):
+                assert [len(each.items) async for each in epochs] == [publishers] * count
 
 
 async def test_publishers_wait_for_a_subscriber_who_asked_for_that(url: str) -> None:
