@@ -36,6 +36,10 @@ class Epochs:
         self._active: set[Time] = set()
         self._crashed: dict[Time, None] = {}
 
+    def __contains__(self, time: Time) -> bool:
+        """True if this epoch is active."""
+        return time in self._active
+
     def __len__(self) -> int:
         """Active epochs."""
         return len(self._active)

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
+from dataspace.errors import Refused
 from dataspace.faults import reach
 from relay.journal.reader import JournalReader
 from relay.journal.rows import (
@@ -29,6 +31,9 @@ from relay.journal.rows import (
 )
 from relay.store.acknowledged import AcknowledgedFile, AcknowledgedMark
 from relay.store.storage import Storage, closed_on_failure
+
+MAX_READERS: Final = 1024
+"""Named readers of one topic."""
 
 
 class Journal(JournalReader):
@@ -83,7 +88,13 @@ class Journal(JournalReader):
     # -- readers --------------------------------------------------------------------------------------
 
     def acknowledge(self, slot: int, reader: str, number: int, now: int) -> None:
-        """Notes on disk that a named reader is done with all epochs to this one; it never goes back."""
+        """Notes on disk that a named reader is done with all epochs to this one; it never goes back.
+
+        ``Refused("limit")`` for one more named reader than a topic may have.
+        """
+        known = [name for name, _, _ in self.acknowledged(slot)]
+        if reader not in known and len(known) >= MAX_READERS:
+            raise Refused("limit", f"{len(known)} named readers of one topic, limit {MAX_READERS}")
         with self._storage.transaction() as connection:
             connection.execute(
                 "INSERT INTO topic_readers VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE"

@@ -15,15 +15,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from dataspace.errors import UsageError
+from dataspace.errors import Refused, UsageError
 from dataspace.topics.antichains import Antichain, Maxima
 from dataspace.topics.epochs import Epochs
 from dataspace.topics.frontiers import Change, ChangeBatch, MutableAntichain
 from dataspace.topics.messages import Batch, Crashed, EpochState, Message, Progress, Snapshot
 from dataspace.topics.times import Order, Time, join, less_equal
 from index.values.values import Value
+
+MAX_OPEN: Final = 16_384
+"""Epochs of one partition that may be open."""
+
+MAX_HELD: Final = 4096
+"""Times for which one producer may hold capabilities."""
+
+MAX_COUNT: Final = (1 << 31) - 1
+"""Capabilities of one producer for one time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +139,22 @@ class Publisher:
         self._upper.insert(time)
         self._batches += 1
         self._broadcast(Batch(self.partition, time, items))
+
+    def check_room(self, producer: int, time: Time | None, changes: Sequence[Change]) -> None:
+        """Raises ``Refused("limit")`` where a step would open too many epochs, or hold too much.
+
+        Kept apart from the steps themselves, so that what was done once can always be done again.
+        """
+        if time is not None and len(self._epochs) >= MAX_OPEN and time not in self._epochs:
+            said = f"{len(self._epochs)} epochs are open in partition {self.partition}, limit {MAX_OPEN}"
+            raise Refused("limit", f"{said} open epochs: complete some before you begin others")
+        if not changes:
+            return
+        after = self.changed(producer, changes)
+        if len(after) > MAX_HELD:
+            raise Refused("limit", f"capabilities for {len(after)} times, limit {MAX_HELD}: release some")
+        if any(count > MAX_COUNT for _, count in after):
+            raise Refused("limit", f"a capability that is held more than {MAX_COUNT} times: release some")
 
     def progress(self, producer: int, changes: Sequence[Change]) -> None:
         """Changes what a producer holds, all at once; silent unless the frontier moves."""

@@ -99,9 +99,10 @@ class Topic:
         """The frontier of a live partition; beyond all that anybody has seen, for one that had ended."""
         if not publisher.ended:
             return reduce(join, publisher.lower)
-        return self.order.after(
+        after = self.order.after(
             time for each in self.partitions for time in (each.upper if each.ended else each.lower)
         )
+        return self.order.check(after)  # there is none after the last
 
     def _check_again(self, time: Time) -> None:
         """An ended partition begins again only where no group can have seen an end.
@@ -134,6 +135,12 @@ class Topic:
         for time, _ in changes:
             self.order.check(time)
         self._of(producer).changed(producer, changes)
+
+    def check_room(self, producer: int, time: Time | None, changes: Sequence[Change]) -> None:
+        """Raises ``Refused("limit")`` for a step by which a producer would use more than it may."""
+        for each, _ in changes:
+            self.order.check(each)
+        self._of(producer).check_room(producer, None if time is None else self.order.check(time), changes)
 
     def progress(self, producer: int, changes: Sequence[Change]) -> None:
         """Changes what a producer holds; one that has released all can only leave."""

@@ -110,7 +110,7 @@ class Topics:
         """Returns the topic of that name; raises ``Refused`` if there is none."""
         entry = self._entries.get(name)
         if entry is None:
-            raise Refused("no-topic", f"no topic named {name!r}, there are {len(self._entries)}")
+            raise Refused("no-topic", f"no topic named {name!r:.300}, there are {len(self._entries)}")
         return entry
 
     async def wait_for(self, name: str, milliseconds: int) -> TopicEntry:
@@ -124,13 +124,13 @@ class Topics:
         """Returns a new topic in memory, without a producer."""
         self.check_another()
         if not 0 <= retain <= MAX_RETAIN:
-            raise Refused("limit", f"retain {retain} bytes, limit {MAX_RETAIN}")
+            raise Refused("limit", f"retain={retain} bytes, limit {MAX_RETAIN} in memory: make it durable")
         return TopicEntry(self.number(), Topic(name, order, partitions, retain=retain), owner)
 
     def check_another(self) -> None:
         """Raises ``Refused`` if there are as many topics as allowed."""
         if len(self._entries) >= MAX_TOPICS:
-            raise Refused("limit", f"{len(self._entries)} topics, limit {MAX_TOPICS}")
+            raise Refused("limit", f"{len(self._entries)} topics of one daemon, limit {MAX_TOPICS}: end some")
 
     def enlist(self, entry: TopicEntry) -> None:
         """Puts a topic into the catalogue."""

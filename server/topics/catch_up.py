@@ -21,11 +21,12 @@ from dataspace.topics.messages import Message
 from dataspace.topics.times import Time
 from index.values.values import Map, Value
 from relay.journal.journal import Journal
-from relay.journal.reader import PART_BYTES, Piece
+from relay.journal.reader import LAST, PART_BYTES, Piece
 from relay.store.errors import LogDamaged
 from relay.topics.catch_up import Retelling
 from relay.topics.feed import Feed
 from relay.topics.steps import Ledger, Step
+from relay.topics.topic import MAX_PARTITIONS
 from server.topics.catalogue import TopicEntry, Topics
 
 MAX_WAIT: Final = 60_000
@@ -195,7 +196,7 @@ def _place(value: Value) -> tuple[int, int] | None:
     match value:
         case None:
             return None
-        case (int(partition), int(position)) if partition >= 0 and position > 0:
+        case (int(partition), int(position)) if 0 <= partition < MAX_PARTITIONS and 0 < position < LAST:
             return (partition, position)
         case _:
             raise Refused("bad-request", f"no place in an epoch: {value!r:.60}")

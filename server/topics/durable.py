@@ -93,7 +93,7 @@ class DurableTopics:
         self._topics.check_another()
         retain = retain or RETAIN
         if not 0 < retain <= MAX_RETAIN:
-            raise Refused("limit", f"retain {retain} bytes, limit {MAX_RETAIN}")
+            raise Refused("limit", f"retain={retain} bytes, limit {MAX_RETAIN}")
         topic = Topic(name, order, partitions, lasting=True)
         number = self._topics.number()
         ledger = Ledger(topic, number, self._next_slot, retain, self.writer.note, age=age)

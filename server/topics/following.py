@@ -24,6 +24,7 @@ from index.values.values import Map, Record, Value
 from relay.delivery.outbox import OutStream
 from relay.store.errors import LogDamaged, LogFailed
 from relay.topics.feed import Feed, Packed
+from relay.topics.topic import MAX_PARTITIONS
 from server.system import SystemSpace
 from server.topics.catalogue import TopicEntry, Topics
 from server.topics.catch_up import CatchUp
@@ -33,6 +34,15 @@ from server.topics.ports import TopicPeer
 if TYPE_CHECKING:
     from dataspace.topics.times import Time
     from server.topics.durable import DurableTopics
+
+MAX_NAME: Final = 256
+"""Characters of the name of a topic, or of a producer."""
+
+MAX_AGE: Final = 1e10
+"""Seconds for which a topic may keep epochs: about 300 years."""
+
+MAX_TIMES: Final = 1024
+"""Times from which one subscription may begin."""
 
 MAX_PRODUCERS: Final = 1024
 """Producers of one connection."""
@@ -93,9 +103,12 @@ class TopicConnection:
     def join(self, name: str, arguments: Map) -> Value:
         """Lets this connection publish to a topic, which is made if there is none of that name."""
         if len(self._producers) >= MAX_PRODUCERS:
-            raise Refused("limit", f"{len(self._producers)} producers, limit {MAX_PRODUCERS}")
+            said = f"{len(self._producers)} producers of one connection, limit {MAX_PRODUCERS}"
+            raise Refused("limit", f"{said}: end some, or open another connection")
         if not name:
             raise Refused("bad-request", "a topic has a name")
+        if len(name) > MAX_NAME:
+            raise Refused("limit", f"a topic's name of {len(name)} characters, limit {MAX_NAME}")
         order = Order(_integer(arguments, "dimensions", 0))
         partitions = _integer(arguments, "partitions", 1)
         entry = self._found(name) or self._made(name, order, partitions, arguments)
@@ -116,8 +129,8 @@ class TopicConnection:
         if arguments.get("durable") is not True:
             return self._topics.make(name, order, partitions, retain, owner)
         age = arguments.get("age")
-        if age is not None and (age.__class__ not in (int, float) or not age > 0):
-            raise Refused("bad-request", f"age must be a number of seconds, got {age!r:.60}")
+        if age is not None and (age.__class__ not in (int, float) or not 0 < age <= MAX_AGE):
+            raise Refused("bad-request", f"age is in seconds, above 0 and up to {MAX_AGE:g}, got {age!r:.60}")
         return self._durable.make(name, order, partitions, retain, age, owner)
 
     def _check_shape(self, entry: TopicEntry, order: Order, partitions: int, arguments: Map) -> None:
@@ -166,8 +179,10 @@ class TopicConnection:
         else:
             self._durable.check_room()
             name, away = _name(arguments), _integer(arguments, "away", 0)
-            if not 0 <= away <= MAX_AWAY or (away and not name):
-                raise Refused("bad-request", f"away must be at most {MAX_AWAY} ms, and needs a name")
+            if away > MAX_AWAY:
+                raise Refused("limit", f"away={away} milliseconds, limit {MAX_AWAY}")
+            if away < 0 or (away and not name):
+                raise Refused("bad-request", f"away must be from 0 to {MAX_AWAY} ms, and needs a name")
             if not self._topics.is_listed(entry):
                 entry.topic.partition(at)
                 if time is not None:
@@ -242,12 +257,17 @@ class TopicConnection:
         match step:
             case (forms.SEND, time, bytes(items)):
                 self._check_batch(entry, items)
+                entry.topic.check_room(number, time, ())  # type: ignore[arg-type]  # it checks it
                 entry.acts.send(number, time, items, len(items))  # type: ignore[arg-type]  # send checks it
             case (forms.FINISH, time, bytes(items), changes):
                 self._check_batch(entry, items)
-                entry.acts.finish(number, time, items, changes_of(changes), len(items))  # type: ignore[arg-type]  # as above
+                changed = changes_of(changes)
+                entry.topic.check_room(number, time, changed)  # type: ignore[arg-type]  # as above
+                entry.acts.finish(number, time, items, changed, len(items))  # type: ignore[arg-type]  # as above
             case (forms.CHANGE, changes):
-                entry.acts.progress(number, changes_of(changes))
+                changed = changes_of(changes)
+                entry.topic.check_room(number, None, changed)
+                entry.acts.progress(number, changed)
             case (forms.LEAVE,):
                 self._gone(number)
                 entry.acts.leave(number)
@@ -299,10 +319,14 @@ class TopicConnection:
         as_of = spec.get("as_of")
         if not isinstance(partitions, tuple) or not (as_of is None or isinstance(as_of, tuple)):
             raise Refused("bad-request", "partitions and as_of must be arrays")
+        for what, most in (("partitions", MAX_PARTITIONS), ("as_of", MAX_TIMES)):
+            given = spec.get(what)
+            if isinstance(given, tuple) and len(given) > most:
+                raise Refused("limit", f"{len(given)} elements of {what}, limit {most}")
         peer = self._peer
         feed = Feed(lambda: peer.wake(stream), entry.make_room, wait=policy == "wait", gate=entry.ledger)
         stream.backlog = feed
-        chosen: list[int] = list(partitions)  # type: ignore[arg-type]  # checked by the topic
+        chosen: list[int] = list(dict.fromkeys(partitions))  # type: ignore[arg-type]  # checked by the topic
         times: tuple[Time, ...] | None = as_of  # type: ignore[assignment]  # as above
         self._follow(stream, entry, feed, chosen, times)
 
@@ -415,8 +439,10 @@ def _check_items(items: bytes) -> None:
 
 def _name(arguments: Map) -> str:
     value = arguments.get("name", "")
-    if not isinstance(value, str) or len(value) > 256:
-        raise Refused("bad-request", f"name must be text of at most 256 characters, got {value!r:.60}")
+    if not isinstance(value, str):
+        raise Refused("bad-request", f"name must be text, got {value!r:.60}")
+    if len(value) > MAX_NAME:
+        raise Refused("limit", f"a producer's name of {len(value)} characters, limit {MAX_NAME}")
     return value
 
 
