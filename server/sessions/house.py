@@ -90,6 +90,9 @@ class HomeSpace(Protocol):
     def resume_rule(self, name: str) -> str:
         """Carries out a suspended rule again."""
 
+    def resume_rule(self, name: str) -> str:
+        """Carries out again what is suspended under a name; ``Refused`` where that comes to nothing."""
+
     def limits_map(self) -> Map:
         """Returns the limits that a welcome contains."""
 
