@@ -170,6 +170,8 @@ def _filled(template: Value, known: Solution) -> Value:
             return Record.of(label, tuple([_filled(each, known) for each in fields]))
         case tuple():
             return tuple([_filled(each, known) for each in template])
+        case Map():
+            return Map.of([(at, _filled(each, known)) for at, each in template.pairs()])
         case _:
             return template
 
