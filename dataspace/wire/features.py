@@ -10,7 +10,7 @@ Always: nothing is granted that was not asked for; what cannot be read is a ``Pr
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Final, Self
 
 from dataspace.errors import ProtocolError
@@ -21,6 +21,8 @@ MAIN: Final = "main"
 
 SYSTEM: Final = "system"
 """The dataspace in which a daemon says of itself what its topics are, and who uses them."""
+
+EMPTY: Final = Map()
 
 MAX_TEXT: Final = 8192
 MAX_PROOF: Final = 64
@@ -33,6 +35,7 @@ class Wanted:
     ``heartbeat``: seconds within which each side says something, infinite for none.  ``grace``: seconds that
     the session is kept for after its connection was lost.  ``resume``: number and secret of the session that
     it comes back to.  ``space``: the dataspace that it is about.  ``token``: what shows its rights.
+    ``spoken``: whether the daemon lists what it understands.
     ``attempt``: which of the connections this is that a process, known by some bytes of its own, has tried.
     """
 
@@ -42,6 +45,7 @@ class Wanted:
     space: str = MAIN
     token: str = field(default="", repr=False)
     attempt: tuple[int, bytes] | None = None
+    spoken: bool = False
 
     @classmethod
     def read(cls, features: Map) -> Self:
@@ -53,6 +57,7 @@ class Wanted:
             space=_text(features, "space", MAIN),
             token=_text(features, "token", ""),
             attempt=_pair(features, "attempt", "a number, and bytes of at most 64"),
+            spoken=features.get("spoken") is True,
         )
 
     def packed(self) -> Map:
@@ -70,17 +75,27 @@ class Wanted:
             wanted["token"] = self.token
         if self.attempt is not None:
             wanted["attempt"] = self.attempt
+        if self.spoken:
+            wanted["spoken"] = True
         return Map(wanted)
+
+
+WANTED: Final = frozenset(each.name for each in fields(Wanted))
+"""The features that a hello may name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """What the daemon grants: ``secret`` is what to come back with, ``resumed`` says that one did."""
+    """What the daemon grants: ``secret`` is what to come back with, ``resumed`` says that one did.
+
+    ``spoken`` lists what it understands, empty unless that was asked for; see WIRE.md.
+    """
 
     heartbeat: float = math.inf
     grace: float = 0.0
     secret: bytes = b""
     resumed: bool = False
+    spoken: Map = EMPTY
 
     @classmethod
     def read(cls, features: Map) -> Self:
@@ -93,6 +108,7 @@ class Granted:
             grace=_seconds(features, "grace"),
             secret=secret,
             resumed=features.get("resumed") is True,
+            spoken=spoken if isinstance(spoken := features.get("spoken"), Map) else EMPTY,
         )
 
     def packed(self) -> Map:
@@ -104,6 +120,8 @@ class Granted:
             granted |= {"grace": _millis(self.grace), "secret": self.secret}
         if self.resumed:
             granted["resumed"] = True
+        if len(self.spoken):
+            granted["spoken"] = self.spoken
         return Map(granted)
 
 

@@ -68,9 +68,9 @@ class ObserveOptions:
     @classmethod
     def read(cls, spec: Map) -> Self:
         """Returns the options in the ``spec`` of an ``Open``; ``UsageError`` says what is wrong with it."""
-        unknown = [str(name) for name in spec if name not in _NAMES]
+        unknown = [str(name) for name in spec if name not in OPTIONS]
         if unknown:
-            raise UsageError(f"no option {unknown[0]!r}, known are {', '.join(sorted(_NAMES))}")
+            raise UsageError(f"no option {unknown[0]!r}, known are {', '.join(sorted(OPTIONS))}")
         kind = spec.get("kind", "observe")
         if kind not in KINDS:
             raise UsageError(f"no kind {kind!r:.60} of stream, there are 'observe' and 'columns'")
@@ -102,7 +102,7 @@ class ObserveOptions:
 _USUAL: Final = tuple(
     (each.name, each.default) for each in fields(ObserveOptions) if each.name not in ("pattern", "columns")
 )
-_NAMES: Final = frozenset(["kind", "space", "pattern", *[name for name, _ in _USUAL]])
+OPTIONS: Final = frozenset(["kind", "space", "pattern", *[name for name, _ in _USUAL]])
 
 
 def _policy(value: object) -> Policy:

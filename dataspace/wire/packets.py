@@ -5,7 +5,7 @@ The table at the end is the whole vocabulary: the number of each packet, who may
 field must be.  WIRE.md describes the same table for people; a test holds the two against each other.
 
 Always: ``read`` answers with a packet whose fields have the stated types, down to the actions of a turn, or
-raises ``ProtocolError``.
+raises ``ProtocolError``; fields beyond those that are known are ignored, so that later ones may be added.
 """
 
 from __future__ import annotations
@@ -18,6 +18,10 @@ from dataspace.kernel.actions import Action, are_actions
 from index.values.values import Map, Value
 
 VERSION: Final = 1
+"""The version of a hello, and of the welcome that answers it."""
+
+VERSIONS: Final = (1, 1)
+"""The lowest and the highest version that a daemon speaks."""
 
 
 class Hello(NamedTuple):
@@ -294,15 +298,18 @@ NUMBERS: Final[dict[type[Packet], int]] = {kind: number for number, (kind, _) in
 
 
 def read(value: Value) -> Packet:
-    """The packet that a decoded frame is; ``ProtocolError`` says what is wrong with it."""
+    """Returns the packet that a decoded frame is, without fields that are not known.
+
+    Raises ``ProtocolError``, which says what is wrong with it.
+    """
     if value.__class__ is not tuple or not value:
         raise ProtocolError("malformed", "a packet is an array that begins with its number")
     entry = TABLE.get(value[0]) if value[0].__class__ is int else None
     if entry is None:
         raise ProtocolError("unknown-packet", f"packet {_brief(value[0])}, known are {sorted(TABLE)}")
     kind, checks = entry
-    fields: tuple[Value, ...] = value[1:]
-    if len(fields) != len(checks):
+    fields: tuple[Value, ...] = value[1 : len(checks) + 1]
+    if len(fields) < len(checks):
         raise ProtocolError("malformed", f"{kind.__name__} has {len(checks)} fields, got {len(fields)}")
     for at, check in enumerate(checks):
         if not check(fields[at]):
@@ -311,6 +318,31 @@ def read(value: Value) -> Packet:
                 "malformed", f"{kind.__name__}.{name} must be {_NAMES[check]}, got {_brief(fields[at])}"
             )
     return kind(*fields)  # type: ignore[arg-type]  # checked field by field
+
+
+def check_version(body: bytes) -> None:
+    """Refuses a hello of a version that is not spoken, whatever its other fields are; O(1).
+
+    Reads the bytes, since a later version may write the rest in ways that cannot be decoded here.  Raises
+    ``ProtocolError("version")``; anything but a hello that states its version passes.
+    """
+    head = body[:1]
+    at = {b"\xdc": 3, b"\xdd": 5}.get(head, 1 if 0x90 <= int.from_bytes(head, "big") < 0xA0 else 0)
+    number, at = _unsigned(body, at) if at else (None, 0)
+    version = _unsigned(body, at)[0] if number == 1 else None
+    lowest, highest = VERSIONS
+    if version is not None and not lowest <= version <= highest:
+        raise ProtocolError("version", f"spoken {lowest} to {highest}, got {version}")
+
+
+def _unsigned(body: bytes, at: int) -> tuple[int | None, int]:
+    """The msgpack integer at a place if it is one from 0 on, and the place behind it."""
+    head = body[at] if at < len(body) else 0xC1
+    if head < 0x80:
+        return head, at + 1
+    size = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}.get(head, 0)
+    whole = body[at + 1 : at + 1 + size]
+    return (int.from_bytes(whole, "big") if size and len(whole) == size else None), at + 1 + size
 
 
 def _brief(value: Value) -> str:

@@ -61,6 +61,9 @@ TRANSITIONS: Final[dict[Role, dict[State, dict[type, State]]]] = {
         State.ENDED: {},
     },
 }
+ALL_HEARD: Final = frozenset(kind for packets in TRANSITIONS[Role.SERVER].values() for kind in packets)
+"""The packets that a daemon takes."""
+
 _STREAMED: Final = frozenset(
     [p.Open, p.Offer, p.Ask, p.Peek, p.Available, p.Abort, p.Values, p.Done, p.Error]
 )
@@ -116,6 +119,8 @@ class Session:
         table = TRANSITIONS[self.role]
         try:
             for body in self._cutter.feed(chunk):
+                if self._heard is State.FRESH:
+                    p.check_version(body)  # before anything else, since the rest depends on it
                 packet = p.read(unpack(body, elements=self._elements, depth=self._depth))
                 after = table[self._heard].get(packet.__class__)
                 if after is None:

@@ -22,14 +22,14 @@ import trio
 from dataspace.errors import DataspaceError, ProtocolError, Refused, UsageError
 from dataspace.faults import reach
 from dataspace.wire import packets as p
-from dataspace.wire.features import SYSTEM
+from dataspace.wire.features import EMPTY, SYSTEM
 from dataspace.wire.session import Role, Session, State
 from index.values.values import Map, Value
 from relay.delivery.outbox import OutStream
 from server.config.rights import OPEN
 from server.owners.leases import PREFIX as LEASE
 from server.publication.offers import Offers
-from server.sessions.greeting import admit, heartbeat, welcome
+from server.sessions.greeting import admit, heartbeat, spoken, welcome
 from server.sessions.old_turns import OldTurns
 from server.sessions.registry import SessionState
 from server.sessions.requests import answer
@@ -346,7 +346,8 @@ class Connection:
         interval = heartbeat(self.limits, wanted)
         self.sending.beat_at(interval)
         self.session.allow_frames(self.limits.frame_bytes)
-        self.say(welcome(self.home, self.state, interval, resumed=resumed))
+        listed = spoken(self._verbs) if wanted.spoken else EMPTY
+        self.say(welcome(self.home, self.state, interval, resumed=resumed, spoken=listed))
 
     async def _expel(self, until: datetime) -> None:
         """Ends the connection when its token expires."""

@@ -7,16 +7,21 @@ that was not asked for.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dataspace.errors import ProtocolError, Refused
 from dataspace.wire import packets as p
-from dataspace.wire.features import Granted, Wanted
+from dataspace.wire.features import EMPTY, WANTED, Granted, Wanted
+from dataspace.wire.observing import OPTIONS as OBSERVED, Policy
+from dataspace.wire.session import ALL_HEARD
+from index.values.values import Map
 from server.config.model import Limits
 from server.config.rights import OPEN, Permit
 from server.owners.turn_numbers import PASSING
 from server.sessions.house import HomeSpace, House
 from server.sessions.registry import SessionState
+from server.topics.following import OPTIONS as FOLLOWED
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +38,6 @@ def admit(house: House, hello: p.Hello, *, trusted: bool) -> Admission:
 
     With ``trusted`` it needs no token.
     """
-    if hello.version != p.VERSION:
-        raise ProtocolError("version", f"version {hello.version}, this daemon speaks {p.VERSION}")
     if not hello.client:
         raise ProtocolError("malformed", "Hello.client must not be empty: turns are numbered by it")
     wanted = Wanted.read(hello.features)
@@ -49,7 +52,28 @@ def admit(house: House, hello: p.Hello, *, trusted: bool) -> Admission:
     return Admission(wanted, permit, home)
 
 
-def welcome(home: HomeSpace, state: SessionState, interval: float, *, resumed: bool) -> p.Welcome:
+def spoken(verbs: Iterable[str]) -> Map:
+    """Returns what this daemon understands, as its welcome lists it for a hello that asks for it."""
+    return Map(
+        {
+            "versions": p.VERSIONS,
+            "packets": tuple(sorted(p.NUMBERS[kind] for kind in ALL_HEARD)),
+            "features": tuple(sorted(WANTED)),
+            "kinds": {
+                "observe": tuple(sorted(OBSERVED)),
+                "columns": tuple(sorted(OBSERVED)),
+                "topic": tuple(sorted(FOLLOWED)),
+            },
+            "offers": {"stage": ("key", "kind")},
+            "policies": tuple(each.value for each in Policy),
+            "verbs": tuple(sorted(verbs)),
+        }
+    )
+
+
+def welcome(
+    home: HomeSpace, state: SessionState, interval: float, *, resumed: bool, spoken: Map = EMPTY
+) -> p.Welcome:
     """Returns the answer to a hello; ``interval`` is that of the heartbeat, in seconds."""
     return p.Welcome(
         p.VERSION,
@@ -58,7 +82,7 @@ def welcome(home: HomeSpace, state: SessionState, interval: float, *, resumed: b
         home.space.epoch,
         state.client.sequence,
         home.limits_map(),
-        Granted(interval, state.grace, state.secret, resumed).packed(),
+        Granted(interval, state.grace, state.secret, resumed, spoken).packed(),
     )
 
 

@@ -88,9 +88,6 @@ class HomeSpace(Protocol):
         """Returns the epochs of old turns, 0 for those not applied; forgotten turns are left out."""
 
     def resume_rule(self, name: str) -> str:
-        """Carries out a suspended rule again."""
-
-    def resume_rule(self, name: str) -> str:
         """Carries out again what is suspended under a name; ``Refused`` where that comes to nothing."""
 
     def limits_map(self) -> Map:

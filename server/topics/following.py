@@ -56,7 +56,7 @@ JUDGED: Final = 0.25
 SPARE: Final = 4096
 """Bytes of a frame that are not the items of a batch."""
 
-_OPTIONS: Final = frozenset(["kind", "space", "topic", "id", "partitions", "as_of", "policy"])
+OPTIONS: Final = frozenset(["kind", "space", "topic", "id", "partitions", "as_of", "policy"])
 
 
 @dataclass(eq=False)
@@ -306,9 +306,9 @@ class TopicConnection:
 
     def open(self, stream: OutStream, spec: Map) -> None:
         """Begins to feed a stream with the messages of a topic; ``Refused`` or ``UsageError``."""
-        unknown = [str(name) for name in spec if name not in _OPTIONS]
+        unknown = [str(name) for name in spec if name not in OPTIONS]
         if unknown:
-            raise Refused("bad-request", f"no option {unknown[0]!r}, known are {', '.join(sorted(_OPTIONS))}")
+            raise Refused("bad-request", f"no option {unknown[0]!r}, known are {', '.join(sorted(OPTIONS))}")
         name, policy = spec.get("topic"), spec.get("policy", "fail")
         if not isinstance(name, str) or policy not in ("fail", "wait"):
             raise Refused("bad-request", "a topic and a policy, 'fail' or 'wait', are needed")

@@ -68,7 +68,7 @@ def test_epochs_past_retention_fail_a_query_unless_loss_is_accepted(
     with pytest.raises(PySparkException, match="are gone"):
         read(spark, own_daemon.url, "p($n:int)", startingEpoch=1)
     for fail in ("true", "false"):
-        with pytest.raises(PySparkException, match="asOfEpoch 1 is gone, .* is that at epoch 2"):
+        with pytest.raises(PySparkException, match=r"asOfEpoch 1 is gone, .* is that at epoch 2"):
             read(spark, own_daemon.url, "p($n:int)", asOfEpoch=1, failOnDataLoss=fail)
     assert [row[0] for row in read(spark, own_daemon.url, "p($n:int)", asOfEpoch=2)] == [1, 2]
     assert [row[0] for row in read(spark, own_daemon.url, "p($n:int)", asOfEpoch="latest")] == [2, 3]

@@ -31,7 +31,7 @@ def test_views_and_queries_with_options_read_and_a_table_says_what_works(
     moves = f"WITH gone AS (SELECT who FROM moves_{label} WHERE _change_type = 'delete') SELECT * FROM gone"
     assert rows(moves) == [("Alice",)]
 
-    with pytest.raises(PySparkException, match="CREATE TEMPORARY VIEW .* USING dataspace OPTIONS"):
+    with pytest.raises(PySparkException, match=r"CREATE TEMPORARY VIEW .* USING dataspace OPTIONS"):
         spark.sql(f"CREATE TABLE t1_{label} USING dataspace OPTIONS ({options})")
     spark.sql(f"CREATE TABLE t2_{label} (who STRING, room STRING) USING dataspace OPTIONS ({options})")
     try:

@@ -201,7 +201,12 @@ def test_a_fact_that_goes_and_comes_back_in_one_batch_is_there_afterwards() -> N
     ledgers = Ledgers(space)
     idle, running = Record("p", "fan", "idle"), Record("p", "fan", "running")
     publish(space, ledgers, [("assert", idle)], by=BY)
-    feed = [("assert", running), ("assert", idle), ("retract", idle), ("retract", running)]
+    feed: list[tuple[str, Value]] = [
+        ("assert", running),
+        ("assert", idle),
+        ("retract", idle),
+        ("retract", running),
+    ]
     publish(space, ledgers, feed, by=BY)
     assert claimed(space) == [idle]
 

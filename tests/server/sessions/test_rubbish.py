@@ -65,7 +65,7 @@ STRANGERS = {
     "a wrong field": (frame(pack((1, 1, 5, "", {}))), "malformed", "Hello.client must be text"),
     "fields that are missing": (frame(pack((1, 1))), "malformed", "Hello has 4 fields, got 1"),
     "an empty name": (packed(hello("")), "malformed", "Hello.client must not be empty"),
-    "another version": (packed(hello(version=2)), "version", "version 2, this daemon speaks 1"),
+    "another version": (packed(hello(version=2)), "version", "spoken 1 to 1, got 2"),
     "a huge length": (b"\xff\xff\xff\xff", "limit", "frame of 4294967295 bytes, limit 16384"),
     "a length for those who said hello": (b"\x00\x00\x40\x01", "limit", "frame of 16385 bytes, limit 16384"),
     "HTTP": (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "limit", "looks like an HTTP request"),

@@ -71,7 +71,7 @@ def test_two_rows_of_one_key_fail_the_batch_with_both(
     spark: SparkSession, daemon: Daemon, label: str
 ) -> None:
     rows = spark.sql("SELECT * FROM VALUES ('a', 1), ('a', 2), ('b', 3) AS t(k, n)").repartition(3)
-    with pytest.raises(PySparkException, match="two facts with one key, .*'a'.*publish one of them"):
+    with pytest.raises(PySparkException, match=r"two facts with one key, .*'a'.*publish one of them"):
         write(rows, daemon, label=label, keyColumns="k")
     assert daemon.changes(f"{label}($, $)") == []
     write(rows.where("n > 1"), daemon, label=label, keyColumns="k")
