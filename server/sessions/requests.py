@@ -47,7 +47,7 @@ async def answer(
     """
     verb = verbs.get(request.verb)
     if verb is None:
-        said = f"no verb {request.verb!r}, known are {', '.join(verbs)}"
+        said = f"no verb {request.verb!r}, known are {', '.join(sorted(verbs))}"
         asker.say(p.Denied(request.number, "unknown-verb", said[:4000]))
     elif asker.asked >= most:
         said = f"{asker.asked} requests at once, limit requests={most}"
