@@ -19,7 +19,7 @@ from dataspace.running.remote import act, run
 
 pytestmark = pytest.mark.slow
 
-TRANSCRIPTS = Path(__file__).parents[1] / "transcripts" / "examples"
+TRANSCRIPTS = Path(__file__).parents[2] / "transcripts" / "examples"
 # The queue is left out: who of its workers takes which task depends on the clock.
 CLASSICS = (
     "ancestors",
