@@ -23,7 +23,7 @@ from tests.server.processes import DaemonProcess
 
 pytestmark = pytest.mark.slow
 
-FILES = sorted((Path(__file__).parent.parent / "transcripts" / "commands").glob("*.txt"))
+FILES = sorted((Path(__file__).parents[2] / "transcripts" / "commands").glob("*.txt"))
 TOOK = re.compile(r"\d+ rows took \d+\.\d ms")
 
 
