@@ -15,14 +15,14 @@ from dataspace.topics.times import Order
 from relay.journal.reader import JournalReader
 from relay.journal.rows import Begun
 from relay.store.errors import LogDamaged
-from relay.topics.steps import Completed, Ledger, Step
+from relay.topics.steps import Completed, Step, StepLog
 from relay.topics.topic import Topic
 
 
-def recovered(journal: JournalReader, begun: Begun, position: int) -> Ledger:
+def recovered(journal: JournalReader, begun: Begun, position: int) -> StepLog:
     """The ledger of a topic, all of it on disk; O(steps after the position), and a count of its epochs."""
     topic = Topic(begun.name, Order(begun.dimensions), begun.partitions, lasting=True)
-    ledger = Ledger(topic, begun.number, begun.slot, begun.retain, _not_again, age=begun.age)
+    ledger = StepLog(topic, begun.number, begun.slot, begun.retain, _not_again, age=begun.age)
     try:
         ledger.load(begun.state)
         for step in journal.steps_after(begun.slot, position):
@@ -34,7 +34,7 @@ def recovered(journal: JournalReader, begun: Begun, position: int) -> Ledger:
     return ledger
 
 
-def _check_epochs(journal: JournalReader, ledger: Ledger) -> None:
+def _check_epochs(journal: JournalReader, ledger: StepLog) -> None:
     """Compares the epochs that are there with those that the steps have completed."""
     held = ledger.completed - ledger.oldest + 1
     wanted = (held, ledger.oldest, ledger.completed) if held else (0, 0, 0)
@@ -42,5 +42,5 @@ def _check_epochs(journal: JournalReader, ledger: Ledger) -> None:
         raise LogDamaged(f"epochs of topic {ledger.topic.name!r} are missing")
 
 
-def _not_again(_ledger: Ledger, _step: Step, _completed: Sequence[Completed]) -> None:
+def _not_again(_ledger: StepLog, _step: Step, _completed: Sequence[Completed]) -> None:
     """What is done again at a start is on disk already."""

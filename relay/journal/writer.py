@@ -22,7 +22,7 @@ from dataspace.errors import Closed
 from relay.journal.journal import Journal
 from relay.journal.rows import Begun, Ended, Kept, Noted, Write
 from relay.store.errors import LogFailed
-from relay.topics.steps import Completed, Ledger, Step
+from relay.topics.steps import Completed, Step, StepLog
 
 logger = logging.getLogger("dataspace")
 
@@ -60,13 +60,13 @@ class WritingStatistics:
 class TopicWriter:
     """Writes one journal.  ``written`` is called after a group with the topics that have moved on."""
 
-    def __init__(self, journal: Journal, written: Callable[[Sequence[Ledger]], None]) -> None:
+    def __init__(self, journal: Journal, written: Callable[[Sequence[StepLog]], None]) -> None:
         self.journal = journal
         self.full: LogFailed | None = None
         """Why what was submitted has to wait for room, while it has to."""
         self.failure: LogFailed | None = None
         self._written = written
-        self._waiting: deque[tuple[Ledger, Write] | Callable[[], None]] = deque()
+        self._waiting: deque[tuple[StepLog, Write] | Callable[[], None]] = deque()
         self._writing = False
         self._arrived = trio.Event()
         self._over = trio.Event()
@@ -75,29 +75,29 @@ class TopicWriter:
 
     # -- submitting -----------------------------------------------------------------------------------
 
-    def begin(self, ledger: Ledger) -> None:
+    def begin(self, ledger: StepLog) -> None:
         """A topic is made."""
         topic = ledger.topic
         shape = (topic.name, topic.order.dimensions, len(topic.partitions), ledger.retain, ledger.age)
         self._submit(ledger, Begun(ledger.slot, ledger.number, *shape, ledger.dump()))
 
-    def note(self, ledger: Ledger, step: Step, completed: Sequence[Completed]) -> None:
+    def note(self, ledger: StepLog, step: Step, completed: Sequence[Completed]) -> None:
         """A step was done; what a ledger's ``write`` is."""
         lowers = ledger.lowers() if step.position % FRONTIER_STEPS == 0 else None
         self._submit(ledger, Noted(ledger.slot, step, completed, time.time_ns() // 1000, lowers))
         if step.position % KEPT_STEPS == 0:
             self.keep(ledger, 0)
 
-    def keep(self, ledger: Ledger, forgotten: int) -> None:
+    def keep(self, ledger: StepLog, forgotten: int) -> None:
         """The state of a topic as it is now; its epochs to this number go."""
         kept = Kept(ledger.slot, ledger.position, ledger.dump(), forgotten, ledger.first_open())
         self._submit(ledger, kept)
 
-    def end(self, ledger: Ledger) -> None:
+    def end(self, ledger: StepLog) -> None:
         """A topic is no more."""
         self._submit(ledger, Ended(ledger.slot))
 
-    def _submit(self, ledger: Ledger, write: Write) -> None:
+    def _submit(self, ledger: StepLog, write: Write) -> None:
         if self.failure is not None:
             raise self.failure
         if self._over.is_set():
@@ -156,7 +156,7 @@ class TopicWriter:
         if writes and not await self._on_disk([write for _, write in writes]):
             self._waiting.extendleft(reversed(group))
             return
-        moved: dict[int, Ledger] = {}
+        moved: dict[int, StepLog] = {}
         for each in group:
             if not isinstance(each, tuple):
                 each()
@@ -197,7 +197,7 @@ class TopicWriter:
 
     # -- what goes ------------------------------------------------------------------------------------
 
-    async def trim_aged(self, ledgers: Callable[[], Sequence[Ledger]]) -> None:
+    async def trim_aged(self, ledgers: Callable[[], Sequence[StepLog]]) -> None:
         """Lets go what has become too old, until cancelled."""
         while True:
             await trio.sleep(TRIM_SECONDS)
@@ -205,7 +205,7 @@ class TopicWriter:
                 if ledger.age is not None and self.full is None:
                     await self.trim(ledger)
 
-    async def trim(self, ledger: Ledger) -> None:
+    async def trim(self, ledger: StepLog) -> None:
         """Lets the oldest epochs go that are beyond the budget, or too old and not waited for by a reader.
 
         Beyond the budget an eighth goes at once, so that this is rare.
@@ -227,6 +227,6 @@ class TopicWriter:
             ledger.forget(going)
             self.keep(ledger, going[-1][0])
 
-    def _oldest(self, ledger: Ledger) -> tuple[list[tuple[Completed, int]], list[tuple[str, int, int]]]:
+    def _oldest(self, ledger: StepLog) -> tuple[list[tuple[Completed, int]], list[tuple[str, int, int]]]:
         rows = self.journal.oldest_epochs(ledger.slot, ledger.oldest, 4_096)
         return rows, self.journal.acknowledged(ledger.slot)

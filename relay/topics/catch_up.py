@@ -1,4 +1,4 @@
-"""Retelling: the steps of a topic as the messages that a subscriber as of some times would have had.
+"""CatchUpMessages: the steps of a topic as the messages that a subscriber as of some times would have had.
 
 Who reads the past from the disk, and who takes over where that meets the present, must be told one history.
 So the frontiers that are told are those that were, moved up to the times that were asked for: no time
@@ -20,7 +20,7 @@ from dataspace.topics.times import Time, join
 from relay.topics.steps import Moved, Step
 
 
-class Retelling:
+class CatchUpMessages:
     """One subscriber's way from the past to the present."""
 
     def __init__(self, partitions: Collection[int], since: Antichain) -> None:

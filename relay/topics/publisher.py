@@ -67,7 +67,7 @@ class Publisher:
         "_lasting",
         "_lower",
         "_opened",
-        "_rest",
+        "_parked",
         "_subscribers",
         "_upper",
         "order",
@@ -79,8 +79,8 @@ class Publisher:
         self.partition = partition
         self._lasting = lasting
         # until its first producer comes, the partition itself holds the bottom
-        self._rest: tuple[Time, ...] = (order.bottom,)
-        self._lower = MutableAntichain(self._rest)
+        self._parked: tuple[Time, ...] = (order.bottom,)
+        self._lower = MutableAntichain(self._parked)
         self._upper = Maxima()
         self._opened = False
         self._held: dict[int, ChangeBatch] = {}
@@ -110,9 +110,9 @@ class Publisher:
         return self._opened
 
     @property
-    def idle(self) -> bool:
+    def dormant(self) -> bool:
         """Whether a lasting partition holds its place by itself, since no producer does."""
-        return self._opened and bool(self._rest)
+        return self._opened and bool(self._parked)
 
     # -- producers ------------------------------------------------------------------------------------
 
@@ -125,8 +125,8 @@ class Publisher:
             raise UsageError(f"producer {producer} has joined already")
         if not self.ended and not self.lower.less_equal(time):
             raise UsageError(f"time {time} is over: the frontier is {list(self.lower)}")
-        changes = [(time, +1), *[(each, -1) for each in self._rest]]
-        self._opened, self._rest = True, ()
+        changes = [(time, +1), *[(each, -1) for each in self._parked]]
+        self._opened, self._parked = True, ()
         self._held[producer] = ChangeBatch([(time, +1)])
         self._move(changes)
 
@@ -197,20 +197,20 @@ class Publisher:
 
     def _taken_over(self, held: ChangeBatch) -> list[Change]:
         """What a lasting partition holds by itself from now on, if nobody else holds anything."""
-        if not self._lasting or self._rest or not len(held) or any(map(len, self._held.values())):
+        if not self._lasting or self._parked or not len(held) or any(map(len, self._held.values())):
             return []
-        self._rest = tuple(Antichain(time for time, _ in held))
-        return [(each, +1) for each in self._rest]
+        self._parked = tuple(Antichain(time for time, _ in held))
+        return [(each, +1) for each in self._parked]
 
     def follow(self, frontier: Antichain) -> None:
-        """Moves an idle partition on, so that it holds back nobody who is at this frontier.
+        """Moves an dormant partition on, so that it holds back nobody who is at this frontier.
 
         O(its own times × frontier).
         """
-        before = self._rest
-        self._rest = tuple(Antichain(join(mine, each) for mine in before for each in frontier))
-        if set(self._rest) != set(before):
-            self._move([*[(each, -1) for each in before], *[(each, +1) for each in self._rest]])
+        before = self._parked
+        self._parked = tuple(Antichain(join(mine, each) for mine in before for each in frontier))
+        if set(self._parked) != set(before):
+            self._move([*[(each, -1) for each in before], *[(each, +1) for each in self._parked]])
 
     def holds(self, producer: int) -> list[Change]:
         """What a producer holds: times and counts."""
@@ -260,14 +260,14 @@ class Publisher:
         """All that a lasting partition is, but for who is told; ``load`` makes it be that again."""
         held = [(producer, tuple(each)) for producer, each in self._held.items()]
         counts = (self._batches, self._crashes)
-        return (self._opened, self._rest, tuple(self._upper), tuple(held), self._epochs.dump(), counts)
+        return (self._opened, self._parked, tuple(self._upper), tuple(held), self._epochs.dump(), counts)
 
     def load(self, dumped: Any) -> None:
         """Becomes what was dumped; only for one that is new."""
-        self._opened, self._rest, upper, held, epochs, (self._batches, self._crashes) = dumped
+        self._opened, self._parked, upper, held, epochs, (self._batches, self._crashes) = dumped
         self._upper = Maxima(upper)
         self._held = {producer: ChangeBatch(each) for producer, each in held}
-        self._lower = MutableAntichain(self._rest)
+        self._lower = MutableAntichain(self._parked)
         self._lower.change([each for batch in self._held.values() for each in batch])
         self._epochs.load(epochs)
 

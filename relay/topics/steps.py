@@ -110,10 +110,10 @@ class Member:
     """How many batches it has sent of each epoch that is open."""
 
 
-Write: TypeAlias = "Callable[[Ledger, Step, Sequence[Completed]], None]"
+Write: TypeAlias = "Callable[[StepLog, Step, Sequence[Completed]], None]"
 
 
-class Ledger:
+class StepLog:
     """The steps of one lasting topic.
 
     ``write`` gets each step with the epochs that it completed.  ``number`` is the topic's identity, ``slot``
@@ -123,7 +123,7 @@ class Ledger:
     >>> from dataspace.topics.times import Order
     >>> wrote: list[tuple[Completed, ...]] = []
     >>> topic = Topic("readings", Order(0), lasting=True)
-    >>> ledger = Ledger(topic, 1, 1, 1 << 20, lambda _, step, done: wrote.append(tuple(done)))
+    >>> ledger = StepLog(topic, 1, 1, 1 << 20, lambda _, step, done: wrote.append(tuple(done)))
     >>> ledger.join(7); ledger.send(7, 0, b"x"); ledger.progress(7, [(0, -1), (1, +1)]); wrote[-1]
     0
     (Completed(number=1, time=0, first=2, last=2, size=129, crashed=''),)

@@ -175,14 +175,14 @@ class Topic:
 
         Where there are no others, what was sent is complete.  O(partitions).
         """
-        idle = [each for each in self.partitions if each.idle]
-        if not idle:
+        dormant = [each for each in self.partitions if each.dormant]
+        if not dormant:
             return
-        if len(idle) < len(self.partitions):
-            others = Antichain(time for each in self.partitions if not each.idle for time in each.lower)
+        if len(dormant) < len(self.partitions):
+            others = Antichain(time for each in self.partitions if not each.dormant for time in each.lower)
         else:
-            others = Antichain([self.order.after(time for each in idle for time in each.upper)])
-        for each in idle:
+            others = Antichain([self.order.after(time for each in dormant for time in each.upper)])
+        for each in dormant:
             each.follow(others)
 
     def _end_groups(self, publisher: Publisher) -> None:

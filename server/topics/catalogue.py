@@ -19,7 +19,7 @@ from dataspace.errors import Refused
 from dataspace.topics.times import Order
 from index.values.values import Record
 from relay.topics.feed import Feed
-from relay.topics.steps import Ledger
+from relay.topics.steps import StepLog
 from relay.topics.topic import Topic
 from server.system import SystemSpace
 
@@ -39,13 +39,13 @@ class TopicEntry:
     number: int
     topic: Topic
     owner: int
-    ledger: Ledger | None = None
+    ledger: StepLog | None = None
     feeds: dict[int, Feed] = field(default_factory=dict)
     room: trio.Event = field(default_factory=trio.Event)
     completed: trio.Event = field(default_factory=trio.Event)
 
     @property
-    def acts(self) -> Topic | Ledger:
+    def acts(self) -> Topic | StepLog:
         """What carries out the steps of producers: the topic, or its step log if it is durable."""
         return self.ledger or self.topic
 

@@ -23,9 +23,9 @@ from index.values.values import Map, Value
 from relay.journal.journal import Journal
 from relay.journal.reader import LAST, PART_BYTES, Piece
 from relay.store.errors import LogDamaged
-from relay.topics.catch_up import Retelling
+from relay.topics.catch_up import CatchUpMessages
 from relay.topics.feed import Feed
-from relay.topics.steps import Ledger, Step
+from relay.topics.steps import Step, StepLog
 from relay.topics.topic import MAX_PARTITIONS
 from server.topics.catalogue import TopicEntry, Topics
 
@@ -53,7 +53,7 @@ class CatchUp:
         self._number = number
         self._partitions = frozenset(partitions)
         self._since: Final = self._ledger.check_as_of(as_of, partitions)
-        self._retelling = Retelling(self._partitions, self._since)
+        self._messages = CatchUpMessages(self._partitions, self._since)
 
     async def run(
         self,
@@ -74,7 +74,7 @@ class CatchUp:
                 self._tell(step, tell)
         for step in tail:
             self._tell(step, tell)
-        for message in self._retelling.catch_up(self._ledger.lowers()):
+        for message in self._messages.catch_up(self._ledger.lowers()):
             tell(message)
         self._topic.attach(self._number, self._partitions, tell, over)
 
@@ -87,7 +87,7 @@ class CatchUp:
         at, lowers = await trio.to_thread.run_sync(
             self._journal.beginning, ledger.slot, self._since, ledger.oldest, wanted
         )
-        for message in (*self._retelling.snapshots(), *self._retelling.catch_up(lowers)):
+        for message in (*self._messages.snapshots(), *self._messages.catch_up(lowers)):
             tell(message)
         return at
 
@@ -111,7 +111,7 @@ class CatchUp:
             )
 
     def _tell(self, step: Step, tell: Callable[[Message], None]) -> None:
-        for message in self._retelling.messages(step):
+        for message in self._messages.messages(step):
             tell(message)
 
 
@@ -173,7 +173,7 @@ async def topic_acknowledge(
     return None
 
 
-def _ledger(entry: TopicEntry, number: int) -> Ledger:
+def _ledger(entry: TopicEntry, number: int) -> StepLog:
     if entry.ledger is None:
         raise Refused("not-durable", f"topic {entry.topic.name!r} is not durable: its past has no numbers")
     if number != entry.number:
@@ -181,7 +181,7 @@ def _ledger(entry: TopicEntry, number: int) -> Ledger:
     return entry.ledger
 
 
-def _check_range(ledger: Ledger, after: int, upto: int) -> None:
+def _check_range(ledger: StepLog, after: int, upto: int) -> None:
     if after < ledger.oldest - 1:
         raise Refused("epoch-gone", f"epoch {after + 1} is not retained, the oldest is {ledger.oldest}")
     if upto > ledger.completed_durable:

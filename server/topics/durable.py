@@ -22,7 +22,7 @@ from relay.journal.recovery import recovered
 from relay.journal.rows import Ended
 from relay.journal.writer import TopicWriter
 from relay.store.errors import LogDamaged
-from relay.topics.steps import Ledger
+from relay.topics.steps import StepLog
 from relay.topics.topic import Topic
 from server.owners.deadlines import Deadlines
 from server.topics.catalogue import TopicEntry, Topics
@@ -76,7 +76,7 @@ class DurableTopics:
         if self._entries:
             logger.info("recovered %d durable topics", len(self._entries))
 
-    def _restored(self, ledger: Ledger) -> TopicEntry:
+    def _restored(self, ledger: StepLog) -> TopicEntry:
         ledger.write = self.writer.note
         return self._kept(TopicEntry(ledger.number, ledger.topic, 0, ledger))
 
@@ -96,7 +96,7 @@ class DurableTopics:
             raise Refused("limit", f"retain={retain} bytes, limit {MAX_RETAIN}")
         topic = Topic(name, order, partitions, lasting=True)
         number = self._topics.number()
-        ledger = Ledger(topic, number, self._next_slot, retain, self.writer.note, age=age)
+        ledger = StepLog(topic, number, self._next_slot, retain, self.writer.note, age=age)
         return self._kept(TopicEntry(number, topic, owner, ledger))
 
     def begin(self, entry: TopicEntry) -> None:
@@ -118,14 +118,14 @@ class DurableTopics:
         if self.writer.full is not None:
             raise Refused("disk-full", f"durable topics take nothing: {self.writer.full}")
 
-    def _written(self, ledgers: Sequence[Ledger]) -> None:
+    def _written(self, ledgers: Sequence[StepLog]) -> None:
         for ledger in ledgers:
             entry = self._entries.get(ledger.slot)
             if entry is not None:
                 entry.look()
         self._flush()
 
-    def ledgers(self) -> list[Ledger]:
+    def ledgers(self) -> list[StepLog]:
         """Returns the step logs of all durable topics."""
         return [each.ledger for each in self._entries.values() if each.ledger is not None]
 

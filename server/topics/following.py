@@ -296,8 +296,8 @@ class TopicConnection:
     def end_topic(self, name: str) -> None:
         """Ends a topic: the session that made it may, or any if it is durable and nobody publishes to it."""
         entry = self._topics.find(name)
-        idle = entry.ledger is not None and not entry.topic.producers
-        if entry.owner != self._peer.number and not idle:
+        dormant = entry.ledger is not None and not entry.topic.producers
+        if entry.owner != self._peer.number and not dormant:
             raise Refused("not-owner", f"topic {name!r} belongs to session {entry.owner}")
         self._topics.end(entry)
         self._durable.end(entry)

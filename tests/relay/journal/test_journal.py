@@ -24,7 +24,7 @@ from relay.journal.recovery import recovered
 from relay.journal.rows import Begun, Kept, Noted, Write
 from relay.journal.verification import verify_topics
 from relay.store.errors import LogDamaged, LogFailed
-from relay.topics.steps import Completed, Ledger, Moved, Step
+from relay.topics.steps import Completed, Moved, Step, StepLog
 from relay.topics.topic import Topic
 from tests.relay.journal.oracle import Oracle
 
@@ -52,13 +52,13 @@ class JournalMachine(RuleBasedStateMachine):
         self.order = Order(dimensions)
         self.partitions = partitions
         topic = Topic("t", self.order, partitions, lasting=True)
-        self.ledger = Ledger(topic, 77, SLOT, 1 << 20, self.note)
+        self.ledger = StepLog(topic, 77, SLOT, 1 << 20, self.note)
         self.oracle = self.written = Oracle(partitions)
         begun = Begun(SLOT, 77, "t", dimensions, partitions, 1 << 20, None, self.ledger.dump())
         self.queue.append((begun, copy.deepcopy(self.oracle)))
         self.flush(1)
 
-    def note(self, ledger: Ledger, step: Step, completed: Sequence[Completed]) -> None:
+    def note(self, ledger: StepLog, step: Step, completed: Sequence[Completed]) -> None:
         self.lowers[step.position] = ledger.lowers()
         lowers = ledger.lowers() if step.position % 3 == 0 else None
         self.noted = Noted(SLOT, step, tuple(completed), step.position, lowers)
@@ -246,13 +246,13 @@ def _fill(place: Path) -> None:
     for slot in (1, 2):
         writes: list[Write] = []
 
-        def note(ledger: Ledger, step: Step, done: Sequence[Completed], to: list[Write] = writes) -> None:
+        def note(ledger: StepLog, step: Step, done: Sequence[Completed], to: list[Write] = writes) -> None:
             to.append(
                 Noted(ledger.slot, step, tuple(done), 9, ledger.lowers() if step.position % 5 == 0 else None)
             )
 
         topic = Topic(f"t{slot}", Order(0), 2, lasting=True)
-        ledger = Ledger(topic, slot, slot, 1 << 20, note)
+        ledger = StepLog(topic, slot, slot, 1 << 20, note)
         writes.append(Begun(slot, slot, topic.name, 0, 2, 1 << 20, None, ledger.dump()))
         for producer in (1, 2):
             ledger.join(producer, producer - 1, name=f"p{producer}", away=1000)

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataspace.errors import Refused
 from dataspace.topics.antichains import Antichain
 from index.values.values import Value
-from relay.topics.catch_up import Retelling
-from relay.topics.steps import Completed, Ledger, Moved, Step
+from relay.topics.catch_up import CatchUpMessages
+from relay.topics.steps import Completed, Moved, Step, StepLog
 from relay.topics.topic import Topic
 from tests.relay.topics.machine import Machine, Watcher
 
@@ -29,11 +29,11 @@ class DurableMachine(Machine):
         self.ledger = self.acts = self.made(partitions)
         self.state: tuple[int, Value] = (0, self.ledger.dump())
 
-    def made(self, partitions: int) -> Ledger:
+    def made(self, partitions: int) -> StepLog:
         self.topic = Topic("t", self.order, partitions, lasting=True)
-        return Ledger(self.topic, 1, 1, 1 << 40, self.write)
+        return StepLog(self.topic, 1, 1, 1 << 40, self.write)
 
-    def write(self, ledger: Ledger, step: Step, completed: Sequence[Completed]) -> None:
+    def write(self, ledger: StepLog, step: Step, completed: Sequence[Completed]) -> None:
         self.steps.append(step)
         self.lowers[step.position] = ledger.lowers()
         self.completed += completed
@@ -57,12 +57,12 @@ class DurableMachine(Machine):
             return False  # yet to come, since it follows others
         watcher = self.watch(sorted(old.queues))
         watcher.begun, watcher.since = frozenset(), tuple(since)
-        retelling = Retelling(old.queues, since)
+        catch_up = CatchUpMessages(old.queues, since)
         at = self.random.choice([each for each in self.lowers if each < self.first(since)])
-        messages = [*retelling.snapshots(), *retelling.catch_up(self.lowers[at])]
+        messages = [*catch_up.snapshots(), *catch_up.catch_up(self.lowers[at])]
         for step in self.steps[at:]:
-            messages += retelling.messages(step)
-        for message in (*messages, *retelling.catch_up(self.ledger.lowers())):
+            messages += catch_up.messages(step)
+        for message in (*messages, *catch_up.catch_up(self.ledger.lowers())):
             watcher.tell(message)
         self.topic.attach(watcher.number, old.queues, watcher.tell, lambda: self.end(watcher))
         return True
