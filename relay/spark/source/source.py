@@ -2,7 +2,7 @@
 
 The driver keeps the place (``offsets``), the executors read the rows (``reading``) straight from the daemon
 over links that outlive their tasks (``links``).  This file is the meeting of the three with Spark's data
-source protocol, whose surprises are listed in SPARK.md.
+source protocol, whose traps are listed in SPARK.md.
 
 Always: the rows of a batch follow from its two offsets alone, so that a batch read again after a crash is
 the same batch; data that is gone fails the query unless ``failOnDataLoss`` says otherwise; a daemon that
