@@ -9,28 +9,21 @@ after all that was submitted before them is on disk; while the disk is full it i
 
 from __future__ import annotations
 
-import logging
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from itertools import islice
+from typing import Final, TypeAlias
 
 import trio
 
-from dataspace.errors import Closed
 from relay.journal.journal import Journal
 from relay.journal.rows import Begun, Ended, Kept, Noted, Write
-from relay.store.errors import LogFailed
-from relay.topics.steps import Completed, Step, StepLog
-
-logger = logging.getLogger("dataspace")
+from relay.store.group_writer import GroupWriter
+from relay.topics.steps import Completed, StepLog, Step
 
 GROUP: Final = 8_192
 """Writes in one transaction, at most."""
-
-RETRY_SECONDS: Final = 0.5
-"""How often a full disk is tried again."""
 
 TRIM_SECONDS: Final = 5.0
 """How often is looked for what is too old."""
@@ -48,6 +41,10 @@ READER_SECONDS: Final = 7 * 86_400.0
 """A named reader that was not heard of for so long holds nothing back."""
 
 
+Entry: TypeAlias = tuple[StepLog, Write] | Callable[[], None]
+"""A write for the ledger of a topic, or what is called once all writes before it are on disk."""
+
+
 @dataclass(frozen=True, slots=True)
 class WritingStatistics:
     """Writes that wait now, and transactions and steps written over its life."""
@@ -57,21 +54,17 @@ class WritingStatistics:
     steps: int
 
 
-class TopicWriter:
+class TopicWriter(GroupWriter[Entry]):
     """Writes one journal.  ``written`` is called after a group with the topics that have moved on."""
 
+    NAME = "the journal of topics"
+    REFUSED = "steps of durable topics are"
+
     def __init__(self, journal: Journal, written: Callable[[Sequence[StepLog]], None]) -> None:
+        super().__init__(GROUP)
         self.journal = journal
-        self.full: LogFailed | None = None
-        """Why what was submitted has to wait for room, while it has to."""
-        self.failure: LogFailed | None = None
         self._written = written
-        self._waiting: deque[tuple[StepLog, Write] | Callable[[], None]] = deque()
-        self._writing = False
-        self._arrived = trio.Event()
-        self._over = trio.Event()
-        self._running = self._closing = False
-        self._groups = self._steps = 0
+        self._steps = 0
 
     # -- submitting -----------------------------------------------------------------------------------
 
@@ -98,26 +91,24 @@ class TopicWriter:
         self._submit(ledger, Ended(ledger.slot))
 
     def _submit(self, ledger: StepLog, write: Write) -> None:
-        if self.failure is not None:
-            raise self.failure
-        if self._over.is_set():
-            raise Closed("the journal of topics is closed")
+        self.check_open()
         self._waiting.append((ledger, write))
         self._arrived.set()
 
     def when_durable(self, callback: Callable[[], None]) -> None:
         """Calls back once all that was submitted is on disk; at once if it is."""
-        if self._waiting or self._writing:
+        if self._waiting:
             self._waiting.append(callback)
         else:
             callback()
 
     async def wait_durable(self) -> None:
-        """Returns when all that was submitted before is on disk."""
+        """Returns when all that was submitted before is on disk.  Raises ``LogFailed`` if it will not be."""
         await trio.lowlevel.checkpoint()
         done = trio.Event()
         self.when_durable(done.set)
-        await done.wait()
+        while not done.is_set():
+            await self._wait_group()
 
     def statistics(self) -> WritingStatistics:
         """Counts, in O(1)."""
@@ -125,37 +116,13 @@ class TopicWriter:
 
     # -- writing --------------------------------------------------------------------------------------
 
-    async def run(self) -> None:
-        """Writes what is submitted, until ``close``.  Raises ``LogFailed`` when the disk does."""
-        self._running = True
-        try:
-            while not (self._closing and (self.full is not None or not self._waiting)):
-                if self._waiting:
-                    await self._write_group()
-                else:
-                    self._arrived = trio.Event()
-                    await self._arrived.wait()
-        except LogFailed as failure:
-            self.failure = failure
-            raise
-        finally:
-            self._over.set()
-
-    async def close(self) -> None:
-        """Has ``run`` write what is waiting and end; the journal is left open."""
-        self._closing = True
-        self._arrived.set()
-        if self._running:
-            await self._over.wait()
-        else:
-            await self.run()
-
     async def _write_group(self) -> None:
-        group = [self._waiting.popleft() for _ in range(min(GROUP, len(self._waiting)))]
-        writes = [each for each in group if isinstance(each, tuple)]
-        if writes and not await self._on_disk([write for _, write in writes]):
-            self._waiting.extendleft(reversed(group))
+        group = list(islice(self._waiting, self._portion))
+        writes = [each[1] for each in group if isinstance(each, tuple)]
+        if writes and not await self._on_disk(self.journal.write, writes):
             return
+        for _ in group:
+            self._waiting.popleft()
         moved: dict[int, StepLog] = {}
         for each in group:
             if not isinstance(each, tuple):
@@ -166,34 +133,11 @@ class TopicWriter:
                 ledger.written(write.step.position)
                 self._steps += 1
                 moved[ledger.slot] = ledger
-        self._groups += 1
+        self._group_done()
         self._written(list(moved.values()))
         for ledger in moved.values():
             if ledger.size > ledger.retain:
                 await self.trim(ledger)
-
-    async def _on_disk(self, writes: Sequence[Write]) -> bool:
-        self._writing = True
-        try:
-            await trio.to_thread.run_sync(self.journal.write, writes)
-        except LogFailed as failure:
-            if not failure.full:
-                raise
-            await self._wait_for_room(failure)
-            return False
-        finally:
-            self._writing = False
-        if self.full is not None:
-            logger.warning("there is room for topics on the disk again, going on")
-        self.full = None
-        return True
-
-    async def _wait_for_room(self, failure: LogFailed) -> None:
-        if self.full is None:
-            logger.error("%s; durable topics take nothing until there is room", failure)
-        self.full = failure
-        if not self._closing:
-            await trio.sleep(RETRY_SECONDS)
 
     # -- what goes ------------------------------------------------------------------------------------
 

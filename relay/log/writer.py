@@ -12,7 +12,6 @@ the disk nothing more is accepted.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +19,6 @@ from typing import Final
 
 import trio
 
-from dataspace.errors import Closed
 from dataspace.faults import reach
 from dataspace.kernel.epochs import Epoch
 from dataspace.kernel.handles import Held
@@ -29,6 +27,7 @@ from relay.log.recent import Recent
 from relay.log.segments import Encoded, encode
 from relay.log.snapshots import RecoveredState, SnapshotWriter
 from relay.store.errors import LogFailed
+from relay.store.group_writer import GroupWriter
 
 logger = logging.getLogger("dataspace")
 
@@ -44,9 +43,6 @@ LARGE_CHANGES: Final = 4_096
 
 CHANGE_BYTES: Final = 64
 """What a change of such an epoch is taken to be, until it is encoded."""
-
-RETRY_SECONDS: Final = 0.5
-"""How often a full disk is tried again."""
 
 OnDurable = Callable[[Epoch], None]
 StateSource = Callable[[], Mapping[str, Held]]
@@ -85,13 +81,16 @@ class _Entry:
         return self._encoded
 
 
-class GroupCommit:
+class GroupCommit(GroupWriter[_Entry]):
     """Feeds one log.
 
     ``after_group`` is called when the callbacks of a group have run.  ``state`` answers with the claims of
     all owners, as they are after the last submitted epoch, in mappings that are the caller's no more; with
     it, a snapshot is written after every ``snapshot_changes`` changes and at the end.
     """
+
+    NAME = "the log"
+    REFUSED = "durable turns are"
 
     def __init__(
         self,
@@ -103,6 +102,7 @@ class GroupCommit:
         backlog_bytes: int = BACKLOG_BYTES,
         backlog_epochs: int = BACKLOG_EPOCHS,
     ) -> None:
+        super().__init__(GROUP_BYTES)
         self._log = log
         self._after_group = after_group
         self._state = state
@@ -112,21 +112,11 @@ class GroupCommit:
         self.durable = max(log.last, log.next_epoch - 1)
         self.recent = Recent(self.durable)
         self.backlog_bytes = 0
-        self.failure: LogFailed | None = None
-        self.full: LogFailed | None = None
-        """Why what was submitted has to wait for room, while it has to."""
-        self._waiting: deque[_Entry] = deque()
-        self._arrived = trio.Event()
-        self._settled = trio.lowlevel.ParkingLot()
-        self._over = trio.Event()
-        self._closed = trio.Event()
-        self._group_bytes = GROUP_BYTES
-        self._running = self._closing = False
         self._number = self._time = 0
         self._unsaved = 0
         self._wanted = False
         self._snapshot: SnapshotWriter | None = None
-        self._groups = self._epochs = self._bytes = self._snapshots = 0
+        self._epochs = self._bytes = self._snapshots = 0
 
     # -- turns ----------------------------------------------------------------------------------------
 
@@ -150,13 +140,6 @@ class GroupCommit:
         except BaseException as error:
             self.fail(f"epoch {epoch.number} was queued by half: {error!r}")
             raise
-
-    def check_open(self) -> None:
-        """Raises ``LogFailed`` or ``Closed`` if nothing can be submitted any more; O(1)."""
-        if self.failure is not None:
-            raise self.failure
-        if self._over.is_set():
-            raise Closed("the log is closed")
 
     def fail(self, text: str) -> None:
         """Has ``run`` end with ``LogFailed``: what is in memory must not come to the disk any more."""
@@ -199,13 +182,6 @@ class GroupCommit:
         """Whether more is waiting for the disk than should."""
         return self.backlog_bytes > self._limit_bytes or len(self._waiting) > self._limit_epochs
 
-    async def _wait_group(self) -> None:
-        if self.failure is not None:
-            raise self.failure
-        if self._over.is_set():
-            raise Closed("the log is closed")
-        await self._settled.park()
-
     def statistics(self) -> CommitStatistics:
         """Counts, in O(1)."""
         return CommitStatistics(
@@ -220,86 +196,36 @@ class GroupCommit:
 
     # -- writing --------------------------------------------------------------------------------------
 
-    async def run(self) -> None:
-        """Writes what is submitted, until ``close``.  Raises ``LogFailed`` when the disk does."""
-        self._running = True
-        try:
-            while not self._finished():
-                await self._work()
-        except LogFailed as failure:
-            self.failure = failure
-            raise
-        finally:
-            self._over.set()
-            self._settled.unpark_all()
-
-    async def close(self) -> None:
-        """Has ``run`` write what is waiting and a last snapshot, and end; returns when it has."""
-        self._closing = True
-        self._closed.set()
-        self._arrived.set()
-        if self._running:
-            await self._over.wait()
-        else:
-            await self.run()
-
     def _finished(self) -> bool:
-        if self._closing and self.full is not None:
-            logger.warning(
-                "%d epochs that nobody was promised are given up: %s", len(self._waiting), self.full
-            )
-            return True
-        idle = not self._waiting and self._snapshot is None
-        return self._closing and idle and not (self._unsaved and self._state)
+        if not super()._finished():
+            return False
+        saved = self._snapshot is None and not (self._unsaved and self._state)
+        return saved or self.full is not None
 
     async def _work(self) -> None:
         """One group, or one chunk of a snapshot, or waiting for either."""
-        if self.failure is not None:
-            raise self.failure
         if self._waiting:
             await self._write_group()
-        elif self._snapshot is None and (self._closing or self._snapshot_due()):
+        elif self._snapshot is None and (self._closing.is_set() or self._snapshot_due()):
             await self._begin_snapshot(self._current())
         elif self._snapshot is None:
-            self._arrived = trio.Event()
-            await self._arrived.wait()
+            await self._wait_arrival()
         if self._snapshot is not None:
             await self._go_on_with_snapshot()
 
     async def _write_group(self) -> None:
         due = self._snapshot_due() and self.full is None
-        group = self._next_group(self._limit_bytes * 2 if due else self._group_bytes)
+        group = self._next_group(self._limit_bytes * 2 if due else self._portion)
         changes = len(group) + sum([entry.changes for entry in group])
         unsaved, wanted = self._unsaved, self._wanted
         state = self._current() if due and len(group) == len(self._waiting) else None
-        try:
-            await trio.to_thread.run_sync(self._append, group)
-        except LogFailed as failure:
-            if not failure.full:
-                raise
+        if not await self._on_disk(self._append, group):
             self._unsaved, self._wanted = unsaved, wanted
-            await self._wait_for_room(failure)
             return
         self._unsaved += changes if state is None else 0
-        self._has_room()
         self._accept(group)
         if state is not None:
             await self._begin_snapshot(state)
-
-    async def _wait_for_room(self, failure: LogFailed) -> None:
-        """The disk is full: who waits for room in the backlog is let go, and after a while less is tried."""
-        if self.full is None:
-            logger.error("%s; nothing durable is taken on until there is room", failure)
-        self.full = failure
-        self._group_bytes = max(1, self._group_bytes // 2)
-        self._settled.unpark_all()
-        with trio.move_on_after(RETRY_SECONDS):
-            await self._closed.wait()
-
-    def _has_room(self) -> None:
-        if self.full is not None:
-            logger.warning("there is room on the disk again, going on")
-        self.full, self._group_bytes = None, GROUP_BYTES
 
     def _next_group(self, limit: int) -> list[_Entry]:
         group: list[_Entry] = []
@@ -311,8 +237,11 @@ class GroupCommit:
                 break
         return group
 
+    def _size(self, group: Sequence[_Entry]) -> int:
+        return sum([entry.size for entry in group])
+
     def _append(self, group: Sequence[_Entry]) -> None:
-        """The part that blocks, in a thread."""
+        """Writes a group; blocks, so it runs in a thread."""
         bodies = [entry.encoded() for entry in group]
         reach("log-before-write")
         self._log.append(bodies)
@@ -321,7 +250,6 @@ class GroupCommit:
     def _accept(self, group: Sequence[_Entry]) -> None:
         """The group is on disk: who waits for it is told."""
         self.durable = max(self.durable, group[-1].epoch.number)
-        self._groups += 1
         self._epochs += len(group)
         for entry in group:
             self._waiting.popleft()
@@ -329,7 +257,7 @@ class GroupCommit:
             self._bytes += len(entry.encoded().body)
             if entry.on_durable is not None:
                 entry.on_durable(entry.epoch)
-        self._settled.unpark_all()
+        self._group_done()
         if self._after_group is not None:
             self._after_group()
 

@@ -40,7 +40,7 @@ async def test_a_full_disk_and_its_end(room: Room) -> None:
             await _live_through(daemon, room)
     finally:
         assert daemon.stop() == 0
-    assert f"{room.said}; nothing durable is taken on until there is room" in daemon.errors
+    assert f"{room.said}; durable turns are refused until there is free space" in daemon.errors
     assert f"{room.said}; durable topics take nothing until there is room" in daemon.errors
     assert "there is room on the disk again" in daemon.errors
     assert "there is room for topics on the disk again" in daemon.errors

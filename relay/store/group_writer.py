@@ -1,0 +1,165 @@
+"""Group writer: one task that brings what was queued to the disk, as much at a time as has gathered.
+
+A flush of the disk takes as long as dozens of turns or steps, so everything that was queued while one
+transaction was written goes into the next one.  The log of a space and the journal of topics are both written
+this way; they differ in what one entry is and in what follows once it is on disk.
+
+Always: entries are written in the order in which they were queued; an entry stays in the queue until its
+transaction is on disk; a full disk is tried again, with less at a time; after any other failure of the disk
+nothing more is accepted, and every waiting task gets ``LogFailed``.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Final, Generic, TypeVar
+
+import trio
+
+from dataspace.errors import Closed
+from relay.store.errors import LogFailed
+
+logger = logging.getLogger("dataspace")
+
+RETRY_SECONDS: Final = 0.5
+"""Seconds between two attempts to write to a full disk."""
+
+E = TypeVar("E")
+G = TypeVar("G")
+
+
+class GroupWriter(ABC, Generic[E]):
+    """A queue of entries, and the task that writes them.
+
+    A subclass appends to ``_waiting``, sets ``_arrived``, and implements ``_write_group``.
+    """
+
+    NAME: ClassVar[str]
+    """What is written, for messages."""
+
+    REFUSED: ClassVar[str]
+    """What is not accepted while the disk is full, for messages."""
+
+    def __init__(self, portion: int) -> None:
+        """``portion`` is the most that one transaction takes, in units of the subclass."""
+        self.failure: LogFailed | None = None
+        """Why nothing can be written any more."""
+        self.full: LogFailed | None = None
+        """Why queued entries wait for free space on the disk; None while they do not."""
+        self._waiting: deque[E] = deque()
+        self._arrived = trio.Event()
+        self._settled = trio.lowlevel.ParkingLot()
+        self._closing = trio.Event()
+        self._over = trio.Event()
+        self._running = False
+        self._whole_portion: Final = portion
+        self._portion = portion
+        self._groups = 0
+
+    # -- for those that submit ------------------------------------------------------------------------
+
+    def check_open(self) -> None:
+        """Raises ``LogFailed`` or ``Closed`` if nothing can be submitted any more; O(1)."""
+        if self.failure is not None:
+            raise self.failure
+        if self._over.is_set():
+            raise Closed(f"{self.NAME} is closed")
+
+    async def _wait_group(self) -> None:
+        """Waits for the next group, or for the disk to be full.  Raises as ``check_open``."""
+        self.check_open()
+        await self._settled.park()
+
+    # -- the task -------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Writes what is submitted, until ``close``.  Raises ``LogFailed`` when the disk fails."""
+        self._running = True
+        try:
+            while not self._finished():
+                if self.failure is not None:
+                    raise self.failure
+                await self._work()
+        except LogFailed as failure:
+            self.failure = failure
+            raise
+        finally:
+            self._over.set()
+            self._settled.unpark_all()
+
+    async def close(self) -> None:
+        """Ends ``run`` once everything queued is on disk, or at once if the disk is full; returns then."""
+        self._closing.set()
+        self._arrived.set()
+        if self._running:
+            await self._over.wait()
+        else:
+            await self.run()
+
+    def _finished(self) -> bool:
+        """True if ``run`` has to end."""
+        if not self._closing.is_set():
+            return False
+        if self.full is not None:
+            logger.warning(
+                "%s: %d queued writes, none of them acknowledged, are discarded: %s",
+                self.NAME,
+                len(self._waiting),
+                self.full,
+            )
+            return True
+        return not self._waiting
+
+    async def _work(self) -> None:
+        """Writes one group, or waits until there is something to write."""
+        if self._waiting:
+            await self._write_group()
+        else:
+            await self._wait_arrival()
+
+    async def _wait_arrival(self) -> None:
+        self._arrived = trio.Event()
+        await self._arrived.wait()
+
+    @abstractmethod
+    async def _write_group(self) -> None:
+        """Writes the first entries of ``_waiting``, removes them from it and calls ``_group_done``."""
+
+    async def _on_disk(self, write: Callable[[Sequence[G]], None], group: Sequence[G]) -> bool:
+        """Calls ``write`` in a thread; returns False if the disk is full, after a pause.
+
+        Raises ``LogFailed`` if the disk fails for good.
+        """
+        try:
+            await trio.to_thread.run_sync(write, group)
+        except LogFailed as failure:
+            if not failure.full:
+                raise
+            await self._wait_for_space(failure, self._size(group))
+            return False
+        if self.full is not None:
+            logger.warning("%s: there is free space on the disk again", self.NAME)
+        self.full, self._portion = None, self._whole_portion
+        return True
+
+    async def _wait_for_space(self, failure: LogFailed, tried: int) -> None:
+        """Wakes the tasks that wait for the backlog to shrink; the next attempt is half of what was tried."""
+        if self.full is None:
+            logger.error("%s; %s refused until there is free space", failure, self.REFUSED)
+        self.full = failure
+        self._portion = max(1, min(self._portion, tried) // 2)
+        self._settled.unpark_all()
+        with trio.move_on_after(RETRY_SECONDS):
+            await self._closing.wait()
+
+    def _size(self, group: Sequence[Any]) -> int:
+        """Returns the size of a group in the units of ``portion``."""
+        return len(group)
+
+    def _group_done(self) -> None:
+        """Counts a group that is on disk, and wakes the tasks that wait for one."""
+        self._groups += 1
+        self._settled.unpark_all()
