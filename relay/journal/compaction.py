@@ -11,6 +11,7 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
+from relay.journal.reader import JournalReader
 from relay.journal.rows import SCHEMA
 from relay.journal.verification import verify_topics
 from relay.store.errors import LogDamaged
@@ -27,7 +28,7 @@ def compact_topics(directory: Path) -> tuple[int, int] | None:
         return None
     for damage in found.damages:
         raise LogDamaged(damage)
-    path = directory / "topics.sqlite"
+    path = directory / JournalReader.FILE
     with closing(Storage(path, SCHEMA)) as storage:
         before = storage.size()
         storage.vacuum()

@@ -42,9 +42,9 @@ class Journal(JournalReader):
     def __init__(self, directory: Path, *, accept_damage: bool = False) -> None:
         """Opens it or makes it.  ``LogDamaged`` if it holds less than was acknowledged."""
         directory.mkdir(parents=True, exist_ok=True)
-        storage = Storage(directory / "topics.sqlite", SCHEMA)
+        storage = Storage(directory / self.FILE, SCHEMA)
         with closed_on_failure(storage):
-            self._mark = AcknowledgedFile(directory / "topics-acknowledged")
+            self._mark = AcknowledgedFile(directory / self.MARK)
             with closed_on_failure(self._mark):
                 super().__init__(storage, self._mark.mark)
                 self._check_mark(accept_damage)

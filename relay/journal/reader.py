@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
-from typing import Final, Self, TypeVar
+from typing import Final, TypeVar
 
 from dataspace.topics.antichains import Antichain
 from dataspace.topics.times import Time
@@ -30,9 +29,10 @@ from relay.journal.rows import (
     step_of,
     topic_of,
 )
-from relay.store.acknowledged import AcknowledgedFile, AcknowledgedMark
+from relay.store.acknowledged import AcknowledgedMark
 from relay.store.errors import LogDamaged
-from relay.store.storage import Storage, closed_on_failure
+from relay.store.reader import StoreReader
+from relay.store.storage import Storage
 from relay.topics.steps import Completed, Moved, Step
 
 PART_BYTES: Final = 1 << 20
@@ -68,30 +68,23 @@ class Piece:
     """Where to go on within the epoch: a partition and a position."""
 
 
-class JournalReader:
+class JournalReader(StoreReader):
     """The file ``topics.sqlite`` of a data directory, to read from.  Any number of threads may."""
+
+    FILE = "topics.sqlite"
+    MARK = "topics-acknowledged"
+    FORMAT = FORMAT
 
     def __init__(self, storage: Storage, mark: AcknowledgedMark) -> None:
         """``LogDamaged`` for a file of another format."""
-        self._storage = storage
+        super().__init__(storage, mark)
         meta = dict(storage.rows("SELECT name, value FROM meta"))
-        if meta and meta.get("format") != FORMAT:
-            raise LogDamaged(f"{storage.path} has format {meta.get('format')}, this program reads {FORMAT}")
+        self._check_format(meta)
         self.count: int = meta.get("steps", 0)
         if self.count.__class__ is not int:
             raise self._damage("the count of steps was altered")
-        self._acknowledged = mark
-
-    @classmethod
-    def open(cls, directory: Path) -> Self:
-        """Opens the journal in a directory to read it, changing nothing; ``LogFailed`` if there is none."""
-        mark = AcknowledgedFile.read(directory / "topics-acknowledged")  # before the file, which is ahead
-        storage = Storage(directory / "topics.sqlite")
-        with closed_on_failure(storage):
-            return cls(storage, mark)
 
     def shortfall(self) -> str:
-        """What was acknowledged and is not there, or nothing."""
         if self.count < self._acknowledged.epoch:
             return f"{self._acknowledged.epoch} steps of topics were acknowledged, it holds {self.count}"
         known = set(map(last_name, self.slots()))
@@ -103,14 +96,6 @@ class JournalReader:
         tables = ("topics", "steps", "epochs")
         topics, steps, epochs = [self._storage.rows(f"SELECT count(*) FROM {each}")[0][0] for each in tables]
         return topics, steps, epochs
-
-    def size(self) -> int:
-        """Bytes on disk."""
-        return self._storage.size()
-
-    def close(self) -> None:
-        """Lets go of the file."""
-        self._storage.close()
 
     # -- recovery -------------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ class TopicsVerdict:
 
 def verify_topics(directory: Path) -> TopicsVerdict | None:
     """Checks the journal in a directory, if there is one; O(journal).  ``LogFailed`` if it cannot be read."""
-    if not (directory / "topics.sqlite").exists():
+    if not (directory / JournalReader.FILE).exists():
         return None
     found: list[str] = []
     counts, size = (0, 0, 0), 0

@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Final
 
 from relay.log.chain import Chain, put_meta, read_meta
-from relay.log.log import SCHEMA, sync_directory
+from relay.log.log import SCHEMA
 from relay.log.reader import LogReader
 from relay.log.segments import SEGMENT_BYTES, Segment, joined
 from relay.log.snapshots import newest_segment, rechained
 from relay.store.acknowledged import AcknowledgedFile, AcknowledgedMark
-from relay.store.errors import LogFailed, translated
-from relay.store.storage import Storage
+from relay.store.errors import LogFailed
+from relay.store.storage import Storage, flush
 
 NEW: Final = "log.sqlite.new"
 
@@ -48,25 +48,25 @@ def compact(directory: Path) -> Compacted:
 
     Raises ``LogDamaged`` if it is not whole, ``LogFailed`` if the disk refuses; then nothing has changed.
     """
-    old, new = directory / "log.sqlite", directory / NEW
+    old, new = directory / LogReader.FILE, directory / NEW
     _remove(new)
     Storage(old, SCHEMA).close()  # takes in the write-ahead log, and adds the tables of this version
-    if old.with_name("log.sqlite-wal").exists():
+    if old.with_name(f"{old.name}-wal").exists():
         raise LogFailed(f"{old} is open elsewhere")
     storage = Storage(old)
     try:
-        before = LogReader(storage, AcknowledgedFile.read(directory / "acknowledged")).verify()
+        before = LogReader(storage, AcknowledgedFile.read(directory / LogReader.MARK)).verify()
         mark = _write(storage, new)
     except BaseException:
         _remove(new)
         raise
     finally:
         storage.close()
-    _sync(new)
+    flush(new)
     _remove(old, but_itself=True)  # empty, but it would be taken for that of the new file
     os.replace(new, old)
-    sync_directory(directory)
-    acknowledged = AcknowledgedFile(directory / "acknowledged")
+    flush(directory)
+    acknowledged = AcknowledgedFile(directory / LogReader.MARK)
     acknowledged.write(mark, sync=True)
     acknowledged.close()
     with closing(LogReader.open(directory)) as reader:
@@ -131,12 +131,3 @@ def _remove(path: Path, *, but_itself: bool = False) -> None:
     beside = [f"{path.name}-wal", f"{path.name}-shm"]
     for name in beside if but_itself else [path.name, *beside]:
         path.with_name(name).unlink(missing_ok=True)
-
-
-def _sync(path: Path) -> None:
-    with translated("flush", path):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

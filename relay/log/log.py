@@ -12,7 +12,6 @@ with ``LogDamaged``; a number that was given out is never given out again, whate
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import uuid
 from collections.abc import Sequence
@@ -33,8 +32,8 @@ from relay.log.snapshots import (
     newest_segment,
 )
 from relay.store.acknowledged import AcknowledgedFile, AcknowledgedMark
-from relay.store.errors import LogDamaged, LogFailed, translated
-from relay.store.storage import Storage, closed_on_failure
+from relay.store.errors import LogDamaged, LogFailed
+from relay.store.storage import Storage, closed_on_failure, flush
 
 __all__ = ["Log"]
 
@@ -62,9 +61,9 @@ class Log(LogReader):
 
     def __init__(self, directory: Path, *, accept_damage: bool = False) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        path = directory / "log.sqlite"
+        path = directory / self.FILE
         self._accept_damage = accept_damage
-        self._mark = AcknowledgedFile(directory / "acknowledged")
+        self._mark = AcknowledgedFile(directory / self.MARK)
         self._writing = threading.Lock()
         self._missing = not path.exists()
         self.clients: dict[str, tuple[int, int]] = {}
@@ -72,7 +71,7 @@ class Log(LogReader):
             storage = Storage(path, SCHEMA)
             with closed_on_failure(storage):
                 super().__init__(storage, self._mark.mark, self._face)
-                sync_directory(directory)
+                flush(directory)
                 self.readers: Final = Readers(storage)
                 self._check_mark()
                 self._begin()
@@ -276,13 +275,3 @@ class Log(LogReader):
     def snapshot(self, state: RecoveredState) -> SnapshotWriter:
         """Begins a snapshot of a state, which must be that after its ``segment``."""
         return SnapshotWriter(self._storage, state)
-
-
-def sync_directory(directory: Path) -> None:
-    """Makes sure that the names of new files survive a power failure."""
-    with translated("flush", directory):
-        descriptor = os.open(directory, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 from dataspace.codec import pack
 from dataspace.errors import Refused
@@ -24,9 +24,10 @@ from relay.log.cursors import Cursors
 from relay.log.segments import CHECKSUM_BYTES, FORMAT, Segment
 from relay.log.snapshot_check import Explained
 from relay.log.snapshots import RecoveredState, newest, newest_epoch
-from relay.store.acknowledged import AcknowledgedFile, AcknowledgedMark
+from relay.store.acknowledged import AcknowledgedMark
 from relay.store.errors import LogDamaged
-from relay.store.storage import Storage, closed_on_failure
+from relay.store.reader import StoreReader
+from relay.store.storage import Storage
 
 __all__ = ["LogReader", "LogStatistics"]
 
@@ -44,53 +45,35 @@ class LogStatistics:
     bytes: int
 
 
-class LogReader:
+class LogReader(StoreReader):
     """A log to read from.  Any number of threads may; all calls block."""
+
+    FILE = "log.sqlite"
+    MARK = "acknowledged"
+    FORMAT = FORMAT
 
     def __init__(
         self, storage: Storage, mark: AcknowledgedMark, found: Callable[[str], None] = refuse
     ) -> None:
         """What is wrong with what the log knows of itself goes to ``found``."""
-        self._storage = storage
+        super().__init__(storage, mark)
         self.cursors: Final = Cursors()
         meta = read_meta(storage, found)
-        if meta and meta.get("format") != FORMAT:
-            raise LogDamaged(f"{storage.path} has format {meta.get('format')}, this program reads {FORMAT}")
+        self._check_format(meta)
         self.identity: str = meta.get("identity", "")
         self.oldest: int = meta.get("oldest", 1)
         self._before: int = meta.get("before", 0)  # the time of the newest epoch that is not held any more
         self.reserved: int = meta.get("reserved", 0)
         self.clean: bool = bool(meta.get("clean", 1))
         self._chain = Chain(storage, meta.get("anchor", bytes(CHECKSUM_BYTES)))
-        self._acknowledged = mark
-
-    @classmethod
-    def open(cls, directory: Path) -> Self:
-        """Opens the log in a directory to read it, changing nothing; a daemon may be writing it meanwhile.
-
-        Raises ``LogFailed`` if there is none.
-        """
-        mark = AcknowledgedFile.read(directory / "acknowledged")  # before the log, which is ahead of it
-        storage = Storage(directory / "log.sqlite")
-        with closed_on_failure(storage):
-            return cls(storage, mark)
 
     def shortfall(self) -> str:
-        """What was acknowledged and is not there, or nothing."""
         mark, chain = self._acknowledged, self._chain
         if mark.segment > chain.last:
             return f"epochs up to {mark.epoch} were acknowledged, but its last is {self.last}"
         if mark.segment >= chain.first and chain.checksum_of(mark.segment) != mark.checksum:
             return f"the segment of the acknowledged epoch {mark.epoch} is not the one that was written"
         return ""
-
-    def used(self) -> int:
-        """Bytes of the file that are in use; O(1)."""
-        return self._storage.used()
-
-    def close(self) -> None:
-        """Lets go of the file."""
-        self._storage.close()
 
     # -- where it is ----------------------------------------------------------------------------------
 
@@ -245,7 +228,7 @@ class LogReader:
             snapshot = self.snapshot_epoch() or 0
         except LogDamaged:
             snapshot = 0
-        size = self._storage.size()
+        size = self.size()
         return LogStatistics(self.oldest, self.last, self.reserved, *self._chain.counts(), snapshot, size)
 
 

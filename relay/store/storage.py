@@ -152,6 +152,16 @@ class Storage:
                 pass  # the error that brought us here says more than this one
 
 
+def flush(path: Path) -> None:
+    """Flushes a file to the disk; for a directory, the names of the files in it.  Raises ``LogFailed``."""
+    with translated("flush", path):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
 class Closes(Protocol):
     """Whatever holds a file open."""
 

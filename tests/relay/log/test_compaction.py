@@ -96,7 +96,7 @@ def test_a_log_that_was_not_closed_can_be_compacted(tmp_path: Path) -> None:
     again.close()
 
 
-@pytest.mark.parametrize("instant", ["replace", "sync_directory", "AcknowledgedFile"])
+@pytest.mark.parametrize("instant", ["replace", "flush", "AcknowledgedFile"])
 def test_a_crash_in_between_leaves_a_whole_log(
     tmp_path: Path, instant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
