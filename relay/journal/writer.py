@@ -20,7 +20,7 @@ import trio
 from relay.journal.journal import Journal
 from relay.journal.rows import Begun, Ended, Kept, Noted, Write
 from relay.store.group_writer import GroupWriter
-from relay.topics.steps import Completed, StepLog, Step
+from relay.topics.steps import Completed, Step, StepLog
 
 GROUP: Final = 8_192
 """Writes in one transaction, at most."""
