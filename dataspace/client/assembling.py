@@ -1,7 +1,7 @@
-"""Assembling: stream values back into whole epochs.
+"""The assembler, which joins the values of a stream into whole epochs.
 
-A large epoch travels in several values, all but the last marked ``MORE``.  An application must never see
-a part of one, so the parts wait here until the last has come.
+A large epoch travels in several values, all but the last marked ``MORE``.  An application must never see a
+part of one, so the parts wait here until the last has come.
 
 Always: what comes out is whole epochs in ascending order.
 """
@@ -17,7 +17,7 @@ from index.values.values import Record, Value
 
 
 class Assembler:
-    """Collects the values of one stream; ``names`` are those of the pattern's captures."""
+    """Joins the values of one stream; ``names`` are those of the pattern's captures."""
 
     __slots__ = ("_open", "names")
 
@@ -26,7 +26,7 @@ class Assembler:
         self._open: EpochChanges | None = None
 
     def feed(self, value: Value) -> EpochChanges | None:
-        """The epoch that this value completes, if it does."""
+        """Returns the epoch that this value completes, or None if more of it follows."""
         epoch, more = self.part(value)
         if self._open is not None:
             _join(self._open, epoch)
@@ -35,7 +35,7 @@ class Assembler:
         return None if more else epoch
 
     def part(self, value: Value) -> tuple[EpochChanges, bool]:
-        """One value by itself, and whether its epoch goes on."""
+        """Returns the changes in one value by itself, and whether more of its epoch follows."""
         if isinstance(value, Record):
             return self._mark(value), False
         if value.__class__ is not tuple or len(value) != 7:
@@ -45,21 +45,23 @@ class Assembler:
             raise ProtocolError("malformed", f"no epoch of changes: {value!r:.80}")
         if not (added.__class__ is tuple and messages.__class__ is tuple and removed.__class__ is tuple):
             raise ProtocolError("malformed", f"no rows of captures: {value!r:.80}")
-        came: Any = [*added]  # rows of captures, from a daemon that is trusted that far
+        came: Any = [*added]  # rows of captures; the daemon is trusted
         said: Any = [*messages]
         went: Any = [*removed]
         return EpochChanges(number, micros, first, self.names, came, said, went, flags), bool(flags & MORE)
 
     def _mark(self, value: Record) -> EpochChanges:
-        """A mark among the epochs: what was dropped there."""
+        """Returns a mark among the epochs, which states what was dropped there."""
         if value.label != "lost" or [each.__class__ for each in value.fields] != [int, int, int]:
             raise ProtocolError("malformed", f"no mark that is known: {value!r:.80}")
         count, first, number = value.fields
-        return EpochChanges(number, 0, first, self.names, [], [], [], lost=count)  # type: ignore[arg-type]  # as just checked
+        return EpochChanges(
+            number, 0, first, self.names, [], [], [], lost=count
+        )  # rows of captures; the daemon is trusted
 
 
 def _join(whole: EpochChanges, part: EpochChanges) -> None:
     whole.added += part.added
     whole.messages += part.messages
     whole.removed += part.removed
-    whole.flags = part.flags  # the last does not say that there is more
+    whole.flags = part.flags  # the last part does not have the flag for more

@@ -1,7 +1,7 @@
-"""The same verbs without ``async``: for scripts, notebooks and threads.
+"""The verbs of a remote space without ``async``: for scripts, notebooks and threads.
 
-A ``BlockingSpace`` runs the asynchronous client in a thread of its own and waits for it, so that there is
-one client, not two.  Its verbs are made of those of ``RemoteSpace``, with the same arguments and the same
+A ``BlockingSpace`` runs the asynchronous client in a thread of its own and waits for it, so that there is one
+client, not two.  Its verbs are made of those of ``RemoteSpace``, with the same arguments and the same
 documentation.  It may be used from several threads.
 
 Always: what it does is what ``RemoteSpace`` does; closing it ends the thread.
@@ -35,7 +35,7 @@ E = TypeVar("E")
 
 
 class Waiter(Protocol):
-    """Runs an asynchronous function in the thread of a connection, and waits for what it returns."""
+    """Runs an asynchronous function in the thread of a connection, and waits for its result."""
 
     def __call__(self, function: Callable[..., Awaitable[T]], *args: object) -> T:
         """Returns what the function returns, or raises what it raises."""
@@ -147,7 +147,7 @@ class BlockingSpace(Blocking[RemoteSpace]):
         self.close()
 
     def close(self) -> None:
-        """Says goodbye and ends the thread; the session's facts go.  May be called again."""
+        """Sends goodbye and ends the thread; the session's facts are retracted.  May be called again."""
         if not self._closed:
             self._closed = True
             try:
@@ -173,7 +173,8 @@ class BlockingSpace(Blocking[RemoteSpace]):
 
     @property
     def on_connection(self) -> Callable[[ConnectionEvent], None]:
-        """Called with each event of the connection, in the client's own thread, where no verb may be used."""
+        """The function called with each event of the connection, in the client's own thread, where no verb
+        may be used."""
         return self._remote.on_connection
 
     @on_connection.setter
@@ -194,12 +195,15 @@ class BlockingSpace(Blocking[RemoteSpace]):
             raise Closed("the connection is closed")
         try:
             return trio.from_thread.run(function, *args, trio_token=self._token)
-        except (trio.RunFinishedError, trio.Cancelled):  # the second of who asked while it was ending
+        except (
+            trio.RunFinishedError,
+            trio.Cancelled,
+        ):  # the second for callers that came while it was ending
             raise self._ended() from self._failure
 
     def _ended(self) -> DataspaceError:
-        """Why there is no connection any more, as an error of whoever asks now."""
-        self._thread.join()  # which says why, right after the end
+        """Returns the reason why there is no connection any more, as an error for the caller."""
+        self._thread.join()  # it stores the reason just before it ends
         if isinstance(self._failure, DataspaceError):
             return type(self._failure)(*self._failure.args)
         return Closed(f"the connection has ended: {self._failure or 'it was closed'}")
@@ -214,7 +218,7 @@ class BlockingPublication(Blocking[Publication]):
 
     @property
     def time(self) -> Time | None:
-        """Where the first capability stands."""
+        """The time of the first capability; None once it is released."""
         return self._remote.time
 
     send = waiting(Publication.send)
@@ -240,12 +244,13 @@ class BlockingObservation(Blocking[Observation]):
             yield from epoch
 
     def epochs(self) -> Iterator[EpochChanges]:
-        """Whole epochs, for as long as there are more."""
+        """Yields whole epochs, until the observation is complete."""
         while (epoch := self.next_epoch()) is not None:
             yield epoch
 
     def next_epoch(self, timeout: float | None = None) -> EpochChanges | None:
-        """The next whole epoch, or None at the end; ``TimeoutError`` after so many seconds, with no loss."""
+        """Returns the next whole epoch, or None at the end; raises ``TimeoutError`` after so many seconds,
+        with no loss."""
 
         async def take() -> EpochChanges | None:
             if timeout is None:
@@ -270,7 +275,7 @@ class BlockingObservation(Blocking[Observation]):
 def _blocking(
     connecting: Callable[P, AbstractAsyncContextManager[RemoteSpace]],
 ) -> Callable[P, BlockingSpace]:
-    @wraps(connecting, assigned=())  # its signature, and nothing else
+    @wraps(connecting, assigned=())  # its signature only
     def connect_blocking(*args: P.args, **kwargs: P.kwargs) -> BlockingSpace:
         """Returns a connection to a daemon without ``async``: close it, or use it in a ``with`` block.
 

@@ -34,18 +34,18 @@ class TopicFrontier:
     dimensions: int
 
     @classmethod
-    def read(cls, told: Value) -> Self:
+    def read(cls, answer: Value) -> Self:
         """Returns the frontier in the answer to ``topic-frontier``."""
-        if not isinstance(told, Map):
-            raise ProtocolError("malformed", f"no frontier of a topic: {told!r:.80}")
-        return cls(*[told[name] for name in cls.__slots__])  # type: ignore[arg-type]  # integers, by WIRE.md
+        if not isinstance(answer, Map):
+            raise ProtocolError("malformed", f"no frontier of a topic: {answer!r:.80}")
+        return cls(*[answer[name] for name in cls.__slots__])  # type: ignore[arg-type]  # integers, by WIRE.md
 
 
 @dataclass(frozen=True, slots=True)
 class CompletedEpoch:
     """All items of one time, in the order of partitions and of sending.
 
-    ``crashed`` says that a producer vanished that could have sent more of it, and why.
+    ``crashed`` is the reason why a producer ended that could have sent more of it; empty if there was none.
     """
 
     number: int
@@ -66,17 +66,17 @@ class EpochRange:
 
     @property
     def wants_more(self) -> bool:
-        """Whether there is more of the range."""
+        """True if the range is not yet read to its end."""
         return self._after < self._upto
 
     def asked(self) -> dict[str, Value]:
-        """The arguments of the next request."""
+        """Returns the arguments of the next request."""
         asked: dict[str, Value] = {"topic": self._topic, "id": self._id}
         return asked | {"after": self._after, "upto": self._upto, "at": self._at}
 
-    def take(self, told: Value) -> Iterator[CompletedEpoch]:
-        """The epochs that an answer completes."""
-        for number, time, crashed, batches, self._at in _pieces(told):
+    def take(self, answer: Value) -> Iterator[CompletedEpoch]:
+        """Yields the epochs that an answer completes."""
+        for number, time, crashed, batches, self._at in _pieces(answer):
             for batch in batches:
                 self._items.extend(unpack(batch))  # type: ignore[arg-type]  # an array, as the daemon has checked
             if self._at is None:
@@ -85,7 +85,7 @@ class EpochRange:
 
 
 class Completed:
-    """The completed epochs of a topic, one after another; made by ``RemoteSpace.completed``."""
+    """Yields the completed epochs of a topic, one after another; made by ``RemoteSpace.completed``."""
 
     def __init__(self, space: Asking, topic: str, after: int | None, upto: int | None) -> None:
         self._space = space
@@ -113,19 +113,19 @@ class Completed:
         after = known.oldest - 1 if self._after is None else self._after
         upto = max(after, known.completed) if self._upto is None else self._upto
         self._reading = reading = EpochRange(self._topic, known.id, after, upto)
-        if after > known.completed:  # which the daemon will refuse
+        if after > known.completed:  # the daemon will refuse it
             await self._space.request("topic-epochs", Map(reading.asked()))
         return reading
 
 
 class Asking(Protocol):
-    """Whoever can ask the requests of WIRE.md."""
+    """Sends the requests of WIRE.md: the asynchronous or the blocking client."""
 
     async def request(self, verb: str, arguments: Map) -> Value:
-        """The answer; raises ``Refused`` where it is denied."""
+        """Returns the answer; raises ``Refused`` where it is denied."""
 
 
-def _pieces(told: Value) -> list[tuple[int, Time, str, tuple[bytes, ...], Value]]:
-    if not isinstance(told, tuple) or not told:
-        raise ProtocolError("malformed", f"no epochs of a topic: {told!r:.80}")
-    return list(told)  # type: ignore[arg-type]  # by WIRE.md
+def _pieces(answer: Value) -> list[tuple[int, Time, str, tuple[bytes, ...], Value]]:
+    if not isinstance(answer, tuple) or not answer:
+        raise ProtocolError("malformed", f"no epochs of a topic: {answer!r:.80}")
+    return list(answer)  # type: ignore[arg-type]  # by WIRE.md

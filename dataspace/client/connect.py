@@ -1,10 +1,10 @@
-"""Connecting: a remote space for as long as a block runs.
+"""Connecting: ``connect`` gives a remote space for as long as a block runs.
 
 It is apart from the space because it owns what the space only uses: the tasks that keep the connection and
-the lease, and in what order all that ends.
+the lease, and the order in which all that ends.
 
-Always: when the block has ended in good order every turn has its answer; however it ended, a goodbye was
-said if there was a connection.
+Always: when the block has ended without an error every turn has its answer; however it ended, a goodbye was
+sent if there was a connection.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dataspace.transport.addresses import default_url, parse_url
 from dataspace.transport.credentials import Credentials, Tls
 
 HEARTBEAT: Final = 15.0
-"""Seconds within which each side of a connection says something, unless the daemon wants it sooner."""
+"""Seconds within which each side of a connection sends something, unless the daemon wants it sooner."""
 
 
 @asynccontextmanager
@@ -43,24 +43,33 @@ async def connect(
     tls: Tls | ssl.SSLContext | None = None,
     on_connection: Callable[[ConnectionEvent], None] | None = None,
 ) -> AsyncIterator[RemoteSpace]:
-    """A connection to a daemon, for as long as the block runs.
+    """Connects to a daemon, for as long as the block runs.
 
     ``url`` is ``tcp://HOST:PORT``, ``tls://HOST:PORT`` or ``unix:///PATH`` (default: ``$DATASPACE_URL``, else
-    the local default); ``space`` is one of the daemon's dataspaces.  Facts belong to the session and go with
+    the local default); ``space`` is one of the daemon's dataspaces.  Facts belong to the session and end with
     it; with ``owner`` they belong to that durable name and stay until retracted.
+
     ``client`` is the identity that turns are numbered by: the owner's name if there is one, else random.
-    ``heartbeat`` is in seconds: a daemon that is silent for two of them is given up, and tried again.
-    With ``grace`` the session outlives a lost connection for so many seconds: who comes back within them has
-    all that it asserted still there, and nobody has seen it go.  Without, facts go with the connection.
+
+    ``heartbeat`` is in seconds: if no data comes from the daemon for two of them, the client reconnects.
+
+    With ``grace`` the session outlives a lost connection for so many seconds: a client that reconnects within
+    them finds all its facts still asserted, and no observer has seen them retracted.  Without it, the daemon
+    retracts the facts when the connection is lost.
+
     With ``lease`` the facts belong to a lease of so many seconds, which is renewed as long as the block runs:
-    they outlast lost connections and restarts of the daemon, and go in time when nobody renews them.
+    they outlast lost connections and restarts of the daemon, and are retracted when the lease is not renewed.
+
     With ``reconnect=False`` a lost connection is not made again: what has come can still be read, and then
     everything raises ``Broken`` with the reason.
-    ``token`` shows what this client may do (default: ``$DATASPACE_TOKEN``, or what the file
-    ``$DATASPACE_TOKEN_FILE`` holds), ``tls`` which certificates count (default: ``Tls.default()``).
-    ``on_connection`` is called with each ``ConnectionEvent``: lost, back, and what had become of the facts.
-    Raises ``Unreachable`` if nobody answers, ``ProtocolError`` if the daemon will not talk, with the code
-    ``unauthorized`` where the token is not one of its own.
+
+    ``token`` proves what this client may do (default: ``$DATASPACE_TOKEN``, or the content of the file
+    ``$DATASPACE_TOKEN_FILE``), ``tls`` is which certificates are accepted (default: ``Tls.default()``).
+
+    ``on_connection`` is called with each ``ConnectionEvent``: lost, reconnected, and the state of the facts.
+
+    Raises ``Unreachable`` if nothing answers, ``ProtocolError`` if the daemon refuses the session, with the
+    code ``unauthorized`` where the token is not one of its own.
     """
     identity = client or (f"owner:{owner}" if owner and not lease else f"~{uuid.uuid4().hex}")
     if lease:
@@ -86,12 +95,15 @@ async def connect(
                 nursery.cancel_scope.cancel()
     except BaseExceptionGroup as group:
         error = alone(_without_echoes(group))
-        raise error from error.__cause__  # which it keeps, without the group as its context
+        raise error from error.__cause__  # the cause is kept, without the group as the context
 
 
 def _without_echoes(group: BaseExceptionGroup[BaseException]) -> BaseExceptionGroup[BaseException]:
-    """The group with its first error alone, if all are the same: an end of the connection is told to
-    everybody who waits for an answer, and should be raised once."""
+    """Returns the group with its first error alone, if all are the same.
+
+    The end of a connection raises the same error in every task that waits for an answer; the caller gets it
+    once.
+    """
     said: set[object] = set()
     kept = group.subgroup(lambda error: not isinstance(error, BaseExceptionGroup) and _new(said, error))
     return group if kept is None else kept
@@ -105,7 +117,7 @@ def _new(said: set[object], error: BaseException) -> bool:
 
 
 def alone(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The one error in a group of one, however deeply boxed; else the group itself."""
+    """Returns the one error in a group of one, however deeply nested; else the group itself."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]

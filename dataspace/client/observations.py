@@ -1,14 +1,14 @@
 """An observation: the changes of one pattern, one at a time or by whole epochs.
 
 Both forms are streams (STREAMS.md): ``async for``, ``read`` and ``peek`` work on them, and ``pipe`` takes
-them as sources.  ``EpochStream`` pulls whole epochs from the daemon with credit: what has come is held here,
-and more is asked for as the application takes it.  When the connection is lost, the stream is opened again
-after the last epoch that came.  Where the daemon cannot continue from there, an observation that follows the
-state gets the difference to what was known, with the range of epochs that it stands for; any other one fails
-with ``epoch-gone``.
+them as sources.  ``EpochStream`` pulls whole epochs from the daemon with credit: what has come is buffered
+here, and more is requested as the application takes it.  After a reconnect, the stream is opened again after
+the last epoch that came.  Where the daemon cannot continue from there, an observation that follows the state
+gets the difference to what was known, with the range of epochs that it stands for; any other one fails with
+``epoch-gone``.
 
 Always: whole epochs, in ascending order, no change twice and no gap in the state; changes of an epoch come in
-the order in which they happened; what is held here is bounded by the credit.
+the order in which they happened; what is buffered here is bounded by the credit.
 """
 
 from __future__ import annotations
@@ -37,18 +37,19 @@ if TYPE_CHECKING:
     from dataspace.client.session.session import ClientSession
 
 RESTARTS: Final = frozenset(["epoch-gone", "epoch-lost", "epoch-ahead"])
-"""Errors of an opening that mean: not from that epoch, but the state can be had."""
+"""Error codes of an opening that mean: the stream cannot start at that epoch, but the state is available."""
 
 ABORT_SECONDS: Final = 1.0
-"""How long leaving a block waits until the daemon has confirmed the end."""
+"""Seconds that leaving a block waits for the daemon to confirm the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class EpochsStatistics:
     """How far behind a reader is: epochs ``held`` here, values ``ready`` at the daemon as far as is known.
 
-    ``came`` counts values since the stream was opened, ``window`` is what may be under way, in bytes.  All to
-    the epoch ``known`` has come, as the daemon says every now and then; None where nothing was heard yet.
+    ``came`` counts values since the stream was opened, ``window`` is what may be under way, in bytes.  All
+    changes up to the epoch ``known`` have come, which the daemon reports from time to time; None before its
+    first report.
     """
 
     held: int
@@ -59,7 +60,7 @@ class EpochsStatistics:
 
 
 class EpochStream(Source[EpochChanges], Iteration[EpochChanges]):
-    """The whole epochs of one observation: iterate, read, or put it at the beginning of a pipe."""
+    """The whole epochs of one observation: iterate, read, or use it as the source of a pipe."""
 
     def __init__(self, session: ClientSession, options: ObserveOptions, window: int | None) -> None:
         super().__init__("observation")
@@ -86,12 +87,12 @@ class EpochStream(Source[EpochChanges], Iteration[EpochChanges]):
     # -- the application's side -----------------------------------------------------------------------
 
     def open(self) -> None:
-        """Opens the stream now rather than at the first read; nothing happens if it is open."""
+        """Opens the stream now rather than at the first read; does nothing if it is open."""
         if self._stream is None and not self._over:
             self._open()
 
     async def peek(self, source: object = None) -> bool:
-        """Waits until there is one more epoch, here or at the daemon, and reserves it; asks for none."""
+        """Waits until there is one more epoch, here or at the daemon, and reserves it; requests none."""
         if not self._can_open():
             return False
         while (wanted := self._reserved + len(self._line) + 1) > len(self._held) + self._ready:
@@ -105,12 +106,12 @@ class EpochStream(Source[EpochChanges], Iteration[EpochChanges]):
         return True
 
     def statistics(self) -> EpochsStatistics:
-        """Counts, in O(1)."""
+        """Returns counts, in O(1)."""
         window = self._window
         return EpochsStatistics(len(self._held), self._ready, window.came, window.limits[1], self._told)
 
     def _can_open(self) -> bool:
-        """Opens the stream for who must not be told of errors: a read will be."""
+        """True if the stream is open or could be opened; an error is kept for the next read."""
         try:
             self.open()
         except DataspaceError:
@@ -146,18 +147,18 @@ class EpochStream(Source[EpochChanges], Iteration[EpochChanges]):
         self._known.clear()
 
     async def _teardown(self, reason: Reason) -> None:
-        """The abort is confirmed by the daemon: its interest has gone by then."""
+        """Ends the stream and waits until the daemon has confirmed it: its interest is retracted by then."""
         if self._leave():
-            assert self._stream is not None  # so it is open
+            assert self._stream is not None  # it is open
             await self._session.end_stream(self._stream, _said(reason))
 
     def _indicate(self, reason: Reason) -> None:
         if self._leave():
-            assert self._stream is not None  # so it is open
+            assert self._stream is not None  # it is open
             self._session.drop_stream(self._stream, _said(reason))
 
     def _leave(self) -> bool:
-        """Takes note that this is over; whether the daemon has still to be told."""
+        """Marks the stream as ended; True if the daemon must be notified."""
         opened, self._over = self._stream is not None and not self._over, True
         return opened
 
@@ -174,21 +175,22 @@ class EpochStream(Source[EpochChanges], Iteration[EpochChanges]):
                 self._want(len(self._line))
 
     def _want(self, readers: int) -> None:
-        """Asks for more where too little is on its way, for so many readers where nothing is asked ahead."""
+        """Requests more where too little is on its way, for so many readers where nothing is requested
+        ahead."""
         if self._lazy:
             self._window.wanted = readers
         if self._stream is None:
             return
-        dry = self._window.spent  # nothing is on its way: to wait for the next pause would be a pause more
+        dry = self._window.spent  # nothing is on its way: waiting for the next pause would add a delay
         totals = self._window.ask((self._pending_items, self._pending_bytes))
         if totals is not None and not self._over:
-            self._session.say_on_stream(p.Ask(self._stream, *totals), at_once=dry)
+            self._session.send_on_stream(p.Ask(self._stream, *totals), at_once=dry)
 
     def _ask_to_know(self, total: int) -> None:
-        """Has the daemon say when there are so many values, unless they will come by themselves."""
+        """Requests a notice when there are so many values, unless they will come by themselves."""
         if self._window.spent and total != self._peeked and self._stream is not None:
             self._peeked = total
-            self._session.say_on_stream(p.Peek(self._stream, total))
+            self._session.send_on_stream(p.Peek(self._stream, total))
 
     # -- the wire's side ------------------------------------------------------------------------------
 
@@ -203,13 +205,14 @@ class EpochStream(Source[EpochChanges], Iteration[EpochChanges]):
             self._window.wanted = len(self._line)
         options = _going_on(self._options, self._told, net=net, restated=self._restated)
         self._stream = self._session.open_stream(self, options.spec(), *self._window.open(held), number)
-        self._arrival.unpark_all()  # who peeks has to ask anew
+        self._arrival.unpark_all()  # readers that peek must request it again
 
     def reopen(self, number: int, *, resumed: bool, moved: bool) -> None:
-        """The connection is new: goes on from the last epoch that came, unless it was another space's.
+        """Resumes from the last epoch that came, unless the new connection is to another space.
 
-        In a session that goes on nothing is left out.  In a new one, ``conflate`` with the state is shown the
-        difference only, and so not that facts went and came back; other policies have each change.
+        In a session that was resumed nothing is left out.  In a new one, ``conflate`` with the state shows
+        the difference only, and so not that facts were retracted and asserted again; other policies show each
+        change.
         """
         if not self._over:
             if moved and self._newest not in (None, self._options.after):
@@ -221,25 +224,25 @@ class EpochStream(Source[EpochChanges], Iteration[EpochChanges]):
             self._open(number, net=follows and not resumed)
 
     def reach(self, epoch: int) -> None:
-        """All up to this epoch has been told."""
+        """Notes that everything up to this epoch has come."""
         self._reached = epoch
 
     @property
     def _told(self) -> int | None:
-        """The epoch up to which all is known here; None where nothing is, not even that there was nothing."""
+        """Returns the epoch up to which all changes are here; None before the first."""
         if self._reached is None or self._newest is None:
             return self._newest if self._reached is None else self._reached
         return max(self._newest, self._reached)
 
     def _catch_up(self) -> None:
-        """Begins with the state, of which only the difference to what is known will be shown."""
+        """Opens the stream with the state, of which only the difference to what is known will be shown."""
         self._since, self._newest, self._reached = self._told or 0, None, None
         self._catching_up = self._restated = True
 
     def arrive(self, values: tuple[Value, ...], first: int, size: int, available: int) -> None:
-        """A frame of values has come, which cost ``size`` bytes of credit; O(their rows).
+        """Takes a frame of values, which cost ``size`` bytes of credit; O(their rows).
 
-        Raises ``ProtocolError`` for values that were not asked for, or do not follow those before.
+        Raises ``ProtocolError`` for values that were not requested, or do not follow those before.
         """
         came = self._window.came
         if first != came:
@@ -257,13 +260,13 @@ class EpochStream(Source[EpochChanges], Iteration[EpochChanges]):
             epoch = feed(value)
             if epoch is not None:
                 self._take_in(epoch)
-        if self._pending_items and not self._held:  # nobody can take out a part of an epoch
+        if self._pending_items and not self._held:  # a reader cannot take a part of an epoch
             self._want(len(self._line))
         if self._arrival:
             self._arrival.unpark_all()
 
     def know(self, total: int) -> None:
-        """So many values have come or are ready."""
+        """Notes that so many values have come or are ready."""
         self._ready = max(0, total - self._window.came)
         self._peeked = -1
         self._arrival.unpark_all()
@@ -282,7 +285,7 @@ class EpochStream(Source[EpochChanges], Iteration[EpochChanges]):
         self._pending_items = self._pending_bytes = 0
 
     def _difference(self, state: EpochChanges) -> EpochChanges:
-        """What a state means to somebody who knew another one."""
+        """Returns the changes that lead from the known state to this one."""
         self._catching_up = False
         now = {keys(row): row for row in state.added}
         first = min(self._since + 1, state.number)
@@ -291,11 +294,11 @@ class EpochStream(Source[EpochChanges], Iteration[EpochChanges]):
         return EpochChanges(state.number, state.micros, first, self.names, came, [], went)
 
     def finish(self) -> None:
-        """The daemon has said that this was all."""
+        """Notes that the daemon has completed the stream."""
         self._end_wire()
 
     def fail(self, error: DataspaceError) -> None:
-        """The stream has failed, or the space was closed."""
+        """Notes that the stream has failed, or that the space was closed."""
         newer = self._newest not in (None, self._options.after)
         restarts = isinstance(error, Refused) and error.code in RESTARTS
         if newer and restarts and _may_skip(self._options, restated=self._restated):
@@ -306,7 +309,7 @@ class EpochStream(Source[EpochChanges], Iteration[EpochChanges]):
         self._end_wire()
 
     def _end_wire(self) -> None:
-        """Nothing more will come; what has is still read."""
+        """Ends the input: nothing more will come, but what has come can be read."""
         if not self._over:
             self._over = True
             if self._stream is not None and not self._closed:
@@ -318,7 +321,8 @@ class Observation(Source[Change], Iteration[Change]):
     """The changes of one pattern.  Iterate over changes, or over ``epochs()``.
 
     ``async with`` ends it at the end of the block; without, it goes on until it is closed.  Raises
-    ``Refused("slow-observer")`` where messages were lost because nobody took them: once, then ``Aborted``.
+    ``Refused("slow-observer")`` where messages were lost because the reader was too slow: once, then
+    ``Aborted``.
     """
 
     def __init__(self, session: ClientSession, options: ObserveOptions, window: int | None) -> None:
@@ -332,18 +336,18 @@ class Observation(Source[Change], Iteration[Change]):
         return self._epochs.names
 
     def epochs(self) -> EpochStream:
-        """Whole epochs, the first one being the state unless told otherwise (it may have no rows)."""
+        """Returns the whole epochs; by default the first one is the state (it may have no rows)."""
         return self._epochs
 
     async def next_epoch(self) -> EpochChanges | None:
-        """The next whole epoch, or None when the observation is complete."""
+        """Returns the next whole epoch, or None when the observation is complete."""
         try:
             return await self._epochs.read()
         except EndOfStream:
             return None
 
     def open(self) -> None:
-        """Opens the observation now rather than at the first read; nothing happens if it is open."""
+        """Opens the observation now rather than at the first read; does nothing if it is open."""
         self._epochs.open()
 
     async def __aenter__(self) -> Self:
@@ -362,17 +366,17 @@ class Observation(Source[Change], Iteration[Change]):
         self.close()
 
     async def aclose(self) -> None:
-        """Ends the observation and waits until its interest has gone."""
+        """Ends the observation and waits until its interest is retracted."""
         await self.abort(True)
 
     def close(self) -> None:
-        """The same without waiting."""
+        """Ends the observation without waiting."""
         self.abort_nowait(True)
 
     # -- as a source ----------------------------------------------------------------------------------
 
     async def _fetch_once(self) -> None:
-        """One more epoch.  An abort of the epochs ends this too: no scope is needed for it."""
+        """Fetches one more epoch.  An abort of the epochs ends this too: no scope is needed for it."""
         try:
             await self._fetch()
         except Exception as error:  # noqa: BLE001  # what the epochs have to say; a read will raise it
@@ -415,7 +419,7 @@ def _going_on(options: ObserveOptions, newest: int | None, *, net: bool, restate
 
 
 def _copied(error: DataspaceError) -> DataspaceError:
-    """The same error for one stream alone: others may be told of it as well, and raise it."""
+    """Returns a copy of the error for one stream: other streams may raise the same one."""
     return type(error)(*error.args)
 
 

@@ -1,11 +1,12 @@
 """Publishing to topics over a connection.
 
 A ``Publication`` is one producer in one partition: it holds capabilities, sends items at times at or after
-them, and moves on.
+them, and advances.
 
-Always: what is sent keeps its order; a publication that is left by an error, or with its connection, has
-crashed, and subscribers are told so; one that is left in order has completed all that it began.  One that
-may be *away* outlives its connection, and the daemon: what was not answered is said again, and counts once.
+Always: what is sent keeps its order; a publication whose block ends with an error, or whose connection is
+lost, has crashed, and subscribers are notified; one whose block ends without an error has completed all that
+it began.  One that may be *away* outlives its connection, and the daemon: what was not answered is sent
+again, and counts once.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ BUNDLE: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """What a producer asks for; ``away`` and ``age`` in seconds."""
+    """The request of a producer to join; ``away`` and ``age`` are in seconds."""
 
     topic: str
     partition: int = 0
@@ -55,7 +56,7 @@ class Joining:
     away: float = 0.0
 
     def form(self, *, back: bool) -> Map:
-        """The arguments of the request; ``back`` says that it must be there."""
+        """Returns the arguments of the request; with ``back`` the producer must exist already."""
         asked: dict[str, Value] = {
             "topic": self.topic,
             "partition": self.partition,
@@ -71,8 +72,8 @@ class Joining:
         return Map(asked)
 
 
-class Said(PendingRequest):
-    """A step on its way."""
+class SentStep(PendingRequest):
+    """A step that was sent and has no answer yet."""
 
     __slots__ = ("_publication", "size", "step")
 
@@ -83,17 +84,18 @@ class Said(PendingRequest):
         self.size = 0
 
     def fail(self, error: DataspaceError) -> None:
-        """It was refused, or lost with its connection; then a publication that may be away says it again."""
+        """Handles a refusal or the loss of the connection; a publication that may be away sends the step
+        again."""
         if not (isinstance(error, Broken) and self._publication.may_be_away):
             super().fail(error)
 
-    def give_up(self, error: DataspaceError) -> None:
-        """There will be no connection any more."""
+    def abandon(self, error: DataspaceError) -> None:
+        """Fails: there will be no further connection."""
         super().fail(error)
 
 
 class Return(PendingRequest):
-    """The question by which a publication takes up where it was, on a new connection."""
+    """The request by which a publication resumes on a new connection."""
 
     __slots__ = ("_publication",)
 
@@ -102,18 +104,20 @@ class Return(PendingRequest):
         self._publication = publication
 
     def answer(self, value: Value) -> None:
-        """It is there again."""
+        """Notes that the publication has resumed."""
         assert isinstance(value, Map)  # by WIRE.md
         self._publication.returned(value)
 
     def fail(self, error: DataspaceError) -> None:
-        """It was away for too long; or the connection is lost again, and there will be another question."""
+        """Handles a refusal after too long an absence; if the connection was lost again, another request
+        follows."""
         if not isinstance(error, Broken):
             self._publication.fail(error)
 
 
 class Capability:
-    """The right to send at ``time`` and later; while it is held, nobody takes those times for complete."""
+    """The right to send at ``time`` and later; while it is held, those times are not complete for any
+    subscriber."""
 
     __slots__ = ("_publication", "time")
 
@@ -160,7 +164,7 @@ class Publication:
         self._producer = 0
         self._main: Capability
         self._held: Counter[Time] = Counter()
-        self._unanswered: deque[Said] = deque()
+        self._unanswered: deque[SentStep] = deque()
         self._size = 0
         self._steps = 0
         self._taken = 0
@@ -170,17 +174,18 @@ class Publication:
 
     @property
     def time(self) -> Time | None:
-        """Where the first capability stands; None once it is released."""
+        """The time of the first capability; None once it is released."""
         return self._main.time
 
     @property
     def name(self) -> str:
-        """By which another connection, or another process, can take it up while it is away."""
+        """The name by which another connection, or another process, can resume the publication while it is
+        away."""
         return self._asked.name
 
     @property
     def may_be_away(self) -> bool:
-        """Whether it outlives its connection."""
+        """True if it outlives its connection."""
         return self._asked.away > 0
 
     async def send(self, *items: object, at: Time | None = None) -> None:
@@ -227,7 +232,7 @@ class Publication:
         return packed
 
     async def advance(self, time: Time) -> None:
-        """Nothing before this time comes from the first capability any more."""
+        """Moves the first capability to this time: nothing earlier is sent from it any more."""
         await self._main.downgrade(self.order.check(time))
 
     async def hold(self, time: Time) -> Capability:
@@ -243,7 +248,7 @@ class Publication:
         await self._main.release()
 
     async def flush(self) -> None:
-        """Waits until the daemon has taken all that was said; raises what it refused."""
+        """Waits until the daemon has taken all that was sent; raises what it refused."""
         while self._unanswered:
             await self._answered()
 
@@ -267,7 +272,7 @@ class Publication:
         """Says a step at once, after ``_wait_room``."""
         self._say(step)
         self._steps += 1
-        if self._steps % BUNDLE == 0:  # what was said until somebody else runs leaves in one piece
+        if self._steps % BUNDLE == 0:  # steps sent before the next checkpoint leave in one write
             await trio.lowlevel.checkpoint()
 
     def _check(self) -> None:
@@ -277,44 +282,44 @@ class Publication:
             raise UsageError(f"this publication to {self.topic!r} has ended")
 
     def _say(self, step: Value) -> None:
-        said = Said(self, step)
+        sent = SentStep(self, step)
         if self._there:
-            self._produce(said)
+            self._produce(sent)
         else:
-            said.size = len(pack(step))  # it is said when the connection is back
-        self._unanswered.append(said)
-        self._size += said.size
+            sent.size = len(pack(step))  # it is sent after the reconnect
+        self._unanswered.append(sent)
+        self._size += sent.size
 
-    def _produce(self, said: Said) -> None:
+    def _produce(self, sent: SentStep) -> None:
         try:
-            said.size = self._session.produce(self._producer, (said.step,), said)
+            sent.size = self._session.produce(self._producer, (sent.step,), sent)
         except Broken:
             if not self.may_be_away:
                 raise
             self._there = False
 
     async def _answered(self) -> None:
-        said = self._unanswered[0]
+        sent = self._unanswered[0]
         try:
-            await said.wait()
+            await sent.wait()
         except DataspaceError:
             self._left = True
             raise
-        if self._unanswered and self._unanswered[0] is said:  # several tasks may wait
+        if self._unanswered and self._unanswered[0] is sent:  # several tasks may wait
             self._settle()
 
     def _settle(self) -> None:
-        """The oldest step was answered."""
-        said = self._unanswered.popleft()
-        self._size -= said.size
+        """Removes the oldest step, which was answered."""
+        sent = self._unanswered.popleft()
+        self._size -= sent.size
         self._taken += 1
 
     async def join(self) -> None:
-        """Joins the topic, which is made if there is none; or takes up what is there under this name."""
-        told = await self._session.request("join", self._asked.form(back=False))
-        assert isinstance(told, Map)  # by WIRE.md
-        self._producer = told["producer"]  # type: ignore[assignment]  # a number, by WIRE.md
-        held = forms.changes_of(told["held"])
+        """Joins the topic, which is created if there is none; or resumes the producer of this name."""
+        answer = await self._session.request("join", self._asked.form(back=False))
+        assert isinstance(answer, Map)  # by WIRE.md
+        self._producer = answer["producer"]  # type: ignore[assignment]  # a number, by WIRE.md
+        held = forms.changes_of(answer["held"])
         self._held = Counter(dict(held))
         self._taken = told["taken"]  # type: ignore[assignment]  # as above
         self.sent = dict(forms.changes_of(told.get("sent", ())))
@@ -324,41 +329,41 @@ class Publication:
         if self.may_be_away:
             self._session.lasting.add(self)
 
-    # -- coming back ----------------------------------------------------------------------------------
+    # -- resuming -------------------------------------------------------------------------------------
 
     def reconnected(self) -> None:
-        """There is a new connection: asks for what was there before; until then nothing is said."""
+        """Requests, on a new connection, the state of the producer; until the answer nothing is sent."""
         self._there = False
         while self._unanswered and self._unanswered[0].is_settled:
             self._settle()
         self._session.ask("join", self._asked.form(back=True), Return(self))
 
-    def returned(self, told: Map) -> None:
-        """It is there again: what the daemon has not taken is said once more."""
-        taken, producer = told["taken"], told["producer"]
+    def returned(self, answer: Map) -> None:
+        """Sends again what the daemon has not taken, after the publication has resumed."""
+        taken, producer = answer["taken"], answer["producer"]
         assert isinstance(taken, int)  # by WIRE.md
         ended = producer is None
-        # a step that ends it is not counted, but if it has ended, that was taken as well
-        for said in list(self._unanswered)[: taken - self._taken + ended]:
-            said.answer(None)
+        # a step that ends it is not counted, but if it has ended, that step was taken as well
+        for sent in list(self._unanswered)[: taken - self._taken + ended]:
+            sent.answer(None)
         self._there = True
         if not ended:
             self._producer = producer  # type: ignore[assignment]  # a number, by WIRE.md
-            for said in self._unanswered:
-                if not said.is_settled:
-                    self._produce(said)
+            for sent in self._unanswered:
+                if not sent.is_settled:
+                    self._produce(sent)
 
     def fail(self, error: DataspaceError) -> None:
-        """It has crashed, or there will be no connection any more."""
+        """Marks it as crashed, or as without any further connection."""
         self._error = error
         self._left = True
         self._session.lasting.discard(self)
-        for said in self._unanswered:
-            if not said.is_settled:
-                said.give_up(error)
+        for sent in self._unanswered:
+            if not sent.is_settled:
+                sent.abandon(error)
 
     async def leave(self) -> None:
-        """Releases everything and leaves, once the daemon has taken all that was said."""
+        """Releases everything and leaves, once the daemon has taken all that was sent."""
         if not self._left:
             self._say((forms.LEAVE,))
             self._left = True
@@ -366,11 +371,11 @@ class Publication:
         self._session.lasting.discard(self)
 
     def crash(self, reason: str) -> None:
-        """Leaves with times open: subscribers are told that these may be incomplete."""
+        """Leaves with times open: subscribers are notified that these may be incomplete."""
         if not self._left:
             self._left = True
             self._session.lasting.discard(self)
-            with suppress(DataspaceError):  # it is gone with its connection, then
+            with suppress(DataspaceError):  # it has ended with its connection
                 self._session.produce(self._producer, ((forms.CRASH, reason[:1000]),), PendingRequest())
 
 

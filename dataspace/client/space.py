@@ -1,7 +1,7 @@
-"""A space somewhere else, with the verbs that an actor has.
+"""A remote space: the verbs of a dataspace, over a connection to a daemon.
 
-``connect`` gives a ``RemoteSpace`` inside ``async with``.  What hangs on the
-connection, and comes back with it, is in the ``ClientSession`` below.
+``connect`` gives a ``RemoteSpace`` inside ``async with``.  What depends on the connection, and is restored
+after a reconnect, is in the ``ClientSession`` below.
 
 Always: turns of one space take effect in the order in which they were submitted; a turn whose ``wait``
 returned is on the daemon's disk.
@@ -35,7 +35,7 @@ from index.values.values import Map, Value
 
 
 class RemoteSpace:
-    """The same verbs that an actor has, over a connection; made by ``connect``."""
+    """A space in a daemon, with the verbs that an actor has; made by ``connect``."""
 
     def __init__(self, session: ClientSession) -> None:
         who = session.identity
@@ -44,34 +44,34 @@ class RemoteSpace:
         self.owner = who.owner
         self.space = who.space
         self._session = session
-        # A durable owner may have claims from other runs: a random beginning keeps clear of their handles,
-        # and so high up, of those that the daemon chooses (dataspace.kernel.handles.FRESH).
+        # A durable owner may have claims from other runs: a random start avoids their handles,
+        # and, this high, those that the daemon chooses (dataspace.kernel.handles.FRESH).
         self._handles = HandleNumbers(1 << 60 | random.getrandbits(60) if who.owner and not who.lease else 1)
 
     # -- verbs ----------------------------------------------------------------------------------------
 
     async def assert_(self, value: object) -> Claim:
-        """Asserts a fact and waits until that is on disk; the fact lasts as long as its owner keeps it up."""
+        """Asserts a fact and waits until that is on disk; the fact lasts as long as its owner asserts it."""
         draft = self.draft()
         claim = draft.assert_(value)
         await self.commit(draft)
         return claim
 
     async def retract(self, claim: Claim | int) -> int:
-        """Ends a claim; the epoch in which it ended."""
+        """Ends a claim and returns the epoch in which it ended."""
         draft = self.draft()
         draft.retract(claim)
         return await self.commit(draft)
 
     async def replace(self, claim: Claim | int, value: object) -> Claim:
-        """Asserts a fact and ends a claim in one turn, so that nobody sees a moment without either."""
+        """Asserts a fact and ends a claim in one turn, so that no observer sees a moment without either."""
         draft = self.draft()
         after = draft.replace(claim, value)
         await self.commit(draft)
         return after
 
     async def send(self, value: object) -> int:
-        """Sends a message; its epoch."""
+        """Sends a message and returns its epoch."""
         draft = self.draft()
         draft.send(value)
         return await self.commit(draft)
@@ -99,7 +99,7 @@ class RemoteSpace:
         draft.epoch = await self.commit(draft)
 
     def draft(self) -> Draft:
-        """An empty turn to fill by hand; ``submit`` or ``commit`` takes it."""
+        """Returns an empty turn to fill by hand; ``submit`` or ``commit`` takes it."""
         return Draft(self._handles)
 
     def cut(self, draft: Draft) -> list[Draft]:
@@ -116,17 +116,17 @@ class RemoteSpace:
         return draft
 
     async def commit(self, draft: Draft) -> int:
-        """Submits a turn and waits for its epoch; raises ``Refused`` and nothing has happened."""
+        """Submits a turn and returns its epoch; raises ``Refused`` if nothing has happened."""
         return await (await self.submit(draft)).wait()
 
     async def submit(self, draft: Draft | Sequence[Action]) -> Ticket:
-        """Sends a turn without waiting for its answer; waits only while too many are on their way."""
+        """Sends a turn without waiting for its answer; waits only while too many turns have no answer yet."""
         return await self._session.submit(_actions(draft))
 
     def submit_nowait(self, draft: Draft | Sequence[Action]) -> Ticket:
-        """Sends a turn at once, or as soon as there is a connection again; see ``submit`` for its bound.
+        """Sends a turn at once, or after the next reconnect; see ``submit`` for how many may wait.
 
-        Raises ``Refused("limit")`` for one that is larger than what the daemon takes.
+        Raises ``Refused("limit")`` for a turn beyond the daemon's limits.
         """
         return self._session.submit_nowait(_actions(draft))
 
@@ -145,25 +145,25 @@ class RemoteSpace:
         net: bool = False,
         progress: bool = False,
     ) -> Observation:
-        """The changes of a pattern, given as text or as a pattern.
+        """Observes the changes of a pattern, given as text or as a pattern.
 
-        First the state (``snapshot=False``: only what happens from now on), then every change.  With
+        First comes the state (``snapshot=False``: only what happens from now on), then every change.  With
         ``after`` it begins with what followed that epoch, from the log, with ``as_of`` with the state at that
-        epoch; ``upto`` ends it after an epoch.  ``net``, with ``after``, tells what has happened until now as
-        its net difference.  ``progress`` has ``epochs()`` give some without rows, too, whose ``progress`` is
-        true, a few times a second as long as epochs are made: all up to their ``number`` have been told.
+        epoch; ``upto`` ends it after an epoch.  ``net``, with ``after``, replaces the past by its net
+        difference.  With ``progress``, ``epochs()`` also yields some without rows, whose ``progress`` is
+        true, a few times a second as long as epochs are made: all changes up to their ``number`` have come.
         ``quiet`` asserts no interest; ``durable`` shows an epoch only when it is on disk.
 
-        ``policy`` says what becomes of changes that are not read in time: ``conflate`` (the net difference is
-        kept), ``wait`` (the log keeps them), ``fail`` (the observation ends) or ``drop`` (the oldest go, and
-        a mark says how many).  Where the connection was lost for so long that the log does not hold what
-        followed, an observation that began with the state goes on with the net difference of the facts under
-        ``conflate`` and ``drop`` (its ``first`` is below its ``number``, and messages of those epochs are not
-        told); every other ends with ``Refused("epoch-gone")``.
+        ``policy`` decides about changes that are not read in time: ``conflate`` (the net difference is kept),
+        ``wait`` (the log keeps them), ``fail`` (the observation ends) or ``drop`` (the oldest are dropped,
+        and a mark counts them).  If the connection was lost for so long that the log no longer holds what
+        followed, an observation that began with the state resumes with the net difference of the facts under
+        ``conflate`` and ``drop`` (its ``first`` is below its ``number``, and messages of those epochs are
+        lost); every other ends with ``Refused("epoch-gone")``.
 
-        ``window`` fixes how many epochs are asked for ahead; with 0 nothing is on its way that nobody waits
-        for (a round trip for each read), and the rest waits at the daemon.  Without, that follows from how
-        fast they are read, and from the memory that this connection's observations share.
+        ``window`` fixes how many epochs are requested ahead; with 0 each read requests one (a round trip for
+        each), and the rest waits at the daemon.  By default it depends on how fast they are read, and on the
+        memory that this connection's observations share.
         """
         options = ObserveOptions.of(
             pattern,
@@ -193,19 +193,21 @@ class RemoteSpace:
         name: str = "",
         away: float = 0.0,
     ) -> AbstractAsyncContextManager[Publication]:
-        """Publishes to a partition of a topic for as long as the block runs; the first makes the topic.
+        """Publishes to a partition of a topic for as long as the block runs; the first publication creates
+        the topic.
 
         Times are integers, or tuples of ``dimensions`` of them.  It begins at ``time``, or where the
-        partition stands.  ``retain`` is how many bytes of batches the daemon keeps for later subscribers.
-        A block that ends with an error leaves its open times *crashed*, one that ends well completes them.
+        partition stands. ``retain`` is how many bytes of batches the daemon keeps for later subscribers.  A
+        block that ends with an error leaves its open times *crashed*, one that ends without completes them.
 
-        A ``durable`` topic is kept on the daemon's disk (64 MiB unless ``retain`` says otherwise, and for no
-        longer than ``age`` seconds if that is given), stays when nobody publishes to it, and tells an item
+        A ``durable`` topic is kept on the daemon's disk (64 MiB unless ``retain`` sets another size, and for
+        no longer than ``age`` seconds if that is given), stays when it has no publisher, and delivers an item
         only when it is on disk.  A publication to it may be ``away`` for so many seconds: it outlives the
-        connection, and the daemon, and says again what was not answered.  Another process takes it up, with
-        what it held, by giving the same ``name``.
-        Raises ``Refused("topic-differs")`` for another shape, ``Refused("bad-request")`` for a time that
-        is over.
+        connection, and the daemon, and sends again what was not answered.  Another process resumes it, with
+        what it held, by the same ``name``.
+
+        Raises ``Refused("topic-differs")`` for another shape, ``Refused("bad-request")`` for a time that is
+        over.
         """
         if (name or away) and not durable:
             raise UsageError("only a publication to a durable topic has a name and may be away")
@@ -225,7 +227,8 @@ class RemoteSpace:
         timeout: float = 0.0,
         open_bytes: int = OPEN_BYTES,
     ) -> Subscription:
-        """The epochs of a topic, each whole: those of which nothing was sent before we came.
+        """Subscribes to the epochs of a topic, each whole: those of which nothing was sent before the
+        subscription.
 
         ``as_of`` begins with what is retained at or after a time (a list: at or after one of several),
         ``up_to`` ends before a time.  ``atomic=False`` lets the rest of epochs that had begun through.
@@ -248,23 +251,22 @@ class RemoteSpace:
         )
 
     def completed(self, topic: str, *, after: int | None = None, upto: int | None = None) -> Completed:
-        """The epochs that a durable topic has completed, by their numbers (after, upto]; then it ends.
+        """Returns the epochs that a durable topic has completed, by their numbers (after, upto].
 
-        From the oldest that is retained to the newest there is, unless told.  A number stands for the same
-        time and items each time.  Raises ``Refused``: ``no-topic``, ``not-durable``, ``epoch-gone``,
-        ``epoch-ahead``.
+        By default from the oldest retained to the newest completed.  A number stands for the same time and
+        items each time.  Raises ``Refused``: ``no-topic``, ``not-durable``, ``epoch-gone``, ``epoch-ahead``.
         """
         return Completed(self._session, topic, after, upto)
 
     async def end_topic(self, topic: str) -> None:
-        """Ends a topic that this session made, or a durable one that nobody publishes to.
+        """Ends a topic that this session made, or a durable one without publishers.
 
-        All that publish and subscribe to it are told; what was kept of it goes.
+        All its publishers and subscribers are notified; what was retained of it is deleted.
         """
         await self.request("end-topic", Map({"topic": topic}))
 
     async def matches(self, pattern: Pattern | str) -> list[tuple[Value, ...]]:
-        """What matches a pattern now, once, as rows of captures."""
+        """Returns what matches a pattern now, as rows of captures."""
         observation = self.observe(pattern, quiet=True, window=1)
         try:
             state = await observation.next_epoch()
@@ -273,23 +275,25 @@ class RemoteSpace:
             observation.close()
 
     async def sync(self) -> int:
-        """Waits until everything that was sent before has been handled and is on disk; the newest epoch."""
+        """Waits until everything sent before has been handled and is on disk; returns the newest epoch."""
         epoch = await self.request("sync", Map())
         assert isinstance(epoch, int)  # by WIRE.md
         return epoch
 
     async def status(self) -> Map:
-        """What the daemon says of itself."""
+        """Returns the daemon's status."""
         answer = await self.request("status", Map())
         assert isinstance(answer, Map)  # by WIRE.md
         return answer
 
     async def request(self, verb: str, arguments: Map) -> Value:
-        """Asks one of the requests of WIRE.md; raises ``Refused`` where it is denied."""
+        """Sends one of the requests of WIRE.md and returns its answer; raises ``Refused`` where it is
+        denied."""
         return await self._session.request(verb, arguments)
 
     async def stage(self, key: Sequence[str], operations: Iterable[tuple[str, object]]) -> int:
-        """Keeps operations on the daemon's disk under a key, sent as it asks for them; how many there were.
+        """Stores operations on the daemon's disk under a key, sent as it requests them; returns how many
+        there were.
 
         Each is ``("assert" | "retract" | "send", value)``; the request ``publish`` makes one turn of them.
         Raises ``Broken`` if the connection is lost: what is under the key then is not known, discard it.
@@ -305,12 +309,13 @@ class RemoteSpace:
 
     @property
     def welcome(self) -> p.Welcome | None:
-        """What the daemon said when the newest connection was made; None before the first."""
+        """The daemon's welcome on the newest connection; None before the first."""
         return self._session.welcome
 
     @property
     def on_connection(self) -> Callable[[ConnectionEvent], None]:
-        """Called with each event of the connection; it must not wait, and what it raises ends the client."""
+        """The function called with each event of the connection; it must not wait, and an error in it ends
+        the client."""
         return self._session.on_connection
 
     @on_connection.setter
@@ -319,7 +324,8 @@ class RemoteSpace:
 
     @property
     def sequence(self) -> int:
-        """The number of the newest turn of this client: at first, of the last one that the daemon knows."""
+        """The number of the newest turn of this client: at first, of the last one that the daemon has
+        applied."""
         return self._session.in_flight.sequence
 
     @property
@@ -329,7 +335,7 @@ class RemoteSpace:
 
     @property
     def in_flight(self) -> int:
-        """Turns that have no answer yet."""
+        """Number of turns that have no answer yet."""
         return len(self._session.in_flight)
 
 

@@ -1,7 +1,7 @@
 """Subscribing to topics over a connection.
 
 A ``Subscription`` gives whole epochs: all items of a time, from all its partitions, once nothing more of it
-can come; or, to those who want to know at once, every event as it comes.
+can come; or, without that delay, every event as it comes.
 
 Always: each epoch is seen whole or not at all, once, however often the connection breaks; those of which a
 vanished producer could have sent more are marked as such; what waits here is bounded by the credit, and by
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 ASKED: Final = 1024
 ASKED_BYTES: Final = 1 << 20
-"""What a subscription asks for ahead, in messages and bytes."""
+"""Messages and bytes that a subscription requests ahead."""
 
 OPEN_BYTES: Final = 256 << 20
 """What epochs that are still open may hold here, unless ``open_bytes`` says otherwise."""
@@ -41,14 +41,14 @@ OVERHEAD: Final = 128
 """Bytes that a batch, or an epoch that is open, costs beside its items."""
 
 LOOKUP: Final = 30.0
-"""Seconds that one request of a lookup waits; it is asked again until the deadline."""
+"""Seconds that one lookup request waits; it is repeated until the deadline."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicEpoch:
     """All items of one time, in the order of partitions and of sending.
 
-    ``crashed`` says that a producer vanished that could have sent more of it, and why.
+    ``crashed`` is the reason why a producer ended that could have sent more of it.
     """
 
     time: Time
@@ -62,8 +62,8 @@ TopicEvent: TypeAlias = Batch | Frontier | Crash
 class Subscription:
     """The messages of a topic; iterate over whole epochs, or over ``events()`` as they come.
 
-    A connection that is lost and comes back goes on without gap or repetition if the topic retains enough;
-    else the subscription fails with ``Refused`` or ``Broken``, which says from where on something is missing.
+    After a reconnect it resumes without gap or repetition if the topic retains enough; else the subscription
+    fails with ``Refused`` or ``Broken``, whose message states from where on something is missing.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class Subscription:
             try:
                 while self._reached is None and not self._ended:
                     await self._next_arrival()
-            except BaseException:  # cancelled: nobody is going to close it
+            except BaseException:  # also when cancelled: nothing else would close it
                 self._abort()
                 raise
 
@@ -148,7 +148,7 @@ class Subscription:
         return epoch
 
     async def next_epoch(self) -> TopicEpoch | None:
-        """The next epoch that is complete, or None at the end.
+        """Returns the next epoch that is complete, or None at the end.
 
         Those that complete at once come in the order of their times.
         """
@@ -160,12 +160,12 @@ class Subscription:
         return self._complete.popleft()
 
     def events(self) -> Events:
-        """Batches as they come (``items`` is a tuple), frontiers as they move, and crashes."""
+        """Returns batches as they come (``items`` is a tuple), frontiers as they move, and crashes."""
         return Events(self)
 
     @property
     def frontier(self) -> tuple[Time, ...]:
-        """What may still come lies at or after one of these."""
+        """The frontier: what may still come lies at or after one of these times."""
         return tuple(self._subscriber.frontier)
 
     def collect(self, event: TopicEvent) -> list[TopicEpoch]:
@@ -186,7 +186,7 @@ class Subscription:
         return []
 
     def rest(self, frontier: tuple[Time, ...] = ()) -> list[TopicEpoch]:
-        """The epochs that a frontier has passed, or all of them at the end."""
+        """Returns the epochs that a frontier has passed, or all of them at the end."""
         epochs = []
         passed = [time for time in self._open if not any(less_equal(each, time) for each in frontier)]
         for time in sorted(passed):
@@ -206,7 +206,7 @@ class Subscription:
         return self._error
 
     async def next_event(self) -> TopicEvent | None:
-        """The next of ``events()``, or None at the end."""
+        """Returns the next of ``events()``, or None at the end."""
         while not self._inbox:
             if self._error is not None:
                 raise type(self._error)(*self._error.args)
@@ -223,13 +223,13 @@ class Subscription:
         await self._arrival.wait()
 
     def statistics(self) -> SubscriberStatistics:
-        """Counts since it was opened, or opened again."""
+        """Returns counts since it was opened, or opened again."""
         return self._subscriber.statistics()
 
     # -- the wire's side ------------------------------------------------------------------------------
 
     def _begin(self, as_of: tuple[Time, ...] | None, number: int | None = None) -> None:
-        assert self._found is not None  # open has been
+        assert self._found is not None  # it is open
         self._subscriber = Subscriber(self.partitions, atomic=self._atomic, up_to=self._up_to)
         spec: dict[str, Value] = {
             "kind": "topic",
@@ -241,22 +241,24 @@ class Subscription:
         if as_of is not None:
             spec["as_of"] = as_of
         self._skipped = self._skipped_bytes = 0
-        self._taken = -sum(items for _, items, _ in self._inbox)  # what waits counts against the new window
+        self._taken = -sum(
+            items for _, items, _ in self._inbox
+        )  # what is buffered counts against the new window
         self._taken_bytes = -sum(size for _, _, size in self._inbox)
         self._asked = max(1, self._taken + ASKED)
         self._asked_bytes = max(1, self._taken_bytes + ASKED_BYTES)
         self._stream = self._session.open_stream(self, Map(spec), self._asked, self._asked_bytes, number)
 
     def reopen(self, number: int, *, resumed: bool, moved: bool) -> None:
-        """The connection is new: goes on where this was, if that is retained; the daemon says if not."""
+        """Resumes on a new connection where it was; the daemon refuses if that is not retained."""
         del resumed, moved  # a stream of a topic does not outlive its connection, whatever the session does
         if self._ended:
             return
-        assert self._found is not None  # it was open
+        assert self._found is not None  # it is open
         if self._reached is None:  # nothing has been delivered
             self._begin(self._as_of, number)
             return
-        if self._reached == ():  # only the word that this was all has not come
+        if self._reached == ():  # only the end of the stream has not come
             self.finish()
             return
         if not self._found["retain"]:
@@ -267,13 +269,13 @@ class Subscription:
         self._begin(self._reached, number)
 
     def know(self, total: int) -> None:
-        """Nobody has asked."""
+        """Ignores how many values are ready."""
 
     def reach(self, epoch: int) -> None:
-        """A topic has frontiers instead."""
+        """Ignores epochs: a topic has frontiers instead."""
 
     def arrive(self, values: tuple[Value, ...], _first: int, size: int, _available: int) -> None:
-        """A frame of messages has come, which cost ``size`` bytes of credit."""
+        """Takes a frame of messages, which cost ``size`` bytes of credit."""
         for at, value in enumerate(values, 1):
             self._skipped += 1
             self._skipped_bytes += size if at == len(values) else 0
@@ -283,7 +285,7 @@ class Subscription:
                 self._inbox += [(event, 0, 0) for event in kept[:-1]]
                 self._inbox.append((kept[-1], self._skipped, self._skipped_bytes))
                 self._skipped = self._skipped_bytes = 0
-        if self._skipped and not self._inbox:  # nobody takes out what was filtered
+        if self._skipped and not self._inbox:  # a reader does not take out what was filtered
             self._took(self._skipped, self._skipped_bytes)
             self._skipped = self._skipped_bytes = 0
         if self._subscriber.ended and not self._ended:
@@ -293,7 +295,7 @@ class Subscription:
         self._arrival.set()
 
     def _is_new(self, event: TopicEvent) -> bool:
-        """Whether a batch was not delivered before the connection was lost; counts those that are."""
+        """True if a batch was not delivered before the connection was lost; counts those that are new."""
         match event:
             case Batch(partition, time, _):
                 at = (partition, time)
@@ -318,22 +320,22 @@ class Subscription:
         return Batch(event.partition, event.time, items, len(event.items))  # type: ignore[arg-type]  # as above
 
     def _took(self, items: int, size: int) -> None:
-        """So many messages were taken; asks for more when half of what was asked for is used up."""
+        """Notes that so many messages were taken; requests more when half of the window is used up."""
         self._taken += items
         self._taken_bytes += size
         if self._asked - self._taken < ASKED // 2 or self._asked_bytes - self._taken_bytes < ASKED_BYTES // 2:
             self._asked = self._taken + ASKED
             self._asked_bytes = self._taken_bytes + ASKED_BYTES
             if self._stream is not None and not self._ended:
-                self._session.say_on_stream(p.Ask(self._stream, self._asked, self._asked_bytes))
+                self._session.send_on_stream(p.Ask(self._stream, self._asked, self._asked_bytes))
 
     def finish(self) -> None:
-        """The topic has ended, or nothing more can come of its partitions."""
+        """Ends: the topic has ended, or nothing more can come of its partitions."""
         self._ended = True
         self._arrival.set()
 
     def fail(self, error: DataspaceError) -> None:
-        """The stream has failed, or the space was closed."""
+        """Fails: the stream has failed, or the space was closed."""
         self._ended = True
         self._error = error
         self._arrival.set()
@@ -346,7 +348,7 @@ class Subscription:
 
 
 class Events:
-    """The events of a subscription, one after another; no asynchronous generator, as with ``Epochs``."""
+    """The events of a subscription, one after another."""
 
     __slots__ = ("_subscription",)
 
@@ -364,15 +366,16 @@ class Events:
 
 
 async def _look_up(session: ClientSession, topic: str, timeout: float) -> Map:
-    """What the daemon knows of a topic, once there is one; ``Refused`` after so many seconds."""
+    """Returns the daemon's description of a topic, once there is one; raises ``Refused`` after so many
+    seconds."""
     deadline = trio.current_time() + timeout
     while True:
         left = max(0.0, deadline - trio.current_time())
         wait = round(min(left, LOOKUP) * 1000) if left < math.inf else round(LOOKUP * 1000)
         try:
-            told = await session.request("lookup", Map({"topic": topic, "wait": wait}))
-            assert isinstance(told, Map)  # by WIRE.md
-            return told
+            answer = await session.request("lookup", Map({"topic": topic, "wait": wait}))
+            assert isinstance(answer, Map)  # by WIRE.md
+            return answer
         except Refused as refusal:
             if refusal.code != "no-topic" or trio.current_time() >= deadline:
                 raise
@@ -382,7 +385,7 @@ async def _look_up(session: ClientSession, topic: str, timeout: float) -> Map:
 
 
 def _times(as_of: Iterable[Time] | Time | None) -> tuple[Time, ...] | None:
-    """One time, or an antichain of them in a list."""
+    """Returns one time, or an antichain given as a list, as a tuple."""
     if as_of is None:
         return None
     return tuple(as_of) if isinstance(as_of, list) else (as_of,)  # type: ignore[return-value]  # a time is no list

@@ -1,9 +1,8 @@
 """Addresses: where a daemon listens and where clients find it, as text.
 
 ``tcp:HOST:PORT``, ``tls:HOST:PORT`` and ``unix:/PATH`` are what a daemon listens on, ``tcp://HOST:PORT``,
-``tls://HOST:PORT`` and ``unix:///PATH`` what a client connects to; whoever copies one to where the other
-belongs is understood.  IPv6 hosts stand in brackets.  ``fd:NUMBER`` is for a process that inherited a socket
-to its daemon.
+``tls://HOST:PORT`` and ``unix:///PATH`` what a client connects to; each form is also accepted where the other
+belongs.  IPv6 hosts stand in brackets.  ``fd:NUMBER`` is for a process that inherited a socket to its daemon.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 7377
 
 MAX_PATH: Final = 100
-"""Bytes of the path of a Unix socket: systems take 104 or 108 with what they add."""
+"""Bytes of the path of a Unix socket: systems allow 104 or 108, including what they add."""
 
 _HOST: Final = r"(?P<scheme>tcp|tls):(?://)?(?P<host>\[[^\]]+\]|[^:/\[\]]+)"
 _LISTEN: Final = re.compile(_HOST + r":(?P<port>\d{1,5})")
@@ -40,12 +39,12 @@ class Address:
 
     @property
     def listen(self) -> str:
-        """As a daemon is told it."""
+        """The address as a daemon's configuration has it."""
         return f"unix:{self.path}" if self.path else f"{self._scheme}:{self._host}:{self.port}"
 
     @property
     def url(self) -> str:
-        """As a client is told it."""
+        """The address as a client's URL."""
         if self.descriptor is not None:
             return f"fd:{self.descriptor}"
         return f"unix://{self.path}" if self.path else f"{self._scheme}://{self._host}:{self.port}"
@@ -60,7 +59,7 @@ class Address:
 
 
 def parse_listen(text: str) -> Address:
-    """What to listen on; ``UsageError`` shows the forms.
+    """Returns the address to listen on; ``UsageError`` shows the forms.
 
     >>> parse_listen("tcp:127.0.0.1:0").port
     0
@@ -71,7 +70,7 @@ def parse_listen(text: str) -> Address:
 
 
 def parse_url(text: str) -> Address:
-    """Where to connect to; ``UsageError`` shows the forms.
+    """Returns the address to connect to; ``UsageError`` shows the forms.
 
     >>> parse_url("tls://[::1]:7377").url
     'tls://[::1]:7377'
@@ -83,7 +82,8 @@ def parse_url(text: str) -> Address:
 
 
 def default_url() -> str:
-    """Where clients look for a daemon unless told: ``$DATASPACE_URL``, else the default port here."""
+    """Returns the URL that clients connect to by default: ``$DATASPACE_URL``, else the default port on this
+    host."""
     return os.environ.get("DATASPACE_URL") or Address(DEFAULT_HOST, DEFAULT_PORT).url
 
 

@@ -1,9 +1,9 @@
-"""Credentials: what a client shows a daemon, and what it wants to be shown itself.
+"""Credentials: the proof that a client sends to a daemon, and the proof that it requires of the daemon.
 
-A token is text that a daemon's configuration knows, or that was narrowed from such a one (``tokens``).
-``Tls`` says which certificates count, as plain paths, so that it can be sent to another process.
+A token is text that is in a daemon's configuration, or that was narrowed from such a one (``tokens``).
+``Tls`` names the accepted certificates by plain paths, so that it can be sent to another process.
 
-Always: no token is part of a ``repr``; what is not said comes from the environment of this process.
+Always: no token is part of a ``repr``; what is not given comes from the environment of this process.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from dataspace.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """How to talk to a daemon that listens on ``tls:``; all paths are those of PEM files.
+    """TLS settings for a daemon that listens on ``tls:``; all paths are those of PEM files.
 
-    ``ca``: who may have signed the daemon's certificate (default: whom the system trusts).  ``certificate``
-    and ``key``: the client's own, where the daemon asks for one (without ``key`` both are in the same file).
-    ``server_name``: whom the certificate must be for (default: the host of the URL).
+    ``ca``: authorities that may have signed the daemon's certificate (default: those of the system).
+    ``certificate`` and ``key``: the client's own, where the daemon requires one (without ``key`` both are in
+    the same file).  ``server_name``: the name in the daemon's certificate (default: the host of the URL).
     """
 
     ca: str | None = None
@@ -33,12 +33,13 @@ class Tls:
 
     @classmethod
     def default(cls) -> Self:
-        """What ``$DATASPACE_TLS_CA``, ``_CERTIFICATE``, ``_KEY`` and ``_SERVER_NAME`` say."""
+        """Returns the settings in ``$DATASPACE_TLS_CA``, ``_CERTIFICATE``, ``_KEY`` and ``_SERVER_NAME``."""
         names = ("CA", "CERTIFICATE", "KEY", "SERVER_NAME")
         return cls(*[os.environ.get(f"DATASPACE_TLS_{name}") or None for name in names])
 
     def context(self) -> ssl.SSLContext:
-        """A context that verifies the daemon; ``UsageError`` for files that are no certificates."""
+        """Returns a context that verifies the daemon; raises ``UsageError`` for files that are no
+        certificates."""
         if self.ca is not None and not Path(self.ca).is_file():
             raise UsageError(f"no file of certificates at {self.ca}")
         try:
@@ -51,7 +52,7 @@ class Tls:
 
 
 def load_certificate(context: ssl.SSLContext, certificate: str, key: str | None) -> None:
-    """Has a context show a certificate; ``UsageError`` says which file is wrong."""
+    """Loads a certificate into a context; raises ``UsageError`` that names the wrong file."""
     for path in filter(None, (certificate, key)):
         if not os.access(path, os.R_OK):
             raise UsageError(f"no certificate or key can be read at {path}")
@@ -64,7 +65,8 @@ def load_certificate(context: ssl.SSLContext, certificate: str, key: str | None)
 
 
 def default_token() -> str:
-    """``$DATASPACE_TOKEN``, else what the file ``$DATASPACE_TOKEN_FILE`` holds, else none."""
+    """Returns ``$DATASPACE_TOKEN``, else the content of the file ``$DATASPACE_TOKEN_FILE``, else an empty
+    text."""
     token = os.environ.get("DATASPACE_TOKEN")
     if token is not None:
         return token
@@ -73,7 +75,8 @@ def default_token() -> str:
 
 
 def read_token(path: str | Path) -> str:
-    """The token that a file holds, without what surrounds it; ``UsageError`` where there is none."""
+    """Returns the token in a file, without surrounding white space; raises ``UsageError`` where there is
+    none."""
     try:
         token = Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -85,14 +88,14 @@ def read_token(path: str | Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What one connection shows, settled: a token, perhaps empty, and how to do TLS."""
+    """The credentials of one connection, complete: a token, perhaps empty, and the TLS settings."""
 
     token: str
     tls: Tls | ssl.SSLContext
 
     @classmethod
     def settle(cls, token: str | None, tls: Tls | ssl.SSLContext | None) -> Self:
-        """What was said, and for the rest what the environment says."""
+        """Returns the given credentials, completed from the environment."""
         settled = Tls.default() if tls is None else tls
         return cls(default_token() if token is None else token, settled)
 
@@ -100,16 +103,16 @@ class Credentials:
         return f"Credentials({'a token' if self.token else 'no token'}, {self.tls!r})"
 
     def context(self) -> ssl.SSLContext:
-        """A context to wrap a socket with."""
+        """Returns a context to wrap a socket with."""
         return self.tls.context() if isinstance(self.tls, Tls) else self.tls
 
     def server_name(self, host: str) -> str:
-        """Whom the certificate of a daemon at this host must be for."""
+        """Returns the name that the certificate of a daemon at this host must have."""
         return (self.tls.server_name if isinstance(self.tls, Tls) else None) or host
 
 
 def said_by_tls(error: ssl.SSLError) -> str:
-    """What went wrong, for people."""
+    """Returns the reason of a TLS error as text for a message."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the daemon's certificate does not convince: {error.verify_message}"
     if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):

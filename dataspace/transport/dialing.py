@@ -1,8 +1,8 @@
-"""Dialing: from an address to a link, whichever transport that names.
+"""Dialing: from an address to a connected socket, over the transport that the address names.
 
-It is apart from the links because it knows all of them.
+It is apart from the sockets because it depends on all kinds of them.
 
-Always: what it could not open is an ``Unreachable`` that says what the system said, and leaves no socket.
+Always: a failed attempt raises ``Unreachable`` with the system's reason, and leaves no open socket.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from dataspace.transport.tls import TlsLink
 
 
 async def open_link(address: Address, credentials: Credentials, *, timeout: float) -> Link:
-    """A link to a daemon; ``Unreachable`` says what happened and how to start one.  Seconds."""
+    """Returns a socket connected to a daemon; ``Unreachable`` has the reason and how to start one.  In
+    seconds."""
     context = credentials.context() if address.tls else None
     error: OSError | None = None
     with trio.move_on_after(timeout) as patience:
@@ -55,19 +56,19 @@ async def _connected(address: Address) -> socket.socket:
 
 
 def _unreachable(address: Address, reason: str) -> Unreachable:
-    """The error for an address where nobody answers."""
+    """Returns the error for an address where nothing answers."""
     return Unreachable(
         f"no daemon at {address.url} ({reason}); start one with: dataspace serve --listen {address.listen}"
     )
 
 
 def _reason(error: OSError) -> str:
-    """What the system said, under the groups and causes that the attempts at each address add."""
+    """Returns the system's reason, without the groups and causes that the attempts at each address add."""
     inner: BaseException | None = error
     while inner is not None:
         if isinstance(inner, BaseExceptionGroup):
             inner = inner.exceptions[0]
-        elif isinstance(inner, socket.gaierror):  # which has numbers of its own
+        elif isinstance(inner, socket.gaierror):  # it has numbers of its own
             return f"the name does not resolve: {inner.strerror or inner}".lower()
         elif isinstance(inner, OSError) and inner.errno:
             return os.strerror(inner.errno).lower()

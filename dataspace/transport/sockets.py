@@ -1,9 +1,9 @@
-"""Links: one connected socket, as a connection wants it.
+"""Links: connected sockets with the methods that a connection needs.
 
-trio's own streams make every write a wait.  A daemon that tells a hundred observers of one turn would
-rather hand bytes to the kernel at once and wait only where the kernel is full, so this link works on a
-plain non-blocking socket with trio's readiness calls.  Both ends use it; it is apart from them so that
-other transports can take its place.
+With trio's own streams every write may wait.  A daemon that sends one turn to a hundred observers must hand
+bytes to the kernel at once and wait only where the kernel's buffer is full, so this link works on a plain
+non-blocking socket with trio's readiness calls.  Both ends use it; it is apart from them so that other
+transports can replace it.
 
 Always: ``send_nowait`` never blocks; a reset by the peer is an end of input, not an exception.
 """
@@ -25,26 +25,27 @@ class Link(Protocol):
     peer: str
 
     async def receive(self) -> bytes:
-        """Some bytes, or none at the end of input; always a checkpoint, and cancelled it takes nothing."""
+        """Returns some bytes, or none at the end of input; always a checkpoint, and takes nothing when
+        cancelled."""
 
     def receive_nowait(self) -> bytes | None:
-        """What has come already, none at the end of input, or None where nothing has."""
+        """Returns what has come already, no bytes at the end of input, or None where nothing has come."""
 
     def send_nowait(self, data: bytes | bytearray) -> int:
-        """How many bytes were taken, perhaps none; ``OSError`` if the peer is gone."""
+        """Returns how many bytes were taken, perhaps 0; raises ``OSError`` if the peer has closed."""
 
     @property
     def pending(self) -> bool:
-        """Whether bytes that were taken wait for the kernel: it is to be written to again, with nothing."""
+        """True if bytes that were taken wait for the kernel: call ``send_nowait`` again, with nothing."""
 
     async def wait_writable(self) -> None:
-        """Returns when the kernel has room again."""
+        """Returns when the kernel has buffer space again."""
 
     def finish(self) -> None:
-        """Tells the peer that nothing more comes; it can still be heard."""
+        """Ends the output; input can still be read."""
 
     def close(self) -> None:
-        """Closes the socket and wakes whoever waits on it; may be called again."""
+        """Closes the socket and wakes every task that waits for it; may be called again."""
 
 
 class SocketLink:
@@ -62,7 +63,8 @@ class SocketLink:
         self.peer = _name_of(connected)
 
     async def receive(self) -> bytes:
-        """Some bytes, or none at the end of input; always a checkpoint, and cancelled it takes nothing."""
+        """Returns some bytes, or none at the end of input; always a checkpoint, and takes nothing when
+        cancelled."""
         await trio.lowlevel.checkpoint_if_cancelled()
         data = self.receive_nowait()
         if data is not None:
@@ -74,7 +76,7 @@ class SocketLink:
         return data
 
     def receive_nowait(self) -> bytes | None:
-        """What has come already, none at the end of input, or None where nothing has."""
+        """Returns what has come already, no bytes at the end of input, or None where nothing has come."""
         try:
             return self._socket.recv(CHUNK)
         except BlockingIOError:
@@ -83,40 +85,40 @@ class SocketLink:
             return b""
 
     def send_nowait(self, data: bytes | bytearray) -> int:
-        """How many bytes the kernel took, perhaps none; ``OSError`` if the peer is gone."""
+        """Returns how many bytes the kernel took, perhaps 0; raises ``OSError`` if the peer has closed."""
         try:
             return self._socket.send(data)
         except BlockingIOError:
             return 0
 
     async def wait_writable(self) -> None:
-        """Returns when the kernel has room again."""
+        """Returns when the kernel has buffer space again."""
         await trio.lowlevel.wait_writable(self._socket)
 
     def finish(self) -> None:
-        """Tells the peer that nothing more comes; it can still be heard."""
+        """Ends the output; input can still be read."""
         try:
             self._socket.shutdown(socket.SHUT_WR)
         except OSError:
-            pass  # it is gone already
+            pass  # the connection is lost already
 
     def close(self) -> None:
-        """Closes the socket and wakes whoever waits on it; may be called again."""
+        """Closes the socket and wakes every task that waits for it; may be called again."""
         if self._socket.fileno() >= 0:
             trio.lowlevel.notify_closing(self._socket)
             self._socket.close()
 
 
 def _find_dead_peers(connected: socket.socket) -> None:
-    """Has the system ask a silent peer for a sign of life: one that has vanished is found in 30 s.
+    """Turns on the system's keep-alive probes: a peer that has vanished is detected within 30 s.
 
-    While something is on its way to it, that is up to the heartbeat.
+    While data is on its way to it, that takes up to the heartbeat.
     """
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4)):
         if hasattr(socket, name):  # not every system has all of them
             connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-    # No TCP_USER_TIMEOUT: it would also cut off a peer that is there and reads nothing for a while.
+    # No TCP_USER_TIMEOUT: it would also disconnect a live peer that reads nothing for a while.
 
 
 def _name_of(connected: socket.socket) -> str:

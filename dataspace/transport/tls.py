@@ -1,11 +1,12 @@
-"""TLS: a link whose bytes are secret.
+"""TLS: a link whose bytes are encrypted.
 
-``trio.SSLStream`` makes every write a wait, and a daemon must not wait for one observer while it tells the
-others; so the state machine of the standard library runs here between two buffers, above a plain link, and
-has the same verbs as that.
+With ``trio.SSLStream`` every write may wait, and a daemon must not wait for one observer while it sends to
+the others; so the state machine of the standard library runs here between two buffers, above a plain link,
+and has the same methods.
 
-Always: what ``send_nowait`` took leaves in order, and ``pending`` says whether some of it has yet to; a peer
-that does not speak TLS, or does not convince, is an end of input, and an ``SSLError`` for who shakes hands.
+Always: what ``send_nowait`` took leaves in order, and ``pending`` is true while some of it is buffered; a
+peer that does not use TLS, or whose certificate is not accepted, is an end of input, and an ``SSLError`` for
+the side that started the handshake.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from dataspace.transport.sockets import CHUNK, SocketLink
 logger = logging.getLogger("dataspace")
 
 AHEAD: Final = 256 << 10
-"""Secret bytes that may wait for the kernel before nothing more is taken."""
+"""Encrypted bytes that may wait for the kernel before no more is taken."""
 
 
 class TlsLink:
-    """A link above a link; the handshake happens when something is first received."""
+    """An encrypted link above a link; the handshake happens when data is first received."""
 
     __slots__ = ("_coded", "_finished", "_incoming", "_link", "_machine", "_outgoing", "_shaken", "peer")
 
@@ -47,7 +48,7 @@ class TlsLink:
         self.peer = link.peer
 
     async def shake_hands(self) -> None:
-        """Agrees on a secret; ``ssl.SSLError`` if that cannot be."""
+        """Completes the handshake; raises ``ssl.SSLError`` if that fails."""
         while not self._shaken:
             try:
                 self._machine.do_handshake()
@@ -56,13 +57,13 @@ class TlsLink:
                 await self._send_coded()
                 await self._take_in()
             except ssl.SSLError:
-                self._try_to_send()  # the alert, so that the peer learns why
+                self._try_to_send()  # the alert, which gives the peer the reason
                 raise
         await self._send_coded()
 
     async def receive(self) -> bytes:
-        """Some bytes, or none at the end of input; always a checkpoint."""
-        if self._finished:  # what still comes is not read any more, only taken
+        """Returns some bytes, or none at the end of input; always a checkpoint."""
+        if self._finished:  # what still comes is taken and dropped
             return await self._link.receive()
         try:
             if not self._shaken:
@@ -75,7 +76,7 @@ class TlsLink:
         return data
 
     def receive_nowait(self) -> bytes | None:
-        """What has come already, none at the end of input, or None where nothing has."""
+        """Returns what has come already, no bytes at the end of input, or None where nothing has come."""
         if not self._shaken:
             return None
         try:
@@ -88,7 +89,7 @@ class TlsLink:
         return data
 
     def _read(self) -> bytes | None:
-        """What can be read of what has come, or None if there has to come more."""
+        """Returns decrypted bytes of what has come, or None if more must come first."""
         try:
             data = self._machine.read(CHUNK)
         except ssl.SSLWantReadError:
@@ -96,7 +97,7 @@ class TlsLink:
         except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
             return b""
         finally:
-            self._try_to_send()  # reading can make something to be said, such as new keys
+            self._try_to_send()  # reading can produce output, such as new keys
         return data
 
     async def _take_in(self) -> None:
@@ -109,9 +110,10 @@ class TlsLink:
             self._incoming.write_eof()
 
     def send_nowait(self, data: bytes | bytearray) -> int:
-        """How many bytes were taken: all, or none; ``OSError`` if the peer is gone, or not there yet."""
+        """Returns how many bytes were taken: all, or 0; raises ``OSError`` if the peer has closed, or is not
+        there yet."""
         if not self._shaken:
-            raise ConnectionError("nothing can be said before the handshake")
+            raise ConnectionError("nothing can be sent before the handshake")
         self._flush()
         if not data or len(self._coded) >= AHEAD:
             return 0
@@ -121,7 +123,7 @@ class TlsLink:
 
     @property
     def pending(self) -> bool:
-        """Whether bytes that were taken wait for the kernel."""
+        """True if bytes that were taken wait for the kernel."""
         return bool(self._coded)
 
     def _flush(self) -> None:
@@ -134,7 +136,7 @@ class TlsLink:
         try:
             self._flush()
         except OSError:
-            pass  # whoever reads or writes next finds out
+            pass  # the next read or write detects it
 
     async def _send_coded(self) -> None:
         self._try_to_send()
@@ -143,21 +145,21 @@ class TlsLink:
             self._flush()
 
     async def wait_writable(self) -> None:
-        """Returns when the kernel has room again."""
+        """Returns when the kernel has buffer space again."""
         await self._link.wait_writable()
 
     def finish(self) -> None:
-        """Tells the peer that nothing more comes; it can still be heard."""
+        """Ends the output; input can still be read."""
         self._finished = True
         if self._shaken:
             try:
                 self._machine.unwrap()
             except (ssl.SSLError, OSError):
-                pass  # its own end has not come yet, which nobody waits for
+                pass  # the peer's end has not come yet, and is not needed
             self._try_to_send()
         if not self._coded:
             self._link.finish()
 
     def close(self) -> None:
-        """Closes the socket and wakes whoever waits on it; may be called again."""
+        """Closes the socket and wakes every task that waits for it; may be called again."""
         self._link.close()

@@ -1,9 +1,8 @@
-"""Tokens: text that shows what its bearer may do, and that can be narrowed without asking anybody.
+"""Tokens: text that proves what its bearer may do, and that the bearer can narrow without the daemon.
 
-A daemon's configuration names secrets and what each is good for.  Such a secret is a token.  Whoever has one
-can add a *caveat* and hand on the result, which is good for less: each caveat is sealed with a key that only
-the seal before it gives, so it can be added by all who have the token and taken away by nobody.  (Birgisson
-et al., "Macaroons", 2014.)
+A daemon's configuration names secrets and the rights of each.  Such a secret is a token.  A bearer can add a
+*caveat* and pass on the result, which has fewer rights: each caveat is sealed with a key that only the seal
+before it gives, so every bearer can add one and none can remove one.  (Birgisson et al., "Macaroons", 2014.)
 
     ds1.BASE64(pack([name of the secret, [caveat, …], seal]))
 
@@ -32,7 +31,7 @@ _CONTEXT: Final = b"dataspace token 1"
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token taken apart: which secret it comes from, what was added, and the seal on all of it."""
+    """The parts of a token: the name of its secret, the caveats, and the seal on all of it."""
 
     secret_name: bytes
     caveats: tuple[bytes, ...]
@@ -40,7 +39,7 @@ class Token:
 
     @classmethod
     def read(cls, text: str) -> Token:
-        """The token that some text is; ``UsageError`` for a narrowed one that is damaged."""
+        """Returns the token in a text; raises ``UsageError`` for a narrowed one that is damaged."""
         if not text.startswith(PREFIX):
             return cls(name_of(text), (), _seal(text.encode(), _CONTEXT))
         try:
@@ -54,19 +53,20 @@ class Token:
         raise UsageError("the token is damaged")
 
     def narrowed(self, caveat: Map) -> Token:
-        """The token with one caveat more; O(its size)."""
+        """Returns the token with one caveat more; O(its size)."""
         if len(self.caveats) >= MAX_CAVEATS:
             raise UsageError(f"a token takes at most {MAX_CAVEATS} caveats")
         packed = pack(caveat)
         return Token(self.secret_name, (*self.caveats, packed), _seal(self.seal, packed))
 
     def text(self) -> str:
-        """As it is handed on; only for one with caveats, since no secret can be told from its seal."""
+        """The text to pass on; only for a token with caveats, since a secret does not follow from its
+        seal."""
         body = pack((self.secret_name, self.caveats, self.seal))
         return PREFIX + base64.urlsafe_b64encode(body).decode().rstrip("=")
 
     def is_sealed_by(self, secret: str) -> bool:
-        """Whether it comes from this secret, and nobody took a caveat away."""
+        """True if the token comes from this secret, and no caveat was removed."""
         seal = _seal(secret.encode(), _CONTEXT)
         for caveat in self.caveats:
             seal = _seal(seal, caveat)
@@ -77,7 +77,7 @@ class Token:
 
 
 def narrow(token: str, caveat: Map) -> str:
-    """A token that is good for no more than ``caveat`` says, of what ``token`` is good for.
+    """Returns a token with those rights of ``token`` that ``caveat`` allows.
 
     >>> narrower = narrow("a secret of the daemon", Map({"observe": ("present(_)",)}))
     >>> Token.read(narrower).is_sealed_by("a secret of the daemon")
@@ -87,12 +87,12 @@ def narrow(token: str, caveat: Map) -> str:
 
 
 def new_secret() -> str:
-    """A secret that nobody guesses, as text for a configuration."""
+    """Returns a new random secret, as text for a configuration."""
     return secrets.token_urlsafe(32)
 
 
 def name_of(secret: str) -> bytes:
-    """What a secret is found by, which tells nothing of it."""
+    """Returns the name by which a secret is found, from which the secret cannot be derived."""
     return hashlib.sha256(_CONTEXT + b" name " + secret.encode()).digest()[:16]
 
 

@@ -1,11 +1,11 @@
 """Blocks: many changes at once, by the column.
 
-What a bulk reader gets instead of ``EpochChanges``: the captures of some epochs as one tuple for each
-capture, and how many rows belong to which epoch.  Apart from the link that receives them because who builds
-tables from them needs no socket.
+A bulk reader gets them instead of ``EpochChanges``: the captures of some epochs as one tuple for each
+capture, and how many rows belong to which epoch.  They are apart from the client that receives them because
+code that builds tables from them needs no socket.
 
-Always: rows are in order, epoch by epoch, and in each additions, messages, removals; a block that was not
-whole says so with ``more``.
+Always: rows are in order, epoch by epoch, and in each additions, messages, removals; ``more`` is set on a
+block whose last epoch is incomplete.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Counts: TypeAlias = tuple[int, ...]
 class Block:
     """Epochs ``numbers`` made at ``times`` (microseconds), with so many rows of each kind in ``columns``.
 
-    ``skipped`` rows of the first epoch came in blocks before; with ``more``, the last epoch goes on in the
+    ``skipped`` rows of the first epoch came in blocks before; with ``more``, the last epoch continues in the
     next block.
     """
 
@@ -42,11 +42,11 @@ class Block:
         return sum(self.added) + sum(self.messages) + sum(self.removed)
 
     def totals(self) -> list[int]:
-        """Rows of each epoch in this block."""
+        """Returns the number of rows of each epoch in this block."""
         return [*map(sum, zip(self.added, self.messages, self.removed, strict=True))]
 
     def without(self, rows: int) -> Block:
-        """What follows after the first ``rows`` rows of the first epoch, which were had before; O(epochs)."""
+        """Returns the rest after the first ``rows`` rows of the first epoch, which came before; O(epochs)."""
         kinds, left = [], rows
         for counts in (self.added, self.messages, self.removed):
             cut = min(left, counts[0])
@@ -63,7 +63,7 @@ class Block:
 
 
 def block(value: Value) -> Block:
-    """The block that a stream value is; ``ProtocolError`` for anything else."""
+    """Returns the block in a stream value; raises ``ProtocolError`` for anything else."""
     match value:
         case (
             int(flags),

@@ -1,4 +1,4 @@
-"""The bulk client: one plain blocking socket to a daemon, for readers and writers that have no event loop.
+"""The bulk client: one plain blocking socket to a daemon, for readers and writers without an event loop.
 
 Spark's planners and executors read a range of epochs, stage what they write, and publish it; each is a
 request with an answer or a stream with an end.  None needs live observation, reconnecting or another thread,
@@ -38,20 +38,22 @@ MAX_FRAME: Final = 64 << 20
 WINDOW: Final = 8192
 WINDOW_BYTES: Final = 4 << 20
 PUBLISH_SECONDS: Final = 600.0
-"""How much longer than other answers a publication may take: a million facts are one turn."""
+"""Seconds that a publication may take in addition to the timeout of other requests: a million facts are one
+turn."""
 
 STAGE_OPERATIONS: Final = 8192
 """Operations that one request stages."""
 
 PREPARING: Final = 16
-"""Answers to ``prepare`` that nobody has waited for: so many may lie in the socket."""
+"""Answers to ``prepare`` that may be left unread in the socket."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogFrontier:
-    """How far a space's log goes: the highest epoch on disk, the oldest retained, and which space it is.
+    """How far a space's log extends: the highest epoch on disk, the oldest retained, and the identity of the
+    space.
 
-    ``gaps`` are pairs of epochs between which crashes have left numbers unused, beyond what was asked for.
+    ``gaps`` are pairs of epochs between which crashes have left numbers unused, beyond the requested epoch.
     """
 
     epoch: int
@@ -63,8 +65,8 @@ class LogFrontier:
 class BulkClient:
     """A connection to a daemon; ``timeout`` bounds every wait for it, in seconds.
 
-    Raises ``Unreachable`` if nobody answers, ``ProtocolError`` if the peer is no daemon, ``Broken`` when
-    the connection is lost in the middle.
+    Raises ``Unreachable`` if nothing answers, ``ProtocolError`` if the peer is no daemon, ``Broken`` when the
+    connection is lost in the middle.
     """
 
     def __init__(
@@ -103,7 +105,7 @@ class BulkClient:
         self.close()
 
     def close(self) -> None:
-        """Says goodbye and closes; may be called again."""
+        """Sends goodbye and closes; may be called again."""
         if self._socket.fileno() >= 0:
             with contextlib.suppress(OSError, Closed):
                 self._send(p.Bye("", ""))
@@ -111,39 +113,39 @@ class BulkClient:
 
     @property
     def limits(self) -> TurnLimits:
-        """What the daemon takes in one request."""
-        return TurnLimits.told(self.welcome.limits)
+        """The daemon's limits for one request."""
+        return TurnLimits.read(self.welcome.limits)
 
     @property
     def closed(self) -> bool:
-        """Whether this link cannot be used any more."""
+        """True if the client cannot be used any more."""
         return self._socket.fileno() < 0
 
     # -- reading --------------------------------------------------------------------------------------
 
     def frontier(self, after: int | None = None, timeout: float = 0.0) -> LogFrontier:
-        """How far the log goes, waiting up to ``timeout`` seconds for an epoch beyond ``after``."""
-        told = self._ask(
+        """Returns how far the log extends, after up to ``timeout`` seconds for an epoch beyond ``after``."""
+        answer = self._ask(
             "frontier", {"after": -1 if after is None else after, "wait": int(timeout * 1000)}, extra=timeout
         )
-        assert isinstance(told, Map)  # by WIRE.md
-        return LogFrontier(told["epoch"], told["oldest"], told["space"], told["gaps"])  # type: ignore[arg-type]  # by WIRE.md
+        assert isinstance(answer, Map)  # by WIRE.md
+        return LogFrontier(answer["epoch"], answer["oldest"], answer["space"], answer["gaps"])  # type: ignore[arg-type]  # by WIRE.md
 
     def within(self, after: int, upto: int, changes: int) -> int:
-        """The last epoch of (after, upto] that no more than ``changes`` lead to, but at least one."""
-        told = self._ask("within", {"after": after, "upto": upto, "changes": changes})
-        return int(told)  # type: ignore[arg-type]  # a number, by WIRE.md
+        """Returns the last epoch of (after, upto] that no more than ``changes`` lead to, but at least one."""
+        answer = self._ask("within", {"after": after, "upto": upto, "changes": changes})
+        return int(answer)  # type: ignore[arg-type]  # a number, by WIRE.md
 
     def acknowledge(self, reader: str, epoch: int) -> int:
-        """Says that a named reader is done with all up to an epoch, so that the log need not keep it.
+        """Acknowledges all epochs up to one for a named reader, so that the log need not keep them.
 
-        What a named reader is not done with is kept for it, within the daemon's bounds.  Answers with the
-        oldest epoch that is held.  Costs one write to the disk; raises ``Refused("epoch-ahead")``.
+        Epochs that a named reader has not acknowledged are kept for it, within the daemon's bounds.  Returns
+        the oldest epoch that is kept.  Costs one write to the disk; raises ``Refused("epoch-ahead")``.
         """
         return self._oldest({"reader": reader, "epoch": epoch})
 
     def forget(self, reader: str) -> int:
-        """Ends a named reader, for whom nothing is kept any more; the oldest epoch that is held."""
+        """Ends a named reader, for which nothing is kept any more; returns the oldest epoch that is kept."""
         return self._oldest({"reader": reader, "forget": True})
 
     def _oldest(self, arguments: dict[str, Value]) -> int:
@@ -155,11 +157,11 @@ class BulkClient:
     def changes(
         self, pattern: Value, *, after: int | None = None, upto: int, as_of: int | None = None
     ) -> Iterator[EpochChanges]:
-        """The durable epochs in ``(after, upto]``; with ``as_of``, first the state at that epoch.
+        """Yields the durable epochs in ``(after, upto]``; with ``as_of``, first the state at that epoch.
 
         A large epoch comes in several pieces with the same number, in order.  Raises
-        ``Refused("epoch-gone")`` for what is not retained, ``Refused("epoch-ahead")`` for what is not there.
-        Must be read to the end, or closed, before the link is used again.
+        ``Refused("epoch-gone")`` for epochs that are not retained, ``Refused("epoch-ahead")`` for epochs not
+        yet made.  Must be read to the end, or closed, before the client is used again.
         """
         assembler = Assembler(capture_names(pattern))
         options = ObserveOptions(pattern, after=after, upto=upto, as_of=as_of, durable=True, quiet=True)
@@ -170,7 +172,8 @@ class BulkClient:
     def columns(
         self, pattern: Value, *, after: int | None = None, upto: int, as_of: int | None = None
     ) -> Iterator[Block]:
-        """The same by the column: several times faster for who wants columns, and for the daemon."""
+        """Yields the same by the column: several times faster for callers that want columns, and for the
+        daemon."""
         options = ObserveOptions(
             pattern, after=after, upto=upto, as_of=as_of, durable=True, quiet=True, columns=True
         )
@@ -179,7 +182,7 @@ class BulkClient:
                 yield block(value)
 
     def _stream(self, options: ObserveOptions) -> Generator[Value, None, None]:
-        """The values of a stream, to its end or to where the reader leaves it."""
+        """Yields the values of a stream, to its end or to where the caller stops."""
         number, self._next = self._next, self._next + 1
         spec = Map({"space": self.space, **dict(options.spec().pairs())})
         self._send(p.Open(number, spec, WINDOW, WINDOW_BYTES))
@@ -213,7 +216,7 @@ class BulkClient:
     def stage(
         self, key: tuple[str, ...], operations: Sequence[tuple[str, Value]] | PackedColumns | Pairs
     ) -> None:
-        """Keeps operations on the daemon's disk under a key: ``("assert" | "retract" | "send", value)``."""
+        """Stores operations on the daemon's disk under a key: ``("assert" | "retract" | "send", value)``."""
         if isinstance(operations, PackedColumns | Pairs):
             self._stage(key, operations)
             return
@@ -230,14 +233,14 @@ class BulkClient:
             self._ask("stage", {"key": key, "rows": body})
 
     def discard(self, key_prefix: tuple[str, ...], *, close: tuple[str, ...] | None = None) -> None:
-        """Drops what is staged under keys that begin like this; below ``close`` nothing more is staged."""
+        """Drops what is staged under keys with this prefix; keys below ``close`` can no longer be staged."""
         closing: dict[str, Value] = {} if close is None else {"close": close}
         self._ask("discard", {"key": key_prefix, **closing})
 
     def prepare(self, rows: bytes) -> None:
-        """Shows packed operations to the daemon that are about to be published, for it to read meanwhile.
+        """Sends packed operations that are about to be published, for the daemon to parse meanwhile.
 
-        Does not wait for that, nor for what the daemon says to it: publishing is what counts.
+        Does not wait for that, and ignores the daemon's answer: only publishing counts.
         """
         while len(self._preparing) >= PREPARING:
             self._unasked(self._receive()[0])
@@ -258,14 +261,18 @@ class BulkClient:
         discard: tuple[str, ...] | None = None,
         close: tuple[str, ...] | None = None,
     ) -> int:
-        """Makes one turn of what is staged under these keys; its epoch.
+        """Makes one turn of what is staged under these keys and returns its epoch.
 
         Packed operations (``bulk.packed``) may stand in place of a key, and need no staging then.
-        A ``(client, sequence)`` that was published before changes nothing and answers with its old epoch.
-        With ``replace``, what is asserted becomes the whole set of the owner; with the pattern ``by``, a
-        fact takes the place of those of the owner that have the same captures.  With ``exclusive`` the owner
-        is this client's until another one begins to publish so: then ``Refused("writer-taken")``.
-        ``discard`` and ``close`` say what to drop then, as ``discard`` does; else what was published goes.
+
+        A ``(client, sequence)`` that was published before changes nothing and returns its old epoch.
+
+        With ``replace``, what is asserted becomes the whole set of the owner; with the pattern ``by``, a fact
+        replaces those of the owner that have the same captures.  With ``exclusive`` the owner belongs to this
+        client until another one begins to publish so: then ``Refused("writer-taken")``.
+
+        ``discard`` and ``close`` drop staged operations in the same step, as ``discard`` does; else what was
+        published is dropped.
         """
         dropping: dict[str, Value] = {
             name: key for name, key in (("discard", discard), ("close", close)) if key is not None
@@ -287,11 +294,12 @@ class BulkClient:
         return int(epoch)  # type: ignore[arg-type]  # a number, by WIRE.md
 
     def lease(self, owner: str, *, keep: bool = True) -> None:
-        """Begins or renews a lease, ``lease:MILLISECONDS:NAME``; ends it where it is not to be kept."""
+        """Begins or renews a lease, ``lease:MILLISECONDS:NAME``; without ``keep`` ends it."""
         self._ask("lease" if keep else "release", {"owner": owner})
 
     def request(self, verb: str, arguments: dict[str, Value], *, extra: float = 0.0) -> Value:
-        """Asks one of the requests of WIRE.md, which may take so many seconds more; or ``Refused``."""
+        """Sends one of the requests of WIRE.md and returns its answer, after ``extra`` seconds more; or
+        raises ``Refused``."""
         return self._ask(verb, arguments, extra=extra)
 
     # -- the socket -----------------------------------------------------------------------------------
@@ -338,7 +346,7 @@ class BulkClient:
         return self._packets.pop(), self._sizes.pop()
 
     def _unasked(self, packet: p.Packet) -> None:
-        """What nobody waits for: answers to what was abandoned, pings, goodbyes."""
+        """Handles what no caller waits for: answers to abandoned requests, pings, goodbyes."""
         match packet:
             case p.Answer(number, _) | p.Denied(number, _, _):
                 self._preparing.discard(number)
@@ -367,7 +375,7 @@ class BulkClient:
 
 
 def _connected(address: Address, credentials: Credentials, timeout: float) -> socket.socket:
-    """A socket to a daemon, with TLS where the address says so."""
+    """Returns a socket to a daemon, with TLS where the address demands it."""
     try:
         if address.path:
             made = socket.socket(socket.AF_UNIX)

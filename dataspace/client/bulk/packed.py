@@ -1,11 +1,11 @@
-"""Staged: operations as the bytes in which a bulk writer hands them in.
+"""Packed operations: the compact form in which a bulk writer sends operations.
 
-Records as extensions, pairs of verb and value as arrays, a million of each: most of the bytes and of the time
-would go to what is the same in all of them.  So what is alike is said once.  Of facts that are all records of
-one label, as nearly always, each field is one column, which is packed, unpacked and turned into rows at the
-speed of C.  ``server/publication/packed.py`` is the other end; WIRE.md says what the bytes are.
+With records as extensions, and pairs of verb and value as arrays, a million of each, most of the bytes and of
+the time would be spent on what is the same in all of them.  So what is equal is sent once.  Of facts that are
+all records of one label, as nearly always, each field is one column, which is packed, unpacked and turned
+into rows at the speed of C.  ``server/publication/packed.py`` is the other end; WIRE.md describes the bytes.
 
-Always: both forms mean the same operations, in the same order; ``unpacked`` has again what was packed.
+Always: both forms mean the same operations, in the same order; ``unpacked`` reverses ``packed``.
 """
 
 from __future__ import annotations
@@ -32,19 +32,20 @@ class PackedColumns:
         return self.count
 
     def operations(self) -> Iterator[tuple[str, Value]]:
-        """The operations, one by one."""
+        """Yields the operations, one by one."""
         rows = zip(*self.fields, strict=True) if self.fields else repeat((), self.count)
         verbs = repeat(self.verbs, self.count) if isinstance(self.verbs, str) else self.verbs
         return zip(verbs, map(Record.of, repeat(self.label), rows), strict=False)
 
     def packed(self) -> bytes:
-        """The bytes of these operations; records without fields have no columns, and go as pairs."""
+        """Returns the bytes of these operations; records without fields have no columns, and are sent as
+        pairs."""
         if not self.fields:
             return staged_form(list(self.operations()))
         return pack((self.verbs, self.label, self.fields, self.count))
 
     def halves(self) -> tuple[PackedColumns, PackedColumns]:
-        """The first and the second half, for what is too large for one request."""
+        """Returns the first and the second half, for what is too large for one request."""
         return self._part(0, self.count // 2), self._part(self.count // 2, self.count)
 
     def _part(self, start: int, stop: int) -> PackedColumns:
@@ -62,21 +63,21 @@ class Pairs:
         return len(self.pairs)
 
     def operations(self) -> Iterator[tuple[str, Value]]:
-        """The operations, one by one."""
+        """Yields the operations, one by one."""
         return iter(self.pairs)
 
     def packed(self) -> bytes:
-        """The bytes of these operations."""
+        """Returns the bytes of these operations."""
         return staged_form(self.pairs)
 
     def halves(self) -> tuple[Pairs, Pairs]:
-        """The first and the second half, for what is too large for one request."""
+        """Returns the first and the second half, for what is too large for one request."""
         half = len(self.pairs) // 2
         return Pairs(self.pairs[:half]), Pairs(self.pairs[half:])
 
 
 def unpacked(body: bytes) -> PackedColumns | Pairs:
-    """The operations that one's own ``packed`` made these bytes of."""
+    """Returns the operations from which this client's own ``packed`` made these bytes."""
     form: Any = unpack_own(body)
     if len(form) == 4:
         return PackedColumns(*form)
@@ -87,7 +88,8 @@ def unpacked(body: bytes) -> PackedColumns | Pairs:
 
 
 def staged_form(operations: Sequence[tuple[str, Value]]) -> bytes:
-    """Operations as one piece of bytes: verbs (one for all alike), plain rows, and which are no records.
+    """Returns operations as bytes: verbs (one if all are alike), plain rows, and the positions of those that
+    are no records.
 
     A record as an extension costs a call for each; as the array of its label and fields it costs nothing.
     """

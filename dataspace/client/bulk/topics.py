@@ -1,7 +1,7 @@
-"""Completed epochs of a durable topic, by number: what was, the same each time it is asked for.
+"""Completed epochs of a durable topic for bulk readers, such as a Spark source.
 
-For readers in bulk, such as a Spark source, that keep their place by themselves and may ask for a range
-again after a crash.  The functions are plain and blocking, over a ``BulkClient``; no event loop is loaded.
+Such readers keep their place by themselves and may request a range again after a crash.  The functions are
+plain and blocking, over a ``BulkClient``; no event loop is loaded.
 
 Always: a number stands for the same time and the same items for as long as the topic has this identity;
 epochs come in ascending order without gaps, or the iteration ends with ``Refused``.
@@ -18,20 +18,20 @@ from index.values.values import Value
 
 
 def topic_frontier(link: BulkClient, topic: str, *, after: int = -1, timeout: float = 0.0) -> TopicFrontier:
-    """What is completed, waiting up to ``timeout`` seconds until that is more than ``after``.
+    """Returns what is completed, after up to ``timeout`` seconds for more than ``after``.
 
-    ``Refused``: ``no-topic``, or ``not-durable``.
+    Raises ``Refused``: ``no-topic``, or ``not-durable``.
     """
     wait = round(timeout * 1000)
-    told = link.request("topic-frontier", {"topic": topic, "after": after, "wait": wait}, extra=timeout)
-    return TopicFrontier.read(told)
+    answer = link.request("topic-frontier", {"topic": topic, "after": after, "wait": wait}, extra=timeout)
+    return TopicFrontier.read(answer)
 
 
 def topic_epochs(link: BulkClient, topic: str, *, id: int, after: int, upto: int) -> Iterator[CompletedEpoch]:
-    """The epochs numbered (after, upto], fetched about a mebibyte at a time as they are taken.
+    """Yields the epochs numbered (after, upto], fetched about a mebibyte at a time as they are taken.
 
-    ``Refused``: ``no-topic`` if ``id`` is not its identity (any more), ``epoch-gone`` for what is not
-    retained, ``epoch-ahead`` for what is not completed.
+    Raises ``Refused``: ``no-topic`` if ``id`` is not its identity (any more), ``epoch-gone`` for epochs that
+    are not retained, ``epoch-ahead`` for epochs that are not completed.
     """
     reading = EpochRange(topic, id, after, upto)
     while reading.wants_more:
@@ -39,16 +39,17 @@ def topic_epochs(link: BulkClient, topic: str, *, id: int, after: int, upto: int
 
 
 def topic_number(link: BulkClient, topic: str, *, id: int, time: Time) -> int:
-    """The number after which the retained epochs at or after a time begin, or will."""
+    """Returns the number after which the retained epochs at or after a time begin, or will begin."""
     number = link.request("topic-number", {"topic": topic, "id": id, "time": time})
     assert isinstance(number, int)  # by WIRE.md
     return number
 
 
 def topic_acknowledge(link: BulkClient, reader: str, topic: str, *, id: int, number: int) -> None:
-    """A named reader is done with all to a number: age lets nothing go that one of them is not done with.
+    """Acknowledges all epochs up to a number for a named reader: retention by age keeps what one has not
+    acknowledged.
 
-    Beyond the bytes that the topic retains, what is oldest goes nevertheless.
+    Beyond the bytes that the topic retains, the oldest epochs are deleted nevertheless.
     """
-    told: dict[str, Value] = {"reader": reader, "topic": topic, "id": id, "number": number}
-    link.request("topic-acknowledge", told)
+    arguments: dict[str, Value] = {"reader": reader, "topic": topic, "id": id, "number": number}
+    link.request("topic-acknowledge", arguments)

@@ -1,1 +1,1 @@
-"""One client session over one connection after another."""
+"""The session of one client: turns, streams and requests over one connection after another."""

@@ -1,7 +1,7 @@
-"""What happens to the connection of a client, for applications that want to know.
+"""Events about a client's connection, for applications that must react to its loss and return.
 
-A client comes back by itself, so a program may not notice that it was away, that its facts had gone
-meanwhile, or that the daemon at this address now serves another space.  Each of these is one event.
+A client reconnects by itself, so a program may not notice that it was disconnected, that its facts had been
+retracted meanwhile, or that the daemon at this address now serves another space.  Each of these is one event.
 
 Always: after ``CONNECTED``, each ``LOST`` is followed by one of ``RESUMED``, ``ANEW`` and ``ANOTHER_SPACE``,
 by ``ENDED``, or by the end of the client.
@@ -14,33 +14,35 @@ from dataclasses import dataclass
 
 
 class ConnectionChange(enum.Enum):
-    """What has happened to a connection."""
+    """Kinds of events in the life of a client's connection."""
 
     CONNECTED = "connected"
-    """The first connection is there."""
+    """The client has connected for the first time."""
     LOST = "lost"
-    """There is no connection; another one is tried, unless ``reconnect=False``."""
+    """The connection was lost; the client tries to reconnect, unless ``reconnect=False``."""
     RESUMED = "resumed"
-    """There is a connection again, and what the client had asserted had never gone."""
+    """The client has reconnected, and none of its facts were retracted meanwhile."""
     ANEW = "anew"
-    """Back, as a new session: the facts of the old one had gone, and were asserted anew."""
+    """The client has reconnected with a new session: the facts of the old one were retracted, and asserted
+    again."""
     ANOTHER_SPACE = "another-space"
-    """There is a connection again, to a space with another identity: nothing of the one before is in it."""
+    """The client has reconnected to a space with another identity, which holds nothing of the one before."""
     LEASE_ENDED = "lease-ended"
-    """The lease ended before it was renewed, and its facts with it; another one is asked for."""
+    """The lease ended before it was renewed, and its facts were retracted; the client requests another
+    lease."""
     REFUSED = "refused"
-    """Some facts could not be asserted anew."""
+    """The daemon refused to assert some facts again."""
     ENDED = "ended"
-    """The daemon has sent the client away, and there will be no connection any more."""
+    """The daemon has ended the session; the client will not reconnect."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionEvent:
-    """One event; ``str`` of it is a line for people.
+    """One event; ``str`` of it is one line for a log or a terminal.
 
-    ``since`` is when the daemon was last heard before the loss, in seconds since 1970, and ``seconds`` how
-    long ago that was; 0 where nothing was lost.  ``facts`` counts those asserted anew, or refused.  ``space``
-    is the identity of the space now, ``before`` of the one before where that is another.
+    ``since`` is when data last came from the daemon before the loss, in seconds since 1970, and ``seconds``
+    how long ago that was; 0 where nothing was lost.  ``facts`` counts those asserted again, or refused.
+    ``space`` is the identity of the current space, ``before`` that of the previous space if it is another.
     """
 
     change: ConnectionChange

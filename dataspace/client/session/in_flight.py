@@ -1,15 +1,15 @@
-"""Turns in flight: submitted, not yet answered, and what must be said again when a line or a lease ended.
+"""Turns in flight: submitted, not yet answered, and what is sent again after a connection or a lease ended.
 
-The daemon's welcome says which turn of this client was the last to take effect.  Turns up to it are sent
-again as they are, to learn their epochs.  The others are *held*, together with those submitted meanwhile,
-until it is known whether what the owner claims still stands; if it has ended, its claims are asserted anew
-first, in turns of their own.
+The daemon's welcome contains the number of the last turn of this client that took effect.  Turns up to it are
+sent again unchanged, to get their epochs.  The others are *held*, together with those submitted meanwhile,
+until it is known whether the owner's claims still hold; if they have ended, they are asserted again first, in
+turns of their own.
 
-It is apart from the connection because it is a plain function of what is known, and the place where a turn
-could be lost or doubled.
+It is apart from the connection because it depends only on its arguments, and because this is the place where
+a turn could be lost or applied twice.
 
-Always: numbers ascend in the order of submission, and the daemon has applied none of those that are held;
-no turn that restates is beyond what the daemon takes.
+Always: numbers ascend in the order of submission, and the daemon has applied none of those that are held; no
+turn that restates claims exceeds the daemon's limits.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from dataspace.wire.session import encode
 
 
 class InFlight:
-    """The turns of one client; ``write`` takes the frames of those to send, and whether at once."""
+    """The turns of one client; calls ``write`` with frames to send, and whether to send them at once."""
 
     def __init__(self, space: str, claims: ClaimSet, write: Callable[[bytes, bool], None]) -> None:
         self.limits = TurnLimits()
         self.sequence = 0
-        """The number of the newest turn, or of the last one that the daemon knew at first."""
+        """Number of the newest turn, or of the last one that the daemon had applied at the start."""
         self._space = space
         self._applied = 0
         self._claims: Final = claims
@@ -43,12 +43,12 @@ class InFlight:
         return len(self._sent) + len(self._held or ())
 
     def tickets(self) -> Iterator[Ticket]:
-        """All that have no answer yet, in order."""
+        """Yields the tickets without an answer, in order."""
         yield from list(self._sent.values())
         yield from list(self._held or ())
 
     def submit(self, owner: str, actions: tuple[Action, ...]) -> Ticket:
-        """Sends a turn, or holds it; ``Refused("limit")`` for one larger than what the daemon takes."""
+        """Sends a turn, or holds it; raises ``Refused("limit")`` if it exceeds the daemon's limits."""
         ticket = Ticket(self.sequence + 1, owner, actions)
         data = encode(self._turn_of(ticket))
         self.limits.check(data, ticket.actions)
@@ -86,7 +86,7 @@ class InFlight:
         self.limits.check(encode(self._turn_of(ticket)), actions)
 
     def accept(self, sequence: int, epoch: int) -> None:
-        """A turn is on disk."""
+        """Settles a turn that is on the daemon's disk, with its epoch."""
         ticket = self._sent.pop(sequence, None)
         if ticket is not None:
             self._applied = max(self._applied, sequence)
@@ -94,24 +94,24 @@ class InFlight:
             ticket.accept(epoch)
 
     def refuse(self, sequence: int, refusal: Refused) -> Ticket | None:
-        """A turn has not happened; gives the ticket."""
+        """Settles a turn that the daemon refused, and returns its ticket."""
         ticket = self._sent.pop(sequence, None)
         if ticket is not None:
             ticket.fail(refusal)
         return ticket
 
     def fail(self, error: Callable[[Ticket], DataspaceError]) -> None:
-        """No turn will be answered any more."""
+        """Fails all turns: none of them will be answered."""
         for ticket in self.tickets():
             ticket.fail(error(ticket))
 
-    # -- saying it again ------------------------------------------------------------------------------
+    # -- sending again ----------------------------------------------------------------------------------
 
     def hold(self, applied: int | None = None) -> None:
         """Sends nothing until ``release``.
 
-        With ``applied`` the connection is a new one, which knows turns up to that number: they are said
-        again, and those beyond have not happened.
+        With ``applied`` the connection is a new one, and the daemon has applied turns up to that number:
+        those are sent again, and those beyond it have not taken effect.
         """
         self._held = self._held or []
         if applied is not None:
@@ -122,19 +122,19 @@ class InFlight:
             self.sequence = max(self.sequence, applied)
 
     def keep(self, sequence: int) -> None:
-        """A turn was refused because its lease had ended: it is held, to be sent under another number."""
+        """Holds a turn that was refused because its lease had ended, to be sent under another number."""
         ticket = self._sent.pop(sequence, None)
         if ticket is not None:
             self._held = self._held or []
             self._held.append(ticket)
 
     def release(self, *, restate: bool) -> int:
-        """Sends what was held, the claims of the owner before it if they have ended; O(claims + turns).
+        """Sends what was held, after the claims of the owner if they have ended; O(claims + turns).
 
-        Returns how many facts are asserted anew.
+        Returns how many facts are asserted again.
 
-        All that was sent before and not refused has been applied by now, whether or not the answer is there.
-        Numbers go on from the last one applied.
+        All that was sent before and not refused has been applied by now, whether or not the answer has
+        arrived. Numbers go on from the last one applied.
         """
         for ticket in self._sent.values():
             self._claims.apply(ticket)

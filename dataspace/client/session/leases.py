@@ -1,10 +1,10 @@
-"""A lease: the owner of a client's facts, which outlasts connections and goes when nobody renews it.
+"""A lease: the owner of a client's facts that outlasts connections, and ends if it is not renewed in time.
 
-It is apart from the session because it decides when turns wait: nothing is said in the name of a lease that
+It is apart from the session because it decides when turns wait: no turn is sent in the name of a lease that
 has not been granted, or that has ended.
 
-Always: there is one lease at a time; what it held is said again, in turns of its own, when it was a new one
-that was granted.
+Always: there is one lease at a time; if a new one is granted in place of an old one, the claims of the old
+one are asserted again, in turns of their own.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from index.values.values import Map, Value
 
 
 class LeaseHolder(Protocol):
-    """The session whose turns wait for the lease."""
+    """What a lease needs of the session whose turns wait for it."""
 
     on_connection: Callable[[ConnectionEvent], None]
 
     @property
     def in_flight(self) -> InFlight:
-        """The turns."""
+        """Returns the turns in flight."""
 
     async def request(self, verb: str, arguments: Map) -> Value:
-        """Asks and waits."""
+        """Sends a request and returns its answer."""
 
     def ask(self, verb: str, arguments: Map, question: PendingRequest) -> None:
-        """Asks without waiting."""
+        """Sends a request without waiting; ``question`` is settled by the answer."""
 
     def restored(self, *, fresh: bool, facts: int) -> None:
-        """What is claimed in the name of the lease stands again."""
+        """Called when the claims of the lease hold again."""
 
 
 class Lease:
-    """The lease of one client session, of so many seconds."""
+    """The lease of one client session, for a number of seconds."""
 
     def __init__(self, session: LeaseHolder, owner: str, seconds: float) -> None:
         self._session = session
@@ -51,11 +51,11 @@ class Lease:
         self._granted = PendingRequest()
 
     async def wait(self) -> None:
-        """Returns when it is granted for the first time; raises ``Refused`` if it is not."""
+        """Returns when the lease is granted for the first time; raises ``Refused`` if it is not."""
         await self._granted.wait()
 
     async def keep(self) -> None:
-        """Renews it in good time, until cancelled; asserts everything anew if it was too late."""
+        """Renews the lease in good time, until cancelled; asserts everything again if it was too late."""
         while True:
             await trio.sleep(self._seconds / 3)
             try:
@@ -63,40 +63,40 @@ class Lease:
             except Refused:
                 self.lose()
             except Broken:
-                pass  # it is asked for again when the connection is back
+                pass  # it is requested again after the client has reconnected
 
     def ask(self) -> None:
-        """Asks for it; there must be a connection, and turns must be held."""
+        """Requests the lease; there must be a connection, and turns must be held."""
         self._asking = True
         self._session.ask("lease", self._about, Grant(self))
 
     def lose(self) -> None:
-        """It has ended before its renewal came: nothing is said in its name until there is another."""
+        """Notes that the lease ended before it was renewed: turns are held until another one is granted."""
         if not self._asking:
             self._session.on_connection(ConnectionEvent(ConnectionChange.LEASE_ENDED))
             self._session.in_flight.hold()
             self.ask()
 
-    def granted(self, told: Map) -> None:
-        """It is there, or there again."""
+    def granted(self, answer: Map) -> None:
+        """Notes that the lease was granted, for the first time or again."""
         self._asking = False
-        fresh, again = told["fresh"] is True, self._granted.is_settled
+        fresh, again = answer["fresh"] is True, self._granted.is_settled
         self._granted.answer(None)
         facts = self._session.in_flight.release(restate=fresh)
         if again:
             self._session.restored(fresh=fresh, facts=facts)
 
     def fail(self, error: DataspaceError) -> None:
-        """It will not be."""
+        """Notes that the lease will not be granted."""
         self._granted.fail(error)
 
     def end(self) -> None:
-        """Gives it up, and with it its facts."""
+        """Ends the lease, which retracts its facts."""
         self._session.ask("release", self._about, PendingRequest())
 
 
 class Grant(PendingRequest):
-    """What is asked for a lease."""
+    """The request for a lease, which waits for its answer."""
 
     __slots__ = ("_lease",)
 
@@ -105,11 +105,12 @@ class Grant(PendingRequest):
         self._lease = lease
 
     def answer(self, value: Value) -> None:
-        """It is granted."""
+        """Passes on that the lease is granted."""
         assert isinstance(value, Map)  # by WIRE.md
         self._lease.granted(value)
 
     def fail(self, error: DataspaceError) -> None:
-        """It is denied; or the connection is lost, and it is asked for again with the next."""
+        """Passes on that it is denied; if the connection was lost, it is requested again with the next
+        one."""
         if isinstance(error, Refused):
             self._lease.fail(error)

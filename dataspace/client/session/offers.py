@@ -1,7 +1,7 @@
-"""Offers: streams of values to the daemon, sent as it asks for them.
+"""Offers: streams of values that a client sends to the daemon, as the daemon requests them.
 
-Always: no more is sent than was asked for, beyond the bytes by one value at most; an offer whose connection
-is lost has failed, and whoever made it knows whether to make it again.
+Always: no more values are sent than were requested; the requested bytes are exceeded by one value at most. An
+offer whose connection is lost fails, and its caller decides whether to repeat it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from index.values.values import Value
 
 
 class OutgoingOffer:
-    """One stream on its way to the daemon; ``write`` takes frames."""
+    """One stream to the daemon; ``write`` sends frames."""
 
     def __init__(self, number: int, write: Callable[[bytes], None]) -> None:
         self.number = number
@@ -31,11 +31,12 @@ class OutgoingOffer:
 
     @property
     def sent(self) -> int:
-        """Values that were sent."""
+        """Number of values sent."""
         return self._sent
 
     async def send(self, value: Value) -> None:
-        """Sends a value when the daemon has room for it; raises what the stream has failed with."""
+        """Sends a value when the daemon has capacity for it; raises the error that the stream has failed
+        with."""
         self._waiting += 1
         self._answer_peek()
         try:
@@ -51,7 +52,7 @@ class OutgoingOffer:
         self._write(data)
 
     async def finish(self) -> int:
-        """Says that this was all, and waits until the daemon has handled it; how many values there were."""
+        """Ends the stream, waits until the daemon has handled all of it, and returns the number of values."""
         self._write(encode(p.Done(self.number)))
         while not self._over and self._error is None:
             await self._wait()
@@ -59,18 +60,18 @@ class OutgoingOffer:
             raise self._error
         return self._sent
 
-    def give_up(self) -> None:
-        """Says that nothing more comes; what the daemon has handled stays as it is."""
+    def abort(self) -> None:
+        """Ends the stream early; what the daemon has already handled stays as it is."""
         if not self._over and self._error is None:
-            self._write(encode(p.Error(self.number, "", "given up")))
+            self._write(encode(p.Error(self.number, "", "aborted")))
 
     def ask(self, items: int, size: int) -> None:
-        """The daemon has room for so many in all."""
+        """Notes that the daemon has capacity for so many values in all."""
         self._asked, self._asked_size = max(self._asked, items), max(self._asked_size, size)
         self._changed.set()
 
     def peek(self, items: int) -> None:
-        """The daemon wants to know when there are so many values in all, sent or waiting to be."""
+        """Notes that the daemon is to be notified of so many values in all, sent or waiting to be sent."""
         self._peeked = items
         self._answer_peek()
 
@@ -81,12 +82,12 @@ class OutgoingOffer:
             self._write(encode(p.Available(self.number, known)))
 
     def done(self) -> None:
-        """The daemon has handled all of it."""
+        """Notes that the daemon has handled the whole stream."""
         self._over = True
         self._changed.set()
 
     def fail(self, error: DataspaceError) -> None:
-        """The daemon, or the loss of the connection, has ended it."""
+        """Fails the stream: the daemon has ended it, or the connection was lost."""
         self._error = error
         self._changed.set()
 

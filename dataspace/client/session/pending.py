@@ -1,4 +1,4 @@
-"""What waits for one answer of the daemon: requests, and aborts of streams.
+"""Requests and aborts of streams that wait for one answer of the daemon.
 
 An aborted stream leaves a ``PendingAbort`` in its place until the daemon has confirmed the end, so that
 values that are still on their way have a receiver that drops them.
@@ -16,7 +16,7 @@ from index.values.values import Value
 
 
 class PendingRequest:
-    """A request on its way."""
+    """A request that waits for its answer."""
 
     __slots__ = ("_done", "_error", "_value")
 
@@ -27,23 +27,23 @@ class PendingRequest:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it has been answered, or has failed."""
+        """True if the request has been answered, or has failed."""
         return self._done.is_set()
 
     async def wait(self) -> Value:
-        """The answer; raises what the question failed with."""
+        """Returns the answer; raises the error that the request failed with."""
         await self._done.wait()
         if self._error is not None:
             raise self._error
         return self._value
 
     def answer(self, value: Value) -> None:
-        """Somebody knew."""
+        """Settles the request with its answer."""
         self._value = value
         self._done.set()
 
     def fail(self, error: DataspaceError) -> None:
-        """Nobody will answer."""
+        """Settles the request with an error."""
         self._error = error
         self._done.set()
 
@@ -58,30 +58,30 @@ class PendingAbort:
         self._over = trio.Event()
 
     async def wait(self) -> None:
-        """Returns when there is nothing to wait for any more."""
+        """Returns when the stream has ended, or when the connection is lost."""
         await self._over.wait()
 
     def lose(self, number: int) -> None:
-        """The connection is gone."""
+        """Ends the wait because the connection is lost."""
         self._dropped.append(number)
         self._over.set()
 
     def finish(self) -> None:
-        """The daemon has confirmed it."""
+        """Ends the wait: the daemon has confirmed the end."""
         self._over.set()
 
     def fail(self, _error: DataspaceError) -> None:
-        """The stream had failed meanwhile, or the space was closed."""
+        """Ends the wait: the stream had failed meanwhile, or the space was closed."""
         self._over.set()
 
     def arrive(self, values: tuple[Value, ...], first: int, size: int, available: int) -> None:
-        """Nobody wants it any more."""
+        """Drops values that were on their way."""
 
     def know(self, total: int) -> None:
-        """As above."""
+        """Ignores how many values are ready."""
 
     def reach(self, epoch: int) -> None:
-        """As above."""
+        """Ignores how far the stream has come."""
 
     def reopen(self, number: int, *, resumed: bool, moved: bool) -> None:
-        """As above."""
+        """Notes a new connection, which has no such stream unless the session was resumed."""

@@ -1,9 +1,9 @@
-"""Portions: how much may be said in one turn or request?
+"""Size limits: how much fits into one turn or request?
 
-The daemon tells its limits in the welcome.  A turn beyond them would cost the session, so it is refused
-here; what may be said in several pieces is cut.  No event loop is loaded: executors use this too.
+The daemon's welcome contains its limits.  A turn beyond them would end the session, so it is refused here;
+what may be sent in several pieces is split.  No event loop is loaded: Spark executors use this too.
 
-Always: no portion is beyond what the daemon takes, unless one item alone is.
+Always: no portion exceeds the daemon's limits, unless it is a single item that does.
 """
 
 from __future__ import annotations
@@ -26,27 +26,28 @@ FACT_DEPTH: Final = CLIENT_DEPTH - 3
 """Levels of a value in a turn, around which are the packet, its actions and the action."""
 
 SPARE: Final = 4096 * 4 + 256
-"""Bytes of a frame that the packet around a portion may take: a name and some numbers."""
+"""Bytes of a frame kept for the packet around a portion: a name and some numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnLimits:
-    """What the daemon takes in one turn."""
+    """The daemon's limits for one turn."""
 
     frame_bytes: int = MAX_FRAME
     frame_elements: int = MAX_ELEMENTS
     actions_per_turn: int = 65_536
 
     @classmethod
-    def told(cls, limits: Map) -> TurnLimits:
-        """The limits that a welcome tells; those that it does not are the usual ones."""
+    def read(cls, limits: Map) -> TurnLimits:
+        """Returns the limits in a welcome; those that are missing have their defaults."""
         names = cls.__slots__
         known = {name: limits[name] for name in names if limits.get(name).__class__ is int}
         return cls(**known)  # type: ignore[arg-type]  # integers, as just checked
 
     @property
     def portion_bytes(self) -> int:
-        """What the actions of one turn may take, packed, so that neither bytes nor elements are too many."""
+        """Bytes that the packed actions of one turn may take, so that neither bytes nor elements exceed the
+        limits."""
         return max(1, min(self.frame_bytes, self.frame_elements) - SPARE)
 
     def check(self, framed: bytes, actions: Iterable[Action]) -> None:
@@ -56,7 +57,11 @@ class TurnLimits:
                 _check_depth(action[-1])
         size = len(framed) - HEAD
         if size > self.frame_bytes:
-            raise Refused("limit", f"turn of {size} bytes, limit frame_bytes={self.frame_bytes}")
+            raise Refused(
+                "limit",
+                f"turn of {size} bytes exceeds the daemon's limits.frame_bytes={self.frame_bytes}; "
+                "send smaller turns",
+            )
         if size > self.frame_elements:
             try:
                 scan(framed[HEAD:], self.frame_elements, depth=CLIENT_DEPTH)
@@ -72,7 +77,8 @@ def _check_depth(value: Value) -> None:
 
 
 def portions(items: Iterable[T], *, most: int, size: int) -> Iterator[list[T]]:
-    """The items in lists of at most ``most`` and about ``size`` bytes when packed, one at least in each.
+    """Yields lists of items, each of at most ``most`` items and about ``size`` packed bytes, but of one item
+    at least.
 
     >>> list(portions([1, 2, 3], most=2, size=1000)), list(portions(["long", "longer", 1], most=9, size=8))
     ([[1, 2], [3]], [['long'], ['longer', 1]])

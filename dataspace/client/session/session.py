@@ -1,15 +1,15 @@
-"""A client session: what one client and its daemon say to each other, over one connection after another.
+"""A client session: turns, streams and requests between a client and its daemon, over one connection after
+another.
 
-It holds the turns, the streams in both directions and the requests that are under way, and gives each packet
-that comes to its receiver.  When the connection was lost and is there again, everything is as it was: what
-the session asserted is asserted again, turns without an answer are sent again under their old numbers (the
-daemon applies none twice), and streams go on from where they were.
+It holds what is under way, and passes each incoming packet to its receiver.  After a reconnect it restores
+its state: facts of the session are asserted again, turns without an answer are sent again under their old
+numbers (the daemon applies none twice), and streams resume where they were.
 
 It is apart from the verbs of ``RemoteSpace`` because observations, publications and subscriptions need it,
 and need none of those verbs.
 
-Always: turns take effect in the order in which they were submitted; whatever waits for an answer gets an
-error when there is no connection any more.
+Always: turns take effect in the order in which they were submitted; everything that waits for an answer gets
+an error once there will be no further connection.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from dataspace.wire.windows import ReceiveBudget
 from index.values.values import Map, Value
 
 REASON: Final = 4096
-"""Characters of the reason of an abort that are sent."""
+"""Characters sent of the reason of an abort."""
 
 IN_FLIGHT: Final = 4096
 """Turns that may wait for their answer at once."""
@@ -51,7 +51,8 @@ IN_FLIGHT: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class ClientIdentity:
-    """Who speaks, and how: see ``connect``.  ``heartbeat``, ``grace`` and ``lease`` in seconds."""
+    """Name, identity and times of a client: see ``connect``.  ``heartbeat``, ``grace`` and ``lease`` are in
+    seconds."""
 
     name: str
     client: str
@@ -62,7 +63,7 @@ class ClientIdentity:
     lease: float
 
     def __post_init__(self) -> None:
-        """Raises ``UsageError`` for times that are none."""
+        """Raises ``UsageError`` for times that are not valid."""
         if not (_is_time(self.heartbeat) and self.heartbeat > 0):
             raise UsageError(
                 f"heartbeat is in seconds, above 0 (math.inf for none), not {self.heartbeat!r:.40}"
@@ -73,46 +74,47 @@ class ClientIdentity:
 
 
 def _is_time(value: object) -> bool:
-    return isinstance(value, int | float) and value >= 0  # which nan is not
+    return isinstance(value, int | float) and value >= 0  # false for nan
 
 
 def _ignored(_event: ConnectionEvent) -> None:
-    """Nobody wants to know."""
+    """Ignores a connection event."""
 
 
 class Stream(Protocol):
-    """Who takes what comes over a stream: an observation, or a subscription to a topic."""
+    """Receives what comes over a stream: an observation, or a subscription to a topic."""
 
     def arrive(self, values: tuple[Value, ...], first: int, size: int, available: int) -> None:
-        """A frame of values has come, whose first has this number; so many more are ready.
+        """Receives a frame of values, of which the first has this number; ``available`` more are ready at the
+        daemon.
 
         It cost ``size`` bytes of credit.
         """
 
     def know(self, total: int) -> None:
-        """So many values, since the stream was opened, have come or are ready."""
+        """Notes that so many values, since the stream was opened, have come or are ready."""
 
     def reach(self, epoch: int) -> None:
-        """All up to this epoch has come, and it is on the daemon's disk."""
+        """Notes that everything up to this epoch has come, and that it is on the daemon's disk."""
 
     def finish(self) -> None:
-        """This was all."""
+        """Notes that the stream is complete."""
 
     def fail(self, error: DataspaceError) -> None:
-        """The stream has failed, or the space was closed."""
+        """Notes that the stream has failed, or that the space was closed."""
 
     def reopen(self, number: int, *, resumed: bool, moved: bool) -> None:
-        """There is a new connection."""
+        """Called when the client has reconnected."""
 
 
 class Lasting(Protocol):
-    """What outlives a connection without being a stream: a publication."""
+    """Outlives a connection without being a stream: a publication."""
 
     def reconnected(self) -> None:
-        """There is a new connection."""
+        """Called when the client has reconnected."""
 
     def fail(self, error: DataspaceError) -> None:
-        """There will be none any more."""
+        """Called when the client will not reconnect."""
 
 
 class ClientSession:
@@ -133,7 +135,7 @@ class ClientSession:
         self.budget: Final = ReceiveBudget()
         self.on_connection: Callable[[ConnectionEvent], None] = on_connection or _ignored
         self.lasting: Final[set[Lasting]] = set()
-        """What is told of a new connection; each adds and removes itself."""
+        """Objects that are notified of a reconnect; each adds and removes itself."""
         self.uplink: Final = Uplink(address, self, credentials, reconnect=reconnect, dial=dial)
         claims = ClaimSet(identity.owner if identity.lease else "")
         self.in_flight: Final = InFlight(identity.space, claims, self._write)
@@ -142,7 +144,8 @@ class ClientSession:
         self._ticket: tuple[int, bytes] | None = None
         self._process: Final = os.urandom(8)
         self._returned: tuple[float, str] | None = None
-        """When the daemon was last heard, and which space it was, before a connection not told of yet."""
+        """When data last came from the daemon before the loss, and which space it was; None once that was
+        reported."""
         self._attempts = 0
         self._dropped: list[int] = []
         self._next_stream = 1
@@ -155,25 +158,25 @@ class ClientSession:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a connection, or may be one again."""
+        """True if there is a connection, or the client may reconnect."""
         return self._closed is None
 
     # -- turns ----------------------------------------------------------------------------------------
 
     async def submit(self, actions: tuple[Action, ...]) -> Ticket:
-        """Sends a turn without waiting for its answer; waits only while too many are on their way."""
+        """Sends a turn without waiting for its answer; waits only while too many turns have no answer yet."""
         while len(self.in_flight) >= IN_FLIGHT:
             self._check_open()
             self.uplink.flush()
-            if self._room.is_set():  # several may wait for the same room
+            if self._room.is_set():  # several may wait for the same capacity
                 self._room = trio.Event()
             await self._room.wait()
         return self.submit_nowait(actions)
 
     def submit_nowait(self, actions: tuple[Action, ...]) -> Ticket:
-        """Sends a turn at once, or as soon as there is a connection again; see ``submit`` for its bound.
+        """Sends a turn at once, or after the next reconnect; see ``submit`` for how many may wait.
 
-        Raises ``Refused("limit")`` for one that is larger than what the daemon takes.
+        Raises ``Refused("limit")`` for a turn beyond the daemon's limits.
         """
         self._check_open()
         return self.in_flight.submit(self.identity.owner, actions)
@@ -188,10 +191,11 @@ class ClientSession:
             for ticket in self.in_flight.tickets():
                 await ticket.settled()
 
-    # -- questions ------------------------------------------------------------------------------------
+    # -- requests ---------------------------------------------------------------------------------------
 
     async def request(self, verb: str, arguments: Map) -> Value:
-        """Asks one of the requests of WIRE.md and waits; raises ``Refused`` where it is denied."""
+        """Sends one of the requests of WIRE.md and returns its answer; raises ``Refused`` where it is
+        denied."""
         await self._wait_up()
         question = PendingRequest()
         number = self._take_number()
@@ -203,16 +207,16 @@ class ClientSession:
             self._requests.pop(number, None)
 
     def produce(self, producer: int, steps: tuple[Value, ...], question: PendingRequest) -> int:
-        """Sends steps of a producer, of which the answer settles a question; how many bytes they are."""
+        """Sends steps of a producer and returns their size in bytes; the answer settles ``question``."""
         self._check_open()
         if not self.uplink.up:
-            raise Broken(f"the connection of producer {producer} was lost, and it with it")
+            raise Broken(f"the connection was lost, and with it producer {producer}")
         number = self._take_number()
         self._requests[number] = question
         return self.uplink.send(p.Produce(number, producer, steps), at_once=False)
 
     def ask(self, verb: str, arguments: Map, question: PendingRequest) -> None:
-        """Asks one of the requests of WIRE.md without waiting; there must be a connection."""
+        """Sends one of the requests of WIRE.md without waiting; there must be a connection."""
         number = self._take_number()
         self._requests[number] = question
         self.uplink.send(p.Request(number, verb, arguments))
@@ -221,7 +225,7 @@ class ClientSession:
 
     @asynccontextmanager
     async def offer(self, spec: dict[str, Value]) -> AsyncIterator[OutgoingOffer]:
-        """A stream of values to the daemon; a block that ends before it gives it up."""
+        """Opens a stream of values to the daemon; a block that ends before the stream aborts it."""
         await self._wait_up()
         number, self._next_stream = self._next_stream, self._next_stream + 1
         offer = self._offers[number] = OutgoingOffer(number, lambda framed: self._write(framed, False))
@@ -230,7 +234,7 @@ class ClientSession:
             yield offer
         finally:
             if self._offers.pop(number, None) is not None:
-                offer.give_up()
+                offer.abort()
 
     def _end_offers(self, error: DataspaceError) -> None:
         for offer in self._offers.values():
@@ -248,7 +252,8 @@ class ClientSession:
     def open_stream(
         self, observation: Stream, spec: Map, items: int, size: int, number: int | None = None
     ) -> int:
-        """Opens a stream, at once or when the connection is back; its number, which an old one keeps."""
+        """Opens a stream, at once or after the next reconnect, and returns its number, which an old stream
+        keeps."""
         self._check_open()
         if number is None:
             number, self._next_stream = self._next_stream, self._next_stream + 1
@@ -258,8 +263,8 @@ class ClientSession:
         )
         return number
 
-    def say_on_stream(self, packet: p.Ask | p.Peek, *, at_once: bool = False) -> None:
-        """Sends an ask, or a peek: with what else is said before the next pause, unless somebody waits."""
+    def send_on_stream(self, packet: p.Ask | p.Peek, *, at_once: bool = False) -> None:
+        """Sends an ask or a peek: ``at_once``, or buffered with other packets until the next pause."""
         if packet.stream in self._streams:
             self.uplink.send(packet, at_once=at_once)
 
@@ -280,10 +285,10 @@ class ClientSession:
             self.uplink.send(p.Abort(number, reason[:REASON], True), at_once=False)
             await ending.wait()
 
-    # -- for the uplink -------------------------------------------------------------------------------
+    # -- for the connection loop ------------------------------------------------------------------------
 
     def hello(self) -> p.Hello:
-        """What the client introduces itself with; the secret of its session, if it has one."""
+        """Returns the first packet of a connection, with the secret of the session if it has one."""
         who = self.identity
         home = MAIN if who.space == SYSTEM else who.space
         self._attempts += 1
@@ -292,9 +297,9 @@ class ClientSession:
         return p.Hello(p.VERSION, who.client, who.name, wanted.packed())
 
     def welcomed(self, welcome: p.Welcome) -> None:
-        """A connection is there: what was said before is said again."""
+        """Handles the welcome of a new connection: sends again what has no answer."""
         before, self.welcome = self.welcome, welcome
-        self.in_flight.limits = TurnLimits.told(welcome.limits)
+        self.in_flight.limits = TurnLimits.read(welcome.limits)
         granted = Granted.read(welcome.features)
         self._ticket = (welcome.session, granted.secret) if granted.secret else None
         self.in_flight.hold(welcome.sequence)
@@ -313,8 +318,9 @@ class ClientSession:
             self.restored(fresh=not granted.resumed, facts=facts)
 
     def restored(self, *, fresh: bool, facts: int) -> None:
-        """What the client asserts stands again; ``fresh`` if it had gone and ``facts`` were asserted anew."""
-        assert self.welcome is not None  # it could not be asserted otherwise
+        """Notes that the client's claims hold again; ``fresh`` if they had ended and ``facts`` were asserted
+        again."""
+        assert self.welcome is not None  # without a welcome nothing could be asserted
         space = self.welcome.space
         since, before = self._returned or (0.0, space)
         self._returned = None
@@ -328,7 +334,7 @@ class ClientSession:
         )
 
     def _reopen(self, *, resumed: bool, moved: bool) -> None:
-        """Opens all streams again under their numbers, in ascending order as the protocol wants it."""
+        """Opens all streams again under their numbers, in ascending order as the protocol requires."""
         streams = sorted(self._streams.items())
         self._streams.clear()
         for number, observation in streams:
@@ -340,8 +346,8 @@ class ClientSession:
         for each in list(self.lasting):
             each.reconnected()
 
-    def heard(self, packet: p.Packet, size: int) -> None:
-        """A packet has come, in a frame of ``size`` bytes."""
+    def received(self, packet: p.Packet, size: int) -> None:
+        """Passes on a packet, which came in a frame of ``size`` bytes."""
         match packet:
             case p.Values(stream, first, values, available):
                 observation = self._streams.get(stream)
@@ -397,7 +403,7 @@ class ClientSession:
             self.on_connection(ConnectionEvent(ConnectionChange.REFUSED, str(refusal), facts=lost))
 
     def lost(self, error: Broken, reason: str) -> None:
-        """The connection is gone: everything waits for the next one, but requests fail."""
+        """Notes the loss of the connection: turns and streams wait for the next one, requests fail."""
         waiting = Broken(f"{error}, before the answer")
         questions, self._requests = self._requests, {}
         for question in questions.values():
@@ -412,7 +418,7 @@ class ClientSession:
         )
 
     def ended(self, error: DataspaceError) -> None:
-        """There will be no connection any more: whoever waits for something is told."""
+        """Fails everything that waits: there will be no further connection."""
         self._closed = error
         known = isinstance(error, ProtocolError)
         self.in_flight.fail(

@@ -1,4 +1,7 @@
-"""Turns as a client makes them: actions collected, a number, and a promise of an epoch."""
+"""Turns as a client makes them: the actions of a turn, its number, and a ticket for its epoch.
+
+They are apart from the session because a draft needs no connection, and is also used by the blocking client.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,10 @@ from index.values.values import Value
 
 
 class Ticket:
-    """A turn on its way: ``await ticket.wait()`` gives its epoch, once that is on disk.
+    """A submitted turn: ``await ticket.wait()`` returns its epoch, once that is on disk.
 
-    ``restating`` ones say again what the session claims, and nobody waits for them; ``counted`` ones have
-    been taken into those claims.
+    ``restating`` turns assert the session's claims again, and nothing waits for them; ``counted`` ones have
+    been added to those claims.
     """
 
     __slots__ = ("_done", "_error", "actions", "counted", "epoch", "owner", "restating", "sequence")
@@ -36,15 +39,16 @@ class Ticket:
 
     @property
     def done(self) -> bool:
-        """Whether the answer is there."""
+        """True if the answer is there."""
         return self.epoch is not None or self._error is not None
 
     async def wait(self) -> int:
-        """The epoch of this turn; raises ``Refused`` if the daemon refused it, ``Closed`` if nobody knows."""
+        """Returns the epoch of this turn; raises ``Refused`` if the daemon refused it, ``Closed`` if that is
+        not known."""
         await self.settled()
         if self._error is not None:
             raise type(self._error)(*self._error.args)
-        assert self.epoch is not None  # done, and no error
+        assert self.epoch is not None  # done without an error has an epoch
         return self.epoch
 
     async def settled(self) -> None:
@@ -55,12 +59,12 @@ class Ticket:
             await self._done.wait()
 
     def accept(self, epoch: int) -> None:
-        """The turn is on disk."""
+        """Settles the turn with its epoch: it is on disk."""
         self.epoch = epoch
         self._wake()
 
     def fail(self, error: DataspaceError) -> None:
-        """The turn did not happen, or nobody can tell."""
+        """Settles the turn with an error: it did not happen, or that cannot be known."""
         self._error = error
         self._wake()
 
@@ -71,14 +75,14 @@ class Ticket:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One claim on a fact: what ``assert_`` gives and ``retract`` takes."""
+    """One claim on a fact: returned by ``assert_``, taken by ``retract``."""
 
     handle: int
     value: Value
 
 
 class HandleNumbers:
-    """Numbers that no claim has had: shared by all drafts of a client, which may be filled side by side."""
+    """Numbers for claims: shared by all drafts of a client, which may be filled at the same time."""
 
     __slots__ = ("_lock", "_next")
 
@@ -87,7 +91,7 @@ class HandleNumbers:
         self._lock = threading.Lock()  # the drafts of a blocking client are filled in its caller's threads
 
     def take(self, wanted: int | None = None) -> int:
-        """The next number, or the one that is wanted, below which none is taken afterwards."""
+        """Returns the next number, or ``wanted``; numbers below that are not used afterwards."""
         with self._lock:
             handle = self._next if wanted is None else wanted
             self._next = max(self._next, handle + 1)
@@ -95,7 +99,7 @@ class HandleNumbers:
 
 
 class Draft:
-    """The actions of one turn, collected: nothing happens before it is committed."""
+    """Collects the actions of one turn: nothing happens before it is committed."""
 
     __slots__ = ("_handles", "actions", "epoch")
 
@@ -107,7 +111,7 @@ class Draft:
     def assert_(self, value: object, *, handle: int | None = None) -> Claim:
         """Asserts a fact; ``handle`` is the owner's own number for it, else the next free one.
 
-        ``UsageError``, here and below, for what is no value, and for text that reads as a record.
+        Raises ``UsageError``, here and below, for what is no value, and for text that reads as a record.
         """
         fact = fact_of(value)
         handle = self._handles.take(handle)
@@ -119,7 +123,7 @@ class Draft:
         self.actions.append((RETRACT, _handle(claim)))
 
     def replace(self, claim: Claim | int, value: object) -> Claim:
-        """Asserts a fact and then ends the claim on the one before it."""
+        """Asserts a fact and then ends the claim on the previous one."""
         fact = fact_of(value)
         handle = self._handles.take()
         self.actions.append((REPLACE, _handle(claim), handle, fact))
@@ -138,7 +142,7 @@ def _handle(claim: Claim | int) -> int:
 
 
 class ClaimSet:
-    """What the session or a lease claims, so that it can be said again when it has ended.
+    """The claims of the session or of a lease, kept so that they can be asserted again when it has ended.
 
     Kept as of the newest turn that the daemon is known to have applied.
     """
@@ -150,7 +154,7 @@ class ClaimSet:
         self._held: dict[int, Value] = {}
 
     def apply(self, ticket: Ticket) -> None:
-        """A turn has taken effect; once, however often that is learnt."""
+        """Adds the effects of a turn; only once, even if its answer comes several times."""
         if ticket.owner != self.owner or ticket.counted:
             return
         ticket.counted = True
@@ -165,7 +169,7 @@ class ClaimSet:
                 self._held[action[2]] = action[3]  # type: ignore[index]  # a handle
 
     def again(self) -> Iterator[Action]:
-        """The actions that assert all of it anew."""
+        """Yields the actions that assert all claims again."""
         for handle, value in self._held.items():
             yield (ASSERT, handle, value)
 

@@ -18,7 +18,7 @@ from relay.log.log import Log
 from relay.log.writer import GroupCommit
 from relay.store.errors import LogFailed
 from relay.store.storage import Storage
-from relay.topics.steps import Ledger
+from relay.topics.steps import StepLog
 from relay.topics.topic import Topic
 from tests.relay.log.histories import epoch
 
@@ -36,7 +36,7 @@ class Kind:
             self.writer.submit(epoch(self.count, "x" * 100_000))
         else:
             topic = Topic("t" * 100_000, Order(0), 1, lasting=True)
-            self.writer.begin(Ledger(topic, self.count, self.count, 1 << 20, self.writer.note))
+            self.writer.begin(StepLog(topic, self.count, self.count, 1 << 20, self.writer.note))
 
     async def wait(self) -> None:
         if isinstance(self.writer, GroupCommit):

@@ -266,7 +266,7 @@ async def test_questions_that_wait_are_limited(url: str, bystander: Space) -> No
         for number in range(9):
             await peer.say(p.Request(number, "frontier", Map({"after": 1 << 40, "wait": 60_000})))
         denied = await peer.hear()
-        assert denied == p.Denied(8, "limit", "8 requests at once, limit requests=8")
+        assert denied == p.Denied(8, "limit", "8 requests at once, the limit is limits.requests=8")
 
 
 @pytest.mark.parametrize("limits", [Limits(connections=3, strangers=3)])
@@ -314,7 +314,9 @@ async def test_a_turn_beyond_a_limit_is_refused_whole(url: str, bystander: Space
 
 async def test_a_turn_larger_than_a_frame_is_refused_and_the_client_goes_on(url: str) -> None:
     async with dataspace.connect(url) as space:
-        with pytest.raises(Refused, match=f"limit: turn of .* bytes, limit frame_bytes={MAX_FRAME}"):
+        with pytest.raises(
+            Refused, match=f"limit: turn of .* exceeds the daemon.s limits.frame_bytes={MAX_FRAME}"
+        ):
             await space.send("x" * MAX_FRAME)
         with pytest.raises(Refused, match=f"limit: .* elements, limit {MAX_ELEMENTS}"):
             await space.send([0] * MAX_ELEMENTS)

@@ -149,7 +149,7 @@ TestLine = pytest.mark.slow(LineMachine.TestCase)
 def test_a_turn_that_is_too_large_is_refused_and_takes_no_number() -> None:
     flight = InFlight("main", ClaimSet(), lambda _framed, _at_once: None)
     flight.limits = TurnLimits(frame_bytes=100)
-    with pytest.raises(Refused, match="limit frame_bytes=100"):
+    with pytest.raises(Refused, match=r"limits\.frame_bytes=100"):
         flight.submit("", ((SEND, "x" * 200),))
     assert (flight.sequence, len(flight)) == (0, 0)
 

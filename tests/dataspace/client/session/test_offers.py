@@ -107,7 +107,7 @@ async def test_the_end_is_confirmed(line: Line, offer: OutgoingOffer) -> None:
         assert line.packets[-1] == p.Done(7) and not counts
         offer.done()
     assert counts == [3]
-    offer.give_up()
+    offer.abort()
     assert line.packets[-1] == p.Done(7), "it is over already"
 
 
@@ -129,5 +129,5 @@ async def test_a_failure_reaches_whatever_waits_and_all_that_follows(
 
 
 async def test_one_that_is_left_early_says_so_once(line: Line, offer: OutgoingOffer) -> None:
-    offer.give_up()
-    assert line.packets == [p.Error(7, "", "given up")]
+    offer.abort()
+    assert line.packets == [p.Error(7, "", "aborted")]

@@ -32,7 +32,7 @@ class User:
     def welcomed(self, welcome: p.Welcome) -> None:
         self.said.append(("welcomed", welcome.epoch))
 
-    def heard(self, packet: p.Packet, size: int) -> None:
+    def received(self, packet: p.Packet, size: int) -> None:
         assert size > 0
         self.said.append(packet)
 
@@ -146,7 +146,7 @@ async def test_a_silent_daemon_is_lost_after_two_intervals_and_hears_pings_befor
         assert trio.current_time() - began == pytest.approx(10.0)
         await daemon.greet()
         assert trio.current_time() - began == pytest.approx(20.0)
-        assert user.said[1] == ("lost", "nothing was heard for 20 s")
+        assert user.said[1] == ("lost", "no data for 20 s")
 
 
 async def test_a_daemon_that_is_heard_in_time_is_not_lost(autojump_clock: Clock) -> None:
