@@ -1,6 +1,6 @@
-"""Events: what a callback is told, and by whom it may be told.
+"""Events: what a callback is called with, and which handlers may see a value.
 
-They are apart from the index because what is written out for it (``readers``) speaks of them too.
+They are apart from the index because the generated code (``readers``) needs them too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from index.values.values import Value
 
 
 class Event(enum.Enum):
-    """What a callback is told about its captures."""
+    """What has happened to the captures with which a callback is called."""
 
     ADDED = "+"
     REMOVED = "-"
@@ -34,7 +34,7 @@ Visible: TypeAlias = frozenset[Path]
 
 @final
 class Restricted:
-    """A value that only those handlers see that capture at no other paths than ``paths``.
+    """A value that is visible only to handlers that capture at no other paths than ``paths``.
 
     A relay between two spaces asserts a fact in this form: an endpoint brought the fact, and the parts that
     the endpoint does not capture are not known there (HOWITWORKS, "visibility restriction").
@@ -48,4 +48,4 @@ class Restricted:
 
 
 Entry: TypeAlias = Value | Restricted
-"""What an index holds: a value, or a value that not every handler may see."""
+"""What an index holds: a value, or a value that is restricted to some handlers."""

@@ -1,9 +1,9 @@
-"""Moves: how a visit of a tree is told as steps from one position to the next.
+"""Moves: a visit of a tree, written as steps from one position to the next.
 
-A *visit* is a sequence of positions.  It may be given as *paths* from the root, or as *moves*: so many
-steps rootward from where one is, then a path leafward (HOWITWORKS, "From pattern shapes to tries of
-moves").  The index lays shapes out by moves, because two shapes that begin alike then share their
-beginning, whatever comes later.
+A *visit* is a sequence of positions.  It may be given as *paths* from the root, or as *moves*: some steps
+rootward from the present position, then a path leafward (HOWITWORKS, "From pattern shapes to tries of
+moves").  The index lays shapes out by moves, because two shapes that begin alike then share their beginning,
+whatever comes later.
 
 Always: ``to_paths(to_moves(paths)) == paths``, and the moves of a shape are the root and then single steps
 leafward, because a pattern's structure leaves out no position between.
@@ -24,7 +24,7 @@ TO_THE_ROOT: Final[Move] = (0, ())
 
 
 def apply(here: Path, move: Move) -> Path:
-    """Where a move leads (the source's ⊕).
+    """Returns the position to which a move leads (the source's ⊕).
 
     >>> apply((0, 3), (1, (2,)))
     (0, 2)
@@ -34,7 +34,7 @@ def apply(here: Path, move: Move) -> Path:
 
 
 def compute(there: Path, here: Path) -> Move:
-    """The move that leads from ``here`` to ``there`` (the source's ⊖).
+    """Returns the move that leads from ``here`` to ``there`` (the source's ⊖).
 
     >>> compute((0, 2), here=(0, 3))
     (1, (2,))
@@ -48,7 +48,7 @@ def compute(there: Path, here: Path) -> Move:
 
 
 def to_moves(paths: Sequence[Path]) -> list[Move]:
-    """A visit as moves, the first of which starts at the root.
+    """Returns a visit as moves, the first of which starts at the root.
 
     >>> to_moves([(), (0,), (2,), (2, 1)])
     [(0, ()), (0, (0,)), (1, (2,)), (0, (1,))]
@@ -57,7 +57,7 @@ def to_moves(paths: Sequence[Path]) -> list[Move]:
 
 
 def to_paths(moves: Sequence[Move]) -> list[Path]:
-    """The same visit as paths from the root."""
+    """Returns the same visit as paths from the root."""
     here: Path = ()
     paths = []
     for move in moves:
@@ -67,7 +67,7 @@ def to_paths(moves: Sequence[Move]) -> list[Path]:
 
 
 def visit(shape: Shape) -> list[tuple[Move, Class]]:
-    """A shape as the way through the trie (the source's ``shapeVisit``); O(shape × depth).
+    """Returns a shape as the way through the trie (the source's ``shapeVisit``); O(shape × depth).
 
     A shape is in lexicographic order of paths already, so nothing is sorted here.
     """

@@ -1,12 +1,12 @@
-"""Patterns: which values are meant, and which parts of them are wanted?
+"""Patterns: which values match, and which parts of them are captured?
 
 A pattern is itself a value, so that an interest can be asserted, sent and observed like any fact.  Four
 records have a meaning of their own where a pattern is expected: ``_`` (discard: must be there), ``$``
-(capture, with an optional name, atom class and sub-pattern), ``lit`` (exactly this value) and ``exact``
-(this structure and no more).  Other records, sequences and maps are structure; atoms are constants.
+(capture, with an optional name, atom class and sub-pattern), ``lit`` (exactly this value) and ``exact`` (this
+structure and no more).  Other records, sequences and maps are structure; atoms are constants.
 
-Here is how patterns are built and how one value is matched; what a pattern asks for, position by position,
-is its ``skeleton``.
+This file builds patterns and matches a single value; the analysis of a pattern, position by position, is its
+``skeleton``.
 
 Always: structure is at-least (``p($)`` matches ``p(1, 2)``) unless it is ``exact``; captures come outer
 before inner, left to right; a repeated name captures once and its other places must hold the same value.
@@ -49,14 +49,15 @@ __all__ = [
 
 
 def discard(of_class: str | None = None) -> Record:
-    """The pattern of anything, or of anything of a class; ``UsageError`` for a class that is none."""
+    """Returns the pattern of anything, or of anything of a class; raises ``UsageError`` for an unknown
+    class."""
     return DISCARD if of_class is None else Record("_", known_class(of_class))
 
 
 def capture(name: str | None = None, of_class: str | None = None, sub: Pattern = DISCARD) -> Record:
-    """The pattern that captures what ``sub`` matches, if it is of the class.
+    """Returns the pattern that captures what ``sub`` matches, if it is of the class.
 
-    Raises ``UsageError`` for a class that is none, and for a name that is no word.
+    Raises ``UsageError`` for an unknown class, and for a name that is no word.
     """
     return Record(
         "$",
@@ -67,12 +68,12 @@ def capture(name: str | None = None, of_class: str | None = None, sub: Pattern =
 
 
 def lit(value: Value) -> Record:
-    """The pattern of exactly this value, however much it looks like a pattern."""
+    """Returns the pattern of exactly this value, even if it looks like a pattern."""
     return Record("lit", value)
 
 
 def exact(pattern: Pattern) -> Record:
-    """The pattern of a structure that has no more than is written.
+    """Returns the pattern of a structure that has no more parts than the pattern.
 
     In it a reserved label is a label: ``exact(Record("_"))`` is the pattern of the record ``"_"()``.
     """
@@ -80,14 +81,14 @@ def exact(pattern: Pattern) -> Record:
 
 
 def observe(pattern: Pattern) -> Record:
-    """The fact that somebody is interested in a pattern."""
+    """Returns the fact that states an interest in a pattern."""
     return Record("Observe", pattern)
 
 
 def matcher(
     pattern: Pattern, *, depth: int = MAX_DEPTH, positions: int = MAX_POSITIONS
 ) -> Callable[[Value], Captures | None]:
-    """A function that gives a value's captures, or None if the pattern does not match it.
+    """Returns a function from a value to its captures, or to None if the pattern does not match it.
 
     >>> matcher(Record("says", capture("who"), DISCARD))(Record("says", "Alice", 1))
     ('Alice',)
@@ -104,7 +105,7 @@ def matcher(
 
 
 def capture_names(pattern: Pattern) -> tuple[str, ...]:
-    """The names of the captures in order; unnamed ones are called by their position among all.
+    """Returns the names of the captures in order; an unnamed one is named by its position among all.
 
     >>> capture_names(Record("says", capture("who"), capture()))
     ('who', '1')

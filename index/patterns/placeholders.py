@@ -1,15 +1,16 @@
-"""Placeholders: what a relay says of a fact of which it was told only the captures.
+"""Placeholders: stand for the parts of a fact that a relay does not know.
 
 A relay observes an *outer* space for an *inner* one: for each pattern observed inside it observes the same
-outside, and of each match asserts inside what it knows.  It knows the constants and the captures; where the
-pattern only asked that something be there, it knows nothing, and says a placeholder.  It asserts this
-*stand-in* with the outer captures as its visibility, so that inside only those are told who capture no more
-than is known (HOWITWORKS, "Variations"; the source's TODO on visibility and opaque placeholders).
+outside, and asserts inside what it knows of each match.  It knows the constants and the captures; where the
+pattern only required that something be there, it knows nothing, and puts a placeholder.  It asserts this
+*stand-in* with the outer captures as its visibility, so that it is visible inside only to handlers that
+capture no more than is known (HOWITWORKS, "Variations"; the source's TODO on visibility and opaque
+placeholders).
 
-Always: no constant that anybody can write equals a placeholder, which is a secret of this process; a handler
-of the same pattern is told of the stand-in exactly what the relay was told; nobody's captures hold a
-placeholder.  A stand-in has no more parts than the pattern names, so those who ask for exact sizes, or for
-the class of what the relay did not ask about, may be told otherwise than outside.
+Always: no constant in a pattern equals a placeholder, which is a secret of this process; a handler of the
+same pattern gets from the stand-in exactly what the relay got; no captures hold a placeholder.  A stand-in
+has no more parts than the pattern names, so handlers with exact sizes, or with the class of a part that is
+not known, may get other results than outside.
 """
 
 from __future__ import annotations
@@ -38,18 +39,18 @@ _PLACEHOLDERS: Final[dict[str | None, Value]] = {
     "record": Record(_SECRET),
     "seq": (_SECRET,),
     "map": Map({_SECRET: _SECRET}),
-    "null": None,  # of which there is one only, so it is known
+    "null": None,  # it has one value only, which is known
 }
 
 
 def stand_in(pattern: Value, row: Captures) -> tuple[Value, Visible]:
-    """The value that stands for whatever gave this row, and the visibility that it must be asserted with.
+    """Returns the value that stands for the fact with this row, and the visibility to assert it with.
 
     >>> stand_in(Record("p", Record("$", "x", None, Record("_")), 5), ("a",))[0]
     Record('p', 'a', 5)
 
-    Raises ``UsageError`` for a pattern that is none, for a row of another length, and for ``_:bool``, whose
-    two values no third can stand for: capture it.
+    Raises ``UsageError`` for what is no pattern, for a row of another length, and for ``_:bool``, as no third
+    value can stand for its two: capture it.
     """
     form = skeleton(pattern)
     if len(row) != len(form.captures):
@@ -58,7 +59,8 @@ def stand_in(pattern: Value, row: Captures) -> tuple[Value, Visible]:
 
 
 def _filled(pattern: Value, row: Iterator[Value], named: dict[str, Value]) -> Value:
-    """The pattern with its captures and placeholders in place; outer captures come before inner ones."""
+    """Returns the pattern with its captures and placeholders filled in; outer captures come before inner
+    ones."""
     match pattern:
         case Record(label="_", fields=fields):
             return _placeholder(fields[0] if fields else None)

@@ -1,8 +1,8 @@
-"""Projections: readers of the parts of a value, written out as straight-line Python.
+"""Readers: generated functions that read the parts of a value, as straight-line Python.
 
 Reading parts is all that the index does to a value, once for each group and handler that it reaches.  A
-reader that walks paths spends its time on walking; so the walk is done once, here, and what is left is the
-code that a person would write for that one pattern:
+reader that walks paths spends its time on the walk; so the walk is done once, here, and the result is the
+code that one would write by hand for that one pattern:
 
     def read(value):
         p0 = value.fields
@@ -11,12 +11,12 @@ code that a person would write for that one pattern:
         ...
         return (p0[1], p1[0],)
 
-This is the source's "JIT compilation of shapes, constant checks, captures".  The text is made of our own
-words and of integers alone; values, labels and keys of maps are bound by name and never spelt out.  Equal
-texts are compiled once.  Large skeletons, rare and a stranger's way to keep a compiler busy, are read by
+This is the source's "JIT compilation of shapes, constant checks, captures".  The text consists of fixed words
+and integers only; values, labels and keys of maps are bound by name and never part of it.  Equal texts are
+compiled once.  Large skeletons, which are rare and could be used to keep the compiler busy, are read by
 walking.
 
-Always: a written reader answers as the walking one does; readers of rows and places rely on the shape
+Always: a generated reader returns what the walking one does; readers of rows and places rely on the shape
 that the trie has established, the reader of matches establishes it itself.
 """
 
@@ -39,16 +39,17 @@ RowReader: TypeAlias = Callable[[Value], Captures | None]
 PlaceReader: TypeAlias = Callable[[Value], Hashable]
 
 WRITTEN: Final = 64
-"""Up to how many positions code is written out and kept; none where walking is machine code, and quicker."""
+"""Positions up to which code is generated and kept; 0 where walking is compiled code, and faster."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HandlerCode:
-    """What is done to a handler with a value of its shape, for its paths.
+    """The generated code of a handler: what happens for a value of its shape, for its paths.
 
-    ``read(value)`` gives the captures, or None where one is missing.  ``gain(handler, value, news)`` counts
+    ``read(value)`` returns the captures, or None where one is missing.  ``gain(handler, value, news)`` counts
     one more value with its captures and ``lose(handler, value, news)`` one less; when that is the first or
-    the last, they add to the news whom to tell of what.  Where they are None, the handler's own methods do.
+    the last, they add the handler and the captures to the news.  Where they are None, the handler's own
+    methods do that.
     """
 
     captures: tuple[Path, ...]
@@ -61,13 +62,13 @@ class HandlerCode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupCode:
-    """What is done to a group with a value of its shape, for its paths and checks.
+    """The generated code of a group: what happens for a value of its shape, for its paths and checks.
 
-    ``place(value)`` gives the key of the parts at the paths, or ``MISSING`` if a check does not hold or
-    there is no such part.  ``file(group, at, value, values, news)`` and ``drop(group, at, value, news)``
-    enter and take out a value at its place and go on to the handlers there; ``tell(group, value)`` calls
-    those who want a message.  A handler with the code ``usual``, alone in its leaf, is served in place.
-    Where they are None, the group's own methods do.
+    ``place(value)`` returns the key of the parts at the paths, or ``MISSING`` if a check does not hold or a
+    part is missing.  ``file(group, at, value, values, news)`` and ``drop(group, at, value, news)`` add and
+    remove a value at its place and go on to the handlers there; ``tell(group, value)`` calls the handlers of
+    a message.  A handler with the code ``usual``, alone in its leaf, is served inline.  Where they are None,
+    the group's own methods do that.
     """
 
     usual: HandlerCode
@@ -79,7 +80,7 @@ class GroupCode:
 
 
 def handler_code(shape: Shape, captures: tuple[Path, ...]) -> HandlerCode:
-    """The code of a handler that captures at these paths of values of this shape."""
+    """Returns the code of a handler that captures at these paths of values of this shape."""
     if len(shape) + len(captures) > WRITTEN:
         return _walking_handler_code(captures)
     return _handler_code(shape, captures)
@@ -121,7 +122,8 @@ _LOSE: Final = [
 def group_code(
     shape: Shape, paths: tuple[Path, ...], checks: tuple[Check, ...], usual: HandlerCode
 ) -> GroupCode:
-    """The code of a group that compares these paths of values of this shape, and makes these checks."""
+    """Returns the code of a group that compares these paths of values of this shape, and makes these
+    checks."""
     if COMPILED or len(shape) + len(paths) + len(checks) + len(usual.captures) > WRITTEN:
         places = Places(paths, checks)
         return GroupCode(usual, places, places.place)
@@ -191,7 +193,7 @@ _TOLD: Final = [
 
 
 def match_reader(form: Skeleton) -> RowReader:
-    """A function from any value to its captures, or to None if it does not match."""
+    """Returns a function from any value to its captures, or to None if it does not match."""
     if COMPILED or form.size > WRITTEN:
         return walking_matches(form)
     constants = [path for path, _ in form.constants]
@@ -214,7 +216,7 @@ def _checked(checks: Iterable[Check]) -> list[Path]:
 
 
 class _Text:
-    """The text of one reader.  Asking for a part writes what it takes to have it, once."""
+    """The text of one reader.  Each part is read where it is first needed, once."""
 
     def __init__(
         self, shape: Shape, wanted: Iterable[Path], failure: str, *, establish: bool = False
@@ -233,7 +235,7 @@ class _Text:
                 self._least[path[:-1]] = max(size, self._least.get(path[:-1], 0))
 
     def part(self, path: Path) -> str:
-        """The expression for the part at a path."""
+        """Returns the expression for the part at a path."""
         if not path:
             return "value"
         parts, by = self.parts(path[:-1]), path[-1]
@@ -246,7 +248,8 @@ class _Text:
         return f"{self._entries[path]}[1]"
 
     def parts(self, path: Path) -> str:
-        """The name of the fields, the elements or the map at a path, of which there are enough."""
+        """Returns the name of the fields, the elements or the map at a path, once it is checked that there
+        are enough."""
         known = self._names.get(path)
         if known is not None:
             return known
@@ -276,14 +279,14 @@ class _Text:
 
     def refuse_unless_same(self, path: Path, constant: Value) -> None:
         part, wanted = self.part(path), self._bind(key(constant))
-        is_text = constant.__class__ is str  # to which nothing else is equal, even in Python
+        is_text = constant.__class__ is str  # nothing else equals text, even in Python
         self._refuse_if(f"{part} != {wanted}" if is_text else f"key({part}) != {wanted}")
 
     def row(self, paths: Sequence[Path]) -> str:
         return f"({''.join([self.part(path) + ',' for path in paths])})"
 
     def write_place(self, paths: Sequence[Path]) -> None:
-        """Writes what ``keys`` gives for the parts as ``place``."""
+        """Writes the result of ``keys`` for the parts as ``place``."""
         if len(paths) == 1:
             self.write(f"part = {self.part(paths[0])}")
             self.write(_LONE)
@@ -304,7 +307,7 @@ class _Text:
             self.write("place = row_text(row)" if paths else "place = row")
 
     def further(self, wanted: Sequence[Path], write: Callable[[_Text, Sequence[Path]], None]) -> list[str]:
-        """The lines that go on where these end, want more parts, and write something of them."""
+        """Returns the lines after these that read more parts and write something of them."""
         made = _Text(tuple(self._classes.items()), wanted, "return")
         made._least = {path: size for path, size in made._least.items() if size > self._least.get(path, 0)}
         made._bound = self._bound
@@ -317,7 +320,7 @@ class _Text:
         return made.lines
 
     def function(self, name: str, arguments: str, end: Sequence[str]) -> Callable[..., Any]:
-        """A function of what has been written so far, and this end."""
+        """Returns a function of the text so far, with this end."""
         text = f"def {name}({arguments}):\n" + "".join([f"    {line}\n" for line in [*self.lines, *end]])
         return _defined(text, name) if not self._bound else _define(text, name, self._bound)
 
@@ -348,10 +351,10 @@ _LONE: Final = (
     "place = part if (kind := part.__class__) is str"
     " else part * SECRET if kind is int and -SMALL < part < SMALL else key(part)"
 )
-"""The key of a lone part: those of text and small integers, nearly all that there are, without a call."""
+"""The key of a single part: that of text and small integers, nearly all cases, without a call."""
 
 TEXTS: Final = 512
-"""How many texts are kept, compiled.  There are about four for each form of pattern, however many labels."""
+"""Compiled texts that are kept.  There are about four for each form of pattern, however many labels."""
 
 _NAMES: Final[dict[str, object]] = {
     "Record": Record,
@@ -369,9 +372,9 @@ _written = 0
 
 
 def _define(text: str, name: str, bound: Mapping[str, object]) -> Callable[..., Any]:
-    """The function that a text defines, with these names bound."""
+    """Returns the function that a text defines, with these names bound."""
     names = {**_NAMES, **bound}
-    exec(_compiled(text), names)  # our own words and integers: see above
+    exec(_compiled(text), names)  # fixed words and integers only: see above
     return names[name]  # type: ignore[return-value]  # defined by the text
 
 
@@ -381,7 +384,8 @@ def _defined(text: str, name: str) -> Callable[..., Any]:
 
 
 def _compiled(text: str) -> CodeType:
-    """A text's code; debuggers and tracebacks find the text under the code's file name while it is kept."""
+    """Returns the code of a text; debuggers and tracebacks find the text under the code's file name while it
+    is kept."""
     global _written
     code = _codes.get(text)
     if code is None:
@@ -405,14 +409,14 @@ class Rows:
     def __init__(self, paths: tuple[Path, ...]) -> None:
         self._paths = paths
         self._lone = -1
-        """The index of the field, if one field of the value itself is all: the most frequent case."""
+        """The index of the field, if the only part is a field of the value itself: the most frequent case."""
         if len(paths) == 1 and len(paths[0]) == 1:
             by = paths[0][0]
             if isinstance(by, int):
                 self._lone = by
 
     def read(self, value: Value) -> Captures | None:
-        """The parts, or None where one is missing; O(lengths of the paths)."""
+        """Returns the parts, or None where one is missing; O(lengths of the paths)."""
         lone = self._lone
         if lone >= 0 and isinstance(value, Record):
             fields = value.fields
@@ -436,7 +440,7 @@ class Places:
         self._checks = checks
 
     def place(self, value: Value) -> Hashable:
-        """The place, or ``MISSING`` where a check does not hold, or there is no such part."""
+        """Returns the place, or ``MISSING`` where a check does not hold, or a part is missing."""
         for check in self._checks:
             if not check.holds(value):
                 return MISSING
@@ -445,7 +449,7 @@ class Places:
 
 
 def walking_matches(form: Skeleton) -> RowReader:
-    """``match_reader`` without writing."""
+    """Returns the same as ``match_reader``, without generated code."""
     wanted = keys(tuple([constant for _, constant in form.constants]))
     places = Places(tuple([path for path, _ in form.constants]), form.checks)
     rows = Rows(form.captures)

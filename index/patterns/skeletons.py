@@ -1,11 +1,11 @@
-"""Skeletons: what a pattern asks of a value, by position.
+"""Skeletons: what a pattern requires of a value, by position.
 
-A pattern is analysed once into a *shape* (which positions must hold which structure), *constants* (which
-must hold a certain value), *checks* (what else must hold) and *captures* (which are wanted), as in
-HOWITWORKS, "Skeletons".  They are apart from patterns because the index knows skeletons only.
+A pattern is analysed once into a *shape* (which positions must hold which structure), *constants* (which must
+hold a certain value), *checks* (what else must hold) and *captures* (which are wanted), as in HOWITWORKS,
+"Skeletons".  They are apart from patterns because the index uses skeletons only.
 
-Always: every position above one that a skeleton speaks of is in its shape; the shape is in lexicographic
-order of paths, parents first; captures are in the order of the pattern, outer before inner.
+Always: every position above one that a skeleton mentions is in its shape; the shape is in lexicographic order
+of paths, parents first; captures are in the order of the pattern, outer before inner.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Pattern: TypeAlias = Value
 
 MAX_DEPTH: Final = 64
 MAX_POSITIONS: Final = 4096
-"""How deep a pattern may nest, and how many positions it may speak of."""
+"""Levels that a pattern may nest, and positions that it may mention."""
 
 DISCARD: Final = Record("_")
 
@@ -58,7 +58,7 @@ ATOM_CLASSES: Final[dict[str, type]] = {
 
 
 class CheckKind(enum.StrEnum):
-    """What a check asks of a position."""
+    """What a check requires of a position."""
 
     HAS = "has"
     CLASS = "class"
@@ -68,7 +68,7 @@ class CheckKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One more thing that must hold at a path: something is there, of a class, of a size, or as elsewhere.
+    """One more condition at a path: a part exists, has a class or a size, or equals that at another path.
 
     ``argument`` is the name of the class, the number of parts, or the path of the other position.
     """
@@ -78,7 +78,7 @@ class Check:
     argument: Hashable = None
 
     def holds(self, value: Value) -> bool:
-        """Whether it does, for a whole value; O(path)."""
+        """True if a whole value meets the condition; O(path)."""
         part = project(value, self.path)
         if part is MISSING:
             return False
@@ -94,10 +94,10 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Skeleton:
-    """A pattern, analysed; ``captures`` and ``names`` correspond, an unnamed capture has the name None.
+    """The analysis of a pattern; ``captures`` and ``names`` correspond, an unnamed capture has the name None.
 
-    The last three tell where it belongs in a trie: the way to its node, the positions that its group
-    compares (its checks are the group's, too), and the key of what it wants there.
+    The last three give its place in a trie: the way to its node, the positions that its group compares (its
+    checks are the group's, too), and the key of the constants there.
     """
 
     pattern: Pattern
@@ -112,26 +112,26 @@ class Skeleton:
 
     @property
     def size(self) -> int:
-        """How many positions it speaks of."""
+        """Number of positions that it mentions."""
         return len(self.shape) + len(self.constants) + len(self.checks) + len(self.captures)
 
 
 CACHED: Final = 4096
 CACHED_SIZE: Final = 64
 CACHED_TEXT: Final = 4096
-"""How many skeletons are remembered, and up to how many positions and characters of the pattern.
+"""Skeletons that are cached, and the positions and characters of a pattern up to which they are.
 
-Larger ones would let strangers fill memory: one constant can be as long as a frame.
+Larger ones could be used to fill memory: one constant can be as long as a frame.
 """
 
 _cache: OrderedDict[Hashable, Skeleton] = OrderedDict()
 
 
 def skeleton(pattern: Pattern, *, depth: int = MAX_DEPTH, positions: int = MAX_POSITIONS) -> Skeleton:
-    """The skeleton of a pattern; O(pattern) the first time.
+    """Returns the skeleton of a pattern; O(pattern) the first time.
 
-    Raises ``UsageError`` for what is no pattern, with its place, and for one that nests deeper than
-    ``depth`` (``DEEPEST`` at most) or speaks of more than ``positions``.
+    Raises ``UsageError`` for what is no pattern, with its place, and for one that nests deeper than ``depth``
+    (``DEEPEST`` at most) or mentions more than ``positions``.
     """
     if (depth, positions) != (MAX_DEPTH, MAX_POSITIONS):
         return _Analysis(min(depth, DEEPEST), positions).skeleton(pattern)
@@ -148,7 +148,7 @@ def skeleton(pattern: Pattern, *, depth: int = MAX_DEPTH, positions: int = MAX_P
 
 
 class _Analysis:
-    """One walk over a pattern, collecting what a skeleton is made of."""
+    """One walk over a pattern, which collects the parts of its skeleton."""
 
     def __init__(self, depth: int, positions: int) -> None:
         self.depth = depth
@@ -263,7 +263,7 @@ class _Analysis:
         self._visit(pattern.fields[0], path, depth + 1, is_exact=True)
 
     def _place(self, path: Path) -> str:
-        """Where a path leads, for people, who know a map's key and not its key form."""
+        """Returns a path as text for messages, with a map's key rather than its key form."""
         steps = [by if isinstance(by, int) else self.keys[by[0]] for by in path]
         return " at " + "".join([f"[{by!r:.40}]" for by in steps]) if steps else ""
 
@@ -281,16 +281,16 @@ def _is_name(part: Value) -> bool:
 
 
 def known_class(name: str) -> str:
-    """The name of an atom class, if it is one; ``UsageError`` otherwise."""
+    """Returns the name if it is that of an atom class; raises ``UsageError`` otherwise."""
     if name not in ATOM_CLASSES:
         raise UsageError(f"no class {name!r}, known are {', '.join(ATOM_CLASSES)}")
     return name
 
 
 def known_name(name: str) -> str:
-    """A name that a capture may have; ``UsageError`` for another.
+    """Returns the name if a capture may have it; raises ``UsageError`` otherwise.
 
-    Names are words, as text has them, so that none can be taken for the number of a capture without one.
+    Names are words, so that none can be taken for the number of a capture without a name.
     """
     if not WORD.fullmatch(name):
         raise UsageError(f"the name of a capture is a word like who or user-2, not {name!r:.40}")

@@ -1,8 +1,8 @@
-"""Text: how are values and patterns written, and what does a text say?
+"""Text: parses and prints values and patterns.
 
-One syntax for the command line, configuration, rules, logs and documents; ``TEXT.md`` beside this file
-has the grammar.  A pattern is a value, so there is one language: ``_``, ``$who`` and their kin are short
-for the records that they are, in a fact as in a pattern, and an interest prints as it was written.
+There is one syntax for the command line, configuration, rules, logs and documents; ``TEXT.md`` beside this
+file has the grammar.  A pattern is a value, so one language serves both: ``_``, ``$who`` and the like are
+short forms of records, in a fact as in a pattern, and an interest is printed as it was written.
 
 Always: ``parse(unparse(v))`` is the same value as ``v``, for every value; a text gives a value or
 ``ParseError``; both ways take time in proportion to the text.
@@ -33,11 +33,11 @@ from index.values.scanner import WORD, ParseError, Scanner
 from index.values.values import Map, Record, Value, key
 
 MAX_DEPTH: Final = 64
-"""Levels of nesting that are read unless the caller says otherwise; as many as the wire carries."""
+"""Default limit of nested levels; as many as the wire carries."""
 
 
 def parse(text: str, *, depth: int = MAX_DEPTH, elements: int | None = None) -> Value:
-    """The value that a text says.
+    """Returns the value of a text.
 
     Raises ``ParseError``, which shows the place, for any other text, for more than ``depth`` levels and for
     more than ``elements`` values in all, those inside others included.
@@ -49,7 +49,7 @@ def parse(text: str, *, depth: int = MAX_DEPTH, elements: int | None = None) -> 
 
 
 def parse_pattern(text: str, *, depth: int = MAX_DEPTH, elements: int | None = None) -> Value:
-    """The pattern that a text says, which ``patterns.skeleton`` is known to accept within its limits.
+    """Returns the pattern of a text, which ``patterns.skeleton`` accepts within its limits.
 
     Raises ``ParseError`` as ``parse`` does, and for what is a value but no pattern, such as ``lit()``.
 
@@ -75,7 +75,7 @@ def _whole(reader: Reader) -> Value:
 
 
 class Reader(Scanner):
-    """Reads values one after the other, for grammars in which they stand among other things."""
+    """Reads values one after the other, for grammars that contain them."""
 
     __slots__ = ("_depth", "_elements", "_special", "_values")
 
@@ -87,7 +87,8 @@ class Reader(Scanner):
         self._special: list[tuple[int, Value]] = []
 
     def value(self, level: int = 0) -> Value:
-        """The value that begins behind any blanks, ``level`` levels deep; ``ParseError`` if none does."""
+        """Returns the next value after blanks, ``level`` levels deep; raises ``ParseError`` if there is
+        none."""
         self.blanks()
         read = _READERS.get(self.ahead())
         if read is None:
@@ -98,7 +99,7 @@ class Reader(Scanner):
         return read(self, level)
 
     def blame(self, error: UsageError) -> ParseError:
-        """What to raise when what has been read is no pattern: it points to the part that is none."""
+        """Returns the error for a value that is no pattern: it points to the part at fault."""
         for at, record in self._special:
             try:
                 skeleton(record)
@@ -149,14 +150,15 @@ class Reader(Scanner):
     # -- compounds ------------------------------------------------------------------------------------
 
     def _record(self, label: Value, at: int, level: int) -> Value:
-        """The record whose label, which began at ``at``, has been read and whose parenthesis is next."""
+        """Returns the record whose label, which began at ``at``, has been read and whose parenthesis is
+        next."""
         inside = self._inside(level)
         self.position += 1
         known = len(self._special)
         record = Record.of(label, tuple(self._items(")", inside)))
         if label in _SPECIAL:
             if label == "lit":
-                del self._special[known:]  # it quotes them
+                del self._special[known:]  # ``lit`` quotes them
             self._special.append((at, record))
         return record
 
@@ -227,7 +229,7 @@ class Reader(Scanner):
         return Record.of("$", (name, named, sub))
 
     def _class(self) -> str | None:
-        """The class that follows here with its colon, or None; a colon of a map has a blank behind it."""
+        """Returns the class that follows with its colon, or None; after a colon of a map there is a blank."""
         at = self.position
         if not self.take_here(":"):
             return None
@@ -259,7 +261,8 @@ _READERS: Final[dict[str, Callable[[Reader, int], Value]]] = {
 
 
 def unparse(value: Value) -> str:
-    """The text of a value, in one line; ``UsageError`` if it nests deeper than this interpreter can follow.
+    """Returns the text of a value, in one line; raises ``UsageError`` if it nests too deeply for the
+    interpreter.
 
     >>> unparse(Record("Observe", Record("says", Record("$", "who", None, Record("_")), Record("_"))))
     'Observe(says($who, _))'
@@ -271,7 +274,7 @@ def unparse(value: Value) -> str:
 
 
 def unparse_pattern(pattern: Value) -> str:
-    """The text of a pattern, which is its text as a value."""
+    """Returns the text of a pattern, which is its text as a value."""
     return unparse(pattern)
 
 
@@ -300,7 +303,7 @@ def _text(value: Value, depth: int) -> str:
             return bytes_text(value)
         case datetime():
             return f"@{time_text(value)}"
-        case _:  # whatever the types say
+        case _:  # reachable only against the types
             raise no_value(value)
 
 
@@ -321,7 +324,7 @@ def _label_text(label: Value, depth: int) -> str:
 
 
 def _discard_text(fields: tuple[Value, ...]) -> str | None:
-    """The short form of a record labelled ``_``, if it is one that patterns have."""
+    """Returns the short form of a record labelled ``_``, or None if patterns have none for it."""
     match fields:
         case ():
             return "_"
@@ -332,7 +335,7 @@ def _discard_text(fields: tuple[Value, ...]) -> str | None:
 
 
 def _capture_text(fields: tuple[Value, ...], depth: int) -> str | None:
-    """The short form of a record labelled ``$``, if it is one that patterns have."""
+    """Returns the short form of a record labelled ``$``, or None if patterns have none for it."""
     if len(fields) != 3:
         return None
     name, named, sub = fields

@@ -1,10 +1,11 @@
 """Contents: the values that an index holds, how many copies of each, and where each is filed.
 
-Every change of an index comes down to values that appear and values that vanish.  This is where they do: the
-tables of values and copies are changed, and the value is filed in, or taken out of, each group that it
-reaches.  Whom that concerns is only noted in ``News``; the index calls the callbacks when all is done.
+Every change of an index comes down to values that appear and values that vanish.  This file does both: the
+tables of values and copies are changed, and the value is added to, or removed from, each group that it
+reaches.  The handlers concerned are only collected in ``News``; the index calls the callbacks when all is
+done.
 
-Always: a value is filed where its structure says, once, however many copies there are; a patch that is
+Always: a value is filed where its structure determines, once, however many copies there are; a patch that is
 refused has changed nothing.
 """
 
@@ -25,7 +26,8 @@ from index.values.values import Record, Value
 
 
 class Net(NamedTuple):
-    """What a patch meant: the values that appeared and those that vanished, in the order of the patch."""
+    """The net effect of a patch: the values that appeared and those that vanished, in the order of the
+    patch."""
 
     added: list[Value]
     removed: list[Value]
@@ -34,7 +36,7 @@ class Net(NamedTuple):
 class Contents:
     """The values of one index, in the tree that files them.
 
-    ``copies`` counts, for each value that is here more than once, how many more; ``visible`` has the
+    ``copies`` counts, for each value with more than one copy, the further ones; ``visible`` has the
     restrictions of the values that have one.
     """
 
@@ -94,7 +96,8 @@ class Contents:
         grown: News,
         gone: News,
     ) -> Net:
-        """A patch that names no value twice, some of whose values have copies."""
+        """Applies a patch that names no value twice, some of whose values have copies; returns its net
+        effect."""
         copies = self.copies
         net = Net([], [])
         for at, value in zip(coming, added, strict=True):
@@ -120,7 +123,7 @@ class Contents:
         grown: News,
         gone: News,
     ) -> Net:
-        """Any patch: what is left of each value counts."""
+        """Applies any patch by its net counts; returns its net effect."""
         entries = dict(zip([*coming, *going], [*added, *removed], strict=True))
         appeared, vanished = self.recount(self._balance(coming, going, entries))
         for at in appeared:
@@ -130,7 +133,8 @@ class Contents:
         return Net([plain(entries[at]) for at in appeared], [plain(entries[at]) for at in vanished])
 
     def _balance(self, coming: list[At], going: list[At], entries: dict[At, Entry]) -> dict[At, int]:
-        """How many copies of each value there are after a patch; ``UsageError`` if less than none."""
+        """Returns the number of copies of each value after a patch; raises ``UsageError`` if one is
+        negative."""
         after = {at: self.count(at) for at in entries}
         for at in coming:
             after[at] += 1
@@ -141,7 +145,8 @@ class Contents:
         return after
 
     def recount(self, after: dict[At, int]) -> tuple[list[At], list[At]]:
-        """Takes over the new counts of copies: which values are to appear, and which to vanish."""
+        """Stores new counts of copies; returns the values that are to appear, and those that are to
+        vanish."""
         appeared, vanished = [], []
         for at, copies in after.items():
             if copies > 1:
@@ -155,10 +160,10 @@ class Contents:
         return appeared, vanished
 
     def reset(self, values: Iterable[Value]) -> None:
-        """Holds exactly these values, unrestricted and as often as they are given, whatever was here.
+        """Holds exactly these values from now on, unrestricted and as often as they are given.
 
-        What an exception has interrupted is in no order: every table is filled anew, and no callback is
-        called.  Values that were here keep their order.  O(values × nodes).
+        After an exception the tables may be inconsistent: every table is filled again, and no callback is
+        called. Values that were here keep their order.  O(values × nodes).
         """
         found: Values = {}
         counts: dict[At, int] = {}
@@ -173,7 +178,7 @@ class Contents:
         self.copies.clear()
         self.copies.update({at: count - 1 for at, count in counts.items() if count > 1})
         self.visible.clear()
-        for node in nodes_below(self._root):  # each before those below it
+        for node in nodes_below(self._root):  # parents before children
             for table in node.moves.values():
                 for of_class, below in table.items():
                     below.values = of_class_at(node.values, below.shape[-1][0], of_class)
@@ -183,7 +188,7 @@ class Contents:
     # -- what happens to a value ----------------------------------------------------------------------
 
     def appear(self, at: At, entry: Entry, news: News) -> None:
-        """A value that was not here is: it is filed everywhere."""
+        """Files a new value in all nodes that it reaches."""
         values = self.values
         if type(entry) is Restricted:
             values[at] = entry.value
@@ -201,7 +206,7 @@ class Contents:
             enter(top, at, value, news)
 
     def vanish(self, at: At, news: News) -> None:
-        """A value that was here is not: the reverse of ``appear``."""
+        """Removes a value from all nodes that it reached: the reverse of ``appear``."""
         value = self.values.pop(at)
         if self.visible and at in self.visible:
             visibility.vanish(self.visible, at, value, self.tree.reached(value), news)
@@ -216,7 +221,8 @@ class Contents:
             leave(top, at, value, news)
 
     def _file_all(self, coming: list[At], added: Sequence[Value], news: News) -> None:
-        """``appear`` of many, but for the root: those of one label in a row are led down the same way."""
+        """Does ``appear`` for many values, but for the root: values of one label in a row share the way
+        down."""
         everything, tops, each = self.values, self._tops, self._root.each
         last: Class | None = None
         top: Node | None = None
@@ -230,7 +236,7 @@ class Contents:
                 enter(top, at, value, news)
 
     def _drop_all(self, going: list[At], removed: Sequence[Value], news: News) -> None:
-        """``vanish`` of many, but for the root, in the same way."""
+        """Does ``vanish`` for many values, but for the root, in the same way."""
         tops, each = self._tops, self._root.each
         last: Class | None = None
         top: Node | None = None

@@ -1,11 +1,11 @@
-"""Drawings: what does the trie look like now?
+"""Drawings of the trie as it is now: text, a mermaid flowchart, or a graph for Graphviz.
 
-For people who wonder why something is told, or not, or slowly: nodes by the move and class that lead to
+They show operators why an observer is called, or not, or slowly: nodes by the move and class that lead to
 them, groups by what they compare and check, leaves by their constants, handlers by what they capture; each
-with counts.  As text, as a mermaid flowchart, or as a graph for Graphviz.
+with counts.
 
-Always: nothing here changes anything; a drawing has at most so many boxes, and what strangers named is
-escaped and cut, so that a drawing is as harmless as it is finite.
+Always: nothing here changes anything; a drawing has a limited number of boxes, and texts from clients are
+escaped and cut, so that a drawing is harmless and of limited size.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SHOWN: Final = 60
 
 
 class Drawing(enum.StrEnum):
-    """How a drawing is written."""
+    """The formats of a drawing."""
 
     TEXT = "text"
     MERMAID = "mermaid"
@@ -41,7 +41,7 @@ class Drawing(enum.StrEnum):
 
 @dataclass(slots=True)
 class _Box:
-    """One thing in a drawing, and what hangs from it."""
+    """One box in a drawing, with its children."""
 
     text: str
     kind: str
@@ -49,10 +49,10 @@ class _Box:
 
 
 def draw(root: Node, form: str = Drawing.TEXT, *, most: int = 20, boxes: int = 1_000) -> str:
-    """A drawing of the trie below a node.
+    """Returns a drawing of the trie below a node.
 
-    At most ``most`` boxes hang from one, and there are about ``boxes`` in all; where there are more, it says
-    how many.  Raises ``UsageError`` for a form that is none.  O(boxes).
+    A box has at most ``most`` children, and there are about ``boxes`` in all; where there are more, the
+    drawing has their number.  Raises ``UsageError`` for an unknown form.  O(boxes).
     """
     if form not in list(Drawing):
         raise UsageError(f"no form {form!r:.40} of drawings, there are {', '.join(Drawing)}")
@@ -121,7 +121,8 @@ def _check(check: Check) -> str:
 
 
 def _leaf(place: Hashable, leaf: Leaf, paths: Sequence[Path]) -> str:
-    """A leaf with its handlers: constants, how many values, and who captures what."""
+    """Returns the text of a leaf with its handlers: constants, number of values, and captures of each
+    handler."""
     handlers = [
         f"captures {' '.join(map(_path, handler.code.captures)) or 'nothing'}"
         f" ({_count(len(handler.rows), 'row')}) → {_count(len(handler.callbacks), 'callback')}"
@@ -132,7 +133,7 @@ def _leaf(place: Hashable, leaf: Leaf, paths: Sequence[Path]) -> str:
 
 
 def _place(place: Hashable, leaf: Leaf, paths: Sequence[Path]) -> str:
-    """The constants of a leaf, read from one of its values if it has any."""
+    """Returns the constants of a leaf, read from one of its values if it has any."""
     if not paths:
         return "()"
     for value in leaf.values.values():
@@ -150,7 +151,7 @@ def _class(of_class: Class) -> str:
 
 
 def _path(path: Path) -> str:
-    """A path as the documents write it.
+    """Returns a path as the documents write it.
 
     >>> _path((2, 1)), _path(())
     ('[2,1]', '[]')
@@ -163,7 +164,7 @@ def _count(count: int, what: str) -> str:
 
 
 def _cut(text: str) -> str:
-    """A text of bounded length that shows on a line."""
+    """Returns a text cut to a limited length, on one line."""
     shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
     return shown if shown.isprintable() else ascii(shown)[1:-1]
 
@@ -190,7 +191,7 @@ _SHAPES: Final = {
 
 
 def _numbered(top: _Box) -> Iterator[tuple[int, int, _Box]]:
-    """Each box with its number and that of the one it hangs from."""
+    """Yields each box with its number and that of its parent."""
     waiting, number = [(0, top)], 0
     while waiting:
         above, box = waiting.pop()
@@ -223,7 +224,7 @@ def _dot(top: _Box) -> Iterator[str]:
 
 
 def _key_text(at: Hashable) -> str:
-    """The text of the value that a key (``values.key``) stands for."""
+    """Returns the text of the value of a key (``values.key``)."""
     if isinstance(at, int):
         return whole_text(at // SECRET)
     text = str(at[-1]) if isinstance(at, tuple) and at else repr(at)

@@ -1,7 +1,7 @@
 """Invariants of the index, each computed again in the obvious way.
 
-The index keeps the same knowledge in many tables and changes them by steps.  Here is what those tables must
-say, from nothing but the values; tests ask after every step, and an operator may when in doubt.
+The index keeps the same knowledge in many tables and changes them step by step.  This file computes what
+those tables must hold, from the values alone; tests check it after every step, and operators can on demand.
 
 Always: nothing here changes anything.
 """
@@ -20,7 +20,7 @@ from index.values.values import Value, keys
 
 
 def nodes_below(root: Node) -> Iterator[Node]:
-    """A node and all that its moves lead to."""
+    """Yields a node and all nodes below it."""
     waiting = [root]
     while waiting:
         node = waiting.pop()
@@ -37,7 +37,7 @@ def verify(root: Node, copies: Mapping[At, int], visible: Mapping[At, Visible]) 
             if all(class_of(project(value, path)) == of_class for path, of_class in node.shape)
         }
         _hold(node.values.keys() == conforming.keys(), f"the values of {node.shape}")
-        _hold(node is root or not node.is_idle, f"{node.shape} serves nobody")
+        _hold(node is root or not node.is_idle, f"{node.shape} has no handlers")
         _hold(node.each == tuple(node.groups.values()), f"the groups of {node.shape}")
         _verify_moves(node)
         for group in node.groups.values():
@@ -69,9 +69,9 @@ def _verify_group(group: Group, conforming: Values, visible: Mapping[At, Visible
     _hold({at: place for place, values in kept.items() for at in values} == expected, "values by place")
     _hold(not group.leaves.keys() & group.idle.keys(), "a place is idle or has a leaf")
     _hold(all(kept[place] for place in group.idle), "an idle place without values")
-    _hold(bool(group.leaves), "a group that serves nobody")
+    _hold(bool(group.leaves), "a group without handlers")
     for leaf in group.leaves.values():
-        _hold(bool(leaf.handlers), "a leaf that serves nobody")
+        _hold(bool(leaf.handlers), "a leaf without handlers")
         _hold(
             len({each.code.captures for each in leaf.handlers}) == len(leaf.handlers),
             "a handler for each captures",
@@ -85,8 +85,8 @@ def _verify_handler(handler: Handler, leaf: Leaf, visible: Mapping[At, Visible])
     counts: Counter[Hashable] = Counter(keys(row) for row in found if row is not None)
     _hold(bool(handler.callbacks), "a handler without callbacks")
     more = handler.more or {}
-    _hold({at: 1 + more.get(at, 0) for at in handler.rows} == counts, "captures told, and how often")
-    _hold(more.keys() <= handler.rows.keys(), "captures that nobody was told of")
+    _hold({at: 1 + more.get(at, 0) for at in handler.rows} == counts, "captures reported, and how often")
+    _hold(more.keys() <= handler.rows.keys(), "captures that were never reported")
 
 
 def _hold(true: bool, what: str) -> None:

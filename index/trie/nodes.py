@@ -1,15 +1,14 @@
-"""Nodes, groups, leaves and handlers: what stands at one place of the index, and whom it serves.
+"""Nodes, groups, leaves and handlers: the parts of the trie.
 
 A *node* is reached by the values of one shape.  Its *groups* are the handlers there that compare the same
-positions and make the same checks; one reading of a value gives its place in a group.  A *leaf* is one
-place, with the handlers that want its constants, and a *handler* the captures at certain paths with those
-who are told of them.  (The source's Continuation is the node's values and groups; its table of constants
-is a group.)
+positions and make the same checks; one reading of a value gives its place in a group.  A *leaf* is one place,
+with the handlers for its constants, and a *handler* has the captures at certain paths with the callbacks for
+them.  (The source's Continuation is the node's values and groups; its table of constants is a group.)
 
-They are apart from the index because each of them only keeps its own books; the index walks.
+They are apart from the index because each of them only updates its own tables; the index walks.
 
 Always: a node, group or leaf holds exactly the values that conform to its place; a leaf has a handler and a
-handler has a callback; values at a place that nobody asked for are *idle*, which costs one table entry.
+handler has a callback; values at a place without a leaf are *idle*, which costs one table entry.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ from index.values.values import COMPILED, Record, Value, key, keys
 At: TypeAlias = Hashable
 """The key of a value in all tables of one index.
 
-A record's key is its text, which is the quickest key that Python has; other values have their own key, text
-in a box, so that no two are the same.  The key of a restricted value includes the restriction.
+A record's key is its text, which is the fastest key in Python; other values have their own key, text in a
+box, so that no two are the same.  The key of a restricted value includes the restriction.
 """
 
 Values: TypeAlias = dict[At, Value]
 
 
 def at_of(value: Entry) -> At:
-    """Returns the key of a value in all tables; O(1) for a record that was asked before, else O(size)."""
+    """Returns the key of a value in all tables; O(1) for a record whose text is cached, else O(size)."""
     if type(value) is Record:
-        return value._text or value.text  # spares a call
+        return value._text or value.text  # saves a call
     if isinstance(value, Restricted):
         return at_of(value.value), value.paths
     return (value, None) if type(value) is str else key(value)
@@ -51,13 +50,13 @@ def all_at(values: Sequence[Entry]) -> list[At]:
 
 
 News: TypeAlias = "list[tuple[Handler, Captures]]"
-"""Whose callbacks are to be told of which captures, once the index has changed."""
+"""The handlers whose callbacks are to be called, and with which captures, once the index has changed."""
 
 
 class Handler:
-    """The distinct captures that the callbacks of one skeleton have been told of: a bag of rows.
+    """The distinct captures that the callbacks of one skeleton have been called with: a counted set of rows.
 
-    What is done for its paths is written out in its ``code`` (``projections.HandlerCode``).
+    The operations for its paths are generated in its ``code`` (``readers.HandlerCode``).
     """
 
     __slots__ = ("callbacks", "code", "gain", "lose", "more", "rows", "sole")
@@ -68,24 +67,25 @@ class Handler:
         self.lose = code.lose or Handler.walk_out
         self.rows: dict[Hashable, Captures] = {}
         self.more: dict[Hashable, int] | None = None
-        """How many further values have the same row; most have none."""
+        """How many further values have the same row; None while no row has more than one value, the usual
+        case."""
         self.callbacks: dict[Callback, Cleanup | None] = {}
         self.sole: Callback | None = None
-        """The callback, if there is one only, as mostly there is: the shortest way to it."""
+        """The callback, if there is exactly one, the usual case: the shortest way to it."""
 
     def install(self, callback: Callback, cleanup: Cleanup | None) -> None:
-        """Takes a callback in; O(1)."""
+        """Adds a callback; O(1)."""
         self.callbacks[callback] = cleanup
         self.sole = callback if len(self.callbacks) == 1 else None
 
     def dismiss(self, callback: Callback) -> Cleanup | None:
-        """Takes a callback out: its cleanup; O(1)."""
+        """Removes a callback and returns its cleanup; O(1)."""
         cleanup = self.callbacks.pop(callback)
         self.sole = next(iter(self.callbacks)) if len(self.callbacks) == 1 else None
         return cleanup
 
     def row(self, value: Value, visible: Visible | None) -> Captures | None:
-        """The captures of a value, or None if it lacks one or must not be seen here."""
+        """Returns the captures of a value, or None if one is missing or the value is not visible here."""
         return self.code.read(value) if visible is None or self.code.paths <= visible else None
 
     def tell(self, value: Value) -> None:
@@ -95,7 +95,7 @@ class Handler:
             self.call(MESSAGE, row)
 
     def call(self, event: Event, row: Captures) -> None:
-        """Calls the callbacks."""
+        """Calls the callbacks with an event and its captures."""
         if self.sole is not None:
             self.sole(event, row)
             return
@@ -115,12 +115,12 @@ class Handler:
             news.append((self, row))
 
     def count(self, row: Captures) -> int:
-        """How many values have this row."""
+        """Returns how many values have this row."""
         at = keys(row)
         return 1 + (self.more.get(at, 0) if self.more else 0) if at in self.rows else 0
 
     def add(self, row: Captures) -> bool:
-        """One more value has this row: whether it is the first."""
+        """Counts one more value with this row; True if it is the first."""
         at = keys(row)
         if at in self.rows:
             self.again(at)
@@ -129,7 +129,7 @@ class Handler:
         return True
 
     def remove(self, row: Captures) -> bool:
-        """One value less has this row: whether it was the last."""
+        """Counts one value less with this row; True if it was the last."""
         at = keys(row)
         if self.more and self.less(at):
             return False
@@ -143,7 +143,7 @@ class Handler:
         self.more[at] = self.more.get(at, 0) + 1
 
     def less(self, at: Hashable) -> bool:
-        """Counts a value with a row less, if it is not the only one: whether it is not."""
+        """Counts one value less with a row, unless it is the only one; True if it was not."""
         more = self.more.get(at) if self.more else None
         if not self.more or more is None:
             return False
@@ -155,9 +155,9 @@ class Handler:
 
 
 class Leaf:
-    """The values with certain constants, and the handlers that want those, each with other captures.
+    """The values with certain constants, and the handlers for those, each with other captures.
 
-    ``sole`` is the handler, if there is one only, as mostly there is.
+    ``sole`` is the handler, if there is exactly one, the usual case.
     """
 
     __slots__ = ("handlers", "sole", "values")
@@ -168,7 +168,7 @@ class Leaf:
         self.sole: Handler | None = None
 
     def handler(self, captures: tuple[Path, ...]) -> Handler | None:
-        """The handler that captures at these paths; O(handlers here)."""
+        """Returns the handler that captures at these paths; O(handlers here)."""
         for handler in self.handlers:
             if handler.code.captures == captures:
                 return handler
@@ -196,7 +196,7 @@ class Leaf:
             handler.lose(handler, value, news)
 
     def tell(self, value: Value) -> None:
-        """Tells each handler of a message."""
+        """Calls the callbacks of each handler with a message."""
         if self.sole is not None:
             self.sole.tell(value)
             return
@@ -207,10 +207,10 @@ class Leaf:
 class Group:
     """The leaves for one set of compared positions and checks, and the values that are idle there.
 
-    If idle values were not kept by their place, whoever asked for one more constant would have to look at
+    If idle values were not kept by their place, a new handler with one more constant would have to look at
     every value of the node.  Where constants are names, each is that of one value, so a value that is alone
-    at its place is kept without a table of its own.  ``place``, ``file``, ``drop`` and ``tell`` are what is
-    written out for its positions (``projections.GroupCode``).
+    at its place is kept without a table of its own.  ``place``, ``file``, ``drop`` and ``tell`` are generated
+    for its positions (``readers.GroupCode``).
     """
 
     __slots__ = ("drop", "file", "idle", "leaves", "place", "places", "tell", "usual")
@@ -226,7 +226,7 @@ class Group:
         self.idle: dict[Hashable, At | Values] = {}
 
     def walk_in(self, at: At, value: Value, values: Values, news: News) -> None:
-        """Enters one of the node's values, as ``file`` does."""
+        """Adds one of the node's values, as ``file`` does."""
         place = self.places.place(value)
         leaf = self.leaves.get(place)
         if leaf is not None:
@@ -236,7 +236,7 @@ class Group:
             self.rest(at, place, values)
 
     def walk_out(self, at: At, value: Value, news: News) -> None:
-        """Takes out a value, as ``drop`` does."""
+        """Removes a value, as ``drop`` does."""
         place = self.places.place(value)
         leaf = self.leaves.get(place)
         if leaf is not None:
@@ -246,7 +246,7 @@ class Group:
             self.rouse(at, place)
 
     def walk_by(self, value: Value) -> None:
-        """Tells those who want a message, as ``tell`` does."""
+        """Calls the handlers of a message, as ``tell`` does."""
         leaf = self.leaves.get(self.places.place(value))
         if leaf is not None:
             leaf.tell(value)
@@ -257,12 +257,12 @@ class Group:
         for at, value in values.items():
             place = place_of(value)
             if place not in idle and place is not MISSING:
-                idle[place] = at  # as mostly, without a call
+                idle[place] = at  # the usual case, without a call
             elif place is not MISSING:
                 self.rest(at, place, values)
 
     def reset(self, values: Values) -> None:
-        """Holds exactly these values of the node, whatever was here; O(values)."""
+        """Holds exactly these values of the node from now on; O(values)."""
         self.idle.clear()
         for leaf in self.leaves.values():
             leaf.values = {}
@@ -282,7 +282,7 @@ class Group:
                 self.rest(at, place, values)
 
     def rest(self, at: At, place: Hashable, values: Values) -> None:
-        """Keeps one of the node's values at a place without a leaf; O(1)."""
+        """Adds one of the node's values to those without a leaf; O(1)."""
         resting = self.idle.get(place, MISSING)
         if resting is MISSING:
             self.idle[place] = at
@@ -292,7 +292,7 @@ class Group:
             self.idle[place] = {resting: values[resting], at: values[at]}
 
     def rouse(self, at: At, place: Hashable) -> None:
-        """Forgets one idle value; O(1)."""
+        """Removes one idle value; O(1)."""
         resting = self.idle[place]
         if isinstance(resting, dict):
             del resting[at]
@@ -301,7 +301,7 @@ class Group:
         del self.idle[place]
 
     def held(self, place: Hashable, values: Values) -> Values:
-        """The node's values at a place, idle or not; not to be changed."""
+        """Returns the node's values at a place, idle or not; not to be changed."""
         leaf = self.leaves.get(place)
         if leaf is not None:
             return leaf.values
@@ -309,7 +309,7 @@ class Group:
         return resting if isinstance(resting, dict) else {resting: values[resting]}
 
     def open(self, place: Hashable, values: Values) -> Leaf:
-        """The leaf at a place, with the values that were idle there; O(1)."""
+        """Returns a new leaf at a place, with the values that were idle there; O(1)."""
         leaf = self.leaves.get(place)
         if leaf is None:
             leaf = self.leaves[place] = Leaf(self.held(place, values) or {})
@@ -317,7 +317,7 @@ class Group:
         return leaf
 
     def close(self, place: Hashable) -> None:
-        """Takes away a leaf that has no handler; its values are idle from now on; O(1)."""
+        """Removes a leaf without handlers; its values are idle from now on; O(1)."""
         values = self.leaves.pop(place).values
         if values:
             self.idle[place] = values
@@ -327,9 +327,9 @@ _NOTHING: Values = {}
 
 
 class Node:
-    """The values of one shape, the groups that wait for them there, and the moves on from there.
+    """The values of one shape, the groups for them, and the moves on from there.
 
-    ``each`` is the groups once more, as a walk wants them.
+    ``each`` holds the groups once more, in the form that a walk needs.
     """
 
     __slots__ = ("each", "groups", "moves", "shape", "values")
@@ -343,11 +343,11 @@ class Node:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it serves nobody."""
+        """True if it has neither handlers nor nodes below."""
         return not self.groups and not self.moves
 
     def group(self, of: GroupKey, usual: HandlerCode) -> Group:
-        """The group of these paths and checks, made if it is not there: O(values of the node) then."""
+        """Returns the group of these paths and checks, created if needed: O(values of the node) then."""
         group = self.groups.get(of)
         if group is None:
             group = self.groups[of] = Group(group_code(self.shape, *of, usual))
@@ -356,7 +356,7 @@ class Node:
         return group
 
     def ungroup(self, of: GroupKey) -> None:
-        """Takes out a group; O(groups)."""
+        """Removes a group; O(groups)."""
         del self.groups[of]
         self.each = tuple(self.groups.values())
 

@@ -1,12 +1,12 @@
 """The tree of nodes: the way to a handler, and the nodes that a value reaches.
 
-A handler's skeleton is laid out as a path of moves from the root; nodes, groups and leaves are made on the
-way and taken away when they serve no handler (HOWITWORKS, "extend", "addHandler", "removeHandler").
-``reached`` is the one traversal of the source's ``modify`` without what is done on the way: additions,
-removals and messages all ask for the nodes and go on from there.  It loops rather than recurses, so that no
-pattern is too deep for the interpreter's stack.
+A handler's skeleton is laid out as a path of moves from the root; nodes, groups and leaves are created on the
+way and removed when they have no handler (HOWITWORKS, "extend", "addHandler", "removeHandler"). ``reached``
+is the single traversal of the source's ``modify``, without the work on the way: additions, removals and
+messages all start from the nodes that it returns.  It loops rather than recurses, so that no pattern is too
+deep for the interpreter's stack.
 
-Always: a walk returns each node once, and exactly those whose shape the value has; no node is there without a
+Always: a walk returns each node once, and exactly those whose shape the value has; no node exists without a
 handler at it or below it.
 """
 
@@ -39,12 +39,12 @@ class Tree:
         )  # stays, even if empty
 
     def reached(self, value: Value) -> list[Node]:
-        """All nodes whose shape a value has, the root first."""
+        """Returns all nodes whose shape a value has, the root first."""
         top = self.tops.get(class_of(value))
         return [self.root] if top is None else [self.root, *reached(top, value)]
 
     def _way(self, skeleton: Skeleton) -> list[Node]:
-        """The nodes on the way to a skeleton, the root first, as far as they are there."""
+        """Returns the nodes on the way to a skeleton, the root first, as far as they exist."""
         way = [self.root]
         for move, of_class in skeleton.way:
             below = way[-1].moves.get(move, {}).get(of_class)
@@ -54,20 +54,20 @@ class Tree:
         return way
 
     def find(self, skeleton: Skeleton) -> Handler | None:
-        """The handler of a skeleton, if it is there; O(path)."""
+        """Returns the handler of a skeleton, if there is one; O(path)."""
         way = self._way(skeleton)
         group = way[-1].groups.get(skeleton.group) if len(way) > len(skeleton.shape) else None
         leaf = group.leaves.get(skeleton.place) if group is not None else None
         return leaf.handler(skeleton.captures) if leaf is not None else None
 
     def candidates(self, skeleton: Skeleton) -> Values:
-        """The fewest values among which are all that match a skeleton."""
+        """Returns the smallest known collection that contains all values that match a skeleton."""
         way = self._way(skeleton)
         group = way[-1].groups.get(skeleton.group) if len(way) > len(skeleton.shape) else None
         return way[-1].values if group is None else group.held(skeleton.place, way[-1].values)
 
     def install(self, skeleton: Skeleton, visible: Mapping[At, Visible]) -> Handler:
-        """Makes a handler, with the nodes, group and leaf that lead to it (HOWITWORKS, "addHandler").
+        """Creates a handler, with the nodes, group and leaf that lead to it (HOWITWORKS, "addHandler").
 
         ``visible`` has the restrictions of the values that have one.  O(values of the shape) for a new group.
         """
@@ -83,7 +83,8 @@ class Tree:
         return handler
 
     def _extend(self, skeleton: Skeleton) -> Node:
-        """The node of a shape, with those that lead to it (HOWITWORKS, "extend"); O(values) for a new one."""
+        """Returns the node of a shape, created with those on the way (HOWITWORKS, "extend"); O(values) for a
+        new one."""
         way = self._way(skeleton)
         node, done = way[-1], len(way) - 1
         for move, of_class in skeleton.way[done:]:
@@ -95,7 +96,7 @@ class Tree:
         return node
 
     def prune(self, skeleton: Skeleton) -> None:
-        """Takes out a handler without callbacks, and whatever serves nobody any more; O(path)."""
+        """Removes a handler without callbacks, and all that has no handler any more; O(path)."""
         way, of, place = self._way(skeleton), skeleton.group, skeleton.place
         group = way[-1].groups[of]
         leaf = group.leaves[place]
@@ -116,11 +117,12 @@ class Tree:
 
 
 Trail: TypeAlias = tuple[Value, ...]
-"""A part of a value, what that is in, and so on up to the value: what moves rootward go back on."""
+"""A part of a value, the part that contains it, and so on up to the value: the way back for moves
+rootward."""
 
 
 def reached(top: Node, value: Value) -> list[Node]:
-    """The nodes below the root whose shape a value has, given the first of them; O(moves tried)."""
+    """Returns the nodes below the root whose shape a value has, given the first of them; O(moves tried)."""
     nodes = [top]
     waiting: list[tuple[Node, Trail]] = [(top, (value,))]
     while waiting:
@@ -147,7 +149,7 @@ def reached(top: Node, value: Value) -> list[Node]:
 
 
 def enter(top: Node, at: At, value: Value, news: News) -> None:
-    """Files a value under a node of its class, and all below that have its shape."""
+    """Files a value under a node of its class, and under all below that have its shape."""
     for node in reached(top, value) if top.moves else [top]:
         values = node.values
         values[at] = value
@@ -159,7 +161,7 @@ def enter(top: Node, at: At, value: Value, news: News) -> None:
 
 
 def leave(top: Node, at: At, value: Value, news: News) -> None:
-    """The reverse of ``enter``."""
+    """Does the reverse of ``enter``."""
     for node in reached(top, value) if top.moves else [top]:
         del node.values[at]
         for group in node.each:
@@ -170,7 +172,7 @@ def leave(top: Node, at: At, value: Value, news: News) -> None:
 
 
 def of_class_at(values: Values, path: Path, of_class: Class) -> Values:
-    """Those of the values that have a class at a path; O(values)."""
+    """Returns those of the values that have a class at a path; O(values)."""
     if type(of_class) is not str:
         return {at: value for at, value in values.items() if class_of(project(value, path)) == of_class}
     if not path:  # a label among all values, by far the most frequent and the longest search

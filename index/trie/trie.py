@@ -1,13 +1,13 @@
-"""The index: a trie of moves in which every value finds those who are interested in it.
+"""The index: a trie of moves that finds, for every value, the observers whose patterns match it.
 
 The algorithm of "Efficient, Imperative Dataspaces for Conversational Concurrency" (HOWITWORKS): a handler's
-skeleton is laid out as a path of *moves* from node to node, by the classes of the structure that it needs;
-at the end of the path a *group* collects handlers by which positions they compare, a *leaf* by the constants
-found there, and a *handler* holds the captures that it has been told of.  To add, remove or send a value is
-one walk over the nodes that its structure reaches, with one table look-up for each group.
+skeleton is laid out as a path of *moves* from node to node, by the classes of the structure that it needs; at
+the end of the path a *group* collects handlers by which positions they compare, a *leaf* by the constants
+found there, and a *handler* holds the captures that its callbacks were called with.  To add, remove or send a
+value is one walk over the nodes that its structure reaches, with one table look-up for each group.
 
-Always: every node, group, leaf and handler holds exactly the values that conform to its place, and none is
-there that serves nobody; a callback runs only when the first value with its captures comes, the last one
+Always: every node, group, leaf and handler holds exactly the values that conform to its place, and none
+exists without a handler; a callback runs only when the first value with its captures comes, the last one
 goes, or a message passes, and by then the index has changed completely.
 """
 
@@ -56,12 +56,13 @@ __all__ = [
 
 
 NOTHING: Final = (False, False)
-"""What ``Index.replace`` says where a value takes its own place."""
+"""Returned by ``Index.replace`` where a value replaces itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexStatistics:
-    """Counts of what an index holds: values distinct and in all, and what serves how many callbacks."""
+    """Counts of what an index holds: values distinct and in all, and the parts of the trie with their
+    callbacks."""
 
     values: int
     copies: int
@@ -91,23 +92,24 @@ class Index:
         self._telling = False
 
     def __len__(self) -> int:
-        """Distinct values."""
+        """Number of distinct values."""
         return len(self._values)
 
     def values(self) -> Iterator[Value]:
-        """The distinct values, in the order in which they appeared."""
+        """Yields the distinct values, in the order in which they appeared."""
         return iter(self._values.values())
 
     def count(self, value: Entry) -> int:
-        """How many copies of a value are here; O(1)."""
+        """Returns how many copies of a value are here; O(1)."""
         return self.count_at(at_of(value))
 
     def count_at(self, at: At) -> int:
-        """The same for what ``at_of`` gives for a value."""
+        """Returns the same for a key from ``at_of``."""
         return self._contents.count(at)
 
     def value(self, at: At) -> Value:
-        """The value that is here under ``at``, as ``at_of`` gives it; ``KeyError`` if none is.  O(1)."""
+        """Returns the value with the key ``at``, from ``at_of``; raises ``KeyError`` if there is none.
+        O(1)."""
         return self._values[at]
 
     # -- values ---------------------------------------------------------------------------------------
@@ -121,7 +123,7 @@ class Index:
             raise _busy()
         at: At
         if type(value) is Record:
-            at = value._text or value.text  # spares a call
+            at = value._text or value.text  # saves a call
         else:
             value = entry_of(value)
             at = at_of(value)
@@ -142,7 +144,8 @@ class Index:
         return True
 
     def remove(self, value: Entry) -> bool:
-        """Removes a copy: whether the value has vanished.  ``UsageError`` if it is not here.  As ``add``."""
+        """Removes a copy; True if the value has vanished.  Raises ``UsageError`` if it is not here.  As
+        ``add``."""
         if self._telling:
             raise _busy()
         at: At
@@ -170,7 +173,7 @@ class Index:
         return True
 
     def send(self, value: Entry) -> None:
-        """Tells those who are interested of a message; nothing is kept.  O(handlers reached)."""
+        """Calls the handlers whose patterns match a message; nothing is kept.  O(handlers reached)."""
         if self._telling:
             raise _busy()
         if type(value) is Record and type(value.label) is str:
@@ -254,20 +257,21 @@ class Index:
         return added, removed
 
     def replace(self, new: Entry, old: Entry) -> tuple[bool, bool]:
-        """A patch of one value in place of another: whether the new one appeared, and the old one vanished.
+        """Applies a patch of one value in place of another; returns whether the new one appeared, and the old
+        one vanished.
 
-        What most patches of facts are, and therefore written out: there is next to nothing to be balanced.
+        Most patches of facts are of this form; it is written out because there is next to nothing to balance.
         """
         if self._telling:
             raise _busy()
         at: At
         gone: At
         if type(new) is Record and type(old) is Record:
-            at, gone = new._text or new.text, old._text or old.text  # spares two calls
+            at, gone = new._text or new.text, old._text or old.text  # saves two calls
         else:
             new, old = entry_of(new), entry_of(old)
             at, gone = at_of(new), at_of(old)
-        if at == gone:  # was never there, or never gone
+        if at == gone:  # no net effect
             return NOTHING
         if gone not in self._values:
             raise not_here(old)
@@ -293,10 +297,11 @@ class Index:
         return appears, vanishes
 
     def reset(self, values: Iterable[Value]) -> None:
-        """Holds exactly these values, unrestricted and as often as they are given, and calls no callback.
+        """Holds exactly these values from now on, unrestricted and as often as they are given; calls no
+        callback.
 
-        For tables that an exception has left half changed.  Values that were here keep their order.
-        O(values × nodes).
+        For tables that an exception has left half changed.  Values that were here keep their order. O(values
+        × nodes).
         """
         self._contents.reset(map(frozen, values))
         self._telling = False
@@ -328,10 +333,10 @@ class Index:
             self._telling = False
 
     def remove_handler(self, skeleton: Skeleton, callback: Callback) -> None:
-        """Removes a callback and all that served it alone; ``UsageError`` if it is not installed.
+        """Removes a callback and all that served it alone; raises ``UsageError`` if it is not installed.
 
-        The callback is told nothing more; its ``cleanup``, if it has one, of all captures it still held.
-        O(path), and O(captures held) for a cleanup.
+        The callback is not called again; its ``cleanup``, if it has one, is called with all captures it still
+        held. O(path), and O(captures held) for a cleanup.
         """
         if self._telling:
             raise _busy()
@@ -345,7 +350,8 @@ class Index:
             cleanup(list(handler.rows.values()))
 
     def matches(self, skeleton: Skeleton) -> list[Captures]:
-        """The distinct captures of a skeleton now; O(matches) where it is installed, else O(values alike)."""
+        """Returns the distinct captures of a skeleton now; O(matches) where it is installed, else O(values
+        alike)."""
         handler = self._tree.find(skeleton)
         if handler is not None:
             return list(handler.rows.values())
@@ -359,14 +365,14 @@ class Index:
         return list(rows.values())
 
     def row_count(self, skeleton: Skeleton, captures: Captures) -> int:
-        """How many values have these captures of a skeleton that is installed; O(path), O(captures)."""
+        """Returns how many values have these captures of an installed skeleton; O(path), O(captures)."""
         handler = self._tree.find(skeleton)
         if handler is None:
             raise UsageError("no callback is installed for this pattern")
         return handler.count(captures)
 
     def statistics(self) -> IndexStatistics:
-        """Counts, in O(nodes + leaves)."""
+        """Returns counts, in O(nodes + leaves)."""
         nodes = list(nodes_below(self._root))
         leaves = [leaf for node in nodes for group in node.groups.values() for leaf in group.leaves.values()]
         return IndexStatistics(
@@ -379,15 +385,16 @@ class Index:
         )
 
     def draw(self, form: str = "text", *, most: int = 20) -> str:
-        """What the trie looks like, as ``text``, ``mermaid`` or ``dot``; see ``drawings``."""
+        """Returns a drawing of the trie, as ``text``, ``mermaid`` or ``dot``; see ``drawings``."""
         return draw(self._root, form, most=most)
 
     def check(self) -> None:
-        """Verifies every invariant; ``InternalError`` names the first that is broken.  O(nodes × values)."""
+        """Verifies every invariant; raises ``InternalError`` that names the first that is broken.  O(nodes ×
+        values)."""
         verify(self._root, self._copies, self._visible)
 
     def _pass(self, message: Entry, news: News) -> None:
-        """Finds the handlers that a message concerns; nothing is kept."""
+        """Collects the handlers of a message; nothing is kept."""
         if isinstance(message, Restricted):
             visibility.collect(message, self._tree.reached(message.value), news)
         else:

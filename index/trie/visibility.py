@@ -1,9 +1,9 @@
-"""Visibility: values that only some handlers see, because of the paths at which these capture.
+"""Visibility: values that only some handlers see, depending on the paths at which these capture.
 
 The source restricts an assertion to handlers whose capture paths are within given ones (HOWITWORKS).  A
-restricted value stands in the tables like any other, under a key that includes its restriction; only the
-handlers of a leaf are told one by one.  Restricted values are rare, so this way is written for brevity and
-not for speed.
+restricted value is in the tables like any other, under a key that includes its restriction; only the handlers
+of a leaf are checked one by one.  Restricted values are rare, so this code is written for brevity and not for
+speed.
 
 Always: a handler counts a restricted value if and only if the handler captures within the value's paths.
 """
@@ -40,7 +40,7 @@ def vanish(visible: dict[At, Visible], at: At, value: Value, nodes: list[Node], 
     """Takes a restricted value out of all nodes that it reached."""
     paths = visible.pop(at)
     for node in nodes:
-        node.values.pop(at, None)  # the root's table has lost it already
+        node.values.pop(at, None)  # already removed from the root's table
         for group in node.each:
             place = group.place(value)
             if place is MISSING:
