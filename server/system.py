@@ -1,4 +1,5 @@
-"""The read-only space ``system``, in which the daemon describes itself: its topics, connections that read.
+"""The read-only space ``system``, in which the daemon describes itself: its topics, and the connections that
+read.
 
 It has no log. Clients can observe its current facts, and what changes in them from then on.
 """

@@ -1,6 +1,6 @@
-"""How a command reaches its daemon: the options that all of them share, and the connection that they give.
+"""The options with which every command reaches its daemon, and the connection that they describe.
 
-Always: what the command line says goes before the environment; a token is never shown.
+Always: the command line takes precedence over the environment; a token is never printed.
 """
 
 from __future__ import annotations
@@ -28,19 +28,25 @@ def add_to(command: argparse.ArgumentParser) -> None:
         "--space",
         metavar="NAME",
         default="main",
-        help="which of its dataspaces (default main); 'system' is what it says of itself, to observe",
+        help="one of its dataspaces (default main); 'system' describes the daemon itself",
     )
-    group.add_argument("--token", metavar="TEXT", help="what shows your rights (or $DATASPACE_TOKEN)")
-    group.add_argument("--token-file", metavar="FILE", help="a file with it (or $DATASPACE_TOKEN_FILE)")
-    group.add_argument("--tls-ca", metavar="FILE", help="who signed its certificate (or $DATASPACE_TLS_CA)")
-    group.add_argument("--tls-certificate", metavar="FILE", help="your own (or $DATASPACE_TLS_CERTIFICATE)")
-    group.add_argument("--tls-key", metavar="FILE", help="the key of that (or $DATASPACE_TLS_KEY)")
+    group.add_argument("--token", metavar="TEXT", help="present this token (or $DATASPACE_TOKEN)")
+    group.add_argument(
+        "--token-file", metavar="FILE", help="read the token from FILE (or $DATASPACE_TOKEN_FILE)"
+    )
+    group.add_argument(
+        "--tls-ca", metavar="FILE", help="accept certificates signed by FILE (or $DATASPACE_TLS_CA)"
+    )
+    group.add_argument(
+        "--tls-certificate", metavar="FILE", help="present this certificate (or $DATASPACE_TLS_CERTIFICATE)"
+    )
+    group.add_argument("--tls-key", metavar="FILE", help="key of the certificate (or $DATASPACE_TLS_KEY)")
 
 
 def connect(
     args: argparse.Namespace, *, owner: str = "", grace: float = 0.0, lease: float = 0.0, space: str = ""
 ) -> AbstractAsyncContextManager[RemoteSpace]:
-    """The connection that the options of a command ask for."""
+    """Returns the connection that the options of a command describe."""
     from dataspace.client.connect import connect  # the daemon need not load the client
 
     return connect(
@@ -56,14 +62,14 @@ def connect(
 
 
 def _token(args: argparse.Namespace) -> str | None:
-    """The token that the command line names, or None for that of the environment."""
+    """Returns the token in the options, or None for that of the environment."""
     from dataspace.transport.credentials import read_token  # as above
 
     return read_token(args.token_file) if args.token_file else args.token
 
 
 def _tls(args: argparse.Namespace) -> Tls:
-    """What the command line says of TLS, and for the rest the environment."""
+    """Returns the TLS settings in the options, completed from the environment."""
     from dataspace.transport.credentials import Tls  # as above
 
     said = {"ca": args.tls_ca, "certificate": args.tls_certificate, "key": args.tls_key}
@@ -71,5 +77,6 @@ def _tls(args: argparse.Namespace) -> Tls:
 
 
 def durable_handle(value: Value) -> int:
-    """The handle under which commands claim a fact of a durable owner: several runs must agree on it."""
+    """Returns the handle under which commands claim a fact of a durable owner: several runs must agree on
+    it."""
     return int.from_bytes(blake2b(text_of(value).encode(), digest_size=7).digest(), "big")

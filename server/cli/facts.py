@@ -1,7 +1,7 @@
-"""The commands that talk to a daemon: assert, observe, send, log, status.
+"""The commands about facts: assert, retract, observe, log, send, status, index, actors.
 
-Each is a coroutine that takes the parsed arguments and gives an exit code.  They use the client library
-as anybody would, and print through ``printing``.
+Each is a coroutine that takes the parsed arguments and returns an exit code.  They use only the public client
+library, and print through ``output``.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ from server.cli.output import json_line, print_epoch, say, size_text, time_text
 from server.config.units import duration
 
 _EATEN: Final = re.compile(r"\(\s*\)|\[\s*\]|:\s*[,}]|^\s*$")
-"""Where a ``$NAME`` in double quotes leaves nothing behind: ``present()``, ``[]``, ``{k: }``."""
+"""Matches a fact from which the shell removed a ``$NAME`` in double quotes: ``present()``, ``[]``, ``{k:
+}``."""
 
 _LAST_SECONDS: Final = 5.0
-"""How long an interrupted command waits for what it has sent already."""
+"""Seconds that an interrupted command waits for the answers to what it has sent."""
 _FIGURES: Final = {
     "actors": "actor",
     "turns": "turn",
@@ -46,7 +47,7 @@ _FIGURES: Final = {
     "crashes": "crash",
     "stalls": "stall",
 }
-"""What is counted of hosted actors, and one of them."""
+"""Nouns for the counts of hosted actors, and for one of each."""
 
 
 # -- assert ------------------------------------------------------------------------------------------
@@ -89,7 +90,7 @@ async def _commit(space: RemoteSpace, turn: Draft, args: argparse.Namespace, fac
             say(f"dataspace: {len(epochs)} turns were accepted before one was refused")
         which = unparse(facts[0]) if len(facts) == 1 else f"one of these {len(facts)} facts"
         if refusal.code == "handle-in-use":
-            raise Refused(refusal.code, f"{args.durable} asserts {which} already") from None
+            raise Refused(refusal.code, f"{args.durable} has already asserted {which}") from None
         if refusal.code == "unknown-handle":
             raise Refused(
                 refusal.code, f"{args.durable} does not assert {which}, or not by this command"
@@ -111,7 +112,7 @@ def _follow_connection(space: RemoteSpace) -> None:
 
 
 async def retract(args: argparse.Namespace) -> int:
-    """Ends facts of a durable owner."""
+    """Retracts facts of a durable owner."""
     facts = await given(args.fact)
     async with connect(args, owner=args.durable) as space:
         turn = space.draft()
@@ -147,7 +148,8 @@ async def observe(args: argparse.Namespace) -> int:
 
 
 def _parsed(text: str) -> Value:
-    """The pattern on a command line; says so where the shell seems to have taken a ``$NAME`` out of it."""
+    """Returns the pattern on a command line; the error names a ``$NAME`` that the shell seems to have
+    removed."""
     pattern = parse_pattern(text)
     if _EATEN.search(text) and not capture_names(pattern):
         say(
@@ -158,18 +160,18 @@ def _parsed(text: str) -> Value:
 
 
 async def _newest(space: RemoteSpace, until: int) -> int:
-    """The newest epoch on disk, which must not be beyond the one to end with."""
+    """Returns the newest epoch on disk; raises an error if ``until`` is before it."""
     frontier = await space.request("frontier", Map())
     assert isinstance(frontier, Map) and isinstance(frontier["epoch"], int)  # by WIRE.md
     if frontier["epoch"] > until:
         raise UsageError(
-            f"epoch {until} is past, the newest is {frontier['epoch']}: say --from where to begin"
+            f"epoch {until} is past, the newest is {frontier['epoch']}; give the first one with --from"
         )
     return frontier["epoch"]
 
 
 async def log(args: argparse.Namespace) -> int:
-    """Prints the changes of past epochs, and goes on with new ones if asked to."""
+    """Prints the changes of past epochs, then new ones with ``--follow``."""
     pattern = _parsed(args.pattern)
     async with connect(args) as space:
         frontier = await space.request("frontier", Map())
@@ -190,12 +192,12 @@ async def log(args: argparse.Namespace) -> int:
 
 
 def _bounded(upto: int | None, newest: int, follow: bool) -> int | None:
-    """Without ``--follow``, epochs that are still to come are not waited for."""
+    """Returns the epoch to end with: without ``--follow``, the newest one at most."""
     return upto if follow or upto is None else min(upto, newest)
 
 
 async def _print_all(observation: Observation, *, as_json: bool, count: int | None) -> None:
-    """Prints changes until there are no more, or as many as wanted, or nobody reads them any more."""
+    """Prints changes until there are no more, until ``count`` were printed, or until the output is closed."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_wait_unread, nursery.cancel_scope)
         left = count
@@ -209,7 +211,7 @@ async def _print_all(observation: Observation, *, as_json: bool, count: int | No
 
 
 async def _wait_unread(scope: trio.CancelScope) -> None:
-    """Cancels when the pipe that we print to is closed at its other end, even with nothing to print."""
+    """Cancels the scope when the other end of the output pipe is closed, even with nothing to print."""
     if not sys.stdout.closed and stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode):
         await trio.lowlevel.wait_readable(sys.stdout.fileno())  # the end for writing: only an error wakes it
         scope.cancel()
@@ -252,19 +254,19 @@ async def _send_lines(args: argparse.Namespace) -> int:
 
 
 async def status(args: argparse.Namespace) -> int:
-    """Tells how the daemon is."""
+    """Prints the status of the daemon."""
     async with connect(args) as space:
-        told = dict((await space.status()).pairs())
+        fields = dict((await space.status()).pairs())
     if args.json:
-        print(json_line({str(name): to_json(value) for name, value in told.items()}))
+        print(json_line({str(name): to_json(value) for name, value in fields.items()}))
         return 0
-    for name, value in _status_lines(told):
+    for name, value in _status_lines(fields):
         print(f"{name:<10} {value}")
     return 0
 
 
 async def index(args: argparse.Namespace) -> int:
-    """Draws who is interested in what, as the daemon's index has it."""
+    """Prints a drawing of the daemon's index: the observers of each pattern."""
     async with connect(args) as space:
         drawn = await space.request("index", Map({"form": args.form, "most": args.most}))
     assert isinstance(drawn, str)  # by WIRE.md
@@ -274,11 +276,11 @@ async def index(args: argparse.Namespace) -> int:
 
 
 async def actors(args: argparse.Namespace) -> int:
-    """Tells how each hosted actor fares, and what it raised last."""
+    """Prints the state of each hosted actor, and its last error."""
     async with connect(args) as space:
-        told = await space.request("actors", Map())
-    assert isinstance(told, tuple)  # by WIRE.md
-    for each in told:
+        hosted = await space.request("actors", Map())
+    assert isinstance(hosted, tuple)  # by WIRE.md
+    for each in hosted:
         assert isinstance(each, Map)  # as above
         if args.json:
             print(json_line({str(name): to_json(value) for name, value in each.pairs()}))
@@ -296,41 +298,41 @@ def _counted(actor: Map, word: str, words: str) -> str:
 
 
 def _whereabouts(actor: Map) -> str:
-    """In which space an actor lives, and in which process, where that is not the usual one."""
+    """Returns the space of an actor, and its process, where that is not the usual one."""
     space = "" if actor["space"] == "main" else f" in {actor['space']!s}"
     if not actor["isolated"]:
         return space
     return space + (" isolated" if actor["process"] is None else f" isolated in process {actor['process']!r}")
 
 
-def _status_lines(told: dict[Value, Value]) -> list[tuple[str, str]]:
+def _status_lines(fields: dict[Value, Value]) -> list[tuple[str, str]]:
     def number(name: str) -> int:
-        value = told[name]
+        value = fields[name]
         assert isinstance(value, int)  # by WIRE.md
         return value
 
     def text(name: str) -> str:
-        value = told[name]
+        value = fields[name]
         return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
     waiting = number("waiting_epochs")
-    full = f", FULL: {waiting} {_plural('epoch', waiting)} wait for room" if told["disk_full"] else ""
+    full = f", FULL: {waiting} {_plural('epoch', waiting)} wait for room" if fields["disk_full"] else ""
     up = (number("now") - number("started")) / 1e6
     since = time_text(time_of(number("started")))
     return [
         ("version", text("version")),
         ("address", text("addresses")),
         ("process", f"{number('process')}, up {up:.0f} s, since {since}"),
-        ("space", f"{text('space')} ({text('identity')}){_others(told)}"),
+        ("space", f"{text('space')} ({text('identity')}){_others(fields)}"),
         (
             "epoch",
             f"{number('epoch')} ({number('durable_epoch')} on disk, oldest {number('oldest_epoch')})",
         ),
-        ("sessions", f"{number('sessions')} with {number('streams')} streams{_away(told)}"),
+        ("sessions", f"{number('sessions')} with {number('streams')} streams{_away(fields)}"),
         ("facts", f"{number('facts')} ({number('claims')} claims by {number('owners')} owners)"),
         ("rules", _rules_line(told)),
         ("observers", f"{number('observers')} of {number('patterns')} patterns"),
-        ("slow", _slow(told)),
+        ("slow", _slow(fields)),
         ("memory", f"{size_text(number('memory_bytes'))} (peak {size_text(number('memory_peak_bytes'))})"),
         ("disk", f"{size_text(number('disk_bytes'))} in {text('data')}{full}"),
     ]
@@ -356,17 +358,17 @@ def _slow(told: dict[Value, Value]) -> str:
     )
 
 
-def _others(told: dict[Value, Value]) -> str:
-    """The dataspaces beside the one that was asked, if there are any."""
-    spaces = told["spaces"]
+def _others(fields: dict[Value, Value]) -> str:
+    """Returns a text about the other dataspaces, empty if there are none."""
+    spaces = fields["spaces"]
     assert isinstance(spaces, Map)  # by WIRE.md
-    names = [str(name) for name in spaces if name != told["space"]]
+    names = [str(name) for name in spaces if name != fields["space"]]
     return f", beside {', '.join(names)}" if names else ""
 
 
-def _away(told: dict[Value, Value]) -> str:
-    """Who has facts here without a connection, if anybody."""
-    waiting, leases = told["sessions_waiting"], told["leases"]
+def _away(fields: dict[Value, Value]) -> str:
+    """Returns a text about owners with facts but without a connection, empty if there are none."""
+    waiting, leases = fields["sessions_waiting"], fields["leases"]
     return f", {waiting!r} waiting to come back, {leases!r} leases" if waiting or leases else ""
 
 

@@ -1,7 +1,7 @@
-"""Lines: what a command reads from its standard input, a value to a line.
+"""Values that a command reads from its standard input, one per line.
 
-Empty lines and lines that begin with ``#`` are nothing.  What is wrong with a line is said with its number,
-and what came before it has been dealt with.
+Empty lines and lines that begin with ``#`` are skipped.  An error names the number of its line; the lines
+before it have been handled.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from index.values.values import Value
 
 
 async def lines() -> AsyncIterator[tuple[int, str]]:
-    """The lines of the standard input as they come, stripped, with their numbers."""
+    """Yields the lines of the standard input as they come, stripped, with their numbers."""
     number = 0
     while line := await trio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True):
         number += 1
@@ -27,7 +27,7 @@ async def lines() -> AsyncIterator[tuple[int, str]]:
 
 
 async def parsed_lines() -> AsyncIterator[Value]:
-    """The values of these lines; ``UsageError`` for the first that is none."""
+    """Yields the values of these lines; raises ``UsageError`` for the first that is none."""
     async for number, text in lines():
         try:
             value = parse(text)
@@ -37,7 +37,7 @@ async def parsed_lines() -> AsyncIterator[Value]:
 
 
 async def given(texts: Sequence[str]) -> list[Value]:
-    """The values of a command line, in which ``-`` stands for those of the standard input."""
+    """Returns the values of a command line, in which ``-`` stands for those of the standard input."""
     values: list[Value] = []
     for text in texts:
         if text == "-":

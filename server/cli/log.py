@@ -1,4 +1,4 @@
-"""The commands that look at a log's own files: verify, compact, export.
+"""The commands that work on a log's files: verify, compact, export.
 
 They need no daemon.  Verifying and exporting change nothing and may run beside one; compacting takes the
 directory's lock, as a daemon does.
@@ -30,7 +30,7 @@ from server.daemon.lock import locked
 
 
 def log_command(args: argparse.Namespace) -> int:
-    """Runs one of the commands; its exit code."""
+    """Runs one of the commands; returns its exit code."""
     directory = args.data or default_data()
     if not (directory / "log.sqlite").exists():
         raise UsageError(f"there is no log in {directory}; give the daemon's directory with --data")
@@ -38,14 +38,14 @@ def log_command(args: argparse.Namespace) -> int:
 
 
 def _verify(args: argparse.Namespace, directory: Path) -> int:
-    """Checks everything; 1 if something is wrong."""
+    """Checks the whole log; returns 1 if something is wrong."""
     found, topics = verify(directory), verify_topics(directory)
     damages = [*found.damages, *(topics.damages if topics else ())]
     if args.json:
-        told = {"identity": found.identity, **asdict(found.statistics), "damages": damages}
+        report = {"identity": found.identity, **asdict(found.statistics), "damages": damages}
         if topics is not None:
-            told["topics"] = {"topics": topics.topics, "steps": topics.steps, "epochs": topics.epochs}
-        print(json_line(told))
+            report["topics"] = {"topics": topics.topics, "steps": topics.steps, "epochs": topics.epochs}
+        print(json_line(report))
     else:
         _print_verdict(found, topics, damages)
     return 1 if damages else 0
@@ -69,7 +69,7 @@ def _print_verdict(found: Verdict, topics: TopicsVerdict | None, damages: Sequen
 
 
 def _compact(args: argparse.Namespace, directory: Path) -> int:
-    """Trims as told, then writes the log anew without the holes."""
+    """Deletes what is past retention, then rewrites the log without the holes; returns the exit code."""
     retention = retention_of(args)
     with locked(directory):
         if not retention.endless:
@@ -91,7 +91,7 @@ def _compact(args: argparse.Namespace, directory: Path) -> int:
 
 
 def _export(args: argparse.Namespace, directory: Path) -> int:
-    """Writes the changes of a pattern to a file, or to where the shell says."""
+    """Writes the changes of a pattern to a file, or to the standard output."""
     with _target(args) as file:
         count = export(
             directory,

@@ -1,7 +1,7 @@
-"""The command ``dataspace``: who carries it out, and how it ends.
+"""The command ``dataspace``: calls the function of each command, and maps errors to exit codes.
 
-Always: exit code 0 when all went well (an interrupt of something that runs until interrupted is that),
-1 when something was refused or failed, 2 when the command line made no sense, 3 when nobody answered.
+Always: exit code 0 after success (an interrupt of something that runs until interrupted is that), 1 when
+something was refused or failed, 2 for an invalid command line, 3 when no daemon answered.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from server.cli.parser import parse
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command; its exit code."""
+    """Runs the command; returns its exit code."""
     args = parse(list(sys.argv[1:] if argv is None else argv))
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -52,7 +52,8 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _verb(command: str) -> Callable[[argparse.Namespace], Awaitable[int]]:
-    """What carries out a command that talks to a daemon; most of a short one's time goes into loading."""
+    """Returns the function of a command that connects to a daemon; loaded late, as loading is most of a short
+    command."""
     if command == "rule":
         from server.cli.rule import rule
 
@@ -77,7 +78,7 @@ def _verb(command: str) -> Callable[[argparse.Namespace], Awaitable[int]]:
 
 
 async def _until_terminated(verb: Callable[[], Awaitable[int]]) -> int:
-    """The exit code of a command; SIGTERM ends it in good order, as Ctrl-C does."""
+    """Returns the exit code of a command; SIGTERM ends it in good order, as Ctrl-C does."""
     code = 0
     with trio.open_signal_receiver(signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:
@@ -93,7 +94,7 @@ async def _until_terminated(verb: Callable[[], Awaitable[int]]) -> int:
 
 
 def _explain(error: BaseException) -> int:
-    """What went wrong, for people, and the exit code for programs."""
+    """Prints the error, and returns the exit code."""
     if isinstance(error, KeyboardInterrupt):
         return 0
     if isinstance(error, BrokenPipeError):

@@ -1,4 +1,4 @@
-"""How the commands print: changes as a line of text or of JSON, times and sizes.
+"""The output of the commands: changes as a line of text or of JSON, times and sizes.
 
 Always: one change is one line, written out at once; control characters in facts are escaped.
 """
@@ -17,7 +17,7 @@ from index.values.jsons import captures_json
 
 
 def time_text(time: datetime) -> str:
-    """A UTC time as the commands show it.
+    """Returns a UTC time in the form that the commands show.
 
     >>> from datetime import UTC
     >>> time_text(datetime(2026, 1, 2, 3, 4, 5, 600000, tzinfo=UTC))
@@ -27,7 +27,7 @@ def time_text(time: datetime) -> str:
 
 
 def size_text(count: int) -> str:
-    """Bytes for people.
+    """Returns a number of bytes in a readable unit.
 
     >>> size_text(1536), size_text(12)
     ('1.5 KiB', '12 B')
@@ -41,12 +41,12 @@ def size_text(count: int) -> str:
 
 
 def say(text: str) -> None:
-    """Tells whoever started the command, beside what it prints for the next one."""
+    """Prints a note to the standard error, apart from the output for other programs."""
     print(text, file=sys.stderr, flush=True)
 
 
 def print_epoch(epoch: EpochChanges, *, as_json: bool, most: int | None = None) -> int:
-    """Prints the changes of one epoch, or so many of them; how many there were."""
+    """Prints the changes of one epoch, ``most`` at most; returns how many it printed."""
     changes: Iterator[Change] = islice(epoch, most)
     if epoch.lost:
         changes = iter(())
@@ -64,7 +64,7 @@ def print_epoch(epoch: EpochChanges, *, as_json: bool, most: int | None = None) 
 
 
 def _print_lost(epoch: EpochChanges, *, as_json: bool) -> None:
-    """Says that changes were dropped here, which counts as none that is printed."""
+    """Prints that changes were dropped here, which counts as none that is printed."""
     if as_json:
         line = json_line({"first_epoch": epoch.first, "epoch": epoch.number, "lost": epoch.lost})
     else:
@@ -73,12 +73,12 @@ def _print_lost(epoch: EpochChanges, *, as_json: bool) -> None:
 
 
 def json_line(thing: object) -> str:
-    """A thing as one line of JSON, in which nothing controls a terminal or needs more than it can show."""
+    """Returns a value as one line of JSON, ASCII only and without control characters."""
     return tame(json.dumps(thing, ensure_ascii=not sys.stdout.encoding.lower().startswith("utf")))
 
 
 def tame(line: str) -> str:
-    """A line of somebody else's text, in which nothing controls a terminal.
+    """Returns a line of foreign text with its control characters escaped.
 
     >>> tame("\x1b[2J\u202eoh")
     '\\\\u001b[2J\\\\u202eoh'

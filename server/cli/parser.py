@@ -1,8 +1,8 @@
-"""The command line: everything that ``dataspace`` can be told, and what of it makes sense together.
+"""The command line: every option of ``dataspace``, and which of them may be combined.
 
-Apart from the command itself, which knows how each is carried out.
+It is apart from the commands, so that parsing loads none of them.
 
-Always: what is written is understood whole, or refused with what is allowed.
+Always: a command line is understood as a whole, or refused with what is allowed.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ examples:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+    """Returns the parser of the whole command line."""
     top: argparse.ArgumentParser = _Parser(
         prog="dataspace",
-        description="A shared room of facts that last as long as whoever asserted them keeps them up.",
+        description="A shared space of facts. A fact exists as long as at least one owner asserts it.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -75,7 +75,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def parse(words: list[str]) -> argparse.Namespace:
-    """What the words of a command line mean; ends the process with 2 and the usage if they mean nothing."""
+    """Returns the parsed command line; if it is invalid, prints the usage and ends the process with 2."""
     program: list[str] | None = None
     if "--" in words:
         at = words.index("--")
@@ -117,25 +117,25 @@ def _parsers(top: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
 
 
 def _mistake(args: argparse.Namespace) -> str:
-    """What is wrong with options that are each right, or nothing."""
+    """Returns what is wrong with a combination of options; empty if nothing is."""
     if args.program is not None:
         if args.command != "assert":
             return f"{args.command} takes no program after --"
         if not args.program:
-            return "a program is needed after --"
+            return "no program after --; name one, such as -- ./backup.sh"
     if args.command == "observe" and args.conflate and args.since is None:
-        return "--conflate goes with --from"
+        return "--conflate needs --from"
     if args.command == "observe" and args.since and args.until and args.until < args.since:
         return f"--until {args.until} is before --from {args.since}"
     if args.command == "assert":
         ways = {"--durable": args.durable, "--for": args.hold, "a program": args.program}
         given = [name for name, value in ways.items() if value]
         if len(given) > 1:
-            return f"{given[0]} not with {given[1]}: facts are held in one of these ways"
+            return f"{given[0]} and {given[1]} exclude each other; use one of them"
         owners = {"--durable": args.durable, "--lease": args.lease, "--grace": args.grace}
         given = [name for name, value in owners.items() if value]
         if len(given) > 1:
-            return f"{given[0]} not with {given[1]}: facts have one kind of owner"
+            return f"{given[0]} and {given[1]} exclude each other; facts have one kind of owner"
     return ""
 
 
@@ -143,33 +143,37 @@ def _assert(commands: Commands, client: argparse.ArgumentParser) -> None:
     held = commands.add_parser(
         "assert",
         parents=[client],
-        help="hold facts until Ctrl-C, for a while, or while a program runs",
+        help="assert facts until Ctrl-C, for a time, or while a program runs",
         epilog="Give a program after --: dataspace assert 'busy(\"backup\")' -- ./backup.sh",
     )
     held.add_argument(
         "fact",
         nargs="+",
         metavar="FACT",
-        help="a fact, such as 'present(\"Alice\")'; - for one a line of the standard input",
-    )
-    held.add_argument("--for", dest="hold", metavar="TIME", help="how long, such as 10s, 500ms, 2m")
-    held.add_argument(
-        "--grace", metavar="TIME", help="let the facts outlive a lost connection for so long, such as 10s"
+        help="a fact, such as 'present(\"Alice\")'; - to read one per line from standard input",
     )
     held.add_argument(
-        "--lease", metavar="TIME", help="let them outlive this command and the daemon, too, if it is killed"
+        "--for", dest="hold", metavar="TIME", help="retract the facts after TIME, such as 10s, 500ms, 2m"
     )
     held.add_argument(
-        "--durable", metavar="NAME", help="let the facts stay, owned by this name, and return at once"
+        "--grace", metavar="TIME", help="keep the facts for TIME after a lost connection, such as 10s"
+    )
+    held.add_argument(
+        "--lease", metavar="TIME", help="keep the facts for TIME after this command or the daemon is killed"
+    )
+    held.add_argument(
+        "--durable", metavar="NAME", help="assert the facts for the durable owner NAME, and return at once"
     )
 
 
 def _retract(commands: Commands, client: argparse.ArgumentParser) -> None:
     ended = commands.add_parser(
-        "retract", parents=[client], help="end facts that were asserted with --durable"
+        "retract", parents=[client], help="retract facts that were asserted with --durable"
     )
-    ended.add_argument("fact", nargs="+", metavar="FACT", help="a fact; - for one a line")
-    ended.add_argument("--durable", metavar="NAME", required=True, help="the owner of the facts")
+    ended.add_argument(
+        "fact", nargs="+", metavar="FACT", help="a fact; - to read one per line from standard input"
+    )
+    ended.add_argument("--durable", metavar="NAME", required=True, help="owner of the facts")
 
 
 def _observe(commands: Commands, client: argparse.ArgumentParser) -> None:
@@ -177,25 +181,25 @@ def _observe(commands: Commands, client: argparse.ArgumentParser) -> None:
         "observe", parents=[client], help="print what matches, and changes as they come"
     )
     seen.add_argument("pattern", metavar="PATTERN", help="such as 'present($who)'")
-    seen.add_argument("--json", action="store_true", help="one JSON object a line")
+    seen.add_argument("--json", action="store_true", help="print one JSON object per line")
     seen.add_argument("--count", type=_count, metavar="N", help="end after N changes")
     seen.add_argument(
         "--from", dest="since", type=_epoch, metavar="EPOCH", help="begin with this epoch, from the log"
     )
     seen.add_argument("--until", type=_epoch, metavar="EPOCH", help="end with this epoch")
     seen.add_argument(
-        "--progress", action="store_true", help="say, too, through which epoch all has been printed"
+        "--progress", action="store_true", help="also print up to which epoch all changes were printed"
     )
     seen.add_argument(
-        "--conflate", action="store_true", help="with --from: only the net difference of what has happened"
+        "--conflate", action="store_true", help="with --from: print only the net difference of the past"
     )
-    seen.add_argument("--changes-only", action="store_true", help="leave out what matches already")
+    seen.add_argument("--changes-only", action="store_true", help="omit what matches already")
     seen.add_argument("--quiet", action="store_true", help="assert no interest")
     seen.add_argument(
         "--policy",
         choices=["conflate", "wait", "fail", "drop"],
         default="conflate",
-        help="what becomes of changes that are not read in time (default: the net difference is kept)",
+        help="what to do with changes that are not read in time (default: conflate, keep the net difference)",
     )
 
 
@@ -205,7 +209,7 @@ def _send(commands: Commands, client: argparse.ArgumentParser) -> None:
         "message",
         nargs="+",
         metavar="MESSAGE",
-        help='such as \'say("Alice", "hi")\'; - for lines as they come',
+        help='such as \'say("Alice", "hi")\'; - to send each line of standard input as it comes',
     )
 
 
@@ -219,26 +223,30 @@ def _log(commands: Commands, client: argparse.ArgumentParser) -> None:
         epilog="dataspace log PATTERN is short for dataspace log read PATTERN.",
     )
     verbs = log.add_subparsers(dest="verb", metavar="VERB", required=True)
-    past = verbs.add_parser("read", parents=[client], help="print the changes of past epochs, of a daemon")
+    past = verbs.add_parser("read", parents=[client], help="print the changes of past epochs from a daemon")
     _epochs(past)
-    past.add_argument("--follow", action="store_true", help="go on with new epochs as they come")
-    past.add_argument("--json", action="store_true", help="one JSON object a line")
+    past.add_argument("--follow", action="store_true", help="continue with new epochs as they come")
+    past.add_argument("--json", action="store_true", help="print one JSON object per line")
     past.add_argument("--count", type=_count, metavar="N", help="end after N changes")
     files = argparse.ArgumentParser(add_help=False)
     files.add_argument(
-        "--data", metavar="DIR", type=Path, help="where the log is (default ~/.local/state/dataspace)"
+        "--data", metavar="DIR", type=Path, help="directory of the log (default ~/.local/state/dataspace)"
     )
     verify = verbs.add_parser("verify", parents=[files], help="check that nothing is missing or altered")
-    verify.add_argument("--json", action="store_true", help="as one JSON object")
+    verify.add_argument("--json", action="store_true", help="print one JSON object")
     compact = verbs.add_parser(
-        "compact", parents=[files], help="give back room; the daemon must not be running"
+        "compact", parents=[files], help="free disk space; the daemon must not be running"
     )
     serve_options.add_keeping(compact)
     export = verbs.add_parser("export", parents=[files], help="write changes to a file")
     _epochs(export)
     export.add_argument("--format", choices=["jsonl", "msgpack", "parquet"], default="jsonl")
-    export.add_argument("--output", metavar="FILE", type=Path, help="default: standard output")
-    export.add_argument("--state", action="store_true", help="first, what held before, as additions")
+    export.add_argument(
+        "--output", metavar="FILE", type=Path, help="write to FILE (default: standard output)"
+    )
+    export.add_argument(
+        "--state", action="store_true", help="write the state before the first epoch, as additions"
+    )
 
 
 def _epochs(command: argparse.ArgumentParser) -> None:
@@ -252,7 +260,7 @@ def _epochs(command: argparse.ArgumentParser) -> None:
 
 
 def _log_words(words: list[str]) -> list[str]:
-    """``log PATTERN`` as ``log read PATTERN``: no pattern is written like one of the verbs."""
+    """Returns ``log PATTERN`` as ``log read PATTERN``: no pattern is written like one of the verbs."""
     if words[:1] == ["log"] and not {*words[1:2]} & {*LOG_VERBS, "-h", "--help"}:
         return ["log", "read", *words[1:]]
     return words
@@ -261,19 +269,19 @@ def _log_words(words: list[str]) -> list[str]:
 def _rule(commands: Commands, client: argparse.ArgumentParser) -> None:
     ruled = commands.add_parser(
         "rule",
-        help="add rules, and ask about them",
-        description="Facts that follow from facts, for as long as a rule(name, text) is asserted.",
+        help="add, list and explain rules",
+        description="Rules derive facts from facts, for as long as a rule(name, text) is asserted.",
         epilog=RULE_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = ruled.add_subparsers(dest="verb", metavar="VERB", required=True)
     add = verbs.add_parser(
-        "add", parents=[client], help="hold a rule until Ctrl-C, or durably instead of a former one"
+        "add", parents=[client], help="add a rule until Ctrl-C, or durably in place of the one before"
     )
     add.add_argument("name", metavar="NAME")
     add.add_argument("text", metavar="TEXT", help="such as 'near($x) <- at($x, _).', or @FILE")
-    add.add_argument("--durable", metavar="OWNER", help="let it stay, owned by this name")
-    remove = verbs.add_parser("remove", parents=[client], help="take away a rule that was added durably")
+    add.add_argument("--durable", metavar="OWNER", help="add the rule for the durable owner OWNER")
+    remove = verbs.add_parser("remove", parents=[client], help="remove a rule that was added durably")
     remove.add_argument("name", metavar="NAME")
     remove.add_argument("--durable", metavar="OWNER", required=True, help="who it was added for")
     resume = verbs.add_parser("resume", parents=[client], help="carry out again a rule that was suspended")
@@ -281,83 +289,97 @@ def _rule(commands: Commands, client: argparse.ArgumentParser) -> None:
     listed = verbs.add_parser("list", parents=[client], help="the rules, and what is wrong with them")
     listed.add_argument("--json", action="store_true", help="as one JSON object for each")
     asked = {
-        "explain": verbs.add_parser("explain", parents=[client], help="how they are carried out"),
-        "why": verbs.add_parser("why", parents=[client], help="a proof of a fact"),
-        "why-not": verbs.add_parser("why-not", parents=[client], help="what lacks for a fact to follow"),
-        "monotone": verbs.add_parser("monotone", parents=[client], help="which rules need no coordination"),
+        "explain": verbs.add_parser("explain", parents=[client], help="show how the rules are evaluated"),
+        "why": verbs.add_parser("why", parents=[client], help="show a proof of a fact"),
+        "why-not": verbs.add_parser(
+            "why-not", parents=[client], help="show what is missing for a fact to be derived"
+        ),
+        "monotone": verbs.add_parser(
+            "monotone", parents=[client], help="list the rules that need no coordination"
+        ),
     }
     asked["why"].add_argument(
-        "about", metavar="FACT", help="or a pattern, for the first fact that it matches"
+        "about", metavar="FACT", help="a fact, or a pattern for the first fact that it matches"
     )
     asked["why-not"].add_argument("about", metavar="PATTERN")
     for parser in asked.values():
-        parser.add_argument("--json", action="store_true", help="one JSON object a line")
+        parser.add_argument("--json", action="store_true", help="print one JSON object per line")
     verbs.add_parser(
-        "graph", parents=[client], help="strata and handoffs, of hosted flows too, as a mermaid flowchart"
+        "graph",
+        parents=[client],
+        help="draw strata and handoffs, also of hosted flows, as a mermaid flowchart",
     )
 
 
 def _status(commands: Commands, client: argparse.ArgumentParser) -> None:
-    told = commands.add_parser("status", parents=[client], help="tell how the daemon is")
-    told.add_argument("--json", action="store_true", help="as one JSON object")
+    command = commands.add_parser("status", parents=[client], help="show daemon status")
+    command.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def _index(commands: Commands, client: argparse.ArgumentParser) -> None:
     drawn = commands.add_parser(
         "index",
         parents=[client],
-        help="draw who is interested in what, as the daemon's index has it",
+        help="draw the daemon's index: the observers of each pattern",
         epilog="dataspace index --form dot | dot -Tsvg > index.svg",
     )
     drawn.add_argument(
         "--form",
         default="text",
         choices=["text", "mermaid", "dot"],
-        help="text (the default), mermaid or dot",
+        help="format of the drawing (default text)",
     )
     drawn.add_argument(
-        "--most", type=int, default=20, metavar="N", help="how many of a kind to draw (default 20)"
+        "--most", type=int, default=20, metavar="N", help="draw at most N of a kind (default 20)"
     )
 
 
 def _actors(commands: Commands, client: argparse.ArgumentParser) -> None:
-    told = commands.add_parser("actors", parents=[client], help="tell how the hosted actors fare")
-    told.add_argument("--json", action="store_true", help="one JSON object a line")
+    command = commands.add_parser("actors", parents=[client], help="show hosted actors")
+    command.add_argument("--json", action="store_true", help="print one JSON object per line")
 
 
 def _token(commands: Commands) -> None:
     made = commands.add_parser(
         "token",
-        help="make a secret for a daemon, or a token that is good for less",
-        epilog="Whoever has a token can make a lesser one: dataspace token narrow --help",
+        help="make a secret for a daemon, or a token with fewer rights",
+        epilog="A token can be narrowed without the daemon: dataspace token narrow --help",
     )
     verbs = made.add_subparsers(dest="verb", metavar="VERB", required=True)
-    verbs.add_parser("new", help="print a secret that nobody guesses")
-    less = verbs.add_parser("narrow", help="print a token that is good for less; no daemon is asked")
-    less.add_argument("--token", metavar="TEXT", help="the token to narrow (or $DATASPACE_TOKEN)")
-    less.add_argument("--token-file", metavar="FILE", help="a file with it (or $DATASPACE_TOKEN_FILE)")
+    verbs.add_parser("new", help="print a new random secret")
+    less = verbs.add_parser("narrow", help="print a token with fewer rights, without the daemon")
+    less.add_argument("--token", metavar="TEXT", help="narrow this token (or $DATASPACE_TOKEN)")
+    less.add_argument(
+        "--token-file", metavar="FILE", help="read the token from FILE (or $DATASPACE_TOKEN_FILE)"
+    )
     for right in ("assert", "send", "observe"):
         less.add_argument(
-            f"--{right}", dest=f"may_{right}", metavar="PATTERN", action="append", help=f"may {right} this"
+            f"--{right}",
+            dest=f"may_{right}",
+            metavar="PATTERN",
+            action="append",
+            help=f"allow to {right} PATTERN",
         )
-    less.add_argument("--durable", metavar="NAME", action="append", help="may speak for this durable owner")
-    less.add_argument("--topic", metavar="NAME", action="append", help="may use this topic")
-    less.add_argument("--reader", metavar="NAME", action="append", help="may be this named reader of a log")
-    less.add_argument("--rules", action="store_true", help="may add rules")
-    less.add_argument("--inspect", action="store_true", help="may look into the daemon")
-    less.add_argument("--space", metavar="NAME", action="append", help="in this dataspace only")
-    less.add_argument("--for", dest="lasting", metavar="TIME", help="for so long, such as 8h or 30d")
+    less.add_argument("--durable", metavar="NAME", action="append", help="allow the durable owner NAME")
+    less.add_argument("--topic", metavar="NAME", action="append", help="allow the topic NAME")
+    less.add_argument(
+        "--reader", metavar="NAME", action="append", help="allow the named reader NAME of a log"
+    )
+    less.add_argument("--rules", action="store_true", help="allow to add rules")
+    less.add_argument("--inspect", action="store_true", help="allow to inspect the daemon")
+    less.add_argument("--space", metavar="NAME", action="append", help="allow only the dataspace NAME")
+    less.add_argument("--for", dest="lasting", metavar="TIME", help="expire after TIME, such as 8h or 30d")
 
 
 def _count(text: str) -> int:
-    """How many changes to print: at least one."""
+    """Returns the number of changes to print: at least one."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of changes, give 1 or more")
     return int(text)
 
 
 def _epoch(text: str) -> int:
-    """The number of an epoch: at least one."""
+    """Returns the number of an epoch: at least one."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no epoch, give 1 or more")
     return int(text)

@@ -1,7 +1,7 @@
-"""The command ``dataspace rule``: adds rules, lists them, and asks the daemon about them.
+"""The command ``dataspace rule``: adds, lists and removes rules, and asks the daemon about them.
 
-Always: a rule that cannot be carried out is not left behind by who tried to add it, and the one whose place
-it took is there again; what others wrote controls no terminal.
+Always: a rule that cannot be carried out is removed again by the command that added it, and the one that it
+replaced is restored; control characters in rules and facts of others are escaped.
 """
 
 from __future__ import annotations
@@ -104,13 +104,13 @@ async def _keep(space: RemoteSpace, name: str, text: str) -> bool:
 
 
 async def _take_back(space: RemoteSpace, name: str, former: set[Value]) -> None:
-    """Ends the durable claim on a rule that is not carried out, and makes the former again, in one turn."""
+    """Ends the durable claim on a rule that is not carried out, and restores the former one, in one turn."""
     again = [(ASSERT, _handle(name), Record("rule", name, text)) for text in former]
     await _commit(space, (RETRACT, _handle(name)), *again)
 
 
 async def _texts(space: RemoteSpace, name: str) -> set[Value]:
-    """The texts that are rules under a name, whoever asserted them."""
+    """Returns the texts that are rules under a name, of any owner."""
     return {text for each, text in await space.matches("rule($name:str, $text:str)") if each == name}
 
 
@@ -131,12 +131,12 @@ async def _commit(space: RemoteSpace, *actions: Action) -> None:
 
 
 def _handle(name: str) -> int:
-    """A durable owner has one rule of a name."""
+    """Returns the handle of a rule: a durable owner has one rule of a name."""
     return durable_handle(Record("rule", name))
 
 
 def _text(given: str) -> str:
-    """The text itself, or what is in the file behind ``@``."""
+    """Returns the text itself, or the content of the file behind ``@``."""
     if not given.startswith("@"):
         return given
     try:
@@ -162,7 +162,7 @@ async def _list(space: RemoteSpace, *, as_json: bool) -> int:
 
 
 def _listed(name: str, text: str, reason: Value, row: Value) -> Iterator[str]:
-    """A rule as people read it: its lines, and if it is suspended why, and what the variables were."""
+    """Yields the lines of a rule; if it is suspended, also the reason and the variables."""
     yield f"{name}:"
     for line in text.strip().splitlines():
         yield f"    {line.strip()}"

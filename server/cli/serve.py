@@ -29,9 +29,7 @@ def serve_command(args: argparse.Namespace) -> int:
         return 0
     log_to_stderr(verbose=config.verbose)
     for each in config.actors:
-        boot_function(
-            each.run, load=not each.isolate
-        )  # a name that is none is told of before anything starts
+        boot_function(each.run, load=not each.isolate)  # an unknown name is refused before anything starts
     for flow in config.flows:
         boot_function(flow.run, what="flow")
     with Stopping(config.stop_seconds) as stopping:

@@ -1,6 +1,6 @@
-"""What ``dataspace serve`` can be told on its command line; apart from what it does, which loads the daemon.
+"""The options of ``dataspace serve``; apart from the command itself, which loads the daemon.
 
-Always: each option says the same as a setting of the file, and nothing that the file could not say.
+Always: each option stands for one setting of the file.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     serve = commands.add_parser(
         "serve",
         help="run the daemon in the foreground",
-        epilog="What is said here goes before $DATASPACE_SERVE_NAME, and that before the file."
-        " SIGINT and SIGTERM end it; SIGHUP has it read tokens and certificates again.",
+        epilog="An option takes precedence over $DATASPACE_SERVE_NAME, and that over the file."
+        " SIGINT and SIGTERM end the daemon; SIGHUP reloads tokens and certificates.",
     )
     serve.add_argument("--config", metavar="FILE", help="read this TOML file (or $DATASPACE_SERVE_CONFIG)")
-    serve.add_argument("--check", action="store_true", help="print what holds and who said so; run nothing")
+    serve.add_argument(
+        "--check", action="store_true", help="print the settings and where each comes from; run nothing"
+    )
     serve.add_argument("--verbose", action="store_true", help="log every session")
-    _add_access(serve.add_argument_group("who reaches it"))
-    _add_data(serve.add_argument_group("what it keeps"))
-    _add_hosted(serve.add_argument_group("what it runs"))
+    _add_access(serve.add_argument_group("access"))
+    _add_data(serve.add_argument_group("data"))
+    _add_hosted(serve.add_argument_group("rules, actors and flows"))
 
 
 def _add_access(group: argparse._ArgumentGroup) -> None:
@@ -30,36 +32,36 @@ def _add_access(group: argparse._ArgumentGroup) -> None:
         "--listen",
         metavar="ADDRESS",
         action="append",
-        help="tcp:HOST:PORT, tls:HOST:PORT or unix:/PATH; may be given several times; port 0 picks one"
-        " (default tcp:127.0.0.1:7377)",
+        help="listen on tcp:HOST:PORT, tls:HOST:PORT or unix:/PATH; may be given several times; port 0 picks"
+        " a free one (default tcp:127.0.0.1:7377)",
     )
-    group.add_argument("--socket-mode", metavar="MODE", help="who may use Unix sockets (default 0600)")
-    group.add_argument("--tls-certificate", metavar="FILE", help="what to show at tls: addresses (PEM)")
-    group.add_argument("--tls-key", metavar="FILE", help="the key of that, if it is in another file")
-    group.add_argument("--tls-client-ca", metavar="FILE", help="let in only whom these have vouched for")
+    group.add_argument("--socket-mode", metavar="MODE", help="permissions of Unix sockets (default 0600)")
+    group.add_argument("--tls-certificate", metavar="FILE", help="certificate for tls: addresses (PEM)")
+    group.add_argument("--tls-key", metavar="FILE", help="key of the certificate, if in another file")
+    group.add_argument("--tls-client-ca", metavar="FILE", help="require client certificates signed by these")
     group.add_argument(
         "--heartbeat",
         metavar="TIME",
-        help="the longest silence of a connection before a ping; it is given up after two (default 15s)",
+        help="send a ping after TIME without other data; close the connection after twice that (default 15s)",
     )
     group.add_argument(
         "--grace",
         metavar="TIME",
-        help="the longest that a session may outlive a lost connection (default 5m); 0s allows none",
+        help="keep sessions for at most TIME after a lost connection (default 5m); 0s for none",
     )
 
 
 def _add_data(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
-        "--data", metavar="DIR", type=Path, help="where the log is kept (default ~/.local/state/dataspace)"
+        "--data", metavar="DIR", type=Path, help="directory of the log (default ~/.local/state/dataspace)"
     )
     group.add_argument(
-        "--host-space", metavar="NAME", action="append", help="have a dataspace of this name beside main"
+        "--host-space", metavar="NAME", action="append", help="host another dataspace beside main"
     )
     group.add_argument(
         "--accept-damage",
         action="store_true",
-        help="go on with a log that lost its end, saying what is missing",
+        help="start with a log that lost its end, and log what is missing",
     )
     add_keeping(group)
 
@@ -71,12 +73,12 @@ def _add_hosted(group: argparse._ArgumentGroup) -> None:
         type=Path,
         action="append",
         default=[],
-        help="hold the rules of a file; may be given several times",
+        help="add the rules in FILE; may be given several times",
     )
     group.add_argument(
         "--without-rules",
         action="store_true",
-        help="carry out no rules; they stay facts, so that one that does harm can be retracted",
+        help="evaluate no rules; they stay facts, so that a harmful one can be retracted",
     )
     group.add_argument(
         "--actor",
@@ -88,26 +90,26 @@ def _add_hosted(group: argparse._ArgumentGroup) -> None:
         "--flow",
         metavar="MODULE:FUNCTION",
         action="append",
-        help="let the turns of main drive the flow that this makes; may be given several times",
+        help="run a flow in the turns of main; may be given several times",
     )
     group.add_argument(
         "--trace",
         metavar="FILE",
         type=Path,
-        help="write every turn of hosted actors to a file, as a mermaid diagram if it ends in .mmd",
+        help="write every turn of hosted actors to FILE, as a mermaid diagram if it ends in .mmd",
     )
 
 
 def add_keeping(command: argparse._ActionsContainer) -> None:
-    """Adds what says how much of the past is kept."""
+    """Adds the options for retention."""
     command.add_argument(
-        "--keep-for", metavar="TIME", help="drop epochs older than this, such as 7d (default: keep)"
+        "--keep-for", metavar="TIME", help="delete epochs older than TIME, such as 7d (default: keep)"
     )
     command.add_argument(
-        "--keep-bytes", metavar="SIZE", help="drop the oldest beyond this size, such as 10GiB"
+        "--keep-bytes", metavar="SIZE", help="delete the oldest epochs beyond SIZE, such as 10GiB"
     )
     command.add_argument(
         "--keep-unread",
         action="store_true",
-        help="drop what every named reader has acknowledged; readers are always waited for, up to 8GiB",
+        help="delete epochs that all named readers acknowledged; unread ones are always kept, up to 8GiB",
     )

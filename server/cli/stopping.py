@@ -1,10 +1,10 @@
-"""Stopping: a daemon ends in good order when a signal asks it to, and ends in any case.
+"""Stopping: a daemon ends in good order at a signal, or is killed when its time is up.
 
-An orderly end waits for what actors have begun, and an actor may hold up the loop that would hear of the
+An orderly end waits for what actors have begun, and an actor may block the event loop that handles the
 signal, or have a task that does not end when it is cancelled.  Then the daemon ends as if it were killed,
-which it is made for: what was acknowledged is on disk.
+which is safe: what was acknowledged is on disk.
 
-Always: from the first signal on the process lives for no longer than it was given.
+Always: from the first signal on the process lives no longer than its time to stop.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Stopping:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._limit = threading.Timer(seconds, self._give_up)
+        self._limit = threading.Timer(seconds, self._kill)
         self._limit.daemon = True
         self._begun = False
 
@@ -52,7 +52,7 @@ class Stopping:
                 return
 
     def _watch(self, number: signal.Signals) -> None:
-        """Has the clock begin with the signal itself, which the loop may be too busy to hear of."""
+        """Starts the clock with the signal itself, which the event loop may handle late."""
         receive = signal.getsignal(number)
 
         def begin(caught: int, frame: FrameType | None) -> None:
@@ -64,7 +64,7 @@ class Stopping:
 
         signal.signal(number, begin)
 
-    def _give_up(self) -> None:
+    def _kill(self) -> None:
         said = f"dataspace: has not stopped within {self._seconds:g} s, and ends as if it were killed\n"
         os.write(2, said.encode())
         os._exit(UNFINISHED)

@@ -1,6 +1,6 @@
-"""The command ``dataspace token``: makes secrets, and tokens that are good for less than others.
+"""The command ``dataspace token``: makes secrets, and narrows tokens.
 
-Always: neither needs a daemon; what is printed is the token alone, on the standard output.
+Always: neither needs a daemon; only the token is printed to the standard output.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def token(args: argparse.Namespace) -> int:
 def _given(args: argparse.Namespace) -> str:
     token: str = read_token(args.token_file) if args.token_file else args.token or default_token()
     if not token:
-        raise UsageError("which token? Give --token-file or --token, or set $DATASPACE_TOKEN")
+        raise UsageError("no token; give --token-file or --token, or set $DATASPACE_TOKEN")
     return token
 
 
 def caveat(args: argparse.Namespace) -> Map:
-    """The rights that the options list; ``UsageError`` if they are none, or nothing is taken away."""
+    """Returns the rights in the options; raises ``UsageError`` if they are invalid, or restrict nothing."""
     listed: dict[str, Value] = {}
     names = {
         "assert": args.may_assert,
@@ -47,7 +47,7 @@ def caveat(args: argparse.Namespace) -> Map:
         until = datetime.now(UTC) + timedelta(seconds=duration(args.lasting))
         listed["until"] = until.replace(microsecond=0)
     if not listed:
-        raise UsageError("nothing is taken away: say what the token is still good for, or for how long")
+        raise UsageError("no restriction; give the rights that the token keeps, or --for a time")
     made = Map(listed)
-    Rights.read(made)  # what is wrong with it is said here, not by the daemon
+    Rights.read(made)  # errors are reported here rather than by the daemon
     return made

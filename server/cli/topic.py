@@ -26,7 +26,7 @@ from server.config.units import duration, size
 
 
 def time_of(text: str) -> Time:
-    """A time as it is written on the command line.
+    """Returns a time from the command line.
 
     >>> time_of("5"), time_of("[1, 2]")
     (5, (1, 2))
@@ -48,7 +48,7 @@ async def topic(args: argparse.Namespace) -> int:
 
 async def _publish(args: argparse.Namespace) -> int:
     if args.keep_for is not None and not args.durable:
-        raise UsageError("--keep-for goes with --durable")
+        raise UsageError("--keep-for needs --durable")
     start = None if args.time is None else time_of(args.time)
     values = [parse(text) for text in args.value]
     async with (
@@ -74,7 +74,7 @@ async def _publish(args: argparse.Namespace) -> int:
 
 
 async def _publish_lines(publication: Publication, *, timed: bool) -> None:
-    """Sends each line at its time; the times before it are over, as far as we are concerned."""
+    """Sends each line at its time; this publisher is then done with the times before it."""
     async for number, line in lines():
         try:
             await _publish_line(publication, line, timed=timed)
@@ -93,7 +93,7 @@ async def _publish_line(publication: Publication, line: str, *, timed: bool) -> 
 
 
 def _split(line: str) -> tuple[Time, str]:
-    """The time that a line begins with, and the rest.
+    """Returns the time that a line begins with, and the rest.
 
     >>> _split('[1, 2] reading("d1")')
     ((1, 2), 'reading("d1")')
@@ -155,8 +155,8 @@ def _print_event(event: Batch | Frontier | Crash, *, progress: bool, as_json: bo
                 line = {"crash": reason, "partition": partition, "since": since}
                 print(json_line(line), flush=True)
             else:
-                told = ", ".join(unparse(each) for each in since)
-                print(f"# partition {partition} lost a producer that was at {told}: {reason}", flush=True)
+                place = ", ".join(unparse(each) for each in since)
+                print(f"# partition {partition} lost a producer that was at {place}: {reason}", flush=True)
         case _:
             pass
 
@@ -213,7 +213,7 @@ async def _list(args: argparse.Namespace) -> int:
 
 
 def _counted(number: Value, noun: str) -> str:
-    """How many there are, in words.
+    """Returns a number with its noun.
 
     >>> _counted(1, "partition"), _counted(0, "partition")
     ('1 partition', '0 partitions')

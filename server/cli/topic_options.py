@@ -1,4 +1,4 @@
-"""What ``dataspace topic`` can be told; apart from what it does, which loads the client.
+"""The options of ``dataspace topic``; apart from the commands, which load the client.
 
 Always: loading this costs no more than argparse.
 """
@@ -11,82 +11,104 @@ import argparse
 def add_parser(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], client: argparse.ArgumentParser
 ) -> None:
-    """The part of the command line that is about topics."""
-    topic = commands.add_parser("topic", help="publish and follow streams of epochs")
+    """Adds the commands about topics."""
+    topic = commands.add_parser("topic", help="publish and subscribe to streams of epochs")
     verbs = topic.add_subparsers(dest="verb", metavar="VERB", required=True)
     _publish_parser(verbs, client)
     _subscribe_parser(verbs, client)
-    listed = verbs.add_parser("list", parents=[client], help="what topics there are, and who uses them")
-    listed.add_argument("--json", action="store_true", help="one JSON object a line")
+    listed = verbs.add_parser(
+        "list", parents=[client], help="list topics with their publishers and subscribers"
+    )
+    listed.add_argument("--json", action="store_true", help="print one JSON object per line")
     _read_parser(verbs, client)
-    ended = verbs.add_parser("end", parents=[client], help="end a durable topic that nobody publishes to")
+    ended = verbs.add_parser("end", parents=[client], help="end a durable topic without publishers")
     ended.add_argument("topic", metavar="TOPIC")
 
 
 def _publish_parser(
     verbs: argparse._SubParsersAction[argparse.ArgumentParser], client: argparse.ArgumentParser
 ) -> None:
-    told = verbs.add_parser(
+    command = verbs.add_parser(
         "publish",
         parents=[client],
-        help="publish values, or the lines of standard input, each an epoch of its own",
+        help="publish values, or the lines of standard input, each as an epoch of its own",
         epilog='With --times each line begins with its time: 7 reading("d1", 21.5); times do not go back.',
     )
-    told.add_argument("topic", metavar="TOPIC")
-    told.add_argument(
-        "value", nargs="*", metavar="VALUE", help="all in one epoch; without any, lines are read"
+    command.add_argument("topic", metavar="TOPIC")
+    command.add_argument(
+        "value",
+        nargs="*",
+        metavar="VALUE",
+        help="publish in one epoch (default: read lines from standard input)",
     )
-    told.add_argument("--times", action="store_true", help="lines begin with their times")
-    told.add_argument(
-        "--time", metavar="TIME", help="where to begin, such as 5, or [1, 2] for two dimensions"
+    command.add_argument("--times", action="store_true", help="read the time at the start of each line")
+    command.add_argument("--time", metavar="TIME", help="begin here, such as 5, or [1, 2] for two dimensions")
+    command.add_argument(
+        "--partition", type=int, default=0, metavar="N", help="publish to partition N (default 0)"
     )
-    told.add_argument("--partition", type=int, default=0, metavar="N", help="which one (default 0)")
-    told.add_argument("--partitions", type=int, default=1, metavar="N", help="how many there are (default 1)")
-    told.add_argument("--dimensions", type=int, default=0, metavar="N", help="times are tuples of so many")
-    told.add_argument("--retain", metavar="BYTES", help="kept for later subscribers, such as 64MiB")
-    told.add_argument(
-        "--durable", action="store_true", help="kept on the daemon's disk, also while nobody publishes"
+    command.add_argument(
+        "--partitions", type=int, default=1, metavar="N", help="number of partitions (default 1)"
     )
-    told.add_argument("--keep-for", metavar="TIME", help="of a durable topic, such as 7d (default: any time)")
-    told.add_argument("--name", default="", help="by which another process takes this publication up")
-    told.add_argument(
-        "--away", metavar="TIME", default="0s", help="how long it may be cut off before it has crashed"
+    command.add_argument(
+        "--dimensions",
+        type=int,
+        default=0,
+        metavar="N",
+        help="length of the tuples that are times (default 0: plain numbers)",
+    )
+    command.add_argument("--retain", metavar="BYTES", help="keep for later subscribers, such as 64MiB")
+    command.add_argument(
+        "--durable", action="store_true", help="keep the topic on the daemon's disk, also without publishers"
+    )
+    command.add_argument(
+        "--keep-for",
+        metavar="TIME",
+        help="delete older epochs of a durable topic, such as 7d (default: keep)",
+    )
+    command.add_argument("--name", default="", help="name by which another process can resume it")
+    command.add_argument(
+        "--away",
+        metavar="TIME",
+        default="0s",
+        help="time without connection before the publisher counts as crashed",
     )
 
 
 def _read_parser(
     verbs: argparse._SubParsersAction[argparse.ArgumentParser], client: argparse.ArgumentParser
 ) -> None:
-    told = verbs.add_parser(
+    command = verbs.add_parser(
         "read",
         parents=[client],
-        help="print what a durable topic has completed, by number, and end",
+        help="print completed epochs of a durable topic, by number, and end",
         epilog="A number stands for the same epoch each time.",
     )
-    told.add_argument("topic", metavar="TOPIC")
-    told.add_argument(
-        "--after", type=int, metavar="N", help="begin after this number (default: the oldest held)"
+    command.add_argument("topic", metavar="TOPIC")
+    command.add_argument(
+        "--after", type=int, metavar="N", help="begin after this number (default: the oldest retained)"
     )
-    told.add_argument("--until", type=int, metavar="N", help="end with this number (default: the newest)")
-    told.add_argument("--json", action="store_true", help="one JSON object a line")
+    command.add_argument("--until", type=int, metavar="N", help="end with this number (default: the newest)")
+    command.add_argument("--json", action="store_true", help="print one JSON object per line")
 
 
 def _subscribe_parser(
     verbs: argparse._SubParsersAction[argparse.ArgumentParser], client: argparse.ArgumentParser
 ) -> None:
-    told = verbs.add_parser("subscribe", parents=[client], help="print epochs once they are complete")
-    told.add_argument("topic", metavar="TOPIC")
-    told.add_argument(
+    command = verbs.add_parser("subscribe", parents=[client], help="print epochs once they are complete")
+    command.add_argument("topic", metavar="TOPIC")
+    command.add_argument(
         "--partition",
         type=int,
         action="append",
         metavar="N",
-        help="may be given several times (default: all)",
+        help="subscribe to partition N; may be given several times (default: all)",
     )
-    told.add_argument("--from", dest="since", metavar="TIME", help="begin there, with what is retained")
-    told.add_argument("--until", metavar="TIME", help="end before this time")
-    told.add_argument("--wait", metavar="TIME", default="0s", help="for the topic to appear, such as 30s")
-    told.add_argument("--progress", action="store_true", help="print the frontier, too, as it moves")
-    told.add_argument("--torn", action="store_true", help="also what is left of epochs that had begun")
-    told.add_argument("--count", type=int, metavar="N", help="end after N epochs")
-    told.add_argument("--json", action="store_true", help="one JSON object a line")
+    command.add_argument("--from", dest="since", metavar="TIME", help="begin at TIME, with what is retained")
+    command.add_argument("--until", metavar="TIME", help="end before this time")
+    command.add_argument(
+        "--wait", metavar="TIME", default="0s", help="wait for the topic to appear, such as 30s"
+    )
+    command.add_argument("--progress", action="store_true", help="also print the frontier as it moves")
+    command.add_argument("--torn", action="store_true", help="also print the rest of epochs that had begun")
+    command.add_argument("--count", type=int, metavar="N", help="end after N epochs")
+    command.add_argument("--json", action="store_true", help="print one JSON object per line")

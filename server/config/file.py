@@ -1,10 +1,10 @@
-"""The configuration of a daemon as a whole: a TOML file, with what the command line and the environment say.
+"""The configuration of a daemon as a whole: a TOML file, with the command line and the environment.
 
-What is one word is a setting (``settings``); here is what takes a table of its own: dataspaces, rules, hosted
+A setting of one word is in ``settings``; here is what takes a table of its own: dataspaces, rules, hosted
 actors and tokens, and how all of it becomes a ``Config``.
 
-Always: every table is looked through whole, so that no word of a file is passed over in silence; a relative
-path means one in the directory of the file.
+Always: every table is read completely, so that no word of a file is ignored silently; a relative path is
+relative to the directory of the file.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Table = Mapping[str, Any]
 
 
 class SettingSource:
-    """One table of a file: what is taken out of it is understood, and nothing may be left over."""
+    """One table of a file: each entry is read by name, and none may be left over."""
 
     def __init__(self, file: Path, where: str, table: object, known: tuple[str, ...]) -> None:
         if not isinstance(table, dict):
@@ -66,26 +66,26 @@ class SettingSource:
                 raise UsageError(f"{file}: {where}.{name}: {unknown(name, known)}")
 
     def take(self, name: str, read: Any, default: Any = None) -> Any:
-        """What it says under a name."""
+        """Returns the entry of a name, or the default."""
         if name not in self._table:
             return default
         return beside(self.file, understood(read, self._table[name], self.place(name)))
 
     def need(self, name: str, read: Any) -> Any:
-        """The same where it must be said."""
+        """Returns the entry of a name; raises ``UsageError`` if there is none."""
         if name not in self._table:
-            raise UsageError(f"{self.place(name)}: it is missing")
+            raise UsageError(f"{self.place(name)}: missing")
         return self.take(name, read)
 
     def table(self, name: str, known: tuple[str, ...]) -> SettingSource:
-        """The table within it under a name; an empty one where there is none."""
+        """Returns the table of a name within this one; an empty one where there is none."""
         return SettingSource(self.file, f"{self.where}.{name}", self._table.get(name, {}), known)
 
     def __contains__(self, name: str) -> bool:
         return name in self._table
 
     def place(self, name: str) -> str:
-        """Where something stands, for people."""
+        """Returns where an entry is, for messages."""
         return f"{self.file}: {self.where}.{name}"
 
 
@@ -99,7 +99,8 @@ class Loaded:
 
 
 def load(args: argparse.Namespace, file: Path | None) -> Loaded:
-    """The configuration that holds; ``UsageError`` with where it stands for what cannot be understood."""
+    """Returns the effective configuration; raises ``UsageError`` with the place of what cannot be
+    understood."""
     document = {} if file is None else _read(file)
     given = settle(args, os.environ, dict(_stated(document, file)), file)
     value = {name: each.value for name, each in given.items()}
@@ -169,13 +170,13 @@ def _read(file: Path) -> dict[str, object]:
 
 
 def _stated(document: Mapping[str, object], file: Path | None) -> Iterator[tuple[str, object]]:
-    """The settings of one word that a file states, by dotted name."""
+    """Yields the settings of one word that a file has, by dotted name."""
     groups = {name.partition(".")[0] for name in BY_NAME if "." in name}
     alone = [name for name in BY_NAME if "." not in name]
     for name, value in document.items():
         if name in groups:
             known = tuple([each.partition(".")[2] for each in BY_NAME if each.startswith(f"{name}.")])
-            assert file is not None  # it holds this
+            assert file is not None  # the entries come from it
             SettingSource(file, name, value, known)
             yield from [(f"{name}.{below}", each) for below, each in value.items()]  # type: ignore[attr-defined]  # a table
         elif name in BY_NAME:
@@ -185,7 +186,7 @@ def _stated(document: Mapping[str, object], file: Path | None) -> Iterator[tuple
 
 
 def _filled(kind: Any, value: Mapping[str, object]) -> Any:
-    """Limits, of all that is said of them."""
+    """Returns an instance of a limits class from the settings of its fields."""
     return kind(**{each.name: value[f"limits.{each.name}"] for each in fields(kind)})
 
 
@@ -193,7 +194,7 @@ def _tls(value: Mapping[str, object]) -> ServerTls | None:
     said = {name: value[f"tls.{name}"] for name in ("certificate", "key", "client_ca")}
     if said["certificate"] is None:
         if any(each is not None for each in said.values()):
-            raise UsageError("tls: a certificate is needed beside a key and a client_ca")
+            raise UsageError("tls: tls.key and tls.client_ca need tls.certificate")
         return None
     return ServerTls(**{name: None if each is None else str(each) for name, each in said.items()})  # type: ignore[arg-type]
 
@@ -202,12 +203,12 @@ def _tls(value: Mapping[str, object]) -> ServerTls | None:
 
 
 def _array(document: Table, file: Path | None, name: str, known: tuple[str, ...]) -> Iterator[SettingSource]:
-    """The tables ``[[name]]`` of a file."""
+    """Yields the tables ``[[name]]`` of a file."""
     tables = document.get(name, [])
     if not isinstance(tables, list):
         raise UsageError(f"{file}: {name}: tables [[{name}]] are needed, not {tables!r:.80}")
     for at, table in enumerate(tables):
-        assert file is not None  # it holds this
+        assert file is not None  # the tables come from it
         yield SettingSource(file, f"{name}[{at}]", table, known)
 
 
@@ -219,13 +220,13 @@ def _spaces(
     retention: Retention,
     args: argparse.Namespace,
 ) -> dict[str, tuple[SpaceLimits, Retention]]:
-    """The dataspaces besides ``main``: what each may hold and what is kept of it."""
+    """Returns the dataspaces besides ``main``, with their limits and retention."""
     tables = document.get("spaces", {})
     if not isinstance(tables, dict):
         raise UsageError(f"{file}: spaces: tables [spaces.NAME] are needed, not {tables!r:.80}")
     found = {}
     for name, table in tables.items():
-        assert file is not None  # it holds this
+        assert file is not None  # the tables come from it
         _check_space_name(name, f"{file}: spaces.{name}")
         source = SettingSource(
             file, f"spaces.{name}", table, ("limits", *(each.name for each in KEEPING.values()))
@@ -239,7 +240,7 @@ def _spaces(
 
 def _check_space_name(name: str, where: str) -> None:
     if name in (MAIN, SYSTEM):
-        raise UsageError(f"{where}: a space {name!r} is there anyway")
+        raise UsageError(f"{where}: space {name!r} always exists; choose another name")
     if not SPACE_NAME.fullmatch(name):
         raise UsageError(f"{where}: a space is named by small letters, digits, - and _, not {name!r:.80}")
 
@@ -260,7 +261,7 @@ def _space_retention(source: SettingSource, default: Retention) -> Retention:
 
 
 def _rules(document: Table, file: Path | None, spaces: list[str]) -> dict[str, list[Path | RuleText]]:
-    """The rules that hold in each dataspace."""
+    """Returns the rules of each dataspace in the configuration."""
     found: dict[str, list[Path | RuleText]] = {name: [] for name in spaces}
     for source in _array(document, file, "rules", ("file", "name", "text", "space")):
         if ("file" in source) == ("text" in source):
@@ -320,7 +321,7 @@ def _flows(document: Table, file: Path | None, spaces: list[str]) -> Iterator[Ho
 
 
 def _check_names(hosted: Sequence[HostedActor | HostedFlow], kind: str) -> None:
-    """Names are told apart by people, and services by their requirers."""
+    """Raises ``UsageError`` for two actors of one name, which operators and services use."""
     seen: set[tuple[str, str]] = set()
     for each in hosted:
         at = (each.space, each.title)
@@ -352,7 +353,7 @@ def _tokens(document: Table, file: Path | None) -> Iterator[Key]:
 
 def _secret(value: object) -> str:
     if not isinstance(value, str) or not value:
-        raise UsageError("text is needed")  # what was found may be a secret
+        raise UsageError("text is needed")  # the message omits what was found: it may be a secret
     return value
 
 

@@ -1,4 +1,4 @@
-"""The daemon's settings, with the defaults that hold unless somebody says otherwise."""
+"""The daemon's settings as data, with their defaults."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ STOP_SECONDS: Final = 30.0
 
 
 def default_data() -> Path:
-    """Where a daemon keeps its log unless told: ``$XDG_STATE_HOME/dataspace``, else ``~/.local/state``."""
+    """Returns the default directory of the log: ``$XDG_STATE_HOME/dataspace``, else ``~/.local/state``."""
     base = os.environ.get("XDG_STATE_HOME")
     return (Path(base) if base else Path.home() / ".local" / "state") / "dataspace"
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one connection may do, and how many there may be; in bytes and seconds where not counts."""
+    """Limits of one connection, and of their number; in bytes and seconds unless counts."""
 
     connections: int = 4096
     strangers: int = 256
@@ -65,7 +65,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class SpaceConfig:
-    """One dataspace: where its log is, what it may hold, what is kept of it, and which rules hold in it."""
+    """One dataspace: the directory of its log, its limits, its retention, and its rules."""
 
     name: str
     data: Path
@@ -79,9 +79,9 @@ class HostedActor:
     """An actor that the daemon runs.
 
     ``run`` is ``module:function``, called with a turn and the ``arguments``.  With ``isolate`` it runs in a
-    process of its own, which is killed when it has given no sign of life for ``hang`` seconds, those of the
-    daemon unless told.  With ``required`` it is a service, which runs while ``require(name)`` is a fact of
-    its space and all that it ``needs`` is ready; else it runs from the start.
+    process of its own, which is killed when it has not reported for ``hang`` seconds (default: those of the
+    daemon).  With ``required`` it is a service, which runs while ``require(name)`` is a fact of its space and
+    all that it ``needs`` is ready; else it runs from the start.
     """
 
     run: str
@@ -96,13 +96,13 @@ class HostedActor:
 
     @property
     def title(self) -> str:
-        """What it is called."""
+        """The name of the actor for messages."""
         return self.name or self.run
 
 
 @dataclass(frozen=True, slots=True)
 class HostedFlow:
-    """A flow that the turns of a space drive: ``run``, a ``module:function``, makes it of ``arguments``."""
+    """A flow that runs in the turns of a space: ``run``, a ``module:function``, makes it of ``arguments``."""
 
     run: str
     name: str = ""
@@ -111,13 +111,13 @@ class HostedFlow:
 
     @property
     def title(self) -> str:
-        """What it is called."""
+        """The name of the flow for messages."""
         return self.name or self.run
 
 
 @dataclass(frozen=True, slots=True)
 class ServerTls:
-    """The daemon's certificate and key, and who must have signed those of its clients; all PEM files.
+    """The daemon's certificate and key, and the authorities that sign those of its clients; all PEM files.
 
     Without ``client_ca`` clients need no certificate; without ``key`` it is in the file of the certificate.
     """
@@ -127,7 +127,7 @@ class ServerTls:
     client_ca: str | None = None
 
     def context(self) -> ssl.SSLContext:
-        """A context to accept with; ``UsageError`` for files that are no certificates."""
+        """Returns a context to accept with; raises ``UsageError`` for files that are no certificates."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         load_certificate(context, self.certificate, self.key)
         if self.client_ca is not None:
@@ -141,39 +141,39 @@ class ServerTls:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """All that ``dataspace serve`` can be told."""
+    """All settings of ``dataspace serve``."""
 
     listen: tuple[str, ...] = (DEFAULT_LISTEN,)
     data: Path = field(default_factory=default_data)
     limits: Limits = field(default_factory=Limits)
     space_limits: SpaceLimits = field(default_factory=SpaceLimits)
-    """What the space ``main`` may hold, and each that does not say otherwise."""
+    """Limits of the space ``main``, and of each space without its own."""
     retention: Retention = field(default_factory=Retention)
-    """The same for what is kept of the past."""
+    """Retention of the past of ``main``, and of each space without its own."""
     accept_damage: bool = False
     rules: tuple[Path | RuleText, ...] = ()
-    """Rules that the daemon holds in the space ``main``."""
+    """Rules of the daemon in the space ``main``."""
     spaces: tuple[SpaceConfig, ...] = ()
     """The dataspaces besides ``main``; each has a directory within that of the daemon."""
     actors: tuple[HostedActor, ...] = ()
     flows: tuple[HostedFlow, ...] = ()
     trace: Path | None = None
-    """Where every turn of theirs is written, as text."""
+    """File to which every turn of hosted actors is written, as text."""
     keys: tuple[Key, ...] = ()
-    """Who may come, and what for; without any, whoever reaches the daemon."""
+    """Tokens and their rights; without any, every peer is admitted."""
     tls: ServerTls | None = None
-    """What the daemon shows at addresses that begin with ``tls:``."""
+    """Certificate for addresses that begin with ``tls:``."""
     socket_mode: int = 0o600
-    """Who may connect to its Unix sockets, as permissions of a file."""
+    """Permissions of the Unix sockets."""
     verbose: bool = False
-    """Whether every session is logged."""
+    """True if every session is logged."""
     stall_seconds: float = STALL_SECONDS
-    """How long a turn of a hosted actor may last before the watchdog names it."""
+    """Seconds after which the watchdog logs a turn of a hosted actor that has not ended."""
     hang_seconds: float = HANG_SECONDS
-    """How long an isolated actor may give no sign of life before its process is killed, and started again."""
+    """Seconds without a report after which the process of an isolated actor is killed, and started again."""
     stop_seconds: float = STOP_SECONDS
-    """How long an orderly end may take, from the signal on."""
+    """Seconds that an orderly end may take, from the signal on."""
 
     def all_spaces(self) -> tuple[SpaceConfig, ...]:
-        """Every dataspace, ``main`` first."""
+        """Returns every dataspace, ``main`` first."""
         return (SpaceConfig(MAIN, self.data, self.space_limits, self.retention, self.rules), *self.spaces)

@@ -1,6 +1,6 @@
-"""The command ``dataspace serve --check``: what holds, and who said so.
+"""The report of ``dataspace serve --check``: the effective settings, and where each comes from.
 
-Always: what is printed can be understood as a configuration again, but for the secrets, which are not told.
+Always: what is printed is a valid configuration again, except for the secrets, which are omitted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from server.config.tokens import Key
 
 
 def check_lines(loaded: Loaded) -> Iterator[str]:
-    """The configuration that holds, as TOML with comments."""
+    """Yields the lines of the effective configuration, as TOML with comments."""
     table = ""
     for name, given in loaded.given.items():
         group, dot, below = name.rpartition(".")
@@ -57,7 +57,7 @@ def _written(name: str, value: object) -> str:
 
 
 def _toml(value: object) -> str:
-    """A value as TOML, which has fewer kinds than there are, but all that come from TOML."""
+    """Returns a value as TOML, which has fewer kinds, but all that come from TOML."""
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, tuple):

@@ -2,10 +2,10 @@
 
 A table of the configuration, or a caveat of a narrowed token, lists rights.  One that lists none of them
 allows everything; one that lists some allows exactly those.  ``spaces`` and ``until`` are conditions beside
-them.  A bearer may do what *each* table allows, so that a caveat can only take away.
+them.  A bearer may do what *each* table allows, so that a caveat can only restrict.
 
-Always: whoever is not sure that a pattern asks for no more than is allowed says no; no text of a refusal
-holds a token.
+Always: a pattern is refused unless it is certain that it asks for no more than is allowed; no text of a
+refusal holds a token.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ KNOWN: Final = (*PATTERNS, *NAMES, *FLAGS, *CONDITIONS)
 RULE: Final = "rule"
 
 Scope = tuple[str, ...] | bool
-"""All of it, nothing, or what is listed."""
+"""True for everything, False for nothing, or a list of what is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """One table of rights; ``Scope`` of patterns as text, or of names."""
+    """One table of rights; each ``Scope`` is of patterns as text, or of names."""
 
     assert_: Scope = True
     send: Scope = True
@@ -49,7 +49,7 @@ class Rights:
 
     @classmethod
     def read(cls, stated: Map) -> Rights:
-        """The rights that a table states; ``UsageError`` says what is wrong with it."""
+        """Returns the rights in a table; ``UsageError`` has the error in it."""
         for name in stated:
             if name not in KNOWN:
                 raise UsageError(f"no right {name!r:.60}, known are {', '.join(KNOWN)}")
@@ -74,7 +74,7 @@ class Rights:
         )
 
     def stated(self) -> Map:
-        """The table that states these rights."""
+        """Returns the table for these rights."""
         listed: dict[str, Value] = {} if self.spaces is True else {"spaces": self.spaces}
         if self.until is not None:
             listed["until"] = self.until
@@ -90,7 +90,7 @@ EVERYTHING: Final = Rights()
 class Permit:
     """What one connection may do: the rights of its token and of each of its caveats.
 
-    ``key`` is what the configuration says of the secret that the token comes from.
+    ``key`` is the entry of the configuration for the secret that the token comes from.
     """
 
     def __init__(self, name: str, tables: Sequence[Rights] = (), *, key: object = None) -> None:
@@ -103,11 +103,12 @@ class Permit:
 
     @property
     def open(self) -> bool:
-        """Whether everything is allowed, and nothing needs to be looked at."""
+        """True if everything is allowed, and no check is needed."""
         return not self._tables
 
     def check_actions(self, actions: Iterable[Action]) -> None:
-        """Refuses a turn that asserts or sends what it may not; O(actions × patterns of the token)."""
+        """Raises ``Refused`` for a turn that asserts or sends what it may not; O(actions × patterns of the
+        token)."""
         for action in actions:
             verb = action[0] if action else None
             if verb in (ASSERT, REPLACE):
@@ -116,7 +117,7 @@ class Permit:
                 self.check_value("send", action[-1])
 
     def check_value(self, verb: str, value: Value) -> None:
-        """Refuses a fact or a message that may not be asserted or sent."""
+        """Raises ``Refused`` for a fact or a message that may not be asserted or sent."""
         if verb == "assert" and value.__class__ is Record and value.label == RULE:
             self.check_rules()
             return
@@ -128,7 +129,8 @@ class Permit:
                 raise self._refusal(f"{verb} {unparse(value):.200}")
 
     def check_observe(self, pattern: Pattern) -> None:
-        """Refuses a pattern that asks for more than may be observed; ``UsageError`` for one that is none."""
+        """Raises ``Refused`` for a pattern that asks for more than may be observed, ``UsageError`` for an
+        invalid one."""
         if self._tables:
             skeleton(pattern)
         for table in self._tables:
@@ -137,27 +139,29 @@ class Permit:
                 raise self._refusal(f"observe {unparse(pattern):.200}")
 
     def check_reads(self) -> None:
-        """Refuses who may observe nothing."""
+        """Raises ``Refused`` if nothing may be observed."""
         self._check(all(table.observe for table in self._tables), "read the log")
 
     def check_writes(self) -> None:
-        """Refuses who may assert nothing."""
+        """Raises ``Refused`` if nothing may be asserted."""
         self._check(all(table.assert_ for table in self._tables), "hold facts")
 
     def check_durable(self, owner: str) -> None:
-        """Refuses an owner, or an identity, that outlasts its connection."""
+        """Raises ``Refused`` for an owner, or an identity, that outlasts its connection, unless it is
+        allowed."""
         self._check_name("durable", owner, f"speak for the durable owner {owner!r:.80}")
 
     def check_topic(self, name: str) -> None:
-        """Refuses a topic."""
+        """Raises ``Refused`` for a topic that is not allowed."""
         self._check_name("topics", name, f"use topic {name!r:.80}")
 
     def check_reader(self, name: str) -> None:
-        """Refuses a named reader, for which the log keeps what it has not read."""
+        """Raises ``Refused`` for a named reader that is not allowed; the log keeps what such a reader has not
+        read."""
         self._check_name("readers", name, f"speak for reader {name!r:.80}")
 
     def check_space(self, name: str) -> None:
-        """Refuses a dataspace."""
+        """Raises ``Refused`` for a dataspace that is not allowed."""
         self._check_name("spaces", name, f"use space {name!r:.80}")
 
     def check_rules(self) -> None:
@@ -165,7 +169,7 @@ class Permit:
         self._check(all(table.rules for table in self._tables), "add rules")
 
     def check_inspect(self, what: str) -> None:
-        """Refuses to look into the daemon."""
+        """Raises ``Refused`` if the daemon may not be inspected."""
         self._check(all(table.inspect for table in self._tables), f"ask for {what}")
 
     def _check_name(self, right: str, name: str, what: str) -> None:
@@ -183,7 +187,7 @@ OPEN: Final = Permit("")
 
 
 def covers(allowed: Pattern, asked: Pattern) -> bool:
-    """Whether all that ``asked`` matches is matched by ``allowed``, too; False where that is not plain.
+    """True if ``allowed`` certainly matches all that ``asked`` matches; False where that is not certain.
 
     >>> covers(parse_pattern("reading(_)"), parse_pattern('reading("d1", $value:float)'))
     True
@@ -204,7 +208,9 @@ def covers(allowed: Pattern, asked: Pattern) -> bool:
         return below is not None and covers(allowed, below)
     if _special(asked) == "exact":
         inner = asked.fields[0]  # type: ignore[union-attr]  # a record
-        return _special(inner) is None and _covers_structure(allowed, inner)  # in it a label is a label
+        return _special(inner) is None and _covers_structure(
+            allowed, inner
+        )  # inside it, reserved labels are plain ones
     if _special(asked) == "lit":
         return matcher(allowed)(asked.fields[0]) is not None  # type: ignore[union-attr]  # a record
     return _special(asked) is None and _covers_structure(allowed, asked)
@@ -223,24 +229,24 @@ def _covers_structure(allowed: Pattern, asked: Pattern) -> bool:
 
 
 def _covers_all(allowed: tuple[Value, ...], asked: tuple[Value, ...]) -> bool:
-    """Structure is at-least: what is asked for may mention more."""
+    """True if each part of ``allowed`` covers that of ``asked``, which may name more parts."""
     return len(asked) >= len(allowed) and all(map(covers, allowed, asked))
 
 
 def _special(pattern: Pattern) -> str | None:
-    """Which of the four reserved records a pattern is, if it is one."""
+    """Returns which of the four reserved records a pattern is; None if it is none of them."""
     if isinstance(pattern, Record) and pattern.label in ("_", "$", "lit", "exact"):
         return str(pattern.label)
     return None
 
 
 def _parts(pattern: Pattern) -> tuple[str | None, Pattern | None]:
-    """The class and the pattern below a discard or a capture."""
-    assert isinstance(pattern, Record)  # one of the two
+    """Returns the class and the inner pattern of a discard or a capture."""
+    assert isinstance(pattern, Record)  # a discard or a capture
     if pattern.label == "_":
         return (str(pattern.fields[0]) if pattern.fields else None), None
     _, of_class, below = pattern.fields
-    below = lit(None) if below is None else below  # null is a pattern as well, and not none at all
+    below = lit(None) if below is None else below  # null is a pattern as well, other than no pattern
     return (None if of_class is None else str(of_class)), below
 
 
@@ -259,7 +265,7 @@ def _is(value: Value, wanted: str) -> bool:
 
 
 def _constant(asked: Pattern) -> tuple[Value] | None:
-    """The one value that is asked for, if it is one."""
+    """Returns the only value that is asked for, in a tuple; None if there may be several."""
     kind = _special(asked)
     if kind == "lit":
         return (asked.fields[0],)  # type: ignore[union-attr]  # a record
@@ -302,7 +308,7 @@ def _check_patterns(name: str, scope: Scope) -> None:
 
 
 def _matchers(scope: Scope) -> list[Callable[[Value], object]] | None:
-    """Functions that know what is allowed; None where everything is."""
+    """Returns a function for each allowed pattern, which matches values; None where everything is allowed."""
     if scope is True:
         return None
     return [] if scope is False else [matcher(parse_pattern(text)) for text in scope]

@@ -15,7 +15,7 @@ from index.values.values import Record, Value
 
 @dataclass(frozen=True, slots=True)
 class RuleText:
-    """A rule that is written in the configuration itself."""
+    """A rule in the configuration itself."""
 
     name: str
     text: str

@@ -1,10 +1,10 @@
-"""Settings: what ``dataspace serve`` can be told in one word, by file, environment or command line.
+"""Settings of one word of ``dataspace serve``, by file, environment or command line.
 
-``SETTINGS`` has them all: what each is called in the file, how it is read, and which option says the same.
-The command line goes before the environment (``DATASPACE_SERVE_…``), that before the file, and that before
-what holds unless somebody says otherwise; where each came from is kept, for ``--check``.
+``SETTINGS`` has them all: the name of each in the file, how it is read, and its option.  The command line
+takes precedence over the environment (``DATASPACE_SERVE_…``), that over the file, and that over the default;
+where each came from is kept, for ``--check``.
 
-Always: what cannot be understood is refused with where it stands, what was found and what is allowed.
+Always: a value that cannot be understood is refused with its place, what was found and what is allowed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ END: Final = 1 << 63
 """Numbers are below this."""
 
 Read = Callable[[object], object]
-"""Makes a setting of what a file or a text holds; ``UsageError`` says what it should be."""
+"""Makes a setting from an entry of a file or from text; raises ``UsageError`` with what it should be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +55,13 @@ class Setting:
 
     @property
     def variable(self) -> str:
-        """What it is called in the environment."""
+        """The name of the setting in the environment."""
         return PREFIX + self.name.replace(".", "_").upper()
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What holds for a setting, and who said so."""
+    """The effective value of a setting, and where it came from."""
 
     value: object
     source: str
@@ -71,7 +71,7 @@ class Given:
 
 
 def flag(value: object) -> bool:
-    """True or false."""
+    """Returns true or false."""
     if isinstance(value, bool):
         return value
     known = {"true": True, "false": False, "1": True, "0": False}
@@ -81,7 +81,7 @@ def flag(value: object) -> bool:
 
 
 def text(value: object) -> str:
-    """Text that is not empty."""
+    """Returns text that is not empty."""
     if isinstance(value, str) and value:
         return value
     raise UsageError(f"text is needed, not {value!r:.80}")
@@ -99,7 +99,7 @@ def count(value: object) -> int:
 
 
 def seconds(value: object) -> float:
-    """A time, as text such as 10s, or in seconds."""
+    """Returns a time in seconds, from a number or text such as 10s."""
     if isinstance(value, str):
         value = duration(value)
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MOST_SECONDS:
@@ -108,7 +108,7 @@ def seconds(value: object) -> float:
 
 
 def lasting(value: object) -> float:
-    """A time that is not nothing."""
+    """Returns a time above zero, in seconds."""
     if (found := seconds(value)) > 0:
         return found
     raise UsageError(f"a time above 0 is needed, not {value!r:.80}")
@@ -127,7 +127,7 @@ def path(value: object) -> Path:
 
 
 def mode(value: object) -> int:
-    """Permissions, as text such as 0660."""
+    """Returns permissions, from text such as 0660."""
     written = text(value)
     if written.isascii() and written.isdecimal() and not set(written) - set("01234567") and len(written) <= 4:
         return int(written, 8)
@@ -135,7 +135,7 @@ def mode(value: object) -> int:
 
 
 def addresses(value: object) -> tuple[str, ...]:
-    """Where to listen: one or several, separated by commas in text."""
+    """Returns addresses to listen on: one or several, separated by commas in text."""
     given = value.split(",") if isinstance(value, str) else value
     if not isinstance(given, list) or not given:
         raise UsageError(f"an address or an array of them is needed, not {value!r:.80}")
@@ -143,7 +143,7 @@ def addresses(value: object) -> tuple[str, ...]:
 
 
 def _limits() -> Iterable[Setting]:
-    """Every limit, of a connection and of a space, is a setting of its own."""
+    """Yields a setting for each limit of a connection and of a space."""
     for kind in (Limits, SpaceLimits):
         for field in fields(kind):
             default = getattr(kind(), field.name)
@@ -162,9 +162,9 @@ KEEPING: Final = {
     "reader_age": Setting("keep_for_readers", seconds, Retention().reader_age),
     "reader_size": Setting("keep_bytes_for_readers", number_of_bytes, Retention().reader_size),
 }
-"""What is kept of the past, by the field of ``Retention`` that it fills.
+"""Settings of retention, by the field of ``Retention`` that they fill.
 
-The daemon's stand under ``log``; a dataspace states its own where it wants them otherwise.
+Those of the daemon are under ``log``; a dataspace may have its own.
 """
 
 SETTINGS: Final = (
@@ -195,7 +195,7 @@ BY_NAME: Final = {each.name: each for each in SETTINGS}
 def settle(
     args: argparse.Namespace, environment: Mapping[str, str], stated: Mapping[str, object], file: Path | None
 ) -> dict[str, Given]:
-    """What holds for each setting; ``stated`` is what the file says, by dotted name."""
+    """Returns the effective value of each setting; ``stated`` has those of the file, by dotted name."""
     _check_environment(environment)
     return {each.name: _settle(each, args, environment, stated, file) for each in SETTINGS}
 
@@ -215,19 +215,19 @@ def _settle(
         given = environment[setting.variable]
         return Given(understood(setting.read, given, f"${setting.variable}"), f"${setting.variable}")
     if setting.name in stated:
-        assert file is not None  # it stated something
+        assert file is not None  # the values come from it
         read = understood(setting.read, stated[setting.name], f"{file}: {setting.name}")
         return Given(beside(file, read), str(file))
     return Given(default_data() if setting.name == "data" else setting.default, "default")
 
 
 def beside(file: Path, value: object) -> object:
-    """A relative path of a file means one in the directory of that file."""
+    """Returns a path of a file relative to the directory of that file."""
     return file.parent / value if isinstance(value, Path) else value
 
 
 def understood(read: Read, value: object, where: str) -> object:
-    """What a value means; ``UsageError`` with where it stands."""
+    """Returns what a value means; raises ``UsageError`` with its place."""
     try:
         return read(value)
     except UsageError as error:
@@ -242,7 +242,7 @@ def _check_environment(environment: Mapping[str, str]) -> None:
 
 
 def unknown(name: str, known: Iterable[str], what: str = "setting") -> str:
-    """What to say of a name that is none, with the nearest that is one."""
+    """Returns the message about an unknown name, with the nearest known one."""
     names = list(known)
     near = [each for each in BY_NAME if each.rpartition(".")[2] == name]  # it belongs in another table
     near += difflib.get_close_matches(name, names, n=1, cutoff=0.5)
@@ -251,6 +251,7 @@ def unknown(name: str, known: Iterable[str], what: str = "setting") -> str:
 
 
 def config_file(args: argparse.Namespace) -> Path | None:
-    """The file to read: what the command line names, else the environment."""
+    """Returns the file to read: that of the command line, else of the environment; None if neither names
+    one."""
     named = args.config or os.environ.get(CONFIG)
     return Path(named) if named else None

@@ -1,7 +1,7 @@
-"""Keys: which tokens open this daemon, and what is each good for?
+"""Keys: the tokens that this daemon admits, and the rights of each.
 
-Always: without any key the daemon is open to whoever reaches it; what is wrong with a token is said in one
-sentence that tells nothing of the keys; checking one costs a hash for it and for each of its caveats.
+Always: without any key the daemon admits every peer; the error about a token is one sentence that reveals
+nothing of the keys; a check costs a hash for the token and for each of its caveats.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from index.values.values import Map
 from server.config.rights import EVERYTHING, OPEN, Permit, Rights
 
 LEAST: Final = 16
-"""Characters of a secret, at least."""
+"""Least number of characters of a secret."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A secret of the configuration: who bears it, and what it is good for."""
+    """A secret of the configuration: the name of its bearer, and its rights."""
 
     name: str
     secret: str = field(repr=False)
@@ -47,28 +47,29 @@ class Keys:
         return len(self._by_name)
 
     def stands(self, permit: Permit) -> bool:
-        """Whether these keys would give a permit that others gave, to the bearer of the same token."""
+        """True if these keys would give the bearer of the same token the rights of an earlier permit."""
         return permit.key in self._by_name.values() if self._by_name else permit.key is None
 
     def admit(self, token: str) -> Permit:
-        """What the bearer of a token may do; ``ProtocolError("unauthorized")`` for one that opens nothing."""
+        """Returns what the bearer of a token may do; raises ``ProtocolError("unauthorized")`` for an invalid
+        one."""
         if not self._by_name:
             return OPEN
         if not token:
             raise _unauthorized(
-                "this daemon wants a token: --token-file, $DATASPACE_TOKEN or connect(token=…)"
+                "this daemon requires a token: give --token-file, $DATASPACE_TOKEN or connect(token=…)"
             )
         try:
             shown = Token.read(token)
             key = self._by_name.get(shown.secret_name)
             if key is None or not shown.is_sealed_by(key.secret):
-                raise _unauthorized("the token is not one of this daemon's")
+                raise _unauthorized("the token is unknown to this daemon")
             tables = [key.rights, *(Rights.read(_caveat(each)) for each in shown.caveats)]
         except UsageError as error:
             raise _unauthorized(str(error)) from None
         permit = Permit(key.name, tables, key=key)
         if permit.until is not None and permit.until <= datetime.now(UTC):
-            raise _unauthorized(f"the token was good until {permit.until:%Y-%m-%dT%H:%M:%SZ}")
+            raise _unauthorized(f"the token expired at {permit.until:%Y-%m-%dT%H:%M:%SZ}")
         return permit
 
 
@@ -78,7 +79,7 @@ def _caveat(packed: bytes) -> Map:
     except ProtocolError:
         caveat = None
     if not isinstance(caveat, Map):
-        raise UsageError("a caveat of the token is none")
+        raise UsageError("a caveat of the token is not valid")
     return caveat
 
 

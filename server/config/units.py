@@ -1,4 +1,4 @@
-"""Times and sizes as people write them, on the command line and in the configuration file."""
+"""Times and sizes as text, on the command line and in the configuration file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UNITS: Final = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0, "d": 
 
 
 def duration(text: str) -> float:
-    """Seconds from text such as ``10s``, ``500ms``, ``2m``, ``1.5h``.
+    """Returns the seconds in text such as ``10s``, ``500ms``, ``2m``, ``1.5h``.
 
     >>> duration("500ms"), duration("2m"), duration("3")
     (0.5, 120.0, 3.0)
@@ -27,7 +27,7 @@ def duration(text: str) -> float:
 
 
 def size(text: str) -> int:
-    """Bytes from text such as ``512KiB``, ``10GiB``, ``1.5MB`` or ``4096``.
+    """Returns the bytes in text such as ``512KiB``, ``10GiB``, ``1.5MB`` or ``4096``.
 
     >>> size("512KiB"), size("1.5MB"), size("4096")
     (524288, 1500000, 4096)

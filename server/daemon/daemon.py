@@ -1,7 +1,7 @@
 """The daemon: its spaces, and the connections that it serves.
 
-Always: the end of a connection flushes what that gave others to send; a connection without a hello counts as
-a stranger.
+Always: after the end of a connection, what its retractions gave other connections to send is flushed; a
+connection without a hello counts as unauthenticated.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Daemon:
 
     @property
     def addresses(self) -> list[str]:
-        """The addresses that it listens on."""
+        """The addresses that the daemon listens on."""
         return [listener.name for listener in self.listeners]
 
     def find_space(self, name: str) -> HostedSpace:
@@ -106,11 +106,11 @@ class Daemon:
         return found
 
     def touch(self, sending: SendQueue) -> None:
-        """Has the next flush hand over what this queue holds."""
+        """Includes this queue in the next flush."""
         self._dirty.append(sending)
 
     def flush(self) -> None:
-        """Hands to the kernel what connections have to send; O(connections that have something)."""
+        """Writes to the sockets what connections have to send; O(connections that have something)."""
         while self._dirty:
             dirty, self._dirty = self._dirty, []
             for sending in dirty:
@@ -136,15 +136,15 @@ class Daemon:
         return connection
 
     def greeted(self, number: int) -> None:
-        """A connection has said hello."""
+        """Notes that a connection has sent hello."""
         self.strangers.discard(number)
 
     def left(self, number: int) -> None:
-        """A connection has ended."""
+        """Notes that a connection has ended."""
         self.connections.pop(number, None)
         self.strangers.discard(number)
 
-    # -- looking --------------------------------------------------------------------------------------
+    # -- status ---------------------------------------------------------------------------------------
 
     def status(self, home: HomeSpace) -> Map:
         """Returns what ``dataspace status`` shows: counts, bytes and times in microseconds."""

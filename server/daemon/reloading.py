@@ -36,7 +36,7 @@ async def reload_on_hangup(
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Applies what ``read`` returns at each SIGHUP, and prints what came of it; until cancelled."""
+    """Applies what ``read`` returns at each SIGHUP, and prints the result; until cancelled."""
     with trio.open_signal_receiver(signal.SIGHUP) as signals:
         task_status.started()
         async for _ in signals:
@@ -48,7 +48,8 @@ async def reload_on_hangup(
 
 
 def reload(daemon: Daemon, config: Config) -> str:
-    """Applies tokens and certificates, and ends sessions without a valid token; returns what came of it.
+    """Applies tokens and certificates, and ends sessions without a valid token; returns a text about the
+    result.
 
     Raises ``UsageError`` for an unusable certificate, and nothing has changed.  O(sessions).
     """

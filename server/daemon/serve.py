@@ -1,6 +1,6 @@
-"""Runs a daemon: opens the logs, puts back what was durable, and only then listens.
+"""Runs a daemon: opens the logs, restores what was durable, and only then listens.
 
-Always: no connection is served before everything durable is back.
+Always: no connection is served before everything durable is restored.
 """
 
 from __future__ import annotations

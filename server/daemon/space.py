@@ -248,13 +248,15 @@ class HostedSpace:
         if internal and not self.commits.is_behind:
             return
         if any(action[0] != RETRACT for action in actions):
-            raise Refused("disk-full", f"nothing is taken on that has to be kept: {self.commits.full}")
+            raise Refused(
+                "disk-full", f"the disk is full, and turns that add facts are refused: {self.commits.full}"
+            )
 
     def end_owners(self, owners: Sequence[str]) -> None:
         """Retracts in one turn all that some owners claim; raises nothing.
 
-        If that fails, which is a defect, it is tried for each of them alone.  An owner that cannot be ended
-        keeps its claims, which is logged; they go with the next start of the daemon.
+        If that fails, which is a bug, each of them is ended alone.  An owner that cannot be ended keeps its
+        claims, which is logged; they go with the next start of the daemon.
         """
         try:
             self.commits.check_open()
@@ -264,13 +266,13 @@ class HostedSpace:
             if self.space.rules.pending:
                 self.rules_due.set()
         except (LogFailed, Closed):
-            self._stop_if_damaged()  # else the daemon is ending already, and the next one has them go
+            self._stop_if_damaged()  # else the daemon is ending already, and the next one retracts them
         except Exception:  # noqa: BLE001  # a fence around the end of an owner: a defect ends nothing else
             self._stop_if_damaged()
             self._note_unended(owners)
 
     def _note_unended(self, owners: Sequence[str]) -> None:
-        """Ends each of some owners that could not be ended together, or says which one cannot be."""
+        """Ends each of some owners that could not be ended together, and logs those that cannot."""
         if len(owners) > 1:
             logger.exception("%s could not be ended together: this is a defect, please report it", owners)
             for owner in owners:
@@ -285,7 +287,7 @@ class HostedSpace:
             )
 
     def _stop_if_damaged(self) -> None:
-        """Ends the daemon, without a snapshot, if the space is not what its log says."""
+        """Ends the daemon, without a snapshot, if the space differs from its log."""
         if self.space.damage is not None and self.commits.failure is None:
             logger.critical("space %s: a failed turn could not be undone, the daemon ends", self.name)
             self.commits.fail(f"space {self.name} is damaged: {self.space.damage!r:.200}")

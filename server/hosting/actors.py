@@ -1,10 +1,11 @@
-"""Hosting: actors named in the config, beside the remote sessions, in the same dataspace.
+"""Hosted actors: named in the configuration, they run in the daemon, in the same dataspaces as remote
+sessions.
 
 Each is a ``module:function``, supervised: one that crashes is started again, with a pause if it crashes
 repeatedly.  Their turns are committed like those of clients, through the space and its log.
 
-Always: what an actor raises reaches no session and no other actor; other tasks run after ``shell.SLICE``
-turns at the latest; an actor that does not yield is named by a watchdog within a second.
+Always: an error of an actor reaches no session and no other actor; other tasks run after ``shell.SLICE``
+turns at the latest; an actor that does not yield is logged by a watchdog within a second.
 """
 
 from __future__ import annotations
@@ -33,18 +34,18 @@ from server.hosting.ports import HostSpace, Serve
 logger = logging.getLogger("dataspace.actors")
 
 LATE_SECONDS: Final = 2.0
-"""After how long the actors whose tasks delay the end of the daemon are logged."""
+"""Seconds after which the actors whose tasks delay the end of the daemon are logged."""
 
 
 class Hosted:
-    """One actor of the configuration with all that it spawns, and how they have fared."""
+    """One actor of the configuration with all that it spawns, and their counts."""
 
     def __init__(self, config: Config, settings: HostedActor, serve: Serve) -> None:
         self.settings = settings
         self.isolated = Guardian(config, settings, serve, self.note_crash) if settings.isolate else None
         self.boot = boot_function(settings.run, load=not settings.isolate)
         self.program = f"{settings.title} in {settings.space}"
-        """The name that its actors have in common."""
+        """The common name of its actors."""
         self._supervised: Supervised | None = None
         self._host: Actor | None = None
         self._turns_before = 0
@@ -57,7 +58,7 @@ class Hosted:
         self._host.program = self.program
 
     def _set_up(self, turn: Turn) -> None:
-        """Starts it, or offers it as a service."""
+        """Starts the actor, or registers it as a service."""
         settings = self.settings
         boot, arguments = (
             (self.boot, settings.arguments) if self.isolated is None else (self.isolated.guard, ())
@@ -82,18 +83,18 @@ class Hosted:
         self._supervised = supervised
 
     def note_crash(self, said: str) -> None:
-        """Takes down that one of its actors has crashed."""
+        """Notes that one of its actors has crashed."""
         self._crashes += 1
         self._last = said[:1000]
 
     def note_end(self, actor: Actor) -> None:
-        """Takes down that one of its actors has ended."""
+        """Notes that one of its actors has ended."""
         self._turns_before += actor.turns
         if actor.crash is not None:
             self.note_crash(str(actor.crash))
 
     def status(self, actors: Sequence[Actor], stalls: int) -> Map:
-        """What ``dataspace actors`` shows of it, given those of its actors that live."""
+        """Returns what ``dataspace actors`` shows of it, given its live actors."""
         isolated = self.isolated
         living = [actor for actor in actors if actor is not self._host]
         counts = {
@@ -102,7 +103,7 @@ class Hosted:
             "facets": sum(actor.facets for actor in living),
             "stalls": stalls,
         }
-        if isolated is not None:  # what is here is its guardian only
+        if isolated is not None:  # only its guardian runs here
             counts = {name: getattr(isolated, name) for name in counts}
         return Map(
             {
@@ -130,7 +131,7 @@ class HostedActors:
     def __init__(
         self, config: Config, spaces: Mapping[str, HostSpace], serve: Serve, flush: Callable[[], None]
     ) -> None:
-        """``serve`` gives a process of an isolated actor its connection, ``flush`` is called after turns."""
+        """Calls ``serve`` to connect the process of an isolated actor, and ``flush`` after turns."""
         self._config = config
         self._spaces = spaces
         self._flush = flush
@@ -179,7 +180,7 @@ class HostedActors:
 
 
 async def _name_late(shell: Shell) -> None:
-    """Logs the actors whose tasks were cancelled and go on, and so delay the end."""
+    """Logs the actors whose tasks were cancelled but still run, and so delay the end."""
     try:
         await trio.sleep_forever()
     finally:

@@ -1,11 +1,11 @@
-"""Flows named in the config, which the turns of a space drive.
+"""Flows named in the configuration, which run in the turns of a space.
 
 Each is a ``module:function`` that makes a flow (``dataspace.rules``) of its arguments.  It is attached before
-the first client is served, so that what it asserts is there from the start, like derived facts.  Those
-that read streams or clocks are pumped beside the sessions.
+the first client is served, so that what it asserts exists from the start, like derived facts.  Those that
+read streams or clocks run in tasks beside the sessions.
 
-Always: what cannot be made or ordered in strata ends the start and is named; what a flow or a stream of it
-raises later ends that flow alone.
+Always: a flow that cannot be made or ordered in strata ends the start of the daemon, with its name; a later
+error in a flow or in a stream of it ends that flow alone.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ logger = logging.getLogger("dataspace")
 
 
 class HostedFlows:
-    """The flows of one space; ``UsageError`` for one that cannot be made."""
+    """The flows of one space; raises ``UsageError`` for one that cannot be made."""
 
     def __init__(self, settings: Sequence[HostedFlow]) -> None:
         self._flows = {each.title: _made(each) for each in settings}
 
     def attach(self, space: Space) -> None:
-        """Has the turns of a space drive them, from the next one on."""
+        """Runs the flows in the turns of a space, from the next one on."""
         for name, flow in self._flows.items():
             try:
                 space.rules.attach(name, flow)
@@ -51,7 +51,7 @@ class HostedFlows:
 async def _pump(name: str, flow: Flow, turn: Callable[[], object]) -> None:
     try:
         await pump(flow, turn=turn)
-    except Exception:  # a flow's fence: a stream that fails is no reason to end the daemon
+    except Exception:  # a flow's fence: a stream that fails must not end the daemon
         logger.exception("flow %s is fed no more", name)
 
 
@@ -59,7 +59,7 @@ def _made(settings: HostedFlow) -> Flow:
     make = boot_function(settings.run, what="flow")
     try:
         flow: object = make(*settings.arguments)
-    except Exception as error:  # a flow's fence: it is its owner's code, and named as what it is
+    except Exception as error:  # a flow's fence: user code, which the error names
         raise UsageError(f"flow {settings.title}: {type(error).__name__}: {error}") from error
     if not isinstance(flow, Flow):
         raise UsageError(f"flow {settings.title}: {settings.run} made {flow!r:.80}, and not a Flow")

@@ -35,9 +35,9 @@ from server.hosting.ports import Serve, Served
 MAX_REPORT: Final = 64 << 10
 REPORT_SECONDS: Final = 5.0
 PERIODS: Final = 8
-"""How many times a process is checked for a report within the time that it is allowed."""
+"""Checks of a process for a report within the time that it is allowed."""
 START_SECONDS: Final = 60.0
-"""How long the first report may take at least: a process that loads modules does not hang."""
+"""Seconds that the first report may take at least: a process that loads modules does not hang."""
 
 
 class ProcessEnded(DataspaceError):
@@ -50,13 +50,13 @@ class Guardian:
     def __init__(
         self, config: Config, settings: HostedActor, serve: Serve, crashed: Callable[[str], object]
     ) -> None:
-        """``crashed`` is called with each crash that the process survives, that of an actor spawned in it."""
+        """Calls ``crashed`` with each crash that the process survives: those of actors spawned in it."""
         self._config = config
         self._serve = serve
         self._settings = settings
         self._crashed = crashed
         self.process: int | None = None
-        """The number of its process, while there is one."""
+        """The number of the process, while there is one."""
         self.actors = self.turns = self.facets = self.stalls = 0
         self.stuck = False
         """True while one of its turns lasts longer than the limit of the watchdog."""
@@ -66,7 +66,7 @@ class Guardian:
         self._crash = ""
 
     def guard(self, turn: Turn) -> None:
-        """The first turn of the guardian: its task ends, or crashes, when the process does."""
+        """Runs the first turn of the guardian: its task ends, or crashes, when the process does."""
         turn.task(self._live)
 
     async def _live(self, _outside: Outside) -> None:
@@ -76,14 +76,14 @@ class Guardian:
         self.process = process.pid
         try:
             async with trio.open_nursery() as nursery:
-                heard = trio.Event()
-                nursery.start_soon(self._hear_reports, process, heard)
+                reported = trio.Event()
+                nursery.start_soon(self._read_reports, process, reported)
                 nursery.start_soon(self._await_silence, process)
                 order = frame(pack(self._order()))
-                await trio.to_thread.run_sync(_tell, process, order, abandon_on_cancel=True)
+                await trio.to_thread.run_sync(_send_order, process, order, abandon_on_cancel=True)
                 code = await _wait_ended(process)
                 with trio.move_on_after(REPORT_SECONDS):  # its last report may not have arrived yet
-                    await heard.wait()
+                    await reported.wait()
                 nursery.cancel_scope.cancel()
         finally:
             process.kill()
@@ -94,7 +94,7 @@ class Guardian:
             connection.cancel()
             self.process, self.actors, self.facets, self.stuck = None, 0, 0, False
             for pipe in (process.stdin, process.stdout):
-                assert pipe is not None  # as asked for
+                assert pipe is not None  # set by Popen
                 pipe.close()
         if code:
             raise ProcessEnded(self._crash or f"its process {process.pid} {_ending(code)}")
@@ -123,7 +123,7 @@ class Guardian:
         except OSError:
             ours.close()
             raise
-        assert process.stdout is not None  # as asked for
+        assert process.stdout is not None  # set by Popen
         os.set_blocking(process.stdout.fileno(), False)
         return process, self._serve(SocketLink(ours))
 
@@ -134,12 +134,12 @@ class Guardian:
         run for a while has not read the reports.
         """
         hang = self._hang
-        allowed, silent, heard = max(hang, START_SECONDS), 0.0, 0
+        allowed, silent, reported = max(hang, START_SECONDS), 0.0, 0
         while silent < allowed:
             await trio.sleep(hang / PERIODS)
             silent += hang / PERIODS
-            if self._signs != heard:
-                allowed, silent, heard = hang, 0.0, self._signs
+            if self._signs != reported:
+                allowed, silent, reported = hang, 0.0, self._signs
         self._crash = f"its process {process.pid} gave no sign of life for {allowed:g} s and was killed"
         process.kill()
 
@@ -159,9 +159,9 @@ class Guardian:
             }
         )
 
-    async def _hear_reports(self, process: subprocess.Popen[bytes], heard: trio.Event) -> None:
+    async def _read_reports(self, process: subprocess.Popen[bytes], reported: trio.Event) -> None:
         """Reads the reports of the process, until it has ended or sends something malformed."""
-        assert process.stdout is not None  # as asked for
+        assert process.stdout is not None  # set by Popen
         cutter, pipe = Cutter(MAX_REPORT), process.stdout.fileno()
         while cutter.refusal is None:
             await trio.lowlevel.wait_readable(pipe)
@@ -170,7 +170,7 @@ class Guardian:
                 break
             for body in cutter.feed(chunk):
                 self._take(unpack_own(body))
-        heard.set()
+        reported.set()
 
     def _take(self, report: object) -> None:
         match report:
@@ -185,17 +185,18 @@ class Guardian:
                 self._crash = text
 
 
-def _tell(process: subprocess.Popen[bytes], order: bytes) -> None:
-    """Writes what to run; in a thread, since it may be longer than a pipe, and read late."""
-    assert process.stdin is not None  # as asked for
+def _send_order(process: subprocess.Popen[bytes], order: bytes) -> None:
+    """Writes what to run; in a thread, since it may exceed the buffer of a pipe, and be read late."""
+    assert process.stdin is not None  # set by Popen
     try:
         process.stdin.write(order)
     except BrokenPipeError:
-        pass  # it has ended already, which its exit code will show
+        pass  # it has ended already, as its exit code will show
 
 
 async def _wait_ended(process: subprocess.Popen[bytes]) -> int:
-    """The exit code of a process; a thread of its own waits for it, since there may be many of them."""
+    """Returns the exit code of a process; a thread of its own waits for it, since there may be many of
+    them."""
     limiter = trio.CapacityLimiter(math.inf)
     return await trio.to_thread.run_sync(process.wait, abandon_on_cancel=True, limiter=limiter)
 

@@ -1,4 +1,4 @@
-"""Booting: what a daemon and the process of an isolated actor do alike when they start.
+"""Loading: what a daemon and the process of an isolated actor both do when they start.
 
 It is apart from both so that such a process loads nothing of the daemon.
 """
@@ -25,10 +25,10 @@ logger = logging.getLogger("dataspace.actors")
 
 
 def boot_function(name: str, *, load: bool = True, what: str = "actor") -> Handler:
-    """The function that ``module:function`` names; ``UsageError`` if there is none.
+    """Returns the function of ``module:function``; raises ``UsageError`` if there is none.
 
-    Modules in the current directory are found, as with ``python -m``.  Without ``load`` the module is looked
-    for, but not run: it is another process that will.  ``what`` is to be run, for people.
+    Modules in the current directory are found, as with ``python -m``.  Without ``load`` the module is
+    searched but not run: another process will run it.  ``what`` is the kind of function, for messages.
     """
     module, colon, function = name.partition(":")
     if not (module and colon and function):
@@ -53,7 +53,7 @@ def _elsewhere(_turn: Turn) -> None:
 
 
 def log_to_stderr(*, verbose: bool) -> None:
-    """Has the log of this process written to its standard error."""
+    """Writes the log of this process to its standard error."""
     handler = logging.StreamHandler()
     formatter = logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%SZ")
     formatter.converter = time.gmtime
@@ -65,7 +65,7 @@ def log_to_stderr(*, verbose: bool) -> None:
 
 @contextmanager
 def traced(engine: Engine, file: Path | None, *, origin: str = "") -> Iterator[None]:
-    """Has every turn of an engine added to a file, each as it ends and in one piece.
+    """Appends every turn of an engine to a file, each as it ends and in one piece.
 
     ``origin`` is put before the numbers of turns, for several processes may write to the same file.  A file
     whose name ends in ``.mmd`` gets a mermaid diagram, any other one text.
@@ -83,7 +83,7 @@ def traced(engine: Engine, file: Path | None, *, origin: str = "") -> Iterator[N
             told = "".join([f"{line}\n" for line in lines.of(made)])
             try:
                 out.write(told.encode(errors="backslashreplace"))
-            except OSError as error:  # no reason to end who is traced
+            except OSError as error:  # no reason to end the traced actors
                 engine.tracer = None
                 logger.error("turns are not traced any more: %s: %s", file, error)
 

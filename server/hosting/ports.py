@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Backpressure(Protocol):
-    """The disk as actors wait for it."""
+    """What actors need of the disk."""
 
     async def wait_room(self) -> None:
         """Waits while too much waits for the disk."""
@@ -29,7 +29,7 @@ class HostSpace(Protocol):
 
     @property
     def commits(self) -> Backpressure:
-        """The way of an epoch to the disk."""
+        """The state of epochs on their way to the disk."""
 
     def commit(
         self,
@@ -56,7 +56,7 @@ class Served(Protocol):
 
 
 class Serve(Protocol):
-    """Serves a process that the daemon has started, without asking it for a token."""
+    """Serves a process that the daemon has started, without a token."""
 
     def __call__(self, link: Link) -> Served:
         """Serves the peer at the other end in a task of its own."""

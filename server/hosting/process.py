@@ -1,10 +1,10 @@
 """The process of one isolated actor: a program that only a daemon starts.
 
 It gets a connected socket as an inherited descriptor, what to run on its standard input, and reports on what
-was its standard output; what it prints goes where the daemon's errors go.
+was its standard output; what it prints goes to the daemon's standard error.
 
-Always: it ends with the daemon, however that ends and whatever the actor does: by the kernel where it is
-Linux, else by a thread that waits for the end of the standard input.
+Always: it ends with the daemon, however that ends and whatever the actor does: by the kernel on Linux, else
+by a thread that waits for the end of the standard input.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ PR_SET_PDEATHSIG: Final = 1
 
 
 def main() -> int:
-    """Runs the actor; 0 when it has ended in good order, 1 when it has crashed."""
+    """Runs the actor; returns 0 when it has ended in good order, 1 when it has crashed."""
     daemon, descriptor = map(int, sys.argv[1:])
     _die_with_daemon(daemon)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is the daemon's, who ends this process itself
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the daemon, which ends this process itself
     order = _read_order(sys.stdin.buffer)
     reports = _take_over_output()
     threading.Thread(target=_wait_orphaned, name="lifeline", daemon=True).start()
@@ -72,7 +72,7 @@ async def _run(descriptor: int, order: Map, boot: Handler, reports: Callable[[Va
         f"fd:{descriptor}",
         name=name,
         space=str(order["space"]),
-        heartbeat=math.inf,  # this line does not fall silent, but the actor may
+        heartbeat=math.inf,  # this connection stays alive while the actor may hang
         reconnect=False,
         token="",
     ) as remote:
@@ -89,7 +89,7 @@ async def _run(descriptor: int, order: Map, boot: Handler, reports: Callable[[Va
 
 
 class Signs:
-    """Signs of life: how often the loop of this process has come round, a few times a second."""
+    """Signs of life: a counter that the event loop of this process increments a few times a second."""
 
     def __init__(self, order: Map) -> None:
         seconds = order["signs"]
@@ -98,7 +98,7 @@ class Signs:
         self.count = 1
 
     async def give(self) -> None:
-        """Counts until cancelled, while nothing keeps the loop."""
+        """Counts until cancelled, as long as the event loop is not blocked."""
         while True:
             self.count += 1
             await trio.sleep(self.seconds)
@@ -107,8 +107,8 @@ class Signs:
 def _watch(
     engine: RemoteEngine, order: Map, stack: ExitStack, signs: Signs, reports: Callable[[Value], None]
 ) -> None:
-    """Has the engine watched, and what is seen reported, for as long as this process lives."""
-    engine.fence = (BaseException,)  # as in the daemon: who calls sys.exit has crashed
+    """Watches the engine, and reports on it, for as long as this process lives."""
+    engine.fence = (BaseException,)  # as in the daemon: an actor that calls sys.exit has crashed
     engine.on_end = lambda actor: _note_end(actor, reports)
     stall, trace = order["stall"], order["trace"]
     assert isinstance(stall, float)  # by the guardian
@@ -127,7 +127,7 @@ def _note_end(actor: Actor, reports: Callable[[Value], None]) -> None:
 
 
 def _report(engine: Engine, watchdog: Watchdog, signs: Signs, reports: Callable[[Value], None]) -> None:
-    """Reports what has changed, a few times a second, also of an actor that does not yield."""
+    """Reports changes a few times a second, also of an actor that does not yield."""
     told: tuple[int, ...] = ()
     while True:
         actors = list(engine.actors.values())
@@ -144,7 +144,8 @@ def _report(engine: Engine, watchdog: Watchdog, signs: Signs, reports: Callable[
 
 
 def _die_with_daemon(daemon: int) -> None:
-    """Has the kernel end this process with the daemon, where it can; it may have ended already."""
+    """Requests from the kernel, where it can, to end this process with the daemon, which may have ended
+    already."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != daemon:
@@ -152,7 +153,7 @@ def _die_with_daemon(daemon: int) -> None:
 
 
 def _read_order(file: IO[bytes]) -> Map:
-    """What to run; ends the process if the daemon is gone before it has said so."""
+    """Returns what to run; ends the process if the daemon ended before it sent that."""
     head = file.read(HEAD)
     body = file.read(int.from_bytes(head, "big")) if len(head) == HEAD else b""
     if not body:
@@ -163,14 +164,14 @@ def _read_order(file: IO[bytes]) -> Map:
 
 
 def _wait_orphaned() -> None:
-    """Ends this process when the standard input does."""
+    """Ends this process when the standard input ends."""
     while os.read(0, 4096):
         pass
     os._exit(ORPHANED)
 
 
 def _take_over_output() -> Callable[[Value], None]:
-    """Keeps the standard output for reports, and has whatever is printed go to the standard error."""
+    """Keeps the standard output for reports, and redirects what is printed to the standard error."""
     descriptor = os.dup(1)
     os.dup2(2, 1)
     lock = threading.Lock()
@@ -178,7 +179,9 @@ def _take_over_output() -> Callable[[Value], None]:
     def report(what: Value) -> None:
         with lock:
             try:
-                os.write(descriptor, frame(pack(what)))  # in one piece: it is shorter than a pipe's
+                os.write(
+                    descriptor, frame(pack(what))
+                )  # in one piece: it is shorter than the buffer of a pipe
             except OSError:
                 os._exit(ORPHANED)
 
@@ -188,4 +191,4 @@ def _take_over_output() -> Callable[[Value], None]:
 if __name__ == "__main__":
     code = main()
     sys.stderr.flush()
-    os._exit(code)  # whatever an actor left running does not keep the process
+    os._exit(code)  # threads that an actor left running do not keep the process

@@ -1,7 +1,7 @@
 """Questions about the rules of a space, and the rules that the daemon itself holds.
 
-Rules are facts.  Those that the configuration names are claimed by an owner of their own, which is brought up
-to date at each start.
+Rules are facts.  Those in the configuration are claimed by an owner of their own, which is updated at each
+start.
 
 Always: a question changes nothing; after a start the daemon holds exactly the rules that it was given.
 """

@@ -27,7 +27,7 @@ class RuledSpace(Protocol):
 
 
 class Inspector(Protocol):
-    """The connection that asks."""
+    """The connection that sent the request."""
 
     @property
     def home(self) -> RuledSpace:
@@ -51,7 +51,7 @@ def hosting_verbs(hosting: HostedActors) -> Mapping[str, Callable[[Inspector, Ma
 
 
 async def _rules(inspector: Inspector, arguments: Map) -> Value:
-    """Answers a question about the rules: how they run, or why a fact is there or not."""
+    """Answers a question about the rules: how they run, or why a fact is derived or not."""
     await trio.lowlevel.checkpoint()
     inspector.permit.check_inspect("the rules")
     rules, about, ask = inspector.home.space.rules, arguments.get("about"), text(arguments, "ask")

@@ -52,18 +52,18 @@ class Leases:
         time_to_live(owner, most=self._longest)
         fresh = owner not in self._running
         if fresh and len(self._running) >= self._most:
-            raise Refused("limit", f"{len(self._running)} leases, limit leases={self._most}")
+            raise Refused("limit", f"{len(self._running)} leases, the limit is limits.leases={self._most}")
         self._renew(owner)
         return fresh
 
     def renew(self, owner: str) -> None:
-        """Renews a lease; ``Refused("no-lease")`` for one that has ended or was never granted."""
+        """Renews a lease; raises ``Refused("no-lease")`` for one that has ended or was never granted."""
         if owner not in self._running:
             raise Refused("no-lease", f"{owner} has ended, or was never granted")
         self._renew(owner)
 
     def release(self, owner: str) -> None:
-        """Ends a lease now; nothing happens if there is none."""
+        """Ends a lease now; does nothing if there is none."""
         if owner in self._running:
             self._running.forget(owner)
             self._owners.end_owners([owner])
@@ -88,5 +88,5 @@ def time_to_live(owner: str, *, most: float) -> float:
     if not (owner.startswith(PREFIX) and millis.isascii() and millis.isdecimal() and name):
         raise Refused("bad-request", f"a lease is named lease:MILLISECONDS:NAME, not {owner!r:.80}")
     if not 0 < int(millis[:18]) <= most * 1000:
-        raise Refused("limit", f"lease of {millis:.18} ms, limit lease_seconds={most:g}")
+        raise Refused("limit", f"lease of {millis:.18} ms, the limit is limits.lease_seconds={most:g}")
     return int(millis) / 1000

@@ -13,4 +13,4 @@ class Owners(Protocol):
         """Retracts in one turn all that these owners claim."""
 
     def flush(self) -> None:
-        """Hands to the kernel what connections have to send."""
+        """Writes to the sockets what connections have to send."""

@@ -1,8 +1,8 @@
 """The publisher of each durable owner, so that two that share one by mistake get an error.
 
-A query that numbers its batches keeps account of what its writer claims: what it replaces, and what a key
-stands for.  Two of them under one writer would undo each other's work without an error.  So the one that
-began last has the writer, as with fenced producers in other systems: the one before is refused from then on,
+A query that numbers its batches relies on what its writer claims: the facts that it replaces, and those of a
+key.  Two of them under one writer would undo each other's work without an error.  So the writer belongs to
+the one that began last, as with fenced producers in other systems: the one before is refused from then on,
 with the name of the new one.  A new checkpoint takes over from an old one in the same way.
 
 Always: only a client that has published before is refused, never one that begins; what was published stays.

@@ -78,7 +78,7 @@ def refusal(sequence: int, epoch: int | None) -> Refused:
 
 
 class Clients:
-    """Every identity that the daemon knows; ``logged`` is the log's own table, kept in step."""
+    """Every identity that has numbered turns; ``logged`` is the log's own table, kept equal."""
 
     __slots__ = ("_known", "_logged", "_passed")
 
@@ -94,7 +94,7 @@ class Clients:
         return len(self._known)
 
     def get(self, name: str) -> Client:
-        """The identity of this name, new if it was never seen (or is forgotten)."""
+        """Returns the identity of this name, a new one if it was never seen (or is forgotten)."""
         self._passed.pop(name, None)
         client = self._known.get(name)
         if client is None:
@@ -102,7 +102,7 @@ class Clients:
         return client
 
     def left(self, client: Client) -> None:
-        """A connection of this identity has ended."""
+        """Notes that a connection of this identity has ended."""
         if not client.sequence:
             self._known.pop(client.name, None)
         elif client.name.startswith(PASSING):

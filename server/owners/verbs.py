@@ -20,7 +20,7 @@ class LeaseSpace(Protocol):
 
 
 class LeaseHolder(Protocol):
-    """The connection that asks for leases."""
+    """The connection that requests leases."""
 
     @property
     def home(self) -> LeaseSpace:

@@ -1,12 +1,12 @@
-"""Ledgers: where an owner's claims are, by fact or by key, kept from one publication to the next.
+"""The claim index: finds an owner's claims by fact or by key, from one publication to the next.
 
-A publication speaks of facts, and a claim ends by its handle.  So to retract a fact, or to put another one in
-its place by their key, the claim has to be found.  Looking through all that the owner claims would make each
-small batch cost as much as all batches before it.  So a ledger is worked out when it is first asked for, and
-follows from then on what is published.
+A publication names facts, and a claim is ended by its handle.  So to retract a fact, or to replace it by
+another one with the same key, the claim must be found.  A scan of all that the owner claims would make each
+small batch cost as much as all batches before it.  So a ledger is built when it is first needed, and is
+updated from then on with what is published.
 
-Always: a ledger says what the claims say; whatever else changes them has it forgotten, and so has a
-publication that fails; what all ledgers know is bounded, and those go first that were not used for longest.
+Always: a ledger agrees with the claims; it is dropped when anything else changes them, or when a publication
+fails; the size of all ledgers is bounded, and the least recently used are dropped first.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
     from dataspace.kernel.space import Space
 
 KNOWN: Final = 1_000_000
-"""Facts or keys that all ledgers of a space together know, some 120 bytes for each key, 190 for each fact."""
+"""Facts or keys that all ledgers of a space hold together, some 120 bytes for each key, 190 for each fact."""
 
 NO_KEY: Final = object()
-"""What stands for the key of a fact that has none."""
+"""Stands for the key of a fact that has none."""
 
 Places: TypeAlias = dict[Hashable, tuple[int, ...]]
-"""The handles of the claims on each fact, or on all facts with a key; never none."""
+"""Handles of the claims on each fact, or on all facts with a key; never empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerStatistics:
-    """Counts: ledgers that are kept, facts or keys that they know, claims read to work ledgers out so far."""
+    """Counts: ledgers that are kept, facts or keys in them, and claims read to build ledgers so far."""
 
     ledgers: int
     known: int
@@ -56,7 +56,7 @@ class Ledgers:
         self._known = self._read = 0
 
     def plan(self, owner: str, operations: Operations, *, replace: bool = False, by: Value = None) -> Plan:
-        """What some operations mean for what an owner claims now.
+        """Returns the effect of some operations on what an owner claims now.
 
         Retracting by value ends one claim on that fact, an earlier one of the owner's or one of this batch;
         retracting what the owner does not claim changes nothing.  With ``replace``, what is asserted becomes
@@ -66,14 +66,16 @@ class Ledgers:
         have no order: a fact that is asserted as often as it is retracted stays as it was.  Raises
         ``Refused`` for a fact that has no key, and where a key is left with several facts.
 
-        O(operations), and O(claims of the owner) for ``replace`` and where a ledger has to be worked out.
+        O(operations), and O(claims of the owner) for ``replace`` and where a ledger must be built.
         """
         verbs, values = operations
         fresh = self._space.fresh_handle(owner)
         ledger = self._taken(owner)
         if replace:
             return Plan(_replacing(self._space, owner, operations, fresh))
-        plain = by is None and verbs.count("assert") == len(verbs)  # as mostly: no look at what it claims
+        plain = by is None and verbs.count("assert") == len(
+            verbs
+        )  # the usual case: needs no look at the claims
         if ledger is None or not same(ledger.by, by):
             if plain or (by is None and "retract" not in verbs):
                 return Plan(Assertions(fresh, values) if plain else _added(operations, fresh))
@@ -89,12 +91,12 @@ class Ledgers:
         return Plan(actions, partial(self._settle, owner, ledger, draft.changed))
 
     def forget(self, owner: str) -> None:
-        """The owner's claims are changed by something else than a publication; O(1)."""
+        """Drops the ledgers of an owner whose claims changed otherwise than by a publication; O(1)."""
         if owner in self._kept:
             self._taken(owner)
 
     def statistics(self) -> LedgerStatistics:
-        """Counts, in O(1)."""
+        """Returns counts, in O(1)."""
         return LedgerStatistics(len(self._kept), self._known, self._read)
 
     def _taken(self, owner: str) -> Ledger | None:
@@ -108,7 +110,7 @@ class Ledgers:
                 ledger.places[at] = tuple(handles)
             else:
                 ledger.places.pop(at, None)
-        if not ledger.places:  # or owners without claims would be kept for ever
+        if not ledger.places:  # owners without claims would be kept for ever
             return
         self._kept[owner] = ledger
         self._known += len(ledger.places)
@@ -117,7 +119,7 @@ class Ledgers:
 
 
 class Plan:
-    """What a publication does; ``settle`` is to be called once it is done, and not at all if it fails."""
+    """The actions of a publication; call ``settle`` once it is committed, and not at all if it fails."""
 
     __slots__ = ("actions", "settle")
 
@@ -132,7 +134,7 @@ class Ledger:
     __slots__ = ("at", "by", "places")
 
     def __init__(self, claims: Mapping[int, Value], by: Value) -> None:
-        """O(claims); claims without a key are nobody's concern."""
+        """Builds the ledger in O(claims); claims without a key are left out."""
         self.by: Final = by
         self.at: Final[Callable[[Value], Hashable]] = key if by is None else _keyed(by)
         found: dict[Hashable, list[int]] = {}
@@ -175,7 +177,7 @@ class KeyChange:
 
 
 class LedgerChange:
-    """A publication while it is worked out; the ledger and the claims stay as they are."""
+    """The changes of a publication that is being planned; the ledger and the claims stay as they are."""
 
     __slots__ = ("_claims", "_fresh", "_ledger", "_made", "_wanted", "actions", "changed")
 
@@ -189,7 +191,7 @@ class LedgerChange:
         self.changed: Final[dict[Hashable, list[int]]] = {}
 
     def take(self, verb: str, value: Value) -> None:
-        """One operation by value."""
+        """Plans one operation by value."""
         if verb == "send":
             self.actions.append((SEND, value))
             return
@@ -265,7 +267,7 @@ class LedgerChange:
         self.changed[at] = staying
 
     def _here(self, at: Hashable) -> list[int]:
-        """The handles that are there by now, to be changed."""
+        """Returns the present handles, in a list that may be changed."""
         here = self.changed.get(at)
         if here is None:
             here = self.changed[at] = list(self._ledger.places.get(at, ()))
@@ -292,7 +294,7 @@ def _keyed(by: Value) -> Callable[[Value], Hashable]:
 
 
 def _added(operations: Operations, fresh: int) -> list[Action]:
-    """Operations that only assert and send, under handles from ``fresh`` on."""
+    """Returns the actions of operations that only assert and send, with handles from ``fresh`` on."""
     return [
         (SEND, value) if verb == "send" else (ASSERT, handle, value)
         for handle, (verb, value) in enumerate(zip(*operations, strict=True), fresh)
@@ -300,7 +302,7 @@ def _added(operations: Operations, fresh: int) -> list[Action]:
 
 
 def _replacing(space: Space, owner: str, operations: Operations, fresh: int) -> tuple[Action, ...]:
-    """What makes the asserted facts the owner's whole set; messages are sent."""
+    """Returns the actions that make the asserted facts the owner's whole set; messages are sent."""
     verbs, values = operations
     asserted = [value for verb, value in zip(verbs, values, strict=True) if verb == "assert"]
     sent = [(SEND, value) for verb, value in zip(verbs, values, strict=True) if verb == "send"]

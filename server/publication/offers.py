@@ -1,8 +1,8 @@
 """Offers: streams of values from a client, pulled by the daemon with credit.
 
-The same protocol as an observation with the roles exchanged: the client offers a stream, the daemon asks for
-as much as it has room for, and the values come in order.  What they are for is the stream's kind; there is
-``stage``, whose values are operations to be kept on disk under a key until they are published.
+The same protocol as an observation with the roles exchanged: the client offers a stream, the daemon requests
+as much as it has capacity for, and the values come in order.  The kind of the stream decides their use; there
+is ``stage``, whose values are operations to be stored on disk under a key until they are published.
 
 Always: the credit of a connection is its budget, divided among its streams; a client that exceeds its credit
 has broken the protocol; ``Done`` says that all of it is on disk.
@@ -56,7 +56,7 @@ class InStream:
         self.arrived.set()
 
     def finish(self) -> None:
-        """The client has sent all values."""
+        """Notes that the client has sent all values."""
         self.complete = True
         self.arrived.set()
 
@@ -89,19 +89,21 @@ class Offers:
             stream.arrive(packet.values, packet.first, size)
 
     def finish(self, number: int) -> None:
-        """The client has sent all values of a stream."""
+        """Notes that the client has sent all values of a stream."""
         stream = self._streams.get(number)
         if stream is not None:
             stream.finish()
 
     def drop(self, number: int) -> None:
-        """The client aborts a stream: what was handled stays as it is."""
+        """Notes that the client has aborted a stream: what was handled stays as it is."""
         if self._streams.pop(number, None) is not None:
             self._budget.leave()
 
     def _window(self) -> ReceiveWindow:
         if len(self._streams) >= self._most:
-            raise Refused("limit", f"{len(self._streams)} offered streams, limit requests={self._most}")
+            raise Refused(
+                "limit", f"{len(self._streams)} offered streams, the limit is limits.requests={self._most}"
+            )
         self._budget.join()
         return ReceiveWindow(self._budget)
 

@@ -1,10 +1,10 @@
-"""Staged: what the bytes that a bulk writer handed in mean.
+"""Checks and reads the packed operations of a bulk writer.
 
-They come as columns, as plain rows (``client/bulk/packed``) or as pairs of verb and value.  They are
-checked when they come, kept as they are, and read when they are published.  Apart from publishing, which
-knows what operations do but not how they were written.
+They come as columns, as plain rows (``client/bulk/packed``) or as pairs of verb and value.  They are checked
+when they come, stored as they are, and read when they are published.  This is apart from publishing, which
+depends on what operations do but not on how they were encoded.
 
-Always: what ``check`` has let through, ``read`` can read; nothing is made of what is only checked.
+Always: what ``check`` accepts, ``read`` can read; ``check`` builds no values.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Operations(NamedTuple):
 
 
 def check(staged: Value) -> int:
-    """How many operations these are; ``Refused("bad-request")`` if they are none.  O(size)."""
+    """Returns the number of operations; raises ``Refused("bad-request")`` for anything else.  O(size)."""
     match staged:
         case (verbs, _, tuple() as fields, count) if count.__class__ is int:
             if fields and all(_are(each, count) for each in fields) and _are_verbs(verbs, count):
@@ -46,11 +46,11 @@ def check(staged: Value) -> int:
 
 
 def read(staged: Any) -> Operations:
-    """The operations that were checked; O(size)."""
+    """Returns the operations, which were checked; O(size)."""
     match staged:
         case (verbs, label, tuple() as fields, count) if count.__class__ is int:
             values: Sequence[Value] = records(label, fields)
-        # three pairs look alike, but for the verb that each begins with
+        # three pairs have the same shape, but each begins with a verb
         case (verbs, tuple() as rows, tuple() as plain) if _all_integers(plain):
             values = table(rows, plain, len(rows))
         case _:
@@ -59,7 +59,7 @@ def read(staged: Any) -> Operations:
 
 
 def check_pair(operation: Value) -> None:
-    """Refuses what is no pair of a verb and a value."""
+    """Raises ``Refused`` for anything but a pair of a verb and a value."""
     if operation.__class__ is not tuple or len(operation) != 2 or operation[0] not in VERBS:
         raise Refused("bad-request", f"no operation: {operation!r:.80}, known are {', '.join(VERBS)}")
 

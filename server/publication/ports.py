@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Durability(Protocol):
-    """The disk as publishers wait for it."""
+    """What publishers need of the disk."""
 
     async def wait_durable(self, epoch: int) -> None:
         """Waits until an epoch is on disk."""
@@ -42,7 +42,7 @@ class Committer(Protocol):
 
     @property
     def commits(self) -> Durability:
-        """The way of an epoch to the disk."""
+        """The state of epochs on their way to the disk."""
 
     @property
     def publishing(self) -> trio.Lock:
@@ -88,7 +88,7 @@ class Committer(Protocol):
         """Returns the epochs of old turns, 0 for those not applied; forgotten turns are left out."""
 
     def flush(self) -> None:
-        """Hands to the kernel what connections have to send."""
+        """Writes to the sockets what connections have to send."""
 
 
 class OfferPeer(Protocol):

@@ -1,12 +1,12 @@
-"""Prepared: operations that were read before they come to be published.
+"""Prepared operations: those that were read before the request to publish them comes.
 
-A small batch of a bulk writer is one request, and reading it is half of what that takes, while the writer's
-driver waits.  Its tasks have had the rows for some time by then.  So they show them to the daemon as soon as
-they are through, and it reads them while the writer gathers its tasks.  When the same bytes come to be
-published, they are read already.  Apart from staging, which keeps what it was given: this keeps nothing.
+A small batch of a bulk writer is one request, and reading it is half of its cost, while the writer's driver
+waits.  The writer's tasks have the rows some time earlier.  So they send them to the daemon as soon as they
+are done, and it reads them while the writer collects the results of its tasks.  When a request to publish the
+same bytes comes, they are read already.  This is apart from staging, which stores what it is given on disk.
 
-Always: what is prepared is not seen, permits nothing and may be gone at any moment, and then publishing costs
-what it would without; its bytes are bounded, and the oldest go first.
+Always: prepared operations are not visible, grant no right and may be dropped at any moment, and then
+publishing costs the usual time; their bytes are bounded, and the oldest are dropped first.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from typing import Final
 from server.publication.packed import Operations
 
 LIMIT_BYTES: Final = 2 << 20
-"""Packed bytes that a space keeps read; what was read of them takes some fifteen times that."""
+"""Packed bytes whose operations a space keeps in memory, where they take some fifteen times that."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedStatistics:
-    """Pieces and their packed bytes that are there now; how many were used, and how many went unused."""
+    """Pieces and their packed bytes that are kept now; how many were used, and how many were dropped
+    unused."""
 
     pieces: int
     bytes: int
@@ -32,7 +33,7 @@ class PreparedStatistics:
 
 
 class Prepared:
-    """What one space has read ahead, by the bytes it was read from."""
+    """The operations that one space has read ahead, by the bytes from which they were read."""
 
     def __init__(self, limit: int = LIMIT_BYTES) -> None:
         self._limit = limit
@@ -40,7 +41,7 @@ class Prepared:
         self._bytes = self._used = self._unused = 0
 
     def keep(self, body: bytes, operations: Operations) -> None:
-        """Keeps what some packed operations mean, for as long as there is room; O(bytes)."""
+        """Keeps the operations of some packed bytes, as long as there is memory for it; O(bytes)."""
         if body not in self._read:
             self._read[body] = operations
             self._bytes += len(body)
@@ -49,7 +50,7 @@ class Prepared:
             self._unused += 1
 
     def taken(self, body: bytes) -> Operations | None:
-        """What these bytes mean, if it is known; it is not kept any longer.  O(bytes)."""
+        """Returns the operations of these bytes and drops them; None if they are not kept.  O(bytes)."""
         operations = self._read.pop(body, None)
         if operations is not None:
             self._bytes -= len(body)
@@ -57,5 +58,5 @@ class Prepared:
         return operations
 
     def statistics(self) -> PreparedStatistics:
-        """Counts, in O(1)."""
+        """Returns counts, in O(1)."""
         return PreparedStatistics(len(self._read), self._bytes, self._used, self._unused)

@@ -27,7 +27,7 @@ from server.publication.ports import Committer
 async def stage(
     home: Committer, at: tuple[str, ...], operations: tuple[Value, ...], permit: Permit = OPEN
 ) -> None:
-    """Appends pairs of verb and value to what is on disk under a key, if permitted."""
+    """Appends pairs of verb and value to those on disk under a key, if permitted."""
     for operation in operations:
         check_pair(operation)
     _permitted(operations, permit)
@@ -50,7 +50,7 @@ async def prepare(home: Committer, body: bytes, permit: Permit = OPEN) -> int:
 
 
 def _checked(home: Committer, body: bytes, permit: Permit) -> tuple[Value, int]:
-    """Returns the content of packed operations and how many they are, checked and permitted."""
+    """Returns the content of packed operations and their number, once checked and permitted."""
     staged = unpack(body, elements=home.limits.frame_elements)
     count = check(staged)
     _permitted(staged, permit)
@@ -123,7 +123,7 @@ async def _staged(home: Committer, keys: Sequence[tuple[str, ...] | bytes], perm
             values.extend(operations.values)
             if len(verbs) > limit:
                 said = f"publication of {len(verbs)} actions or more"
-                raise Refused("limit", f"{said}, limit actions_per_publication={limit}")
+                raise Refused("limit", f"{said}, the limit is limits.actions_per_publication={limit}")
             await trio.lowlevel.checkpoint()  # other tasks may run between parts of a million rows
     return Operations(verbs, values)
 

@@ -46,7 +46,7 @@ logger = logging.getLogger("dataspace")
 
 BUNDLE: Final = 64
 BUNDLE_SECONDS: Final = 0.005
-"""Packets of one peer that are acted on before others have a turn, and how long that may take."""
+"""Packets of one peer handled before other tasks run, and the seconds that they may take."""
 
 LOSSES: Final = frozenset(["timeout", "stalled"])
 """Codes of goodbyes after which the peer may connect again and resume its session."""
@@ -171,7 +171,7 @@ class Connection:
             self.flush()
             deadline = self._deadline(deadline, some)
             await self._wait_room()
-            self.sending.beat.heard(trio.current_time())  # we may not have listened for a while
+            self.sending.beat.heard(trio.current_time())  # this process may not have run for a while
 
     async def _receive(self, deadline: float) -> bytes:
         """Returns bytes, or none at the end; raises ``ProtocolError`` if the peer was silent for too long."""
@@ -190,7 +190,7 @@ class Connection:
             return ProtocolError("timeout", f"no hello within {limits.hello_seconds} s")
         beat = self.sending.beat
         if beat.lost <= trio.current_time():
-            return ProtocolError("timeout", f"nothing was heard for {2 * beat.interval:g} s")
+            return ProtocolError("timeout", f"no data for {2 * beat.interval:g} s")
         return ProtocolError("timeout", f"a frame took longer than {limits.frame_seconds} s")
 
     async def _act_on(self, chunk: bytes) -> bool:
@@ -235,7 +235,7 @@ class Connection:
                 while sending.unheard > limits.unsent_bytes:
                     await sending.wait_drained()
                 return
-            raise ProtocolError("stalled", f"{sending.unheard} bytes were not taken")
+            raise ProtocolError("stalled", f"{sending.unheard} bytes of answers were not read")
 
     async def _linger(self) -> None:
         """Waits a moment for the last bytes to be sent and received.
@@ -283,7 +283,7 @@ class Connection:
         """Ends the connection at once, without a goodbye."""
         self._scope.cancel()
 
-    # -- what the peer says ---------------------------------------------------------------------------
+    # -- what the peer sends -------------------------------------------------------------------------
 
     async def _act(self, packet: p.Packet) -> None:
         match packet:
@@ -396,9 +396,11 @@ class Connection:
         """Counts one more stream, here and in all; raises ``Refused`` where those are too many."""
         limits, here, all_here = self.limits, len(self.streams), self.house.streams
         if here >= limits.streams:
-            raise Refused("limit", f"{here} streams, limit streams={limits.streams}")
+            raise Refused("limit", f"{here} streams, the limit is limits.streams={limits.streams}")
         if all_here >= limits.all_streams:
-            said = f"{all_here} streams of all connections, limit all_streams={limits.all_streams}"
+            said = (
+                f"{all_here} streams of all connections, the limit is limits.all_streams={limits.all_streams}"
+            )
             raise Refused("limit", said)
         self.house.streams += 1
 
@@ -444,7 +446,7 @@ class Connection:
         except UsageError as error:
             self.say(p.Denied(packet.number, "bad-request", str(error)[:4000]))
 
-    # -- saying ---------------------------------------------------------------------------------------
+    # -- sending ----------------------------------------------------------------------------------------
 
     def say(self, packet: p.Packet) -> None:
         """Queues a control packet for the next flush; does nothing after a goodbye."""

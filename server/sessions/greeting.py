@@ -1,7 +1,7 @@
-"""The handshake: what a hello asks for, what of it is granted, and the welcome that says so.
+"""The handshake: what a hello requests, what of it is granted, and the welcome with the result.
 
-Always: a client that is not admitted learns why before anything else of it was looked at; nothing is granted
-that was not asked for.
+Always: a client that is not admitted gets the reason before anything else of its hello is read; nothing is
+granted that was not requested.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from server.topics.following import OPTIONS as FOLLOWED
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """A client that may come in: what it wants, what it may do, and the space that its session is about."""
+    """An admitted client: what it requests, what it may do, and the space of its session."""
 
     wanted: Wanted
     permit: Permit
@@ -34,7 +34,7 @@ class Admission:
 
 
 def admit(house: House, hello: p.Hello, *, trusted: bool) -> Admission:
-    """Returns what a hello is admitted to; raises ``ProtocolError`` for a client that may not come in.
+    """Returns what a hello is admitted to; raises ``ProtocolError`` for a client that is not admitted.
 
     With ``trusted`` it needs no token.
     """

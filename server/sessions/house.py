@@ -1,7 +1,6 @@
 """What a connection needs of the daemon, and of the space that its session is about.
 
-Apart from ``ports.py`` because these two ports hold the parts that other rooms, and other files of this one,
-define.
+They are apart from ``ports.py`` because they refer to classes of other rooms, and of other files of this one.
 """
 
 from __future__ import annotations
@@ -97,7 +96,7 @@ class HomeSpace(Protocol):
         """Returns the counts that ``dataspace status`` shows."""
 
     def flush(self) -> None:
-        """Hands to the kernel what connections have to send."""
+        """Writes to the sockets what connections have to send."""
 
 
 class House(Protocol):
@@ -127,7 +126,7 @@ class House(Protocol):
 
     @property
     def durable_topics(self) -> DurableTopics:
-        """Those that survive restarts."""
+        """The topics that survive restarts."""
 
     @property
     def slow(self) -> SlowCounts:
@@ -145,13 +144,13 @@ class House(Protocol):
         """Returns the space of that name; raises ``Refused`` if there is none."""
 
     def touch(self, sending: SendQueue) -> None:
-        """Has the next flush hand over what this queue holds."""
+        """Includes this queue in the next flush."""
 
     def flush(self) -> None:
-        """Hands to the kernel what connections have to send."""
+        """Writes to the sockets what connections have to send."""
 
     def greeted(self, number: int) -> None:
-        """A connection has said hello."""
+        """Notes that a connection has sent hello."""
 
     def left(self, number: int) -> None:
-        """A connection has ended."""
+        """Notes that a connection has ended."""

@@ -1,6 +1,6 @@
-"""Listeners: sockets that wait for peers, and what happens to each that comes.
+"""Listeners: sockets that accept peers, and start a task for each.
 
-Always: whatever one peer does, the accept loop goes on; running out of descriptors makes it wait, not end.
+Always: an error of one peer does not stop the accept loop; when descriptors run out, the loop waits.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _SCARCE: Final = frozenset([errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENO
 
 
 class CannotListen(DataspaceError):
-    """An address is taken, or is not ours to take."""
+    """An address is in use, or may not be used by this process."""
 
 
 @dataclass(slots=True)
 class Listener:
-    """A listening socket and the address that clients reach it at; with TLS if there is a ``context``.
+    """A listening socket and the address for clients; with TLS if there is a ``context``.
 
-    The context may be replaced: whoever is accepted from then on is shown the other one's certificate.
+    The context may be replaced: peers accepted from then on get the certificate of the new one.
     """
 
     address: Address
@@ -50,11 +50,11 @@ class Listener:
 
     @property
     def name(self) -> str:
-        """The address as a daemon is told it."""
+        """The address as the configuration has it."""
         return self.address.listen
 
     def close(self) -> None:
-        """Stops listening; what it left in the file system goes, unless it is another's by now."""
+        """Stops listening; deletes its file, unless that is another daemon's by now."""
         trio.lowlevel.notify_closing(self.socket)
         self.socket.close()
         if self.address.path and _inode(self.address.path) == self.inode:
@@ -62,7 +62,7 @@ class Listener:
 
 
 async def open_listeners(config: Config) -> list[Listener]:
-    """Listens on each address, or on none: ``CannotListen`` says which failed."""
+    """Listens on each address, or on none: ``CannotListen`` names the one that failed."""
     addresses = [parse_listen(text) for text in config.listen]
     context = context_for(config, addresses)
     opened: list[Listener] = []
@@ -78,7 +78,7 @@ async def open_listeners(config: Config) -> list[Listener]:
 
 
 def context_for(config: Config, addresses: Iterable[Address]) -> ssl.SSLContext | None:
-    """What to accept with where any of these needs TLS; ``UsageError`` if there is no good certificate."""
+    """Returns the TLS context if any address needs one; raises ``UsageError`` without a valid certificate."""
     if not any(address.tls for address in addresses):
         return None
     if config.tls is None:
@@ -112,7 +112,7 @@ def _open_tcp(address: Address, context: ssl.SSLContext | None) -> Listener:
 def _open_unix(address: Address, mode: int) -> Listener:
     _remove_stale(address)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o777 & ~mode)  # so that there is no moment in which others may connect
+    before = os.umask(0o777 & ~mode)  # so that there is no moment in which other users may connect
     try:
         listening.bind(address.path)
         _listen(listening)
@@ -130,7 +130,7 @@ def _listen(listening: socket.socket) -> None:
 
 
 def _remove_stale(address: Address) -> None:
-    """Removes a socket that a daemon left when it was killed; never one that somebody listens on."""
+    """Deletes a socket that a killed daemon left; never one on which a process listens."""
     try:
         found = os.stat(address.path)
     except FileNotFoundError:
@@ -144,7 +144,7 @@ def _remove_stale(address: Address) -> None:
         except ConnectionRefusedError:
             os.unlink(address.path)
             return
-    raise CannotListen(f"cannot listen on {address.listen}: somebody listens there already")
+    raise CannotListen(f"cannot listen on {address.listen}: another process listens there")
 
 
 def _inode(path: str) -> int:
@@ -155,7 +155,7 @@ def _inode(path: str) -> int:
 
 
 async def accept(house: Doorkeeper, listener: Listener) -> None:
-    """Accepts peers for as long as the listener is open; each is served in a task of its own."""
+    """Accepts peers for as long as the listener is open; serves each in a task of its own."""
     pause = 0.01
     while True:
         try:

@@ -1,4 +1,4 @@
-"""What the sessions of a space need of that space, and of the connections that speak for them."""
+"""What the sessions of a space need of that space, and of their connections."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ class Sessions:
         before = self._by_client.get(identity)
         if before is not None:
             if before.permit.name != connection.permit.name:
-                raise ProtocolError("not-allowed", f"{identity!r:.80} has come with another token")
+                raise ProtocolError("not-allowed", f"{identity!r:.80} has connected with another token")
             if before.connection is not None:
                 if before.is_after(wanted.attempt):
                     raise ProtocolError("superseded", "the same client has connected again since")

@@ -3,7 +3,7 @@
 The verbs come from the rooms that answer them, joined by the daemon; WIRE.md lists what each takes and
 returns.
 
-Always: each request gets exactly one answer, or a denial that says why and means that nothing happened.
+Always: each request gets exactly one answer, or a denial that has the reason and means that nothing happened.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ async def answer(
         said = f"no verb {request.verb!r}, known are {', '.join(sorted(verbs))}"
         asker.say(p.Denied(request.number, "unknown-verb", said[:4000]))
     elif asker.asked >= most:
-        said = f"{asker.asked} requests at once, limit requests={most}"
+        said = f"{asker.asked} requests at once, the limit is limits.requests={most}"
         asker.say(p.Denied(request.number, "limit", said))
     elif request.verb in AT_ONCE:
         asker.asked += 1

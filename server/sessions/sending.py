@@ -1,8 +1,8 @@
 """The send queue of one connection: packets and frames on their way to the operating system.
 
 Nearly everything is written at once, when the daemon flushes the queues that have something; bytes that the
-socket does not take wait here, and a task writes them when it is writable again.  When nothing else was sent
-for the interval of the heartbeat, a ping is.
+socket does not take wait here, and a task writes them when it is writable again.  A ping is sent when nothing
+else was for the interval of the heartbeat.
 
 Always: nothing is taken out of the streams while bytes wait for the socket; accepted turns with consecutive
 numbers share one packet, which goes before any packet queued later; nothing is sent after a goodbye.
@@ -65,7 +65,7 @@ class SendQueue:
         self._drained = trio.Event()
         self._writable = trio.Event()
 
-    # -- what is said ---------------------------------------------------------------------------------
+    # -- queueing --------------------------------------------------------------------------------------
 
     def say(self, packet: p.Packet) -> None:
         """Queues a control packet for the next flush; does nothing after a goodbye."""
@@ -75,7 +75,7 @@ class SendQueue:
             self.touch()
 
     def accept(self, epoch: Epoch) -> None:
-        """A turn of the peer is on disk; turns in a row share one packet."""
+        """Queues the acceptance of a turn that is on disk; turns in a row share one packet."""
         if self._accepted and epoch.sequence != self._accepted_first + len(self._accepted):
             self._say_accepted()
         if not self._accepted:
@@ -94,11 +94,11 @@ class SendQueue:
         self._outbox.end()
 
     def forget(self) -> None:
-        """Drops the acceptances that are not sent yet: sending them may be what fails."""
+        """Drops the acceptances that are not sent yet: it may be these that cannot be sent."""
         self._accepted = []
 
     def touch(self) -> None:
-        """Has the next flush include this queue."""
+        """Includes this queue in the next flush."""
         if not self._dirty:
             self._dirty = True
             self._touch(self)
@@ -109,7 +109,7 @@ class SendQueue:
             self._outbox.say(p.Accepted(self._accepted_first, tuple(self._accepted)))
             self._accepted = []
 
-    # -- to the kernel --------------------------------------------------------------------------------
+    # -- to the socket --------------------------------------------------------------------------------
 
     @property
     def unheard(self) -> int:

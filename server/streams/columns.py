@@ -1,8 +1,8 @@
 """A replay in columns: blocks of the log, up to an epoch that the reader names.
 
-Nothing is handed over to the live feed, and nothing conflates.
+It never continues with live changes, and never conflates.
 
-Always: blocks are made by a thread, and only as many as the stream has room for.
+Always: blocks are made by a thread, and only as many as the stream has capacity for.
 """
 
 from __future__ import annotations

@@ -80,9 +80,9 @@ class Observations:
         else:
             self._start(self._replays, self._replay, stream, request)
         if request.progress and request.upto is None and not request.durable:
-            self._start(self._marks, self._tell_progress, stream)
+            self._start(self._marks, self._send_progress, stream)
         if not request.snapshot and request.after is None is request.as_of:
-            # nothing else says where it begins
+            # the start of the stream is stated nowhere else
             peer.say(p.Reached(home.commits.durable, (stream.number,)))
         if not request.quiet:
             peer.own.announce(stream.number, request.pattern)
@@ -121,25 +121,26 @@ class Observations:
         A client that saw no change for long would otherwise resume, after a lost connection, from the last
         one: everything since would be read for nothing, or refused where retention has deleted it.
         """
-        durable, told = self._peer.home.commits.durable, dict[int, list[int]]()
+        durable, reached = self._peer.home.commits.durable, dict[int, list[int]]()
         for stream, (space, _, observation) in self._live.items():
             if stream not in self._replays and space is self._peer.home.space:
-                self._reach(stream, observation, durable, told)
+                self._reach(stream, observation, durable, reached)
         for stream in self._replays:
             if isinstance(stream.backlog, DeliveryQueue):
-                self._reach(stream, stream.backlog, stream.replayed, told)
-        return [p.Reached(at, tuple(numbers)) for at, numbers in told.items()]
+                self._reach(stream, stream.backlog, stream.replayed, reached)
+        return [p.Reached(at, tuple(numbers)) for at, numbers in reached.items()]
 
     @staticmethod
-    def _reach(stream: OutStream, observation: DeliveryQueue, at: int, told: dict[int, list[int]]) -> None:
-        """Adds a stream that is as far as ``at``, if nothing waits in it and the client does not know."""
+    def _reach(stream: OutStream, observation: DeliveryQueue, at: int, reached: dict[int, list[int]]) -> None:
+        """Adds a stream that is as far as ``at``, if nothing waits in it and the client has not been
+        notified."""
         if (
             not len(observation)
             and observation.failure is None
             and at > max(stream.reached, observation.newest)
         ):
             stream.reached = at
-            told.setdefault(at, []).append(stream.number)
+            reached.setdefault(at, []).append(stream.number)
 
     # -- live -----------------------------------------------------------------------------------------
 
@@ -205,15 +206,15 @@ class Observations:
         after = self.backlog(stream, request).newest
         await self._replay(stream, replace(request, after=after, as_of=None, snapshot=False, net=False))
 
-    async def _tell_progress(self, stream: OutStream) -> None:
+    async def _send_progress(self, stream: OutStream) -> None:
         """Sends progress marks while nothing else waits in a stream."""
-        home, told = self._peer.home, -1
+        home, marked = self._peer.home, -1
         while True:
-            await home.commits.wait_beyond(told)
+            await home.commits.wait_beyond(marked)
             live = self._live.get(stream)
             if live is not None and stream not in self._replays and not len(live[2]):
-                told = home.space.epoch
-                live[2].extend(progress_mark(told))
+                marked = home.space.epoch
+                live[2].extend(progress_mark(marked))
                 self._peer.wake(stream)
                 home.flush()
             await trio.sleep(PROGRESS_SECONDS)

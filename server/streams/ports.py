@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Commits(Protocol):
-    """The way of epochs to the disk."""
+    """What streams need of epochs on their way to the disk."""
 
     @property
     def durable(self) -> int:
@@ -59,11 +59,11 @@ class SpaceHistory(Protocol):
 
     @property
     def space(self) -> Space:
-        """The facts of now."""
+        """The current facts."""
 
     @property
     def commits(self) -> Commits:
-        """The way of epochs to the disk."""
+        """What streams need of epochs on their way to the disk."""
 
     @property
     def log(self) -> Log:
@@ -71,13 +71,13 @@ class SpaceHistory(Protocol):
 
     @property
     def recalling(self) -> trio.Lock:
-        """Held while epochs of the former daemon are read back into memory."""
+        """Held while epochs of the previous daemon are read back into memory."""
 
     def check_space(self, name: str) -> None:
         """Raises ``Refused`` for the name of another space."""
 
     def flush(self) -> None:
-        """Hands to the kernel what connections have to send."""
+        """Writes to the sockets what connections have to send."""
 
 
 class SessionInterests(Protocol):

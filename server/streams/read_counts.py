@@ -35,7 +35,7 @@ class Read:
     bytes: int = 0
 
     def sent(self, block: ColumnBlock) -> None:
-        """One more block has been made for the reader."""
+        """Notes one more block made for the reader."""
         self.rows += len(block)
         self.bytes += len(block.packed)
 
@@ -77,5 +77,5 @@ class ReadCounts:
 
     def _say(self, fact: Record | None) -> None:
         before, self._fact = self._fact, fact
-        told = [[each] if each is not None else [] for each in (fact, before)]
-        self._system.state(*told)
+        facts = [[each] if each is not None else [] for each in (fact, before)]
+        self._system.state(*facts)

@@ -25,12 +25,12 @@ from server.streams.slots import ReplaySlots
 from server.streams.start import beginning, from_log, progress_mark, time_of
 
 YIELD_SECONDS: Final = 0.5
-"""After how long a replay whose stream is not read gives its slot to one that waits."""
+"""Seconds after which a replay whose stream is not read releases its slot for one that waits."""
 
 
 SLICE: Final = 512
 SLICE_BYTES: Final = 64 << 10
-"""Changes, and about how many bytes of them, that a replay offers before it lets others run."""
+"""Changes, and about the bytes of them, that a replay offers before other tasks run."""
 
 
 class StreamReplay:
@@ -110,7 +110,7 @@ class StreamReplay:
         return True
 
     async def _recalls(self, recent: Recent, after: int) -> bool:
-        """True if all epochs beyond ``after`` are in memory; reads those of the former daemon once."""
+        """True if all epochs beyond ``after`` are in memory; reads those of the previous daemon once."""
         if recent.lacks(after):
             async with self.home.recalling:
                 if recent.lacks(after):  # else another one has read it meanwhile
@@ -167,7 +167,7 @@ class StreamReplay:
                 await trio.lowlevel.checkpoint()
                 while self._is_full:
                     if self.slots.wanted:
-                        return  # the next time begins where this one has come to
+                        return  # the next call continues here
                     with trio.move_on_after(YIELD_SECONDS) as patience:
                         await self.stream.wait_taken()
                     if patience.cancelled_caught:
@@ -181,7 +181,7 @@ class StreamReplay:
 
     @property
     def _is_full(self) -> bool:
-        """True if more waits in the stream than its reader has credit or room for."""
+        """True if more waits in the stream than its reader has credit or capacity for."""
         return self.stream.sated or self.observation.full
 
     async def _wait_room(self) -> None:

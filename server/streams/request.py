@@ -1,9 +1,8 @@
-"""Requests: what an opened stream is asked to carry, checked.
+"""Stream requests: the checked options of an ``Open``.
 
-Apart from those who feed streams, from a space, from the log or by the column, because all of them are asked
-the same.
+They are apart from the feeders of streams, because all of these take the same options.
 
-Always: a ``StreamRequest`` makes sense by itself; what it asks for may still not be there.
+Always: a ``StreamRequest`` is consistent in itself; what it requests may still not be available.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ StreamRequest: TypeAlias = ObserveOptions
 
 
 def read_request(spec: Map) -> StreamRequest:
-    """Returns the request in an ``Open``; ``Refused`` says what is wrong with it."""
+    """Returns the request in an ``Open``; raises ``Refused`` with what is wrong with it."""
     try:
         return ObserveOptions.read(spec)
     except UsageError as error:

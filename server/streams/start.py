@@ -1,10 +1,10 @@
 """Where a stream begins: with the state now, or in the log at an epoch.
 
-Which of them it is, at which epoch, and from which known state the log is read, is decided here for both
-kinds of replay.
+This file decides for both kinds of replay which of the two it is, at which epoch, and from which known state
+the log is read.
 
-Always: a replay begins where the log reaches and where everything is on disk, or is refused with what there
-is.
+Always: a replay begins at an epoch that the log has and that is on disk, or is refused with the epochs that
+are available.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Requests about a space and its past: what is on disk, how far readers are, how the index looks."""
+"""Requests about a space and its past: what is on disk, how far readers are, a drawing of the index."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def _within(reader: HistoryReader, arguments: Map) -> Value:
 
 
 async def _acknowledge(reader: HistoryReader, arguments: Map) -> Value:
-    """Stores that a named reader is done with all epochs up to one, or forgets the reader."""
+    """Stores that a named reader has acknowledged all epochs up to one, or removes the reader."""
     home, name = reader.home, text(arguments, "reader")
     home.check_space(text(arguments, "space", home.name))
     reader.permit.check_reads()

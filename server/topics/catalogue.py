@@ -66,12 +66,12 @@ class TopicEntry:
             feed.judge(now)
 
     def make_room(self) -> None:
-        """Wakes the publishers that wait for room."""
+        """Wakes the publishers that wait for capacity."""
         self.room.set()
         self.room = trio.Event()
 
     def look(self) -> None:
-        """More is on disk: wakes the subscribers, and the requests that wait for completed epochs."""
+        """Wakes the subscribers, and the requests that wait for completed epochs, since more is on disk."""
         for feed in self.feeds.values():
             feed.look()
         self.completed.set()

@@ -34,7 +34,7 @@ MAX_WAIT: Final = 60_000
 
 
 class CatchUp:
-    """One subscriber that catches up; raises ``Refused`` if what it asks for is not retained."""
+    """One subscriber that catches up; raises ``Refused`` if what it requests is not retained."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class CatchUp:
         over: Callable[[], None],
         wait_taken: Callable[[], Awaitable[None]],
     ) -> None:
-        """Tells all from the disk, and attaches the subscriber to the topic."""
+        """Sends everything from the disk, then attaches the subscriber to the topic."""
         at = await self._begin(tell)
         while (tail := self._ledger.tail(at)) is None or not feed.has_room:
             if not feed.has_room:
@@ -79,7 +79,7 @@ class CatchUp:
         self._topic.attach(self._number, self._partitions, tell, over)
 
     async def _begin(self, tell: Callable[[Message], None]) -> int:
-        """Tells how everything stood where the reading begins, and where that is."""
+        """Sends the state at the beginning of the replay, and returns where that is."""
         ledger = self._ledger
         opened = ledger.begun_at_or_after(self._since)
         # epochs that were completed but are not on disk yet are in the tail
@@ -104,7 +104,7 @@ class CatchUp:
         return steps
 
     def _check_retained(self) -> None:
-        """What was there when we began may have gone while we read."""
+        """Raises ``Refused`` if retention has deleted steps during the replay."""
         if any(self._ledger.forgotten.covers(each) for each in self._since):
             raise Refused(
                 "epoch-gone", f"times to {list(self._ledger.forgotten)} went while they were being read"
@@ -119,7 +119,8 @@ class CatchUp:
 
 
 async def topic_frontier(topics: Topics, name: str, after: int, wait: int) -> Value:
-    """What is completed of a durable topic, waiting so many milliseconds for more than ``after``."""
+    """Returns what is completed of a durable topic, after up to ``wait`` milliseconds for more than
+    ``after``."""
     entry = topics.find(name)
     ledger = _ledger(entry, entry.number)
     with trio.move_on_after(min(wait, MAX_WAIT) / 1000):
@@ -137,7 +138,7 @@ async def topic_frontier(topics: Topics, name: str, after: int, wait: int) -> Va
 
 
 async def topic_epochs(topics: Topics, journal: Journal, name: str, number: int, arguments: Map) -> Value:
-    """Some of the completed epochs (after, upto], and where to go on."""
+    """Returns some of the completed epochs (after, upto], and where to continue."""
     ledger = _ledger(topics.find(name), number)
     after, upto, at = arguments.get("after"), arguments.get("upto"), arguments.get("at")
     place = _place(at)
@@ -154,7 +155,7 @@ async def topic_epochs(topics: Topics, journal: Journal, name: str, number: int,
 
 
 async def topic_number(topics: Topics, journal: Journal, name: str, number: int, time: Value) -> Value:
-    """The number after which the epochs at or after a time begin."""
+    """Returns the number after which the epochs at or after a time begin."""
     ledger = _ledger(topics.find(name), number)
     since = Antichain([ledger.topic.order.check(time)])
     return await trio.to_thread.run_sync(journal.number_at, ledger.slot, since, ledger.oldest)
@@ -163,7 +164,7 @@ async def topic_number(topics: Topics, journal: Journal, name: str, number: int,
 async def topic_acknowledge(
     topics: Topics, journal: Journal, name: str, number: int, reader: str, epoch: int, now: int
 ) -> Value:
-    """Notes that a named reader is done with epochs."""
+    """Notes that a named reader has acknowledged epochs."""
     ledger = _ledger(topics.find(name), number)
     if epoch > ledger.completed_durable:
         raise Refused(
@@ -177,7 +178,7 @@ def _ledger(entry: TopicEntry, number: int) -> StepLog:
     if entry.ledger is None:
         raise Refused("not-durable", f"topic {entry.topic.name!r} is not durable: its past has no numbers")
     if number != entry.number:
-        raise Refused("no-topic", f"topic {entry.topic.name!r} is another one now")
+        raise Refused("no-topic", f"topic {entry.topic.name!r} was made again since, as another topic")
     return entry.ledger
 
 

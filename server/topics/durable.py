@@ -54,9 +54,9 @@ class DurableTopics:
     # -- topics ---------------------------------------------------------------------------------------
 
     def recover(self, *, accept_damage: bool) -> None:
-        """Puts all topics back; producers that may not be away have crashed with the daemon before.
+        """Restores all topics; producers that may not be away have crashed with the previous daemon.
 
-        Raises ``LogDamaged`` for one that is not what it was; with ``accept_damage``, goes on without it.
+        Raises ``LogDamaged`` for a damaged one; with ``accept_damage``, continues without it.
         """
         journal = self.writer.journal
         for slot in journal.slots():
@@ -140,7 +140,7 @@ class DurableTopics:
         self._attached[producer] = connection
 
     def detach(self, entry: TopicEntry, producer: int, reason: str) -> None:
-        """A producer has lost its connection: it may resume within its time, or has crashed."""
+        """Notes that a producer has lost its connection: it may resume within its time, or has crashed."""
         ledger = entry.ledger
         assert ledger is not None  # only those of durable topics are attached
         self._attached.pop(producer, None)
@@ -152,7 +152,7 @@ class DurableTopics:
             ledger.crash(producer, reason)
 
     def gone(self, producer: int) -> None:
-        """A producer has left or crashed."""
+        """Notes that a producer has left or crashed."""
         self._attached.pop(producer, None)
 
     def _come_back(self, producer: int) -> None:

@@ -1,7 +1,7 @@
 """What one connection publishes to topics, and what it subscribes to.
 
-Always: only the connection that joined as a producer can send as it; producers of which more than a window
-is unanswered break the protocol, so what waits for a slow subscriber or the disk is bounded; a step of a
+Always: only the connection that joined as a producer can send as it; producers with more than a window of
+unanswered bytes break the protocol, so what waits for a slow subscriber or the disk is bounded; a step of a
 durable topic is answered when it is on disk; a producer that may not be away crashes with its connection.
 """
 
@@ -61,7 +61,7 @@ OPTIONS: Final = frozenset(["kind", "space", "topic", "id", "partitions", "as_of
 
 @dataclass(eq=False)
 class Producer:
-    """A producer of one connection: its topic, and what of it is unanswered."""
+    """A producer of one connection: its topic, and its bytes without an answer."""
 
     entry: TopicEntry
     unanswered: int = 0
@@ -69,7 +69,7 @@ class Producer:
 
 @dataclass(eq=False)
 class _Stream:
-    """A stream that follows a topic, and what the catalogue says of it."""
+    """A stream of a subscription, with the topic's entry in the catalogue."""
 
     entry: TopicEntry
     number: int
@@ -89,7 +89,7 @@ class TopicConnection:
         *,
         frame_bytes: int,
     ) -> None:
-        """A batch must fit into one frame of ``frame_bytes``."""
+        """Each batch must fit into one frame of ``frame_bytes``."""
         self._peer = peer
         self._system = system
         self._largest = frame_bytes - SPARE
@@ -101,7 +101,7 @@ class TopicConnection:
     # -- producers ------------------------------------------------------------------------------------
 
     def join(self, name: str, arguments: Map) -> Value:
-        """Lets this connection publish to a topic, which is made if there is none of that name."""
+        """Makes this connection a producer of a topic, which is created if there is none of that name."""
         if len(self._producers) >= MAX_PRODUCERS:
             said = f"{len(self._producers)} producers of one connection, limit {MAX_PRODUCERS}"
             raise Refused("limit", f"{said}: end some, or open another connection")
@@ -145,7 +145,7 @@ class TopicConnection:
             raise Refused("topic-differs", f"{topic.name!r} is not durable")
 
     def _come_back(self, entry: TopicEntry, arguments: Map) -> Value:
-        """Gives a producer that was away to this connection, if there is one of the name that is given."""
+        """Attaches a disconnected producer to this connection, if there is one of the given name."""
         name, back = _name(arguments), arguments.get("back") is True
         ledger = entry.ledger
         number = ledger.named(name) if ledger is not None and name else None
@@ -204,9 +204,9 @@ class TopicConnection:
         return Record("publication", entry.topic.name, at, number, self._peer.number)
 
     def produce(self, packet: p.Produce, size: int) -> None:
-        """Carries out the steps of a producer in order; the answer comes when there is room for more.
+        """Applies the steps of a producer in order; the answer comes when there is capacity for more.
 
-        ``ProtocolError`` for one that does not wait for answers.
+        Raises ``ProtocolError`` for a producer that does not wait for answers.
         """
         producer = self._producers.get(packet.producer)
         if producer is None:
@@ -290,11 +290,11 @@ class TopicConnection:
         self._durable.gone(number)
 
     def detach(self, number: int) -> None:
-        """Another connection has this producer now, before the end of this one was noticed."""
+        """Notes that another connection has this producer now, before the end of this one was detected."""
         self._system.state([], [self._publication(number, self._producers.pop(number).entry)])
 
     def end_topic(self, name: str) -> None:
-        """Ends a topic: the session that made it may, or any if it is durable and nobody publishes to it."""
+        """Ends a topic: the session that made it may, or any if it is durable and has no publisher."""
         entry = self._topics.find(name)
         dormant = entry.ledger is not None and not entry.topic.producers
         if entry.owner != self._peer.number and not dormant:
@@ -314,7 +314,7 @@ class TopicConnection:
             raise Refused("bad-request", "a topic and a policy, 'fail' or 'wait', are needed")
         entry = self._topics.find(name)
         if spec.get("id", entry.number) != entry.number:
-            raise Refused("no-topic", f"topic {name!r} is another one now")
+            raise Refused("no-topic", f"topic {name!r} was made again since, as another topic")
         partitions = spec.get("partitions", tuple(range(len(entry.topic.partitions))))
         as_of = spec.get("as_of")
         if not isinstance(partitions, tuple) or not (as_of is None or isinstance(as_of, tuple)):
@@ -359,7 +359,7 @@ class TopicConnection:
 
     async def _catch_up(self, stream: OutStream, followed: _Stream, catching: CatchUp, feed: Feed) -> None:
         """Feeds a stream from the disk, as fast as it is read, until it is up to date."""
-        assert followed.catching is not None  # as _follow has made it
+        assert followed.catching is not None  # set by _follow
         peer = self._peer
         with followed.catching:
             try:
@@ -371,7 +371,7 @@ class TopicConnection:
         peer.flush()
 
     def _over(self, stream: OutStream) -> None:
-        """The topic has ended: the stream is complete once all that waits is sent."""
+        """Completes the stream of a topic that has ended, once all that waits is sent."""
         stream.complete = True
         feed = stream.backlog
         self.close(stream)
@@ -391,7 +391,8 @@ class TopicConnection:
             self._system.state([], found.facts)
 
     def end(self, reason: str) -> None:
-        """The connection is over: subscriptions end, producers are away or crash; may be called again."""
+        """Handles the end of the connection: subscriptions end, producers are detached or crash; may be
+        called again."""
         for stream in list(self._streams):
             self.close(stream)
         for number, producer in list(self._producers.items()):
@@ -406,11 +407,11 @@ class TopicConnection:
             try:
                 self._durable.detach(entry, number, reason)
             except (LogFailed, Closed):
-                pass  # the daemon is ending, and the next one has it crash
+                pass  # the daemon is ending, and the next one marks it as crashed
 
 
 class _Teller:
-    """Tells one subscriber; a message is packed once for all of them."""
+    """Sends events to one subscriber; a message is packed once for all of them."""
 
     __slots__ = ("_feed",)
 

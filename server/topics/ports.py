@@ -34,11 +34,11 @@ class TopicPeer(Protocol):
         """Ends a stream with an error."""
 
     def flush(self) -> None:
-        """Hands to the kernel what connections have to send."""
+        """Writes to the sockets what connections have to send."""
 
 
 class Attached(Protocol):
-    """What holds the producers of one connection."""
+    """Holds the producers of one connection."""
 
     def detach(self, producer: int) -> None:
-        """Another connection has this producer now."""
+        """Notes that another connection has this producer now."""

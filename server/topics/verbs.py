@@ -85,7 +85,7 @@ class TopicVerbs:
         return await topic_number(self._topics, self._journal, name, identity, arguments.get("time"))
 
     async def acknowledge(self, peer: TopicAsker, arguments: Map) -> Value:
-        """Stores that a named reader is done with the completed epochs up to a number."""
+        """Stores that a named reader has acknowledged the completed epochs up to a number."""
         reader, epoch = text(arguments, "reader"), max(0, number(arguments, "number"))
         if not reader:
             raise Refused("bad-request", "reader must not be empty")

@@ -172,7 +172,10 @@ def test_durable_facts_stay_until_they_are_retracted(daemon: DaemonProcess, spac
     assert run(daemon.url, "retract", "kept(2)", "--durable", "me").returncode == 0
     assert held(space, "kept($n)") == ["1", "3"]
     again = run(daemon.url, "assert", "kept(1)", "--durable", "me")
-    assert (again.returncode, again.stderr) == (1, "dataspace: handle-in-use: me asserts kept(1) already\n")
+    assert (again.returncode, again.stderr) == (
+        1,
+        "dataspace: handle-in-use: me has already asserted kept(1)\n",
+    )
     gone = run(daemon.url, "retract", "kept(2)", "--durable", "me")
     assert (gone.returncode, gone.stderr) == (
         1,
@@ -475,7 +478,7 @@ MISTAKES = {
     "a bad port": (["serve", "--listen", "tcp:127.0.0.1:99999"], "is no address, write tcp:HOST:PORT"),
     "two kinds of owner": (
         ["assert", "a(1)", "--lease", "1s", "--durable", "me"],
-        "--durable not with --lease: facts have one kind of owner",
+        "--durable and --lease exclude each other; facts have one kind of owner",
     ),
     "a lease that is no time": (["assert", "a(1)", "--lease", "long"], "'long' is no duration"),
     "no command": ([], "usage: dataspace"),
@@ -483,7 +486,7 @@ MISTAKES = {
     "a program for the wrong command": (["send", "a(1)", "--", "ls"], "send takes no program after --"),
     "two ways to hold": (["assert", "a(1)", "--durable", "me", "--for", "1s"], "--durable not with --for"),
     "two ways to end": (["assert", "a(1)", "--for", "1s", "--", "ls"], "--for not with a program"),
-    "no program": (["assert", "a(1)", "--"], "a program is needed after --"),
+    "no program": (["assert", "a(1)", "--"], "no program after --"),
     "a count that is none": (["observe", "a($)", "--count", "0"], "usage: dataspace"),
 }
 

@@ -46,7 +46,7 @@ def test_a_token_is_narrowed_by_what_the_options_say(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "nothing is taken away"),
+        ([], "no restriction"),
         (["--observe", "reading($x)"], "captures, write _"),
         (["--for", "ever"], "'ever' is no duration"),
     ],
@@ -63,4 +63,4 @@ def test_a_token_is_needed_to_narrow(
     monkeypatch.delenv("DATASPACE_TOKEN", raising=False)
     monkeypatch.delenv("DATASPACE_TOKEN_FILE", raising=False)
     assert main(["token", "narrow", "--inspect"]) == 2
-    assert "which token?" in capsys.readouterr().err
+    assert "no token; give" in capsys.readouterr().err

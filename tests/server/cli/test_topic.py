@@ -229,7 +229,7 @@ def test_what_cannot_be_had_is_refused_with_what_can(
         ),
         (["--times"], "hello\n", "line 1 of the standard input: a line begins with its time"),
         ([], "1\n\nb(1\n", "line 3 of the standard input: expected ',' or ')'"),
-        (["--keep-for", "5s"], "", "--keep-for goes with --durable"),
+        (["--keep-for", "5s"], "", "--keep-for needs --durable"),
         (["--retain", "5XB"], "", "'5XB' is no size"),
         (["--away", "5s"], "", "only a publication to a durable topic has a name and may be away"),
         (["--time", "x"], "", "a bare word is no value"),

@@ -218,7 +218,7 @@ def test_what_is_checked_can_be_read_again_and_tells_no_secret(written: Callable
         ),
         ("[[actors]]\nrun = 'a:b'\nrestart = { pausing = 1 }", "actors[0].restart.pausing: no such setting"),
         ("[[actors]]\nrun = 'a:b'\n[[actors]]\nrun = 'a:b'", "two actors in space 'main' are named 'a:b'"),
-        ("[[flows]]\nname = 'x'", "flows[0].run: it is missing"),
+        ("[[flows]]\nname = 'x'", "flows[0].run: missing"),
         ("[[flows]]\nrun = 'a:b'\nisolate = true", "flows[0].isolate: no such setting"),
         ("[[flows]]\nrun = 'a:b'\n[[flows]]\nrun = 'a:b'", "two flows in space 'main' are named 'a:b'"),
         ("[[rules]]\nname = 'r'", "either a file or a name and a text is needed"),
@@ -238,7 +238,7 @@ def test_what_is_checked_can_be_read_again_and_tells_no_secret(written: Callable
         ),
         ("[[tokens]]\nname = 'a'\nsecret = 'long enough, really'\nasert = true", "did you mean assert?"),
         ("actors = 'a:b'", "actors: tables [[actors]] are needed, not 'a:b'"),
-        ("[tls]\nkey = 'k.pem'", "a certificate is needed beside a key"),
+        ("[tls]\nkey = 'k.pem'", "tls.key and tls.client_ca need tls.certificate"),
     ],
 )
 def test_what_cannot_be_understood_is_named_with_its_place(

@@ -54,9 +54,9 @@ async def _refused(url: str, token: str) -> str:
 
 async def test_who_has_none_or_a_wrong_one_is_told_so(url: str) -> None:
     with trio.fail_after(10):
-        assert "this daemon wants a token" in await _refused(url, "")
+        assert "this daemon requires a token" in await _refused(url, "")
         wrong = await _refused(url, "a secret of somebody else's")
-        assert wrong == "the token is not one of this daemon's"
+        assert wrong == "the token is unknown to this daemon"
         assert await _refused(url, "ds1.rubbish") == "the token is damaged"
 
         def link() -> None:
@@ -139,7 +139,7 @@ async def test_identities_and_owners_that_last_need_a_right(url: str) -> None:
 
 async def test_nobody_takes_over_the_session_of_another_token(url: str) -> None:
     async with dataspace.connect(url, token=ADMIN, client="~mine") as mine:
-        with pytest.raises(ProtocolError, match="has come with another token"):
+        with pytest.raises(ProtocolError, match="has connected with another token"):
             async with dataspace.connect(url, token=SENSOR, client="~mine"):
                 pass
         await mine.assert_(Record("still", "here"))
@@ -155,7 +155,7 @@ async def test_a_narrowed_token_is_good_for_less_and_for_as_long_as_it_says(url:
                 with pytest.raises(Refused, match="not-allowed"):
                     await space.matches("q($x)")
                 await trio.sleep_forever()
-        assert "the token was good until" in await _refused(url, narrower)
+        assert "the token expired at" in await _refused(url, narrower)
 
 
 async def test_no_token_is_ever_written_down(url: str, caplog: pytest.LogCaptureFixture) -> None:

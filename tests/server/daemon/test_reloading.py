@@ -93,7 +93,7 @@ async def test_a_token_that_is_taken_back_ends_its_sessions_and_no_others(
                     await trio.sleep_forever()
             assert await stays.matches("reading($device, _)") == []
             assert await stays.matches("present($who)") == [("me",)]
-            with pytest.raises(ProtocolError, match="not one of this daemon's"):
+            with pytest.raises(ProtocolError, match="unknown to this daemon"):
                 async with dataspace.connect(url, token=SENSOR.secret):
                     pass
             await reread.take(config_of(tmp_path, OPEN, SENSOR), capfd)

@@ -109,7 +109,7 @@ async def test_a_publication_is_read_up_to_its_limit_only(url: str) -> None:
         await stage(space, "a", 1, 2)
         await stage(space, "a", 3, 4)
         with pytest.raises(
-            Refused, match="publication of 4 actions or more, limit actions_per_publication=3"
+            Refused, match=r"publication of 4 actions or more, the limit is limits.actions_per_publication=3"
         ):
             await publish(space, "a", "a", 1)
         assert await space.matches("n($)") == []

@@ -65,7 +65,7 @@ async def test_streams_of_topics_count_like_others(url: str, bystander: Space) -
             assert packet is not None
             heard.append(packet)
         errors = {packet.text for packet in heard if isinstance(packet, p.Error)}
-        assert errors == {"50 streams, limit streams=50"}
+        assert errors == {"50 streams, the limit is limits.streams=50"}
         assert (await bystander.status())["streams"] == 50
 
 

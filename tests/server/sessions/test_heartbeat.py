@@ -81,7 +81,7 @@ async def test_a_peer_that_agreed_and_says_nothing_is_told_and_parted_from(url: 
         assert isinstance(welcome, p.Welcome) and welcome.features["heartbeat"] == 100
         begun = trio.current_time()
         bye = await peer.farewell()
-        assert bye == p.Bye("timeout", "nothing was heard for 0.2 s")
+        assert bye == p.Bye("timeout", "no data for 0.2 s")
         assert trio.current_time() - begun >= 2 * INTERVAL * 0.9
 
 

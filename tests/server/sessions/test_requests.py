@@ -74,7 +74,7 @@ async def test_more_requests_at_once_than_allowed_are_denied() -> None:
     asker = ListAsker()
     for number in range(3):
         await answer(asker, p.Request(number, "double", Map({"value": number})), VERBS, 2)
-    assert asker.said == [p.Denied(2, "limit", "2 requests at once, limit requests=2")]
+    assert asker.said == [p.Denied(2, "limit", "2 requests at once, the limit is limits.requests=2")]
     await asker.run()
     assert asker.said[1:] == [p.Answer(0, 0), p.Answer(1, 2)]
     assert asker.asked == 0

@@ -156,7 +156,7 @@ async def test_a_socket_that_was_left_is_replaced_and_one_in_use_is_not(
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(path))
     url = await started(nursery, tmp_path / "data", f"unix:{path}")
-    with pytest.raises(CannotListen, match="somebody listens there already"):
+    with pytest.raises(CannotListen, match="another process listens there"):
         await serve(Config(listen=(f"unix:{path}",), data=tmp_path / "other"))
     async with dataspace.connect(url) as space:
         assert await space.matches("anything($x)") == []
