@@ -55,9 +55,7 @@ class Assembler:
         if value.label != "lost" or [each.__class__ for each in value.fields] != [int, int, int]:
             raise ProtocolError("malformed", f"no mark that is known: {value!r:.80}")
         count, first, number = value.fields
-        return EpochChanges(
-            number, 0, first, self.names, [], [], [], lost=count
-        )  # rows of captures; the daemon is trusted
+        return EpochChanges(number, 0, first, self.names, [], [], [], lost=count)  # type: ignore[arg-type]  # as just checked
 
 
 def _join(whole: EpochChanges, part: EpochChanges) -> None:

@@ -68,7 +68,7 @@ def entering(
 ) -> Callable[Concatenate[BlockingSpace, P], AbstractContextManager[T]]:
     """Returns the verb for a ``with`` block, which gets the blocking form of what ``async with`` would.
 
-    ``last`` says that something is sent at the end of the block: ``Closed`` is raised where that cannot be.
+    With ``last`` something is sent at the end of the block: raises ``Closed`` where that cannot be.
     """
 
     @wraps(verb)

@@ -1,10 +1,10 @@
 """Operators that wait for all of their input: sort, top, window, folds.
 
-"The lowest value may be the last to arrive": none of them can say anything before the tick has brought
-all that it will bring.  They are behind a handoff, and speak when they are released.
+"The lowest value may be the last to arrive": none of them can emit anything before all input of the tick has
+come.  They are behind a handoff, and emit when they are released.
 
-Always: with the lifetime ``"tick"`` they speak of this tick's items alone; with ``"static"`` of all that
-there are, and then only of what is different from before: the old answer goes, the new one comes.
+Always: with the lifetime ``"tick"`` their output depends on this tick's items alone; with ``"static"`` on all
+present items, and then only the difference is emitted: the old result is retracted, the new one added.
 """
 
 from __future__ import annotations
@@ -60,38 +60,38 @@ def _net(changes: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
 
 
 class _Comparing(Remembering):
-    """An operator whose answer is a list, of which only the difference to the one before is told."""
+    """An operator whose result is a list, of which it emits only the difference to the previous one."""
 
     inputs: ClassVar[Ports] = BLOCKING
 
     def __init__(self, lifetime: str) -> None:
         super().__init__(lifetime)
-        self.said: dict[Hashable, list[Any]] = {}
+        self.emitted: dict[Hashable, list[Any]] = {}
 
     def say(self, items: list[Any]) -> None:
-        """Emits what makes the old answer into this one."""
+        """Emits the changes from the previous result to this one."""
         now: dict[Hashable, list[Any]] = {}
         for item in items:
             now.setdefault(key(item), [item, 0])[1] += 1
-        for at, (item, count) in self.said.items():
+        for at, (item, count) in self.emitted.items():
             left = now[at][1] if at in now else 0
             if count > left:
                 self.emit(item, left - count)
         for at, (item, count) in now.items():
-            before = self.said[at][1] if at in self.said else 0
+            before = self.emitted[at][1] if at in self.emitted else 0
             if count > before:
                 self.emit(item, count - before)
-        self.said = now
+        self.emitted = now
 
     def end_tick(self) -> None:
-        self.said = {}
+        self.emitted = {}
 
     def size(self) -> int:
-        return len(self.said)
+        return len(self.emitted)
 
 
 class Top(_Comparing):
-    """The ``n`` largest items in the order of ``by`` (the smallest of them first to be told)."""
+    """Emits the ``n`` largest items in the order of ``by``, the smallest of them first."""
 
     def __init__(self, n: int, by: Callable[[Any], Any] = _itself, lifetime: str = TICK) -> None:
         super().__init__(lifetime)
@@ -114,11 +114,11 @@ class Top(_Comparing):
         return receive
 
     def _remove(self, item: Any) -> None:
-        """Takes an item out by its place, since not everything equals itself (NaN does not)."""
+        """Removes an item by its position, since not every value equals itself (NaN does not)."""
         place = self._place(item)
         at = self.items.bisect_key_left(place)
         if at == len(self.items) or self._place(self.items[at]) != place:
-            raise UsageError(f"top was told that {item!r:.60} has gone, which it does not have")
+            raise UsageError(f"top cannot retract {item!r:.60}, which it does not have")
         del self.items[at]
 
     def release(self) -> None:
@@ -133,7 +133,7 @@ class Top(_Comparing):
 
 
 class WindowOperator(_Comparing):
-    """The last ``n`` items that came, over ticks."""
+    """Emits the last ``n`` items that came, over ticks."""
 
     def __init__(self, n: int) -> None:
         super().__init__("static")
@@ -149,10 +149,10 @@ class WindowOperator(_Comparing):
 
 
 class Fold(Remembering):
-    """One value made of all items: ``step(so_far, item)``, beginning with ``start()``.
+    """Emits one value made of all items: ``step(so_far, item)``, beginning with ``start()``.
 
-    With ``undo(so_far, item)`` a retraction costs O(1); without it the rest is folded anew.  In a tick
-    without items it says ``start()``, unless it is static and has said so.
+    With ``undo(so_far, item)`` a retraction costs O(1); without it the remaining items are folded again.  In
+    a tick without items it emits ``start()``, unless it is static and has already emitted it.
     """
 
     inputs: ClassVar[Ports] = BLOCKING
@@ -166,11 +166,11 @@ class Fold(Remembering):
     ) -> None:
         super().__init__(lifetime)
         self.group = _Group(start, step, undo)
-        self.said: list[Any] = []
+        self.emitted: list[Any] = []
 
     @property
     def every_tick(self) -> bool:
-        return not self.said or self.lifetime == TICK
+        return not self.emitted or self.lifetime == TICK
 
     def receiver(self, port: str) -> Emit:
         return self.group.change
@@ -180,20 +180,20 @@ class Fold(Remembering):
         if self.said:
             if same(self.said[0], value):
                 return
-            self.emit(self.said.pop(), -1)
-        self.said.append(value)
+            self.emit(self.emitted.pop(), -1)
+        self.emitted.append(value)
         self.emit(value, 1)
 
     def end_tick(self) -> None:
-        self.said.clear()
+        self.emitted.clear()
         self.group.clear()
 
     def size(self) -> int:
-        return len(self.said)
+        return len(self.emitted)
 
 
 class _Group:
-    """What is being folded: a value so far, and the items themselves where nothing can be undone."""
+    """The state of a fold: a value so far, and the items themselves where no step can be undone."""
 
     __slots__ = ("_items", "_start", "_step", "_undo", "count", "so_far")
 
@@ -209,11 +209,11 @@ class _Group:
         self.count = 0
 
     def change(self, item: Any, weight: int) -> None:
-        """Takes an item in, or out again."""
+        """Adds an item, or removes it."""
         self.count += weight
         if self._undo is None:
             self._keep(item, weight)
-        if weight == 1:  # as nearly always
+        if weight == 1:  # the usual case
             self.so_far = self._step(self.so_far, item)
         elif weight < 0:
             self._take_out(item, -weight)
@@ -253,7 +253,7 @@ class _Group:
 
 
 class FoldKeyed(Remembering):
-    """For pairs ``(k, v)``: for each key that has any, the fold of its values, as ``(k, folded)``."""
+    """Emits for pairs ``(k, v)`` the fold of the values of each key, as ``(k, folded)``."""
 
     inputs: ClassVar[Ports] = BLOCKING
 
@@ -268,7 +268,7 @@ class FoldKeyed(Remembering):
         self._of = (start, step, undo)
         self.groups: dict[Hashable, _Group] = {}
         self.touched: dict[Hashable, Any] = {}
-        self.said: dict[Hashable, Any] = {}
+        self.emitted: dict[Hashable, Any] = {}
 
     def receiver(self, port: str) -> Emit:
         groups, touched, of = self.groups, self.touched, self._of
@@ -285,9 +285,9 @@ class FoldKeyed(Remembering):
         return receive
 
     def release(self) -> None:
-        groups, said, emit = self.groups, self.said, self.emit
+        groups, emitted, emit = self.groups, self.emitted, self.emit
         for at, name in self.touched.items():
-            group, before = groups[at], said.get(at)
+            group, before = groups[at], emitted.get(at)
             if group.count:
                 folded = group.said()
                 if before is not None:
@@ -299,28 +299,28 @@ class FoldKeyed(Remembering):
             else:
                 del groups[at]
                 if before is not None:
-                    del said[at]
+                    del emitted[at]
                     emit(before, -1)
         self.touched.clear()
 
     def end_tick(self) -> None:
         self.groups.clear()
-        self.said.clear()
+        self.emitted.clear()
 
     def size(self) -> int:
-        return len(self.groups) + len(self.said)
+        return len(self.groups) + len(self.emitted)
 
 
 _NOTHING: Final = object()
 
 
 def reduced(fn: Callable[[Any, Any], Any]) -> tuple[Callable[[], Any], Callable[[Any, Any], Any]]:
-    """A reduction as a fold: the first item is where it begins."""
+    """Returns a reduction as a fold that starts with the first item."""
     return lambda: _NOTHING, lambda so_far, item: item if so_far is _NOTHING else fn(so_far, item)
 
 
 class ReduceOperator(Fold):
-    """All items combined two by two; nothing at all of none."""
+    """Emits all items combined two by two; nothing if there are none."""
 
     def __init__(self, fn: Callable[[Any, Any], Any], lifetime: str = TICK) -> None:
         super().__init__(*reduced(fn), None, lifetime)
@@ -332,5 +332,5 @@ class ReduceOperator(Fold):
     def release(self) -> None:
         if self.group.count:
             super().release()
-        elif self.said:
-            self.emit(self.said.pop(), -1)
+        elif self.emitted:
+            self.emit(self.emitted.pop(), -1)

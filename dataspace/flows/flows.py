@@ -1,12 +1,13 @@
 """Flows: operators wired into a graph, run tick by tick and stratum by stratum.
 
-A flow is built by chaining stages (``flow.source("n").map(f).for_each(print)``), or by name, where a name
-may be used before it is defined.  The first tick compiles it: the graph is cut at handoffs, ordered in
-strata and refused if an input that blocks is part of a cycle.  Within a stratum items are pushed from
-operator to operator as they come, so that the first output leaves before the last input was read.
+A flow is built by chaining stages (``flow.source("n").map(f).for_each(print)``), or by name, where a name may
+be used before it is defined.  The first tick compiles it: the graph is cut at handoffs, ordered in strata and
+refused if an input that blocks is part of a cycle.  Within a stratum items are pushed from operator to
+operator as they come, so that the first output leaves before the last input was read.
 
 Always: a tick takes what the sources hold when it begins, and nothing later; strata run in ascending order,
-each until nothing moves in it; a flow in which a function raised is broken, and says so when run again.
+each until nothing moves in it; a flow in which a function raised is broken, and raises an error when run
+again.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from index.errors import UsageError
 from index.values.values import Value
 
 MAX_LOOPED: Final = 10_000_000
-"""Items that may go round the cycles of a flow in one tick, unless the flow is told otherwise."""
+"""Default limit of items that may pass round the cycles of a flow in one tick."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class FlowStatistics:
 class Flow(Wiring):
     """A graph of operators and its state.  Not safe for threads.
 
-    ``tick`` and ``stratum`` are the numbers of those that run, for functions that want to know.
+    ``tick`` and ``stratum`` are the numbers of the present ones, for functions that need them.
     """
 
     def __init__(self, *, max_looped: int = MAX_LOOPED) -> None:
@@ -60,42 +61,42 @@ class Flow(Wiring):
     # -- building -------------------------------------------------------------------------------------
 
     def source(self, items: Iterable[Any] = (), *, name: str | None = None) -> FlowStage:
-        """A source: what ``items`` gives in the first tick, and what is ``put`` in later ones."""
+        """Adds a source: ``items`` in the first tick, and what is ``put`` in later ones."""
         source = SourceOperator()
         self._iterators.append((source, iter(items)))
         return self._fed("source", source, name)
 
     def facts(self, pattern: Value, *, name: str | None = None) -> FlowStage:
-        """The captures of a pattern, as a tuple, as they come and go in the space that drives this.
+        """Adds a source of the captures of a pattern, as tuples, as facts of the space come and go.
 
         A pattern of two captures makes pairs, ready to be joined and folded by key.
         """
         return self._fed("facts", Facts(pattern), name)
 
     def messages(self, pattern: Value, *, name: str | None = None) -> FlowStage:
-        """The captures of a pattern in the messages of each turn of that space."""
+        """Adds a source of the captures of a pattern in the messages of each turn of the space."""
         return self._fed("messages", Messages(pattern), name)
 
     def interval(self, seconds: float, *, name: str | None = None) -> FlowStage:
-        """The time in microseconds since 1970, each time that so many seconds have passed (see ``pump``)."""
+        """Adds a source of the time in microseconds since 1970, once in so many seconds (see ``pump``)."""
         return self._fed("interval", Interval(seconds), name)
 
     def stream(self, stream: Incoming, *, name: str | None = None) -> FlowStage:
-        """The values of a stream, as ``pump`` reads them."""
+        """Adds a source of the values of a stream, as ``pump`` reads them."""
         return self._fed("stream", Streamed(stream), name)
 
     def _fed(self, kind: str, source: SourceOperator, name: str | None) -> FlowStage:
-        """A source, filed where a tick looks for what waits."""
+        """Adds a source, and registers it for what waits for a tick."""
         stage = self.add(kind, source, name=name)
         self._sources.append(source)
         return stage
 
     def add(self, kind: str, operator: Operator, *, name: str | None = None) -> FlowStage:
-        """A stage that nothing is connected to yet; ``UsageError`` for a name that is taken."""
+        """Adds an operator that is not connected yet; raises ``UsageError`` for a name that is in use."""
         return FlowStage(self, self.place(kind, operator, name))
 
     def connect(self, source: FlowStage | str, target: FlowStage | str, port: str = "") -> None:
-        """Leads the output of a stage to an input of another; names may be defined later.
+        """Connects the output of a stage to an input of another; names may be defined later.
 
         ``source`` may name one of several outputs, as in ``"parting[odd]"``, and so may ``target`` its input.
         """
@@ -104,7 +105,7 @@ class Flow(Wiring):
         self.lead(start, output, end, port or given)
 
     def __getitem__(self, name: str) -> FlowStage:
-        """A stage by its name, which may be defined later."""
+        """Returns the stage of a name, which may be defined later."""
         return FlowStage(self, name)
 
     # -- compiling ------------------------------------------------------------------------------------
@@ -156,7 +157,8 @@ class Flow(Wiring):
         return receiver
 
     def _filed(self, hand: Handoff, stratum: Stratum) -> Emit:
-        """Files a handoff in the stratum that empties it; what puts items into it, now or a tick later."""
+        """Registers a handoff in the stratum that empties it; returns what puts items into it, now or a tick
+        later."""
         put = stratum.file(hand)
         if not hand.edge.delayed:
             return put
@@ -167,7 +169,7 @@ class Flow(Wiring):
     # -- running --------------------------------------------------------------------------------------
 
     def run_tick(self) -> int:
-        """Runs one tick to its end; the number of the next one.  O(changes that it brings about).
+        """Runs one tick to its end; returns the number of the next one.  O(changes that it causes).
 
         What a function raises comes out of here, with a note that names the stage, and the flow is broken.
         """
@@ -221,7 +223,7 @@ class Flow(Wiring):
                     emit(item, weight)
 
     def _loop(self, stratum: Stratum) -> None:
-        """Lets items go round until none moves."""
+        """Passes items round the cycles of a stratum until none is left."""
         looped, moved = 0, True
         while moved:
             moved = False
@@ -236,9 +238,9 @@ class Flow(Wiring):
                     )
 
     def run_available(self, limit: int = 10_000) -> int:
-        """Runs a tick, and further ones while something waits; how many.
+        """Runs a tick, and further ones while items wait; returns how many.
 
-        ``UsageError`` after ``limit`` ticks that nothing from outside has caused.
+        Raises ``UsageError`` after ``limit`` ticks without new input.
         """
         ticks = 0
         while not ticks or self.pending:
@@ -249,16 +251,17 @@ class Flow(Wiring):
         return ticks
 
     def take(self) -> Derived:
-        """What its outlets assert, and no longer, and send, since this was last asked; O(that)."""
+        """Returns the facts asserted and retracted and the messages sent since the last call; O(their
+        number)."""
         return self.outcome.take()
 
     @property
     def pending(self) -> bool:
-        """Whether anything waits for a tick."""
+        """True if items wait for a tick."""
         return any(source.waiting for source in self._sources) or any(hand.buffer for hand in self._delayed)
 
     def statistics(self) -> FlowStatistics:
-        """Counts, in O(what is held)."""
+        """Returns counts, in O(what is held)."""
         waiting = sum(len(source.waiting) for source in self._sources)
         held = sum(operator.size() for operator in self.operators.values()) - waiting
         return FlowStatistics(self.tick, held, waiting + sum(len(hand.buffer) for hand in self._delayed))
@@ -266,14 +269,14 @@ class Flow(Wiring):
 
 @dataclass(frozen=True, slots=True)
 class _Direct:
-    """An edge without a handoff: its target is asked for a receiver once it is bound itself."""
+    """An edge without a handoff: gets the receiver of its target once that is bound."""
 
     operator: Operator
     port: str
 
 
 def _tee(emits: list[Emit]) -> Emit:
-    """One function for all that an output goes to."""
+    """Returns one function for all targets of an output."""
     if not emits:
         return nowhere
     if len(emits) == 1:

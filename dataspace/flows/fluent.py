@@ -1,7 +1,7 @@
-"""Stages: the fluent face of a flow, one method for each operator.
+"""The fluent interface of a flow: stages, with one method for each operator.
 
-A stage is an operator in a flow, by name; its methods add the next one and connect it.  A stage that is
-used twice is a tee.  It holds nothing but names, so it can stand for what is defined later.
+A stage is an operator in a flow, by name; its methods add the next one and connect it.  A stage that is used
+twice is a tee.  It holds nothing but names, so it can stand for what is defined later.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class FlowStage:
         return f"<stage {self.name}{f'[{self.output}]' if self.output else ''}>"
 
     def __getitem__(self, output: str) -> FlowStage:
-        """One of several outputs."""
+        """Returns one of several outputs."""
         return FlowStage(self.flow, self.name, output)
 
     def to(self, target: FlowStage | str, port: str = "") -> FlowStage:
-        """Connects this output to an input; gives the target."""
+        """Connects this output to an input; returns the target."""
         end, given = end_of(target)
         self.flow.lead(self.name, self.output, end, port or given)
         return FlowStage(self.flow, end)
@@ -53,61 +53,61 @@ class FlowStage:
     # -- sources --------------------------------------------------------------------------------------
 
     def put(self, item: Any, weight: int = 1) -> None:
-        """Lets the next tick have an item; O(1)."""
+        """Adds an item to the next tick; O(1)."""
         source = self.flow.operator(self.name)
         if not isinstance(source, o.SourceOperator):
             raise UsageError(f"{self.name} is a {self.flow.kinds[self.name]}, items are put into sources")
         source.waiting.append((item, weight))
 
     def retract(self, item: Any) -> None:
-        """Lets the next tick take an item back; O(1)."""
+        """Retracts an item in the next tick; O(1)."""
         self.put(item, -1)
 
     def put_all(self, items: Iterable[Any]) -> None:
-        """Lets the next tick have all of these."""
+        """Adds all of these items to the next tick."""
         for item in items:
             self.put(item)
 
     # -- operators that stream ------------------------------------------------------------------------
 
     def map(self, fn: Fn, *, name: str | None = None) -> FlowStage:
-        """Each item through a function."""
+        """Passes each item through a function."""
         return self.then("map", o.MapOperator(fn), name=name)
 
     def filter(self, fn: Fn, *, name: str | None = None) -> FlowStage:
-        """The items of which a function holds."""
+        """Passes on the items for which a function is true."""
         return self.then("filter", o.Filter(fn), name=name)
 
     def filter_map(self, fn: Fn, *, name: str | None = None) -> FlowStage:
-        """Each item through a function that answers None for none."""
+        """Passes each item through a function, and drops it where that returns None."""
         return self.then("filter_map", o.FilterMap(fn), name=name)
 
     def flat_map(self, fn: Callable[[Any], Iterable[Any]], *, name: str | None = None) -> FlowStage:
-        """All that a function makes of each item."""
+        """Passes on all items that a function makes of each."""
         return self.then("flat_map", o.FlatMap(fn), name=name)
 
     def inspect(self, fn: o.Emit, *, name: str | None = None) -> FlowStage:
-        """Shows items and weights to a function on their way."""
+        """Calls a function with each item and its weight, and passes it on."""
         return self.then("inspect", o.Inspect(fn), name=name)
 
     def tee(self, *, name: str | None = None) -> FlowStage:
-        """Passes on; any number of stages may follow, as they may follow any stage."""
+        """Passes on every item; any number of stages may follow, as after any stage."""
         return self.then("tee", o.Identity(), name=name)
 
     def union(self, *others: FlowStage, name: str | None = None) -> FlowStage:
-        """The items of this stage and of others, in no stated order between them."""
+        """Passes on the items of this stage and of others, in no defined order between them."""
         return self.then("union", o.Identity(), *others, name=name)
 
     def demux(self, fn: Callable[[Any], str], *outputs: str, name: str | None = None) -> FlowStage:
-        """Each item to the output that a function names; take them by ``stage["output"]``."""
+        """Passes each item to the output that a function names; use them as ``stage["output"]``."""
         return self.then("demux", o.Demux(fn, *outputs), name=name)
 
     def enumerate(self, *, lifetime: str = o.TICK, name: str | None = None) -> FlowStage:
-        """Items with their number from 0, counted in each tick or on."""
+        """Passes on items with their number from 0, counted in each tick or over all ticks."""
         return self.then("enumerate", o.Enumerate(lifetime), name=name)
 
     def unique(self, *, lifetime: str = o.TICK, name: str | None = None) -> FlowStage:
-        """Each item once."""
+        """Passes on each item once."""
         return self.then("unique", o.UniqueOperator(lifetime), name=name)
 
     def persist(self, *, replay: bool = False, name: str | None = None) -> FlowStage:
@@ -115,47 +115,47 @@ class FlowStage:
         return self.then("persist", o.Replay() if replay else o.Persist(), name=name)
 
     def next_tick(self, *, name: str | None = None) -> FlowStage:
-        """The same a tick later: the way out of a cycle."""
+        """Passes on the items a tick later: needed in every cycle."""
         return self.then("next_tick", o.NextTick(), name=name)
 
     def join(self, other: FlowStage, *, lifetime: str = o.TICK, name: str | None = None) -> FlowStage:
-        """``(k, v)`` and ``(k, w)`` to ``(k, (v, w))``."""
+        """Joins ``(k, v)`` and ``(k, w)`` to ``(k, (v, w))``."""
         return self.then("join", j.Join(lifetime), other, name=name)
 
     def cross_join(self, other: FlowStage, *, lifetime: str = o.TICK, name: str | None = None) -> FlowStage:
-        """Every item with every item of another stage."""
+        """Joins every item with every item of another stage."""
         return self.then("cross_join", j.CrossJoin(lifetime), other, name=name)
 
     def zip(self, other: FlowStage, *, lifetime: str = o.TICK, name: str | None = None) -> FlowStage:
-        """Items of two stages in pairs, first with first."""
+        """Joins the items of two stages in pairs, first with first."""
         return self.then("zip", j.Zip(lifetime), other, name=name)
 
     # -- operators that block -------------------------------------------------------------------------
 
     def difference(self, neg: FlowStage, *, lifetime: str = o.TICK, name: str | None = None) -> FlowStage:
-        """The items that are not among those of ``neg``, for which it waits."""
+        """Passes on the items that are not among those of ``neg``, for which it waits."""
         return self.then("difference", j.Difference(lifetime), neg, name=name)
 
     def anti_join(self, neg: FlowStage, *, lifetime: str = o.TICK, name: str | None = None) -> FlowStage:
-        """The pairs whose key is not among the items of ``neg``, for which it waits."""
+        """Passes on the pairs whose key is not among the items of ``neg``, for which it waits."""
         return self.then("anti_join", j.AntiJoin(lifetime), neg, name=name)
 
     def sort(self, *, name: str | None = None) -> FlowStage:
-        """The items of a tick in the total order of values."""
+        """Passes on the items of a tick in the total order of values."""
         return self.then("sort", b.Sort(), name=name)
 
     def sort_by(self, by: Fn, *, name: str | None = None) -> FlowStage:
-        """The items of a tick in the order of what a function makes of them."""
+        """Passes on the items of a tick in the order of what a function makes of them."""
         return self.then("sort_by", b.Sort(by), name=name)
 
     def top(
         self, n: int, *, by: Fn = b._itself, lifetime: str = o.TICK, name: str | None = None
     ) -> FlowStage:
-        """The ``n`` largest items, and with the lifetime ``"static"`` what changes about them."""
+        """Emits the ``n`` largest items, and with the lifetime ``"static"`` the changes of these."""
         return self.then("top", b.Top(n, by, lifetime), name=name)
 
     def window(self, n: int, *, name: str | None = None) -> FlowStage:
-        """The last ``n`` items, over ticks."""
+        """Emits the last ``n`` items, over ticks."""
         return self.then("window", b.WindowOperator(n), name=name)
 
     def fold(
@@ -167,11 +167,11 @@ class FlowStage:
         lifetime: str = o.TICK,
         name: str | None = None,
     ) -> FlowStage:
-        """All items made into one value; ``undo`` takes one out again."""
+        """Emits one value made of all items; ``undo`` removes one again."""
         return self.then("fold", b.Fold(start, step, undo, lifetime), name=name)
 
     def reduce(self, fn: Step, *, lifetime: str = o.TICK, name: str | None = None) -> FlowStage:
-        """All items combined two by two."""
+        """Emits all items combined two by two."""
         return self.then("reduce", b.ReduceOperator(fn, lifetime), name=name)
 
     def fold_keyed(
@@ -183,28 +183,29 @@ class FlowStage:
         lifetime: str = o.TICK,
         name: str | None = None,
     ) -> FlowStage:
-        """For each key the fold of its values, as ``(k, folded)``."""
+        """Emits for each key the fold of its values, as ``(k, folded)``."""
         return self.then("fold_keyed", b.FoldKeyed(start, step, undo, lifetime), name=name)
 
     def reduce_keyed(self, fn: Step, *, lifetime: str = o.TICK, name: str | None = None) -> FlowStage:
-        """For each key its values combined two by two."""
+        """Emits for each key its values combined two by two."""
         start, step = b.reduced(fn)
         return self.then("reduce_keyed", b.FoldKeyed(start, step, None, lifetime), name=name)
 
     # -- ends -----------------------------------------------------------------------------------------
 
     def for_each(self, fn: Fn, *, gone: Fn | None = None, name: str | None = None) -> FlowStage:
-        """Calls ``fn`` with each item that comes, ``gone`` with each that goes."""
+        """Calls ``fn`` with each added item, ``gone`` with each retracted one."""
         return self.then("for_each", o.ForEach(fn, gone), name=name)
 
     def assert_(
         self, make: Fn = b._itself, *, lifetime: str = o.STATIC, name: str | None = None
     ) -> FlowStage:
-        """Asserts what ``make`` makes of each item, until it is taken back; with ``"tick"`` for one tick."""
+        """Asserts what ``make`` returns for each item, until it is retracted; with ``"tick"`` for one
+        tick."""
         return self.then("assert", out.Asserting(self.flow.outcome, make, lifetime), name=name)
 
     def send(self, make: Fn = b._itself, *, name: str | None = None) -> FlowStage:
-        """Sends what ``make`` makes of each item that comes as a message."""
+        """Sends what ``make`` returns for each added item as a message."""
         return self.then("send", out.Sending(self.flow.outcome, make), name=name)
 
     def write(self, stream: out.Outgoing, *, changes: bool = False, name: str | None = None) -> FlowStage:
@@ -217,7 +218,8 @@ class FlowStage:
 
 
 def end_of(stage: FlowStage | str) -> tuple[str, str]:
-    """A stage and one of its ports: ``"parting[odd]"``, ``"[neg]d"`` and ``"d"`` are all understood."""
+    """Returns a stage and one of its ports: ``"parting[odd]"``, ``"[neg]d"`` and ``"d"`` are all
+    understood."""
     if isinstance(stage, FlowStage):
         return stage.name, stage.output
     if stage.startswith("["):

@@ -1,12 +1,12 @@
-"""Graphs: which operators feed which, and in what order do they have to run?
+"""Graphs: which operators feed which, and in what order must they run?
 
-The source ("Technical Details") puts a *handoff* in front of every input that blocks, calls the parts
-between handoffs *strata*, refuses cycles through a handoff and numbers the rest so that data flows upwards.
-Flows and rules are both such graphs, so this is here once, and knows nothing of what operators do.
+The source ("Technical Details") puts a *handoff* in front of every input that blocks, calls the parts between
+handoffs *strata*, refuses cycles through a handoff and numbers the rest so that data flows upwards. Flows and
+rules are both such graphs, so this file serves both, and does not depend on what operators do.
 
 Always: an edge leads to a stratum that is not lower, a blocking edge to one that is higher; a delayed edge
-(into the following tick) orders nothing; a blocking edge within a cycle is refused, and the error names
-the whole cycle.
+(into the following tick) orders nothing; a blocking edge within a cycle is refused, and the error names the
+whole cycle.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from index.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Data flows from ``source`` to the input ``port`` of ``target``.
+    """An edge: data flows from ``source`` to the input ``port`` of ``target``.
 
-    ``blocking``: the port waits for all of its input in the tick.  ``delayed``: it gets it a tick later.
+    ``blocking``: the port waits for all of its input in the tick.  ``delayed``: the data arrives a tick
+    later.
     """
 
     source: str
@@ -42,10 +43,10 @@ class BlockingCycle(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Strata:
-    """A graph put in order.
+    """An ordered graph.
 
-    ``components`` come in an order in which each can run after those before it; those of more than one
-    member are cycles.  ``handoffs`` are the edges at which data waits for its stratum to begin.
+    ``components`` come in an order in which each can run after those before it; those of more than one member
+    are cycles.  ``handoffs`` are the edges at which data waits for its stratum to begin.
     """
 
     number: dict[str, int]
@@ -54,11 +55,11 @@ class Strata:
 
     @property
     def count(self) -> int:
-        """How many strata there are."""
+        """The number of strata."""
         return max(self.number.values(), default=-1) + 1
 
     def members(self, stratum: int) -> list[tuple[str, ...]]:
-        """The components of a stratum, in the order in which they run."""
+        """Returns the components of a stratum, in the order in which they run."""
         return [each for each in self.components if self.number[each[0]] == stratum]
 
 
@@ -70,9 +71,9 @@ class Graph:
     edges: list[Edge] = field(default_factory=list)
 
     def strata(self, way_out: str = "next_tick") -> Strata:
-        """The strata of this graph; ``BlockingCycle`` where there are none.  O(nodes + edges).
+        """Returns the strata of this graph; raises ``BlockingCycle`` where there are none.  O(nodes + edges).
 
-        ``way_out`` is what the error advises to break the cycle with.
+        ``way_out`` is the advice in that error.
         """
         ordering = [edge for edge in self.edges if not edge.delayed]
         components = _components(self.nodes, ordering)
@@ -92,7 +93,7 @@ class Graph:
 def _numbered(
     components: Sequence[tuple[str, ...]], place: dict[str, int], edges: Iterable[Edge]
 ) -> dict[str, int]:
-    """The longest way up to each node, counted in blocking edges."""
+    """Returns the longest path to each node, counted in blocking edges."""
     into: dict[int, list[Edge]] = {}
     for edge in edges:
         into.setdefault(place[edge.target], []).append(edge)
@@ -111,7 +112,7 @@ def _refusal(edge: Edge, members: Sequence[str], edges: Iterable[Edge], way_out:
 
 
 def _way(start: str, end: str, within: set[str], edges: Iterable[Edge]) -> list[str]:
-    """The shortest way between two members of a cycle."""
+    """Returns the shortest path between two members of a cycle."""
     onward: dict[str, list[str]] = {}
     for edge in edges:
         if edge.source in within and edge.target in within:
@@ -131,7 +132,7 @@ def _way(start: str, end: str, within: set[str], edges: Iterable[Edge]) -> list[
 
 
 def _components(nodes: Iterable[str], edges: Iterable[Edge]) -> list[tuple[str, ...]]:
-    """The strongly connected components, upstream first (Tarjan's algorithm, without recursion)."""
+    """Returns the strongly connected components, upstream first (Tarjan's algorithm, without recursion)."""
     onward: dict[str, list[str]] = {name: [] for name in nodes}
     for edge in edges:
         onward[edge.source].append(edge.target)

@@ -1,11 +1,11 @@
-"""Driving: flows that are run by the turns of a space.
+"""The flow host: runs flows in the turns of a space.
 
-A flow that is attached to a space starts from the facts that there are.  From then on each committed turn
-is a tick of it: it is told which facts came and went, what rules derived included, and the messages; what
-it asserts and sends goes into the epoch of that turn.  Flows come after the rules; what rules derive from
-what a flow asserts is in the same epoch as well, and reaches the flows in a tick that follows by itself.
+A flow that is attached to a space starts from the present facts.  From then on each committed turn is a tick
+of it: its input is the facts that came and went, those derived by rules included, and the messages; what it
+asserts and sends is part of the epoch of that turn.  Flows run after the rules; what rules derive from a
+flow's facts is in the same epoch as well, and reaches the flows in a tick that follows by itself.
 
-Always: a function that raises ends its own flow, whose facts go, and nobody's turn; ``flow-error(name,
+Always: a function that raises ends its own flow, whose facts are retracted, but no turn; ``flow-error(name,
 reason)`` is a fact until the flow is detached.
 """
 
@@ -31,7 +31,8 @@ MAX_SELF_TICKS: Final = 10_000
 
 @dataclass(slots=True)
 class _Driven:
-    """A flow with its inlets; ``flow`` is None once it has failed, and ``error`` is the fact that says so."""
+    """A flow with its inputs; ``flow`` is None once it has failed, and ``error`` is the fact with the
+    reason."""
 
     flow: Flow | None
     facts: list[Facts]
@@ -41,7 +42,7 @@ class _Driven:
 
     @property
     def is_due(self) -> bool:
-        """Whether its next tick waits for nothing."""
+        """True if its next tick needs no further input."""
         return self.flow is not None and (self.flow.pending or not self.has_begun)
 
 
@@ -58,9 +59,9 @@ class FlowHost:
         return bool(self._driven or self._changes)
 
     def attach(self, name: str, flow: Flow, facts: Iterable[Value]) -> None:
-        """Begins to drive a flow, from these facts on; the next turn is its first tick.
+        """Runs a flow from these facts on; the next turn is its first tick.
 
-        ``UsageError`` where the name is taken, or the flow cannot be ordered in strata.
+        Raises ``UsageError`` where the name is in use, or the flow cannot be ordered in strata.
         """
         if name in self._driven:
             raise UsageError(f"a flow named {name!r} is attached already")
@@ -74,7 +75,7 @@ class FlowHost:
         self._driven[name] = _Driven(flow, inlets, hearing)
 
     def detach(self, name: str) -> None:
-        """Drives a flow no longer; with the next turn all goes that it asserts."""
+        """Stops running a flow; the next turn retracts all that it asserts."""
         driven = self._driven.pop(name, None)
         if driven is None:
             raise UsageError(f"no flow named {name!r} is attached")
@@ -82,7 +83,7 @@ class FlowHost:
         self._changes += [(value, -1) for value in held]
 
     def abandon(self, asserted: Iterable[Value], reason: str) -> None:
-        """Ends all flows, which may be anywhere within a tick; with the next turn all goes that they assert.
+        """Ends all flows, which may be anywhere within a tick; the next turn retracts all that they assert.
 
         ``asserted`` is what they asserted together before that tick.
         """
@@ -97,7 +98,7 @@ class FlowHost:
             self._changes.append((driven.error, +1))
 
     def parts(self) -> list[Part]:
-        """The flows that run, to be drawn."""
+        """Returns the running flows, for a drawing."""
         return [
             driven.flow.part(f"flow {name}, ")
             for name, driven in self._driven.items()
@@ -106,11 +107,11 @@ class FlowHost:
 
     @property
     def pending(self) -> bool:
-        """Whether a flow waits for a tick that nothing else causes."""
+        """True if a flow waits for a tick that no turn causes."""
         return bool(self._changes) or any(driven.is_due for driven in self._driven.values())
 
     def tell(self, coming: Iterable[Value], going: Iterable[Value], messages: Sequence[Value] = ()) -> None:
-        """Lets the next tick have these changes.  O(changes × inlets)."""
+        """Gives these changes to the next tick.  O(changes × inputs)."""
         for driven in self._driven.values():
             for inlet in driven.facts:
                 for value in coming:
@@ -122,7 +123,8 @@ class FlowHost:
                     hearing.hear(value)
 
     def tick(self, *, by_itself: bool = False) -> Derived:
-        """Runs a tick of each flow; what they now assert together, and no longer, and send."""
+        """Runs a tick of each flow; returns the facts asserted and retracted and the messages of all
+        together."""
         self._self_ticks = self._self_ticks + 1 if by_itself else 0
         derived = Derived([], [], [])
         for name, driven in self._driven.items():
@@ -166,7 +168,7 @@ class FlowHost:
 def transitions(
     changes: Iterable[tuple[Value, int]], count: Callable[[Value], int]
 ) -> tuple[list[Value], list[Value]]:
-    """Which values come to be there and cease to, by how often each was there before.  O(changes)."""
+    """Returns which values appear and which vanish, by how often each was present before.  O(changes)."""
     values: dict[Hashable, Value] = {}
     by: dict[Hashable, int] = {}
     for value, weight in changes:

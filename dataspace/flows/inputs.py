@@ -1,10 +1,11 @@
-"""Inlets: the sources of a flow that are filled from a space, from a clock and from streams.
+"""Inputs: the sources of a flow that are filled from a space, from a clock and from streams.
 
-An inlet turns what happens outside into items that wait for the next tick.  It does no input itself: a
-space tells it what came and went (``driving``), a task feeds it from a stream or a clock (``pumping``).
+An input turns outside changes into items that wait for the next tick.  It does no input or output itself: the
+flow host (``host``) passes on the changes of a space, a task (``running/flows``) those of a stream or a
+clock.
 
-Always: the items of ``Facts`` are the distinct captures that an observer of the pattern would be told of,
-+1 when they come and -1 when they go; those of ``Messages`` come and never go.
+Always: the items of ``Facts`` are the distinct captures that an observer of the pattern would get, +1 when
+they come and -1 when they go; those of ``Messages`` are only added.
 """
 
 from __future__ import annotations
@@ -22,17 +23,18 @@ MICROSECONDS = 1_000_000
 
 
 class Incoming(Protocol):
-    """What a flow reads streams by: the sources and pipes of ``dataspace.streams`` have it."""
+    """What a flow needs of a stream to read it: the sources and pipes of ``dataspace.streams`` have it."""
 
     async def read_some(self, limit: int) -> Sequence[Any]:
-        """At least one value, and at most ``limit``; ``trio.EndOfChannel`` when there are no more."""
+        """Returns at least one value, and at most ``limit``; raises ``trio.EndOfChannel`` when there are no
+        more."""
 
     async def abort(self, reason: Any = True) -> None:
-        """Ends it before its end."""
+        """Ends the stream early."""
 
 
 class Facts(SourceOperator):
-    """The captures of a pattern among the facts there are.  O(1) for each change of a fact."""
+    """Emits the captures of a pattern among the present facts.  O(1) for each change of a fact."""
 
     def __init__(self, pattern: Value) -> None:
         super().__init__()
@@ -40,7 +42,7 @@ class Facts(SourceOperator):
         self._counts: dict[Hashable, int] = {}
 
     def change(self, fact: Value, by: int) -> None:
-        """A fact has come (+1) or gone (-1)."""
+        """Notes that a fact has come (+1) or gone (-1)."""
         captures = self.match(fact)
         if captures is None:
             return
@@ -59,23 +61,23 @@ class Facts(SourceOperator):
 
 
 class Messages(SourceOperator):
-    """The captures of a pattern in the messages of a tick."""
+    """Emits the captures of a pattern in the messages of a tick."""
 
     def __init__(self, pattern: Value) -> None:
         super().__init__()
         self.match = _matcher(pattern)
 
     def hear(self, message: Value) -> None:
-        """A message has been sent."""
+        """Notes a message."""
         captures = self.match(message)
         if captures is not None:
             self.waiting.append((captures, 1))
 
 
 class Interval(SourceOperator):
-    """The time, in microseconds since 1970 UTC, each time that so much of it has passed.
+    """Emits the time, in microseconds since 1970 UTC, each time that the interval has passed.
 
-    Who comes late finds one item, not one for each that was missed.
+    After a delay it emits one item, not one for each that was missed.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -86,7 +88,7 @@ class Interval(SourceOperator):
         self.due: int | None = None
 
     def beat(self, now: int) -> bool:
-        """Says what time it is; whether the interval was over."""
+        """Sets the time; True if the interval was over."""
         if self.due is None:
             self.due = now + self.period
         if now < self.due:
@@ -97,7 +99,7 @@ class Interval(SourceOperator):
 
 
 class Streamed(SourceOperator):
-    """The values of a stream."""
+    """Emits the values of a stream."""
 
     def __init__(self, stream: Incoming) -> None:
         super().__init__()

@@ -1,10 +1,10 @@
-"""Operators that hold two collections against each other: joins, differences, zip.
+"""Operators over two collections: joins, differences, zip.
 
-Each keeps what came on either input, by key, so that a change on one side finds its partners on the other
-in the time that there are partners.  They are apart from the other operators because of that state.
+Each keeps what came on either input, by key, so that the cost of a change is in proportion to its partners on
+the other side.  They are apart from the other operators because of that state.
 
-Always: what has been emitted is the product, or the difference, of what the inputs hold now; after
-everything has been retracted nothing is held.
+Always: what has been emitted is the product, or the difference, of what the inputs hold now; after everything
+has been retracted nothing is held.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Side = dict[Hashable, dict[Hashable, list[Any]]]
 
 
 class Join(Remembering):
-    """Pairs ``(k, v)`` from ``left`` and ``(k, w)`` from ``right`` with the same key: ``(k, (v, w))``.
+    """Joins pairs ``(k, v)`` from ``left`` and ``(k, w)`` from ``right`` with the same key: ``(k, (v, w))``.
 
     O(partners) for each change.
     """
@@ -57,7 +57,7 @@ class Join(Remembering):
 
 
 class CrossJoin(Join):
-    """Every item of ``left`` with every item of ``right``: ``(v, w)``."""
+    """Joins every item of ``left`` with every item of ``right``: ``(v, w)``."""
 
     def receiver(self, port: str) -> Emit:
         emit = self.emit
@@ -68,7 +68,7 @@ class CrossJoin(Join):
 
 
 def file(side: Side, at: Hashable, value: Any, weight: int) -> None:
-    """Changes the weight of a value in a side; what has none is not kept."""
+    """Changes the weight of a value in a side; a value of weight 0 is not kept."""
     values = side.get(at)
     if values is None:
         values = side[at] = {}
@@ -85,7 +85,7 @@ def file(side: Side, at: Hashable, value: Any, weight: int) -> None:
 
 
 class Difference(Remembering):
-    """The items of ``pos`` that are not among those of ``neg``, which therefore blocks."""
+    """Passes on the items of ``pos`` that are not among those of ``neg``, which therefore blocks."""
 
     inputs: ClassVar[Ports] = (Port("pos"), Port("neg", blocking=True))
     keyed = False
@@ -119,7 +119,7 @@ class Difference(Remembering):
             self.neg.pop(at, None)
 
     def release(self) -> None:
-        """Takes back what was forbidden since, and gives what no longer is."""
+        """Retracts the items that have become excluded, and emits those that no longer are."""
         touched, self.touched = self.touched, {}
         for at, before in touched.items():
             sign = (before > 0) - (self.neg.get(at, 0) > 0)
@@ -136,13 +136,14 @@ class Difference(Remembering):
 
 
 class AntiJoin(Difference):
-    """The pairs ``(k, v)`` of ``pos`` whose key is not among the items of ``neg``, which blocks."""
+    """Passes on the pairs ``(k, v)`` of ``pos`` whose key is not among the items of ``neg``, which blocks."""
 
     keyed = True
 
 
 class Zip(Remembering):
-    """The first of ``left`` with the first of ``right``, and so on; what is left over goes with the tick."""
+    """Pairs the first of ``left`` with the first of ``right``, and so on; the rest is dropped with the
+    tick."""
 
     inputs: ClassVar[Ports] = (Port("left"), Port("right"))
 

@@ -16,7 +16,7 @@ from dataspace.flows.graphs import Edge, Graph, Strata
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A graph in a drawing; ``kinds`` says of what kind a node is, where its name does not."""
+    """A graph in a drawing; ``kinds`` has the kind of a node, where its name does not state it."""
 
     title: str
     graph: Graph
@@ -25,7 +25,7 @@ class Part:
 
 
 def mermaid(*parts: Part) -> str:
-    """The text of a mermaid flowchart of graphs that are not connected."""
+    """Returns the text of a mermaid flowchart of graphs that are not connected."""
     lines = ["flowchart LR"]
     blocking: list[int] = []
     links = 0
@@ -47,7 +47,7 @@ def _numbers(part: Part, prefix: str) -> dict[str, str]:
 
 
 def _boxes(part: Part, prefix: str) -> Iterator[str]:
-    """The strata, with what is in them."""
+    """Yields the strata with their members."""
     number = _numbers(part, prefix)
     title = _escaped(part.title)
     for stratum in range(part.strata.count):
@@ -58,7 +58,7 @@ def _boxes(part: Part, prefix: str) -> Iterator[str]:
 
 
 def _edges(part: Part, prefix: str) -> Iterator[tuple[str, bool]]:
-    """The links, and of each whether it leads into an input that blocks."""
+    """Yields the links, each with True if it leads into an input that blocks."""
     number, handoffs = _numbers(part, prefix), set(part.strata.handoffs)
     for at, edge in enumerate(part.graph.edges):
         *before, last = _links(f"{prefix}h{at}", edge, number, edge in handoffs)

@@ -1,14 +1,14 @@
-"""Operators: what a flow is made of, each with named inputs, some of which block.
+"""Operators: the parts of a flow, each with named inputs, some of which block.
 
-An item travels with a weight: +1 says that it is there once more, -1 that it is there once less, so that
-what an operator has said can be taken back.  An operator is given what it *emits* to, hands out a receiver
-for each input, and is told two more things: ``release`` when its blocking inputs are complete, ``end_tick``
-when the tick is over.  Those that hold collections are in ``joins``, the sorted and folding ones in
-``blocking``; here are the ones that pass items on as they come.
+An item travels with a weight: +1 adds one copy, -1 removes one, so that what an operator has emitted can be
+retracted.  An operator is given the function to which it *emits*, returns a receiver for each input, and has
+two more calls: ``release`` when its blocking inputs are complete, ``end_tick`` when the tick is over.  Those
+that hold collections are in ``joins``, the sorted and folding ones in ``blocking``; here are the ones that
+pass items on as they come.
 
 Always: what is monotone in an input streams there, what is not blocks (the source, "Determining whether an
 operator should block"); an operator of lifetime ``"tick"`` holds nothing between ticks, one of lifetime
-``"static"`` remembers and says nothing twice.
+``"static"`` remembers its items and emits nothing twice.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ Ports: TypeAlias = tuple[Port, ...]
 
 
 def nowhere(item: Any, weight: int) -> None:
-    """Where the output of an operator goes that nobody reads."""
+    """Drops the output of an operator without a target."""
 
 
 class Operator:
-    """What all operators have in common: by default, one streaming input and nothing to remember."""
+    """The common part of all operators: by default, one streaming input and no state."""
 
     inputs: ClassVar[Ports] = (Port(),)
     outputs: ClassVar[tuple[str, ...]] = ("",)
@@ -57,31 +57,31 @@ class Operator:
 
     @property
     def every_tick(self) -> bool:
-        """Whether it has something to say even in a tick that brings it nothing."""
+        """True if it may emit even in a tick without input."""
         return False
 
     @property
     def forgets(self) -> bool:
-        """Whether ``end_tick`` has anything to do."""
+        """True if ``end_tick`` has anything to do."""
         return False
 
     @abstractmethod
     def receiver(self, port: str) -> Emit:
-        """What takes the items of an input; asked for once, when what it emits to is known."""
+        """Returns the receiver of an input; called once, when the function to emit to is known."""
 
     def release(self) -> None:
-        """All items of the blocking inputs have come."""
+        """Called when all items of the blocking inputs have come."""
 
     def end_tick(self) -> None:
-        """The tick is over."""
+        """Called when the tick is over."""
 
     def size(self) -> int:
-        """How many items it holds."""
+        """Returns how many items it holds."""
         return 0
 
 
 def known_lifetime(lifetime: str) -> str:
-    """A lifetime that there is; ``UsageError`` otherwise."""
+    """Returns the lifetime; raises ``UsageError`` for an unknown one."""
     if lifetime not in (TICK, STATIC):
         raise UsageError(f"no lifetime {lifetime!r}, known are {TICK!r} and {STATIC!r}")
     return lifetime
@@ -100,7 +100,7 @@ class Remembering(Operator):
 
 
 class Identity(Operator):
-    """``union``, ``tee``, sources: passes on what comes."""
+    """Passes on what comes: ``union``, ``tee``, sources."""
 
     inputs: ClassVar[Ports] = (Port(many=True),)
 
@@ -109,7 +109,7 @@ class Identity(Operator):
 
 
 class SourceOperator(Identity):
-    """Where items enter; they wait until a tick takes them."""
+    """The entry of items, which wait until a tick takes them."""
 
     inputs: ClassVar[Ports] = ()
 
@@ -126,7 +126,7 @@ def _itself(item: Any) -> Any:
 
 
 class MapOperator(Operator):
-    """Each item through a function."""
+    """Passes each item through a function."""
 
     def __init__(self, fn: Callable[[Any], Any]) -> None:
         super().__init__()
@@ -138,7 +138,7 @@ class MapOperator(Operator):
 
 
 class Filter(MapOperator):
-    """The items of which a function holds."""
+    """Passes on the items for which a function is true."""
 
     def receiver(self, port: str) -> Emit:
         fn, emit = self.fn, self.emit
@@ -151,7 +151,7 @@ class Filter(MapOperator):
 
 
 class FilterMap(MapOperator):
-    """Each item through a function that may answer None for none."""
+    """Passes each item through a function, and drops it where that returns None."""
 
     def receiver(self, port: str) -> Emit:
         fn, emit = self.fn, self.emit
@@ -165,7 +165,7 @@ class FilterMap(MapOperator):
 
 
 class FlatMap(MapOperator):
-    """All the items that a function makes of each."""
+    """Passes on all items that a function makes of each."""
 
     fn: Callable[[Any], Iterable[Any]]
 
@@ -180,7 +180,7 @@ class FlatMap(MapOperator):
 
 
 class Inspect(MapOperator):
-    """Shows each item and its weight to a function, and passes it on."""
+    """Calls a function with each item and its weight, and passes it on."""
 
     def __init__(self, fn: Emit) -> None:
         super().__init__(_itself)
@@ -197,7 +197,7 @@ class Inspect(MapOperator):
 
 
 class Demux(MapOperator):
-    """Each item to the output that a function names."""
+    """Passes each item to the output that a function names."""
 
     def __init__(self, fn: Callable[[Any], str], *outputs: str) -> None:
         super().__init__(fn)
@@ -216,7 +216,7 @@ class Demux(MapOperator):
 
 
 class Enumerate(Remembering):
-    """Items with their number; retractions cannot be numbered and are refused."""
+    """Passes on items with their number; retractions cannot be numbered and are refused."""
 
     def __init__(self, lifetime: str = TICK) -> None:
         super().__init__(lifetime)
@@ -235,7 +235,7 @@ class Enumerate(Remembering):
 
 
 class ForEach(Operator):
-    """Calls a function with each item that comes, and another with each that goes."""
+    """Calls a function with each added item, and another with each retracted one."""
 
     def __init__(self, fn: Callable[[Any], Any], gone: Callable[[Any], Any] | None = None) -> None:
         super().__init__()
@@ -250,7 +250,7 @@ class ForEach(Operator):
                 for _ in range(weight):
                     fn(item)
             elif gone is None:
-                raise UsageError("for_each was told that an item has gone: give it gone=, or each_change")
+                raise UsageError("for_each cannot handle a retraction; give it gone=, or use each_change")
             else:
                 for _ in range(-weight):
                     gone(item)
@@ -280,7 +280,7 @@ class NextTick(Operator):
 
 
 class UniqueOperator(Remembering):
-    """Each item once: when the first of it comes, and when the last of it goes."""
+    """Passes on each item once: when its first copy comes, and when its last copy goes."""
 
     def __init__(self, lifetime: str = TICK) -> None:
         super().__init__(lifetime)
@@ -352,15 +352,15 @@ class Replay(UniqueOperator):
             emit(item, 1)
 
 
-def added(weight: int, who: str) -> int:
-    """A weight that must not be a retraction; ``UsageError`` if it is."""
+def added(weight: int, name: str) -> int:
+    """Returns a weight that must not be a retraction; raises ``UsageError`` if it is."""
     if weight < 0:
-        raise UsageError(f"{who} cannot take an item back that it has passed on")
+        raise UsageError(f"{name} cannot retract an item that it has passed on")
     return weight
 
 
-def pair(item: Any, who: str) -> tuple[Value, Any]:
-    """An item that must be a key and a value."""
+def pair(item: Any, name: str) -> tuple[Value, Any]:
+    """Returns an item that must be a key and a value; raises ``UsageError`` otherwise."""
     if item.__class__ is not tuple or len(item) != 2:
-        raise UsageError(f"{who} takes pairs of a key and a value, not {item!r:.60}")
+        raise UsageError(f"{name} takes pairs of a key and a value, not {item!r:.60}")
     return item

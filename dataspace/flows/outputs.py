@@ -1,10 +1,10 @@
-"""Outlets: the ends of a flow that assert, send, and write into a stream.
+"""Outputs: the ends of a flow that assert, send, and write into a stream.
 
-An outlet changes nothing by itself: what it asserts and sends is collected in the flow's ``Outcome``, and
-whoever runs the tick takes it from there and publishes it, in the epoch of its cause.
+An output changes nothing by itself: what it asserts and sends is collected in the flow's ``Outcome``, from
+which the runner of the tick publishes it, in the epoch of its cause.
 
-Always: a fact is said to come when its weight rises above nought, and to go when it no longer is, over all
-outlets of a flow; between two takes only the net difference is said.
+Always: a fact is reported as asserted when its weight rises above zero, and as retracted when it falls back
+to zero, over all outputs of a flow; between two takes only the net difference is reported.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ Make = Callable[[Any], Any]
 
 
 class Outgoing(Protocol):
-    """What a flow writes streams by: ``dataspace.streams.pushable()`` has it."""
+    """What a flow needs of a stream to write to it: ``dataspace.streams.pushable()`` has it."""
 
     def push(self, value: Any) -> object:
-        """Takes a value, and does not wait."""
+        """Takes a value, without waiting."""
 
     def end(self) -> object:
-        """There are no more."""
+        """Ends the stream."""
 
 
 class Outcome:
-    """What the outlets of one flow assert and send."""
+    """What the outputs of one flow assert and send."""
 
     __slots__ = ("_counts", "_said", "_touched", "messages")
 
@@ -46,7 +46,7 @@ class Outcome:
         return len(self._counts)
 
     def change(self, fact: Value, weight: int) -> None:
-        """A fact is asserted once more, or less; O(1)."""
+        """Changes the weight of a fact; O(1)."""
         at = key(fact)
         after = self._counts.get(at, 0) + weight
         if after:
@@ -56,7 +56,7 @@ class Outcome:
         self._touched[at] = fact
 
     def take(self) -> Derived:
-        """What has changed since this was last asked; O(that)."""
+        """Returns what has changed since the last call; O(changes)."""
         derived = Derived([], self.messages, [])
         self.messages = []
         for at, fact in self._touched.items():
@@ -70,12 +70,12 @@ class Outcome:
         return derived
 
     def asserted(self) -> list[Value]:
-        """The facts that it was last said to assert."""
+        """Returns the facts that were last reported as asserted."""
         return list(self._said.values())
 
 
 class Asserting(Operator):
-    """Asserts a fact for each item: for as long as it is not taken back, or for one tick."""
+    """Asserts a fact for each item: as long as it is not retracted, or for one tick."""
 
     def __init__(self, outcome: Outcome, make: Make, lifetime: str = STATIC) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class Asserting(Operator):
 
 
 class Sending(Operator):
-    """Sends a message for each item that comes; what goes is not said."""
+    """Sends a message for each added item; retractions are ignored."""
 
     def __init__(self, outcome: Outcome, make: Make) -> None:
         super().__init__()

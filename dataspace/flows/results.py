@@ -1,4 +1,4 @@
-"""Derived: what a tick has changed, as rules and flows say it to whoever publishes it.
+"""The changes of a tick, as rules and flows report them.
 
 Always: in the order of an epoch: additions, then messages, then removals.
 """
@@ -9,9 +9,10 @@ from index.values.values import Value
 
 
 class Derived:
-    """What a tick changed: facts that follow now and did not, messages, facts that did and do not.
+    """What a tick changed: derived facts that are new, messages, and derived facts that are gone.
 
-    Written by hand since there is one for each turn, and a dataclass asks for each list whether it was given.
+    Written by hand since there is one for each turn, and a dataclass would test for each list whether it was
+    given.
     """
 
     __slots__ = ("added", "messages", "removed")
@@ -25,7 +26,7 @@ class Derived:
         return bool(self.added or self.messages or self.removed)
 
     def extend(self, more: Derived) -> None:
-        """Takes in what another part of the rules has changed in the same tick."""
+        """Adds the changes of another part of the rules in the same tick."""
         self.added += more.added
         self.messages += more.messages
         self.removed += more.removed

@@ -1,10 +1,10 @@
 """Handoffs: where items wait between operators, and the strata that lie between handoffs.
 
-"The runtime provides a mechanism to buffer output and notify that there is no more data to send" (the
-source, "Examples of Blocking Operators").  An item waits for its stratum to begin, for its turn in a cycle,
-or for the next tick; everywhere else operators call each other.
+"The runtime provides a mechanism to buffer output and notify that there is no more data to send" (the source,
+"Examples of Blocking Operators").  An item waits for its stratum to begin, for its turn in a cycle, or for
+the next tick; everywhere else operators call each other.
 
-Always: a buffer is emptied in the order in which it was filled; what is put into one has its stratum run.
+Always: a buffer is emptied in the order in which it was filled; an item in a buffer makes its stratum run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Handoff:
 
 @dataclass(slots=True)
 class Stratum:
-    """What runs between handoffs: in which order buffers are emptied and operators released."""
+    """The part of a flow between handoffs: the order in which buffers are emptied and operators released."""
 
     blocking: list[Handoff] = field(default_factory=list)
     streaming: list[Handoff] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Stratum:
     dirty: bool = True
 
     def file(self, hand: Handoff) -> Emit:
-        """Takes a handoff that is emptied here; what puts items into it."""
+        """Adds a handoff that is emptied here; returns what puts items into it."""
         if hand.looped:
             self.loops.append(hand)
             return _growing(hand, self)
@@ -47,24 +47,24 @@ class Stratum:
         return waiting_in(hand, self)
 
     def take(self, operator: Operator) -> None:
-        """Takes an operator that runs here; it is released before those that were not taken yet."""
+        """Adds an operator that runs here; it is released before those that were added earlier."""
         if type(operator).release is not Operator.release:
             self.released.append(operator)
         self.every_tick |= operator.every_tick
 
     def release(self) -> None:
-        """All that blocks has come: lets the operators have it, and say what they make of it."""
+        """Releases the operators whose blocking input is complete, so that they emit their results."""
         for hand in self.blocking:
             if hand.buffer:
                 drain(hand)
         for operator in self.released:
             operator.release()
-        if self.every_tick:  # which ends for good, once what says something of nothing has said it
+        if self.every_tick:  # ends once the operators without input have emitted their result
             self.every_tick = any(operator.every_tick for operator in self.released)
 
 
 def waiting_in(hand: Handoff, stratum: Stratum) -> Emit:
-    """What puts items into a handoff of a stratum."""
+    """Returns what puts items into a handoff of a stratum."""
     buffer = hand.buffer
 
     def wait(item: Any, weight: int) -> None:
@@ -75,7 +75,7 @@ def waiting_in(hand: Handoff, stratum: Stratum) -> Emit:
 
 
 def _growing(hand: Handoff, stratum: Stratum) -> Emit:
-    """The same within a cycle, where nothing can be taken back."""
+    """Returns the same for a handoff within a cycle, where nothing can be retracted."""
     wait, edge = waiting_in(hand, stratum), hand.edge
 
     def grow(item: Any, weight: int) -> None:
@@ -90,7 +90,7 @@ def _growing(hand: Handoff, stratum: Stratum) -> Emit:
 
 
 def drain(hand: Handoff) -> bool:
-    """Empties a buffer, in place, since others hold it; whether anything was in it."""
+    """Empties a buffer, in place, since others hold it; True if anything was in it."""
     buffer = hand.buffer
     if not buffer:
         return False

@@ -1,11 +1,11 @@
-"""Wiring: the graph of a flow as it is written down: operators by name, and what leads where.
+"""Wiring: the graph of a flow as it is written: operators by name, and the edges between them.
 
-Names may be used before they are defined, and edges drawn in any order, so nothing is judged before the
-whole is asked for.  It is apart from ``flows``, which runs the graph, because who adds to it (``stages``)
-need not know that it will run.
+Names may be used before they are defined, and edges added in any order, so nothing is checked before the
+whole graph is needed.  It is apart from ``flows``, which runs the graph, because the interface that adds to
+it (``fluent``) does not depend on running it.
 
-Always: a graph that was checked has every input connected, by as many edges as the input takes; one that
-has run is changed no more.
+Always: a graph that was checked has every input connected, by as many edges as the input takes; a graph that
+has run is no longer changed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from index.errors import UsageError
 
 
 class Wiring:
-    """Operators and the edges between them; ``outcome`` collects what its outlets assert and send."""
+    """Operators and the edges between them; ``outcome`` collects what its outputs assert and send."""
 
     def __init__(self) -> None:
         self.operators: dict[str, Operator] = {}
@@ -30,7 +30,7 @@ class Wiring:
         self._is_fixed = False
 
     def place(self, kind: str, operator: Operator, name: str | None = None) -> str:
-        """Adds an operator, connected to nothing yet; its name.  ``UsageError`` for one that is taken."""
+        """Adds an operator without connections; returns its name.  Raises ``UsageError`` for one in use."""
         self._refuse_if_fixed()
         name = name or f"{kind}-{len(self.operators) + 1}"
         if name in self.operators:
@@ -40,12 +40,12 @@ class Wiring:
         return name
 
     def lead(self, source: str, output: str, target: str, port: str) -> None:
-        """Leads an output of one operator to an input of another; both may be added later."""
+        """Connects an output of one operator to an input of another; both may be added later."""
         self._refuse_if_fixed()
         self.edges.append((Edge(source, target, port), output))
 
     def operator(self, name: str) -> Operator:
-        """The operator of a name; ``UsageError`` where there is none."""
+        """Returns the operator of a name; raises ``UsageError`` where there is none."""
         if name not in self.operators:
             raise UsageError(f"no stage is named {name!r}")
         return self.operators[name]
@@ -57,24 +57,26 @@ class Wiring:
     # -- the graph ------------------------------------------------------------------------------------
 
     def graph(self) -> Graph:
-        """The graph as it stands; ``UsageError`` for names and ports that are none, or not connected."""
+        """Returns the present graph; raises ``UsageError`` for unknown names and ports, and for unconnected
+        ones."""
         return Graph(dict.fromkeys(self.operators), [edge for edge, _ in self.checked()])
 
     def strata(self) -> Strata:
-        """The strata of the graph; ``BlockingCycle`` where there are none."""
+        """Returns the strata of the graph; raises ``BlockingCycle`` where there are none."""
         return self.graph().strata()
 
     def mermaid(self) -> str:
-        """The graph drawn for mermaid: strata as boxes, handoffs between them, inputs that block crossed."""
+        """Returns the graph as a mermaid drawing: strata as boxes, handoffs between them, blocking inputs
+        crossed."""
         return mermaid(self.part())
 
     def part(self, title: str = "") -> Part:
-        """The graph as a part of a drawing."""
+        """Returns the graph as a part of a drawing."""
         graph = self.graph()
         return Part(title, graph, graph.strata(), self.kinds)
 
     def checked(self) -> list[tuple[Edge, str]]:
-        """The edges, each with what its input is like and the output that it comes from."""
+        """Returns the edges, each with the kind of its input and the output that it comes from."""
         checked = [self._checked_edge(edge, output) for edge, output in self.edges]
         ended: dict[tuple[str, str], int] = {}
         for edge, _ in checked:

@@ -1,1 +1,1 @@
-"""Transport: from an address to a connected, perhaps encrypted socket, and the proof of who connects."""
+"""Transport: from an address to a connected, perhaps encrypted socket, and the credentials of a client."""

@@ -149,7 +149,7 @@ class Daemon:
     def status(self, home: HomeSpace) -> Map:
         """Returns what ``dataspace status`` shows: counts, bytes and times in microseconds."""
 
-        told = {
+        status = {
             **home.status(),
             "version": __version__,
             "spaces": Map({name: len(each.space.index) for name, each in self.spaces.items()}),
@@ -169,7 +169,7 @@ class Daemon:
             "memory_bytes": resident_bytes(),
             "memory_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         }
-        return Map(told)
+        return Map(status)
 
 
 def _status_of(daemon: Daemon) -> Verb:

@@ -323,8 +323,8 @@ class HostedSpace:
     def limits_map(self) -> Map:
         """Returns the limits that a welcome contains."""
         mine = asdict(self.limits)
-        told = ("frame_bytes", "frame_elements", "streams", "replays")
-        return Map({**{name: mine[name] for name in told}, **asdict(self.space.limits)})
+        shown = ("frame_bytes", "frame_elements", "streams", "replays")
+        return Map({**{name: mine[name] for name in shown}, **asdict(self.space.limits)})
 
     def _rules_status(self) -> dict[str, object]:
         """What there is to tell of the rules: how many, and which takes most time."""

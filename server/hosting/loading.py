@@ -80,9 +80,9 @@ def traced(engine: Engine, file: Path | None, *, origin: str = "") -> Iterator[N
         lines = Diagram() if draw else Text(origin)
 
         def write(made: TurnRecord) -> None:
-            told = "".join([f"{line}\n" for line in lines.of(made)])
+            text = "".join([f"{line}\n" for line in lines.of(made)])
             try:
-                out.write(told.encode(errors="backslashreplace"))
+                out.write(text.encode(errors="backslashreplace"))
             except OSError as error:  # no reason to end the traced actors
                 engine.tracer = None
                 logger.error("turns are not traced any more: %s: %s", file, error)

@@ -58,7 +58,7 @@ def main() -> int:
     except ActorCrashed as crash:  # it has been logged
         reports(("crash", str(crash)[:1000]))
         return 1
-    except Exception as error:  # noqa: BLE001  # a fence around the process: what ended it is told to the daemon
+    except Exception as error:  # noqa: BLE001  # a fence around the process: the daemon gets the reason
         traceback.print_exc()
         reports(("crash", f"{type(error).__name__}: {error}"[:1000]))
         return 1
@@ -128,15 +128,15 @@ def _note_end(actor: Actor, reports: Callable[[Value], None]) -> None:
 
 def _report(engine: Engine, watchdog: Watchdog, signs: Signs, reports: Callable[[Value], None]) -> None:
     """Reports changes a few times a second, also of an actor that does not yield."""
-    told: tuple[int, ...] = ()
+    reported: tuple[int, ...] = ()
     while True:
         actors = list(engine.actors.values())
         facets = sum(actor.facets for actor in actors)
         stalls, stuck = sum(watchdog.stalls.values()), watchdog.stuck is not None
         counts = (signs.count, len(actors), engine.turns, facets, stalls, stuck)
-        if counts != told:
+        if counts != reported:
             reports(("counts", *counts))
-            told = counts
+            reported = counts
         time.sleep(signs.seconds)
 
 

@@ -32,7 +32,7 @@ class LeaseHolder(Protocol):
 
 
 async def _lease(holder: LeaseHolder, arguments: Map) -> Value:
-    """Grants or renews a lease; the answer says whether it is a new one, without facts."""
+    """Grants or renews a lease; the answer is whether it is a new one, without facts."""
     holder.permit.check_writes()
     return Map({"fresh": holder.home.leases.grant(text(arguments, "owner"))})
 

@@ -5,7 +5,7 @@ as much as it has capacity for, and the values come in order.  The kind of the s
 is ``stage``, whose values are operations to be stored on disk under a key until they are published.
 
 Always: the credit of a connection is its budget, divided among its streams; a client that exceeds its credit
-has broken the protocol; ``Done`` says that all of it is on disk.
+has broken the protocol; ``Done`` means that all of it is on disk.
 """
 
 from __future__ import annotations

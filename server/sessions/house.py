@@ -110,7 +110,7 @@ class House(Protocol):
 
     @property
     def main(self) -> HomeSpace:
-        """The space of a connection that has not said hello yet."""
+        """The space of a connection before its hello."""
 
     @property
     def keys(self) -> Keys:

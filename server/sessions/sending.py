@@ -148,7 +148,7 @@ class SendQueue:
                     return
         except OSError:
             self._lose()
-        except Exception:  # noqa: BLE001  # a fence around a session: whoever flushes is somebody else, perhaps the log
+        except Exception:  # noqa: BLE001  # a fence around a session: the caller that flushes may be the log
             self._defect()
 
     async def run(self) -> None:

@@ -66,7 +66,7 @@ class DurableTopics:
             except LogDamaged as damage:
                 if not accept_damage:
                     raise
-                logger.warning("%s; the topic in slot %d is given up, as told", damage, slot)
+                logger.warning("%s; the topic in slot %d is dropped, as accept_damage allows", damage, slot)
                 journal.write([Ended(slot)])
                 continue
             self._topics.enlist(entry)

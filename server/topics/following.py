@@ -113,8 +113,8 @@ class TopicConnection:
         partitions = _integer(arguments, "partitions", 1)
         entry = self._found(name) or self._made(name, order, partitions, arguments)
         self._check_shape(entry, order, partitions, arguments)
-        told = self._come_back(entry, arguments)
-        return told if told is not None else self._joined(entry, arguments)
+        answer = self._come_back(entry, arguments)
+        return answer if answer is not None else self._joined(entry, arguments)
 
     def _found(self, name: str) -> TopicEntry | None:
         try:

@@ -50,9 +50,9 @@ class TopicVerbs:
 
     async def join(self, peer: TopicAsker, arguments: Map) -> Value:
         """Makes the connection a producer of a partition of a topic."""
-        told = peer.following.join(_name(peer, arguments), arguments)
+        answer = peer.following.join(_name(peer, arguments), arguments)
         await self._durable.writer.wait_durable()
-        return told
+        return answer
 
     async def lookup(self, peer: TopicAsker, arguments: Map) -> Value:
         """Returns the shape of a topic; waits up to ``wait`` ms until there is one of that name."""

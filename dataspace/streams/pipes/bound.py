@@ -1,7 +1,7 @@
 """A link: one stage bound to what is before it, with nothing in between.
 
 ``read`` of a link is the stage's own coroutine: binding costs no frame for each value.  A stage without
-``read_some`` gets one that reads a single value, so that whoever reads need not ask.
+``read_some`` gets one that reads a single value, so that readers need not check for it.
 
 Always: a link has the shape of ``Upstream`` and holds no state.
 """
@@ -21,7 +21,7 @@ Answer = Coroutine[Any, Any, T]
 
 
 class Nothing:
-    """What a source is given to read from: it has nothing to give, and ending it needs nothing."""
+    """The upstream of a source: it has no values, and ending it does nothing."""
 
     async def read(self) -> Any:
         raise UsageError(
@@ -65,7 +65,8 @@ class BoundStage(Generic[T]):
 
 
 def _ending(call: Callable[[Reason, Upstream[Any]], T], source: Upstream[Any]) -> Callable[..., T]:
-    """``abort`` or ``abort_nowait`` of a stage, with its default; a closure takes one frame and not two."""
+    """Returns ``abort`` or ``abort_nowait`` of a stage, with its default; a closure takes one frame and not
+    two."""
 
     def end(reason: Reason = True) -> T:
         return call(reason, source)

@@ -30,12 +30,12 @@ from dataspace.streams.stages.readable import frames_of
 
 
 class Violation(AssertionError):
-    """The protocol of streams was broken; the message says at which stage, by which rule and how."""
+    """The protocol of streams was broken; the message names the stage and the rule."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckerStatistics:
-    """What has passed one interface."""
+    """Counts of what has passed one interface."""
 
     requests: int
     values: int
@@ -45,7 +45,7 @@ class CheckerStatistics:
 
 
 class Checker:
-    """One stage, watched."""
+    """Wraps one stage and checks its calls."""
 
     promistream_version: Final = VERSION
 
@@ -57,21 +57,21 @@ class Checker:
         self._requests = self._values = self._withdrawn = self._indications = 0
         self._open: dict[int, str] = {}
         self._overtaken: dict[int, int] = {}
-        """Requests that are open while a later one, which is named, has its answer."""
+        """Open requests that a later one, the value, has overtaken with its answer."""
         self._answered_end: str | None = None
         self._asked_end = False
         self._cut_short = False
         self._bare: BaseException | None = None
 
     def __getattr__(self, name: str) -> Any:
-        """What else the stage has: its kind, its need of tasks."""
+        """Returns the other attributes of the stage: its kind, its need of tasks."""
         if name in ("stage", "steps"):
             raise AttributeError(name)
         return getattr(self.stage, name)
 
     @property
     def frames(self) -> int:
-        """How deep Python's stack gets: that of the stage, and its own."""
+        """The depth of Python's stack: that of the stage, and the checker's own."""
         return frames_of(self.stage) + 3
 
     @property
@@ -82,7 +82,7 @@ class Checker:
         return f"<checked {self.stage!r}>"
 
     def statistics(self) -> CheckerStatistics:
-        """Counts, in O(1)."""
+        """Returns counts, in O(1)."""
         return CheckerStatistics(
             self._requests, self._values, self._withdrawn, len(self._open), self._indications
         )
@@ -161,7 +161,7 @@ class Checker:
         return self._requests
 
     async def _answer(self, number: int, answering: Coroutine[Any, Any, Any]) -> Any:
-        """Waits for the answer of a request, and looks at it if it is no value."""
+        """Waits for the answer of a request, and checks it if it is no value."""
         try:
             return await answering
         except Exception as error:
@@ -221,6 +221,9 @@ class Checker:
 
 
 def check(stage: AnyStage, *, calm: bool = False, eager: bool = True) -> Checker:
-    """Wraps a stage.  ``calm`` applies the rules for stages of ours to whoever reads it; without
-    ``eager`` breaches are only collected in ``violations``."""
+    """Returns a stage wrapped in a checker.
+
+    ``calm`` applies the rules for stages of this package to its reader; without ``eager`` breaches are only
+    collected in ``violations``.
+    """
     return Checker(stage, calm=calm, eager=eager)

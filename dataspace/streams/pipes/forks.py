@@ -1,10 +1,10 @@
 """Forking streams: one stream as several; fork_mirror, fork_round_robin.
 
-There is no task: whichever fork needs a value that is not there reads the stream for all, and when its
-reader goes away, another one's takes over.
+There is no task: any fork that needs a value which is not there reads the stream for all, and when its reader
+is cancelled, another one's takes over.
 
-Always: a fork that is aborted leaves, and its share with it; the last one aborts the stream, with the first
-error among the reasons; the end and an error come to every fork after its own values.
+Always: an aborted fork leaves, and its share with it; the last one aborts the stream, with the first error
+among the reasons; the end and an error come to every fork after its own values.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class Fork(Source[T]):
 
 
 class _Forks(Generic[T]):
-    """What the forks of one stream share: the stream, who is left, and how far they may be apart."""
+    """The common state of the forks of one stream: the stream, the forks that remain, and the limit between
+    them."""
 
     def __init__(self, stream: Upstream[T], number: int, ahead: int, name: str) -> None:
         check_stream(stream, name)
@@ -72,10 +73,10 @@ class _Forks(Generic[T]):
 
     @abstractmethod
     def _deal(self, value: T) -> None:
-        """Gives a value to whom it is for."""
+        """Gives a value to the forks that are to get it."""
 
     async def fetch(self, fork: Fork[T]) -> None:
-        """Returns when a fork has a value; the end is raised when it has none left."""
+        """Returns when a fork has a value; raises the end when it has none left."""
         before = fork._given
         while fork._given == before:
             if self._end is not None:
@@ -89,14 +90,14 @@ class _Forks(Generic[T]):
         self._reading = True
         try:
             self._deal(await self._stream.read())
-        except Exception as error:  # noqa: BLE001  # every fork is told, after its own values
+        except Exception as error:  # noqa: BLE001  # every fork raises it, after its own values
             self._end = End.met(error)
         finally:
             self._reading = False
             self.taken.unpark_all()
 
     def leave(self, fork: Fork[T], reason: Reason | None) -> None:
-        """A fork has ended: what is dealt is not for it."""
+        """Removes a fork that has ended: it gets no more values."""
         if fork in self._left:
             self._left.remove(fork)
         if isinstance(reason, Exception) and self._reason is True:
@@ -109,7 +110,7 @@ class _Forks(Generic[T]):
                 await self._stream.abort(self._reason)
             except Exception:
                 raise
-            except BaseException:  # cut short
+            except BaseException:  # also when cancelled
                 self._stream.abort_nowait(self._reason)
                 raise
 
@@ -118,7 +119,7 @@ class _Forks(Generic[T]):
             self._stream.abort_nowait(self._reason)
 
     def _ends(self) -> bool:
-        """Whether nobody is left to read a stream that goes on."""
+        """True if no fork is left to read a stream that goes on."""
         last = not self._left and self._end is None
         if last:
             self._end = End(self._reason)

@@ -1,10 +1,10 @@
-"""Lending: the values of a stream are worked on by borrowers, the results come in the order of the values.
+"""Lending: borrowers process the values of a stream, and the results come in the order of the values.
 
-``lend(stream)`` is a source of results.  A borrower reads values and answers each, in order; one that goes
-away, however, leaves values that it has not answered to the others.
+``lend(stream)`` is a source of results.  A borrower reads values and answers each, in order; when one ends,
+for any reason, the values that it has not answered are lent to the others.
 
-Always: each value has one result; nothing is read from the stream but for a borrower that asks; at most
-``ahead`` values are out or unanswered.  (pull-lend-stream.)
+Always: each value has one result; the stream is read only when a borrower requests a value; at most ``ahead``
+values are lent or unanswered.  (pull-lend-stream.)
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 
 class Loan(Generic[T, R]):
-    """A value that is out, and its result."""
+    """A value that is lent, and its result."""
 
     __slots__ = ("done", "result", "value")
 
@@ -39,7 +39,7 @@ class Loan(Generic[T, R]):
 
 
 class Borrower(Source[T], Iteration[T], Generic[T, R]):
-    """A stream of values that are to be answered; in a block, it gives back what it did not answer."""
+    """A stream of values to answer; as a block, it returns at its end what was not answered."""
 
     def __init__(self, lender: Lender[T, R]) -> None:
         super().__init__("borrower")
@@ -47,7 +47,7 @@ class Borrower(Source[T], Iteration[T], Generic[T, R]):
         self._loans: Final[deque[Loan[T, R]]] = deque()
 
     def answer(self, result: R) -> None:
-        """The result for the oldest value that was read and not answered."""
+        """Sets the result of the oldest value that was read and not answered."""
         if not self._loans:
             raise UsageError("no value is lent to this borrower")
         self._lender.settle(self._loans.popleft(), result)
@@ -72,7 +72,7 @@ class Borrower(Source[T], Iteration[T], Generic[T, R]):
 
 
 class Lender(Source[R], Generic[T, R]):
-    """The results.  ``borrow()`` gives out a borrower."""
+    """The source of results; ``borrow()`` returns a borrower."""
 
     def __init__(self, stream: Upstream[T], ahead: int) -> None:
         super().__init__("lend")
@@ -80,7 +80,7 @@ class Lender(Source[R], Generic[T, R]):
         self._stream = stream
         self._ahead = ahead
         self._out: Final[deque[Loan[T, R]]] = deque()
-        """All loans without a result that was read, in the order of the values."""
+        """All loans whose result was not read yet, in the order of the values."""
         self._returned: Final[deque[Loan[T, R]]] = deque()
         self._upstream_end: End | None = None
         self._reading = False
@@ -93,26 +93,26 @@ class Lender(Source[R], Generic[T, R]):
     # -- for borrowers --------------------------------------------------------------------------------
 
     async def next_loan(self) -> Loan[T, R]:
-        """A value that came back, or the next of the stream; waits while too many are out."""
+        """Returns a value that was returned, or the next of the stream; waits while too many are lent."""
         while True:
             if self._returned:
                 return self._returned.popleft()
             if self._is_over():
                 raise EndOfStream
             if self._reading or self._upstream_end is not None or len(self._out) >= self._ahead:
-                await self._change.park()  # until one comes, or comes back, or all have been answered
+                await self._change.park()  # until a value comes or is returned, or all have been answered
             else:
                 await self._read()
 
     def _is_over(self) -> bool:
-        """Whether nothing can be lent any more."""
+        """True if nothing can be lent any more."""
         return self._end is not None or (self._upstream_end is not None and not self._out)
 
     async def _read(self) -> None:
         self._reading = True
         try:
             loan: Loan[T, R] = Loan(await self._stream.read())
-        except Exception as error:  # noqa: BLE001  # the reader of the results is told, after the results
+        except Exception as error:  # noqa: BLE001  # the reader of the results raises it, after the results
             self._upstream_end = End.met(error)
         else:
             self._out.append(loan)
@@ -122,12 +122,12 @@ class Lender(Source[R], Generic[T, R]):
             self._change.unpark_all()
 
     def settle(self, loan: Loan[T, R], result: R) -> None:
-        """A borrower has answered."""
+        """Notes the answer of a borrower."""
         loan.result, loan.done = result, True
         self._change.unpark_all()
 
     def take_back(self, loans: deque[Loan[T, R]]) -> None:
-        """A borrower has gone: what it had is lent again, before anything new."""
+        """Takes back the loans of a borrower that has ended: they are lent again, before new values."""
         self._returned.extendleft(reversed(loans))
         loans.clear()
         self._change.unpark_all()

@@ -3,8 +3,9 @@
 The inputs are streams that are bound already (pipes with a source, forks).
 
 Always: a failure of one input fails the others and then the reader; an abort ends all inputs and is answered
-after the last; a value that was taken from an input is given, whoever went away in between.
-(pull-cat, pull-merge, pull-many; where merge drops an equal key and swallows errors, this does not.)
+after the last; a value that was taken from an input is given to a reader, even if another one was cancelled
+in between. (pull-cat, pull-merge, pull-many; where merge drops an equal key and swallows errors, this does
+not.)
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ U = TypeVar("U")
 
 
 async def abort_all(streams: Iterable[Upstream[Any]], reason: Reason) -> None:
-    """Aborts each, whatever the others raise; raises what went wrong when all have been told.
+    """Aborts each stream, whatever the others raise; raises the errors when all are aborted.
 
-    Cut short, it indicates the abort to those that are left.
+    When cancelled, it indicates the abort to those that are left.
     """
     errors: list[Exception] = []
     left = deque(streams)
     while left:
         try:
             await left[0].abort(reason)
-        except Exception as error:  # noqa: BLE001  # raised below, when all have been told
+        except Exception as error:  # noqa: BLE001  # raised below, when all are aborted
             errors.append(error)
         except BaseException:
             indicate_all(left, reason)
@@ -47,7 +48,7 @@ async def abort_all(streams: Iterable[Upstream[Any]], reason: Reason) -> None:
 
 
 def indicate_all(streams: Iterable[Upstream[Any]], reason: Reason) -> None:
-    """The same without waiting."""
+    """Indicates the abort to each stream, without waiting."""
     errors: list[Exception] = []
     for stream in list(streams):
         try:
@@ -63,7 +64,7 @@ def _raise_all(errors: list[Exception]) -> None:
 
 
 class Joined(Source[T]):
-    """A source over several inputs.  Subclasses say which is read next."""
+    """A source over several inputs.  Subclasses choose the next one to read."""
 
     def __init__(self, description: str, inputs: Iterable[Upstream[T]]) -> None:
         super().__init__(description)
@@ -75,7 +76,7 @@ class Joined(Source[T]):
 
     @abstractmethod
     async def _fetch_next(self) -> None:
-        """As ``_fetch``."""
+        """Does what ``_fetch`` does."""
 
     async def _fetch(self) -> None:
         if self._failure is None:
@@ -88,14 +89,14 @@ class Joined(Source[T]):
         reason = End.met(self._failure).reason
         try:
             await abort_all(self._inputs, True if reason is None else reason)
-        except Exception as further:  # noqa: BLE001  # the first error is the one to be told
+        except Exception as further:  # noqa: BLE001  # the first error is the one to raise
             self._failure.add_note(
                 f"and ending the other inputs of {self.description} failed as well: {further!r}"
             )
         raise self._failure
 
     async def _ask(self, stream: Upstream[T]) -> T:
-        """One value of an input; one that has ended or failed is no input any more."""
+        """Returns one value of an input; an input that has ended or failed is removed."""
         try:
             return await stream.read()
         except Exception:
@@ -110,7 +111,7 @@ class Joined(Source[T]):
 
 
 class Cat(Joined[T]):
-    """One after the other."""
+    """Reads one input after the other."""
 
     async def _fetch_next(self) -> None:
         while self._inputs:
@@ -128,7 +129,7 @@ def cat(*streams: Upstream[T]) -> Cat[T]:
 
 
 class Converge(Joined[T]):
-    """One of each in turn."""
+    """Reads one value of each input in turn."""
 
     async def _fetch_next(self) -> None:
         while self._inputs:
@@ -147,13 +148,13 @@ def converge(*streams: Upstream[T]) -> Converge[T]:
 
 
 class Merge(Joined[T]):
-    """In the order of a key, of inputs that are in that order."""
+    """Merges inputs that are in the order of a key."""
 
     def __init__(self, inputs: Iterable[Upstream[T]], key: Callable[[T], Any] | None) -> None:
         super().__init__("merge", inputs)
         self._key = key
         self._heads: Final[dict[int, tuple[Any, T]]] = {}
-        """The next value of each input, by the input's place among those given, with its key."""
+        """The next value of each input, by the position of the input, with its key."""
         self._places: Final = dict(enumerate(self._inputs))
         if key is not None:
             check_sync(key, "merge")
@@ -169,7 +170,7 @@ class Merge(Joined[T]):
                     self._heads[place] = (self._key_of(value), value)
         if not self._heads:
             raise EndOfStream
-        # the first of equals wins: the places are in order, and min takes the first
+        # the first of equals wins: the positions are in order, and min takes the first
         least = self._run_own(lambda: min(self._places, key=lambda place: self._heads[place][0]))
         self._held.append(self._heads.pop(least)[1])
 
@@ -182,7 +183,7 @@ class Merge(Joined[T]):
         return key
 
     def _run_own(self, fn: Callable[[], U]) -> U:
-        """Calls code of the user, in which a mark would pass for the end of an input."""
+        """Calls user code, in which a mark would be taken for the end of an input."""
         try:
             return fn()
         except SIGNALS as signal:
@@ -198,7 +199,7 @@ def merge(*streams: Upstream[T], key: Callable[[T], Any] | None = None) -> Merge
 
 
 class Many(Joined[T]):
-    """Whoever has a value, in turn; reads each input one value ahead, in a task of its own."""
+    """Gives values as any input has them; reads each input one value ahead, in a task of its own."""
 
     needs_tasks: ClassVar[bool] = True
 
@@ -212,7 +213,7 @@ class Many(Joined[T]):
         self._taken: Final = trio.lowlevel.ParkingLot()
 
     def add(self, stream: Upstream[T]) -> None:
-        """Adds an input; ``Closed`` after the end or ``cap()``."""
+        """Adds an input; raises ``Closed`` after the end or ``cap()``."""
         if self._capped or self._end is not None:
             raise Closed("no stream can be added any more")
         check_streams([*self._inputs, stream], self.description)
@@ -220,7 +221,7 @@ class Many(Joined[T]):
         self._change.unpark_all()
 
     def cap(self) -> None:
-        """No more inputs: the stream ends with the last of them."""
+        """Accepts no more inputs: the stream ends with the last of them."""
         self._capped = True
         self._change.unpark_all()
 
@@ -247,7 +248,7 @@ class Many(Joined[T]):
                 self._ready.append(await stream.read())
                 self._change.unpark_all()
                 await self._taken.park()  # in the order of arrival, as values are taken
-        except Exception as error:  # noqa: BLE001  # the reader is told
+        except Exception as error:  # noqa: BLE001  # the reader raises it
             if self._end is None and not isinstance(error, EndOfStream) and self._failed is None:
                 self._failed = error
             if stream in self._inputs:

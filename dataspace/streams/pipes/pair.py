@@ -1,4 +1,4 @@
-"""A pair: a sink and a source, so that what reaches the one is read from the other (pull-pair).
+"""A pair: a sink and a source; values that reach the sink are read from the source (pull-pair).
 
 Always: a failure passes through the pair in both directions; neither end waits once the other is over.
 """
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class PairSink(Sink[T, None]):
-    """The end of one pipe that is the beginning of another."""
+    """The sink: the end of one pipe that is the beginning of another."""
 
     def __init__(self, other: Deferred[T]) -> None:
         super().__init__("pair")
@@ -35,7 +35,7 @@ class PairSink(Sink[T, None]):
         self._over.set()
 
     def _close(self, reason: Reason | None) -> None:
-        if self._other._stream is None:  # nobody will resolve it any more
+        if self._other._stream is None:  # no source will be resolved any more
             self._other.abort_nowait(True if reason is None else reason)
 
     def _take(self, values: object) -> None:
@@ -48,7 +48,7 @@ class PairSink(Sink[T, None]):
 
 
 class PairSource(Deferred[T]):
-    """The other end: tells the sink when it is over."""
+    """The source, which notifies the sink when it is over."""
 
     sink: PairSink[T]
 

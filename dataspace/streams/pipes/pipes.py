@@ -8,8 +8,8 @@ A block (``async with``) is the life of a pipe: stages that work in tasks of the
 leaving it ends the pipe: after a ``break`` the abort is waited for, by an exception the pipe fails with it,
 by cancellation it is only indicated.
 
-Always: whatever is wrong with the stages is found here, before the first read, and the message says which
-stage and where; an exception leaves the block as it is, not in a group.
+Always: an error in the combination of stages is raised here, before the first read, and its message names the
+stage and its place; an exception leaves the block as it is, not in a group.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ PIPE_FRAMES: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class PipeStatistics:
-    """What a pipe is made of, after fusion, and whether its tasks can run."""
+    """The stages of a pipe, after fusion, and whether its tasks can run."""
 
     stages: tuple[str, ...]
     kind: Kind
@@ -58,7 +58,7 @@ class PipeStatistics:
 
 
 class Pipe(Iteration[T], trio.abc.ReceiveChannel[T]):
-    """Stages bound to one another.  Made by ``pipe``."""
+    """Stages connected to one another.  Made by ``pipe``."""
 
     promistream_version: Final = VERSION
 
@@ -72,11 +72,11 @@ class Pipe(Iteration[T], trio.abc.ReceiveChannel[T]):
         self.whole: Final = (
             self.kind is Kind.SINK and getattr(stages[0], "kind", Kind.SOURCE) is Kind.SOURCE
         ) or getattr(stages[0], "whole", False)
-        """Whether it begins with a source and ends in a sink: one read runs it."""
+        """True if it begins with a source and ends in a sink: one read runs it."""
         self.frames: Final = PIPE_FRAMES + sum(frames_of(stage) for stage in stages)
         self.bound_stages: Sequence[Any] = ()
         self.opaque: Final = opaque
-        """Whether its stages must stay as they are where it becomes a part of another pipe."""
+        """True if its stages must stay as they are where it becomes a part of another pipe."""
         self._bound: object = None
         self._nursery: trio.Nursery | None = None
         self._source: Upstream[Any] | None = None
@@ -89,14 +89,14 @@ class Pipe(Iteration[T], trio.abc.ReceiveChannel[T]):
         return f"<pipe {self.description}>"
 
     def statistics(self) -> PipeStatistics:
-        """What the pipe is made of; O(stages)."""
+        """Returns what the pipe is made of; O(stages)."""
         names = tuple(stage.description for stage in self._stages)
         return PipeStatistics(names, self.kind, self._manager is not None)
 
     # -- the protocol ---------------------------------------------------------------------------------
 
     def read(self, source: Upstream[Any] = NOTHING) -> Coroutine[Any, Any, T]:
-        """One value, or the result of the sink; raises ``EndOfStream``, ``Aborted`` or an error."""
+        """Returns one value, or the result of the sink; raises ``EndOfStream``, ``Aborted`` or an error."""
         if source is not self._source:
             self._link_to(source)
             self._check_source()
@@ -105,7 +105,7 @@ class Pipe(Iteration[T], trio.abc.ReceiveChannel[T]):
         return cast("Coroutine[Any, Any, T]", self._links[-1].read())
 
     def read_some(self, limit: int, source: Upstream[Any] = NOTHING) -> Coroutine[Any, Any, list[T]]:
-        """At least one value and at most ``limit``: those at hand."""
+        """Returns at least one value and at most ``limit``: those at hand."""
         if limit < 1:
             raise UsageError(f"at least one value can be read, limit {limit}")
         if source is not self._source:
@@ -127,7 +127,7 @@ class Pipe(Iteration[T], trio.abc.ReceiveChannel[T]):
         await self._links[-1].abort(reason)
 
     def abort_nowait(self, reason: Reason = True, source: Upstream[Any] = NOTHING) -> None:
-        """The same without waiting for anything."""
+        """Ends the stream as ``abort`` does, without waiting."""
         if source is not self._source:
             self._link_to(source)
         self._links[-1].abort_nowait(reason)
@@ -135,7 +135,7 @@ class Pipe(Iteration[T], trio.abc.ReceiveChannel[T]):
     # -- as a channel, an iterator and a block --------------------------------------------------------
 
     async def receive(self) -> T:
-        """One value, as trio's channels call it."""
+        """Returns one value, under the name that trio's channels use."""
         return await self.read()
 
     async def aclose(self) -> None:
@@ -165,7 +165,7 @@ class Pipe(Iteration[T], trio.abc.ReceiveChannel[T]):
             await self._end_tasks()
 
     async def _abort_in_time(self, reason: Reason) -> None:
-        """Aborts and waits a while; a stage that takes longer is passed over, and the others told."""
+        """Aborts and waits for a limited time; then indicates the abort to the stages that are left."""
         with trio.move_on_after(self._abort_timeout, shield=True) as scope:
             await self.abort(reason)
         if scope.cancelled_caught:
@@ -190,20 +190,21 @@ class Pipe(Iteration[T], trio.abc.ReceiveChannel[T]):
                 raise alone
 
     async def _run(self) -> T:
-        """One read of a pipe that ends in a sink, in a block of its own."""
+        """Runs a pipe that ends in a sink by one read, in a block of its own."""
         async with self:
             return await self.read()
 
     # -- as a stage -----------------------------------------------------------------------------------
 
     def bind(self, pipe: object) -> None:
-        """Takes this pipe as a part of another one."""
+        """Makes this pipe a part of another one."""
         if self._bound is not None:
             raise UsageError(f"{self.description} is in a pipe already; make another, or release() that one")
         self._bound = pipe
 
     def release(self, pipe: object = None) -> None:
-        """Without a pipe: lets the stages go, to be bound again.  Else: this is no part of that any more."""
+        """Without a pipe: releases the stages, to be bound again.  Else: this is no part of that pipe any
+        more."""
         if pipe is None:
             for stage in self.bound_stages:
                 if hasattr(stage, "release"):
@@ -212,7 +213,7 @@ class Pipe(Iteration[T], trio.abc.ReceiveChannel[T]):
             self._bound = None
 
     def enter(self, nursery: trio.Nursery | None) -> None:
-        """Lends the stages a nursery for their tasks, or takes it back."""
+        """Gives the stages a nursery for their tasks, or takes it back."""
         self._nursery = nursery
         for stage in self._stages:
             if getattr(stage, "needs_tasks", False):
@@ -238,8 +239,11 @@ class Pipe(Iteration[T], trio.abc.ReceiveChannel[T]):
 
 
 class Options(TypedDict, total=False):
-    """``fuse=False`` keeps pure neighbours apart (to find out which is slow); ``checked=True`` puts a
-    checker behind each stage; ``abort_timeout`` is what leaving a block waits, in seconds."""
+    """Options of a pipe.
+
+    ``fuse=False`` keeps neighbouring pure stages apart (to find out which is slow); ``checked=True`` puts a
+    checker behind each stage; ``abort_timeout`` is the time that leaving a block waits, in seconds.
+    """
 
     fuse: bool
     checked: bool
@@ -294,7 +298,7 @@ def pipe(*stages: Any, **options: Unpack[Options]) -> Pipe[Any]:
 
 
 def _opened(stages: Sequence[Any]) -> list[AnyStage]:
-    """The stages, and those of the pipes among them in their place: a nested pipe costs no depth."""
+    """Returns the stages, with nested pipes replaced by their stages: a nested pipe costs no depth."""
     done: list[AnyStage] = []
     for stage in stages:
         done.extend(stage._stages if isinstance(stage, Pipe) and not stage.opaque else [stage])
@@ -302,7 +306,7 @@ def _opened(stages: Sequence[Any]) -> list[AnyStage]:
 
 
 def _bind(stages: Sequence[Any], made: Pipe[Any]) -> None:
-    """Takes all stages for a pipe, or none."""
+    """Binds all stages to a pipe, or none."""
     bound: list[Any] = []
     try:
         for stage in stages:
@@ -354,7 +358,7 @@ def _check_place(at: int, stage: Any, length: int) -> None:
 
 
 def _fuse(stages: Sequence[AnyStage]) -> list[AnyStage]:
-    """The same stages with each run of pure ones as one."""
+    """Returns the same stages with each run of pure ones as one."""
     done: list[AnyStage] = []
     for pure, run in groupby(stages, lambda stage: bool(getattr(stage, "steps", ()))):
         some = list(run)
@@ -363,7 +367,7 @@ def _fuse(stages: Sequence[AnyStage]) -> list[AnyStage]:
 
 
 def _kind_of(stages: Sequence[AnyStage]) -> Kind:
-    """What stages are together; a first one that does not say is taken for a source."""
+    """Returns the kind of several stages together; a first one without a kind is taken for a source."""
     last = getattr(stages[-1], "kind", None)
     first = getattr(stages[0], "kind", Kind.SOURCE)
     if last is Kind.SINK:

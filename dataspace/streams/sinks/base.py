@@ -1,11 +1,11 @@
-"""The end of a pipe: a sink reads until the end and answers with one result.
+"""The end of a pipe: a sink reads until the end and returns one result.
 
-A sink of its own says what it does with values (``_take`` or ``_deliver``) and what comes of it
-(``_result``); driving the pipe and failing it are here.
+A subclass defines what happens to values (``_take`` or ``_deliver``) and what the result is (``_result``);
+running the pipe and failing it are here.
 
-Always: the first read of a sink settles with a result or an error; an error, whoever raised it, is told
-upstream and raised once as it is, and afterwards as ``Aborted``; a read that is cancelled has kept what it
-had taken, and the next one goes on.  (Promistream, "Sink streams".)
+Always: the first read of a sink settles with a result or an error; any error is passed upstream and raised
+once as it is, and afterwards as ``Aborted``; a read that is cancelled has kept what it had taken, and the
+next one goes on.  (Promistream, "Sink streams".)
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ class Sink(Base, Generic[T, R]):
 
     @abstractmethod
     def _take(self, values: Sequence[T]) -> None:
-        """Does what the sink does; sets ``_enough`` to want no more."""
+        """Handles values; sets ``_enough`` to want no more."""
 
     @abstractmethod
     def _result(self) -> R:
-        """What came of it."""
+        """Returns the result."""
 
     async def _deliver(self, values: Sequence[T]) -> None:
-        """The same for sinks that wait.  Left by cancellation, it must keep what it was given."""
+        """Handles values, for sinks that wait.  When cancelled, it must keep what it was given."""
         self._take(values)
 
     async def _conclude(self) -> None:
-        """All values have been taken: what is to be done before the result is."""
+        """Does what must be done after the last value and before the result."""
 
     async def read(self, source: Upstream[T]) -> R:
         ticket = self._line.join()
@@ -76,9 +76,9 @@ class Sink(Base, Generic[T, R]):
                 await self._meet(met, source)
         except trio.Cancelled:
             raise
-        except Exception as error:  # noqa: BLE001  # raised below, when upstream has been told
+        except Exception as error:  # noqa: BLE001  # raised below, after upstream was aborted
             if self._end is not None and self._end.reason is None:
-                self._end = End(error, owed=True)  # it could not close
+                self._end = End(error, owed=True)  # closing has failed
             await self._fail(error, source)
         except BaseException:
             self._interrupt(source)
@@ -87,18 +87,18 @@ class Sink(Base, Generic[T, R]):
         raise self._ended()
 
     async def _drive(self, source: Upstream[T]) -> Exception | None:
-        """Reads until upstream ends, and returns what it raised, or until the sink has enough: None."""
+        """Reads until upstream ends and returns its error, or until the sink has enough and returns None."""
         while not self._enough:
             try:
                 values = await source.read_some(self.portion)
-            except Exception as error:  # noqa: BLE001  # the end of upstream, told apart from what _deliver raises
+            except Exception as error:  # noqa: BLE001  # the end of upstream, as distinct from what _deliver raises
                 return error
             await self._deliver(values)
         await source.abort(True)
         return None
 
     async def _meet(self, error: Exception, source: Upstream[T]) -> None:
-        """Upstream has failed or was aborted: an error is told upstream and owed to the read."""
+        """Handles an end of upstream: an error is passed upstream and kept for the read."""
         end = End.met(error)
         if isinstance(end.reason, Exception):
             await self._fail(end.reason, source)
@@ -106,7 +106,8 @@ class Sink(Base, Generic[T, R]):
             self._finish(end)
 
     def _end_for(self, reason: Reason) -> End:
-        """A sink answers with a bare error first, also where it was aborted with it."""
+        """Returns the end for a reason: a sink raises a bare error first, also where it was aborted with
+        it."""
         return End(reason, dropped=True, owed=True)
 
     async def peek(self, source: Upstream[T]) -> bool:

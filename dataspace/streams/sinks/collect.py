@@ -23,7 +23,7 @@ NONE: Final[Any] = object()
 
 
 class Drain(Sink[T, int], Generic[T]):
-    """Takes values, shows each to a function and counts them; the function ends it by returning False."""
+    """Takes values, calls a function with each and counts them; the function ends it by returning False."""
 
     def __init__(self, show: Callable[[T], object] | None, description: str = "drain") -> None:
         super().__init__(description)
@@ -82,7 +82,7 @@ def reduce(fn: Callable[[R, T], R], start: R = NONE) -> ReduceSink[T, R]:
 
 
 class Collect(Sink[T, list[T]], Generic[T]):
-    """A list of all values."""
+    """Collects all values in a list."""
 
     def __init__(self) -> None:
         super().__init__("collect")
@@ -96,12 +96,12 @@ class Collect(Sink[T, list[T]], Generic[T]):
 
 
 def collect() -> Collect[Any]:
-    """A list of all values."""
+    """Returns a sink whose result is a list of all values."""
     return Collect()
 
 
 class Concat(Sink[Any, Any]):
-    """All texts, or all bytes, as one."""
+    """Joins all texts, or all bytes."""
 
     def __init__(self, empty: str | bytes) -> None:
         super().__init__("concat")
@@ -121,7 +121,7 @@ def concat(empty: str | bytes = "") -> Concat:
 
 
 class Find(Sink[T, T | None], Generic[T]):
-    """The first value that passes a test."""
+    """Finds the first value that passes a test."""
 
     portion: ClassVar[int] = 1
 
@@ -147,7 +147,7 @@ def find(test: Callable[[T], object]) -> Find[T]:
 
 
 class OnEnd(Drain[Any]):
-    """Takes all values and tells a function of the end."""
+    """Takes all values and calls a function at the end."""
 
     def __init__(self, tell: Callable[[Reason | None], object]) -> None:
         super().__init__(None, "on_end")

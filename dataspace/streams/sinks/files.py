@@ -28,7 +28,8 @@ T = TypeVar("T")
 
 
 def line_of(value: object) -> str:
-    """What ``to_file`` writes of a value: a text as it is, changes and other things as JSON.
+    """Returns the line that ``to_file`` writes for a value: a text as it is, changes and other things as
+    JSON.
 
     >>> line_of("as it is"), line_of({"a": [1, None]})
     ('as it is', '{"a": [1, null]}')
@@ -48,7 +49,7 @@ def line_of(value: object) -> str:
 
 
 class ToFile(Sink[Any, int]):
-    """One line for each value; the result is how many values."""
+    """Writes one line for each value; the result is the number of values."""
 
     def __init__(self, path: Path, encode: Callable[[Any], str], append: bool, sync: bool) -> None:
         super().__init__(f"to_file({path.name})")
@@ -119,7 +120,7 @@ def to_file(
 
 
 class ToChannel(Sink[T, int], Generic[T]):
-    """Sends values over a trio channel and closes it at the end; the result is how many."""
+    """Sends values over a trio channel and closes it at the end; the result is their number."""
 
     portion = 1
 

@@ -1,9 +1,9 @@
-"""The beginning of a pipe: how a source gives values to those who ask.
+"""The beginning of a pipe: how a source gives values to its readers.
 
-A source of its own says how values come: ``_next`` for values at hand, or ``_fetch`` for values that must
-be waited for.  The rest, concurrent reads, peeking, ends and fairness, is here.
+A subclass defines how values come: ``_next`` for values at hand, or ``_fetch`` for values that must be waited
+for.  The rest, concurrent reads, peeking, ends and fairness, is here.
 
-Always: values are given in order, each once; a value that came while its reader went away stays for the
+Always: values are given in order, each once; a value that came after its reader was cancelled stays for the
 next one; after the end there is none.  (Promistream, "Source streams"; pull-stream, layer 1.)
 """
 
@@ -39,23 +39,24 @@ class Source(Base, Generic[T]):
         self._fetching = False
         self._fetched: Final = trio.lowlevel.ParkingLot()
         self.pace: Final = pace or Pace()
-        """Given by who reads for nobody but another source, which has it too."""
+        """Given by a reader that is itself a source with a pace, which both then share."""
 
     @abstractmethod
     async def _fetch(self) -> None:
         """Puts one or more values into ``_held``, or raises ``EndOfStream`` or an error.
 
-        It must be cancel-safe: left by cancellation, it has taken nothing that is not in ``_held``.
+        It must be cancel-safe: when cancelled, it has taken nothing that is not in ``_held``.
         """
 
     def _wanted(self, readers: int) -> None:
-        """Somebody is about to wait, and so many do with them; before any value is fetched."""
+        """Called before a value is fetched, when a reader is about to wait, with the number of waiting
+        readers."""
 
     def _took(self, count: int) -> None:
-        """So many values have left, of which the first was waited for if need be."""
+        """Called when so many values were given, of which the first was waited for if necessary."""
 
     def _give(self, value: T) -> None:
-        """Puts a value into ``_held`` and counts it, for those who wait for one more than there are."""
+        """Puts a value into ``_held`` and counts it, for readers that wait for one more than there are."""
         self._held.append(value)
         self._given += 1
 
@@ -126,7 +127,7 @@ class Source(Base, Generic[T]):
         self.pace.passed += further
 
     async def _fetch_once(self) -> None:
-        """Fetches unless somebody does already: a reader and a peeker may both be waiting."""
+        """Fetches unless a fetch is under way: a reader and a peeker may both be waiting."""
         if self._fetching:
             await self._fetched.park()
             self.pace.begin()
@@ -153,7 +154,7 @@ class Source(Base, Generic[T]):
             self._settle()
 
     def _settle(self) -> None:
-        """After an end: what came too late is dropped, what the source holds is given back."""
+        """After an end: drops values that came too late, and releases what the source holds."""
         if self._end is not None:
             if self._end.dropped:
                 self._held.clear()
@@ -161,7 +162,7 @@ class Source(Base, Generic[T]):
                 self._close_once()
             except Exception as error:
                 if self._end.dropped:
-                    raise  # who ended it is not here to be told, so the reader is
+                    raise  # the caller that ended it is not here, so the reader gets the error
                 self._end = End(error, owed=True)
 
     def _drop(self) -> None:
@@ -171,7 +172,7 @@ class Source(Base, Generic[T]):
 
 
 class Iterated(Source[T]):
-    """A source of values that are at hand: reading it waits for nothing but its turn among tasks.
+    """A source of values that are at hand: reading it waits only for its turn among tasks.
 
     The iterator is closed at the end, if it can be, as ``yield from`` does.
     """

@@ -20,7 +20,7 @@ CHUNK: Final = 64 << 10
 
 
 class FileLines(Source[str]):
-    """The lines of a file."""
+    """Reads the lines of a file."""
 
     def __init__(self, path: Path, encoding: str) -> None:
         super().__init__(f"file_lines({path.name})")

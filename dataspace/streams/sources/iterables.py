@@ -1,6 +1,6 @@
 """Sources of values that are at hand: of a sequence, a mapping, a count, a function, of nothing.
 
-Always: nothing is computed before it is asked for; ``None``, ``False`` and ``0`` are values like any other.
+Always: nothing is computed before it is requested; ``None``, ``False`` and ``0`` are values like any other.
 (pull-stream's sources; where those give values after their end, these do not.)
 """
 

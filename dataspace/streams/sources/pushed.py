@@ -1,7 +1,7 @@
 """Sources whose values come from elsewhere: pushable, defer, channels, asynchronous iterables.
 
-Always: a reader that goes away while it waits has taken nothing; an abort wakes it.  (pull-pushable
-and pull-defer; where the first loses a concurrent ask, this one does not.)
+Always: a reader that is cancelled while it waits has taken nothing; an abort wakes it.  (pull-pushable and
+pull-defer; where the first loses a concurrent request, this one does not.)
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Pushable(Source[T]):
-    """A source that is filled by calls.  Holds up to ``limit`` values that nobody has read."""
+    """A source that is filled by calls.  Holds up to ``limit`` values that were not read."""
 
     def __init__(self, limit: int | None, on_end: Callable[[Reason | None], object] | None) -> None:
         super().__init__("pushable")
@@ -33,7 +33,7 @@ class Pushable(Source[T]):
         self._limit = limit
         self._on_end = on_end
         self._senders: Final[dict[trio.lowlevel.Task, T]] = {}
-        """Who waits for room and with what, in order; there are none while there is room."""
+        """Tasks that wait for capacity and their values, in order; empty while there is capacity."""
         self._refused: Final[set[trio.lowlevel.Task]] = set()
         self._finished = False
         self._failure: Exception | None = None
@@ -60,7 +60,7 @@ class Pushable(Source[T]):
         self._change.unpark_all()
 
     async def send(self, value: T) -> None:
-        """Adds a value, waiting for room; values of several tasks come in the order of the calls."""
+        """Adds a value, waiting for capacity; values of several tasks come in the order of the calls."""
         await trio.lowlevel.checkpoint_if_cancelled()
         if self._is_full() and not self._is_over():
             await self._wait_sent(value)
@@ -69,7 +69,7 @@ class Pushable(Source[T]):
             await trio.lowlevel.cancel_shielded_checkpoint()
 
     async def _wait_sent(self, value: T) -> None:
-        """Returns when a reader has made room and the value was put there; cancelled, it was not."""
+        """Returns when a reader has made room and the value was added; when cancelled, it was not."""
         task = trio.lowlevel.current_task()
 
         def withdraw(_raise_cancel: object) -> trio.lowlevel.Abort:
@@ -145,7 +145,7 @@ def pushable(
 
 
 class Deferred(Source[T]):
-    """A source that is told later what it is."""
+    """A source whose stream is set later."""
 
     def __init__(self, description: str = "defer") -> None:
         super().__init__(description)
@@ -153,7 +153,8 @@ class Deferred(Source[T]):
         self._resolved: Final = trio.Event()
 
     def resolve(self, stream: Upstream[T]) -> None:
-        """Says what stream this is; ``UsageError`` if it was said before.  Aborts it if this was aborted."""
+        """Sets the stream; raises ``UsageError`` if it was set before.  Aborts the stream if this was
+        aborted."""
         if self._stream is not None:
             raise UsageError(f"{self.description} has been resolved already")
         check_stream(stream, self.description)
@@ -166,7 +167,7 @@ class Deferred(Source[T]):
 
     async def _fetch(self) -> None:
         await self._resolved.wait()
-        assert self._stream is not None  # by resolve
+        assert self._stream is not None  # set by resolve
         self._held.append(await self._stream.read())
 
     async def _teardown(self, reason: Reason) -> None:
@@ -184,7 +185,7 @@ def defer() -> Deferred[Any]:
 
 
 class FromChannel(Source[T]):
-    """The values of a trio channel."""
+    """Gives the values of a trio channel."""
 
     def __init__(self, channel: trio.abc.ReceiveChannel[T]) -> None:
         super().__init__("from_channel")
@@ -213,10 +214,10 @@ def from_channel(channel: trio.abc.ReceiveChannel[T]) -> FromChannel[T]:
 
 
 class FromAsync(Source[T]):
-    """The items of an asynchronous iterable, taken in a task of its own.
+    """Gives the items of an asynchronous iterable, taken in a task of its own.
 
-    An asynchronous generator does not survive a cancelled ``__anext__``, so no reader's cancellation may
-    reach it.
+    An asynchronous generator does not survive a cancelled ``__anext__``, so the cancellation of a reader must
+    not reach it.
     """
 
     needs_tasks: ClassVar[bool] = True

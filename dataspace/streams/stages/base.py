@@ -1,10 +1,10 @@
-"""What every stage of ours has: a line of requests, an end, and its teardown.
+"""The common part of all stages: a line of requests, an end, and its teardown.
 
-Sources, throughs and sinks differ in how they come by a value.  How a stage ends is the same in all, and
-it is here: the first cause is kept, hanging reads are answered before the abort is confirmed, upstream is
-told once, and what the stage holds is given back once, at the first end that it sees.
+Sources, throughs and sinks differ in where their values come from.  How a stage ends is the same in all, and
+it is here: the first cause is kept, waiting reads are answered before the abort is confirmed, upstream is
+aborted once, and what the stage holds is released once, at the first end that it sees.
 
-Always: after ``_end`` is set it stays; ``_close`` runs exactly once; upstream hears of one end from us.
+Always: after ``_end`` is set it stays; ``_close`` runs exactly once; upstream gets one end from this stage.
 (pull-stream, layers 2 and 3; Promistream, "The abort function".)
 """
 
@@ -22,7 +22,7 @@ from dataspace.streams.stages.requests import Line
 
 
 class Kind(Enum):
-    """Where in a pipe a stage can stand."""
+    """The position that a stage can have in a pipe."""
 
     SOURCE = "source"
     THROUGH = "through"
@@ -30,12 +30,12 @@ class Kind(Enum):
 
 
 class Base:
-    """The end of a stage.  Subclasses say how values are come by, and fill in the hooks below."""
+    """The end of a stage.  Subclasses define where values come from, and override the hooks below."""
 
     promistream_version: ClassVar[int] = VERSION
     kind: ClassVar[Kind]
     needs_tasks: ClassVar[bool] = False
-    """Whether the stage works in tasks of its own, which live in the block of the pipe it is in."""
+    """True if the stage works in tasks of its own, which live in the block of its pipe."""
 
     description: str
 
@@ -53,36 +53,36 @@ class Base:
     # -- hooks ----------------------------------------------------------------------------------------
 
     def _close(self, reason: Reason | None) -> None:
-        """Gives back what the stage holds; called once, at the first end (None: it came by itself)."""
+        """Releases what the stage holds; called once, at the first end (None: the stream came to its end)."""
 
     async def _teardown(self, reason: Reason) -> None:
-        """What an abort is to wait for beside that; not called for an indication."""
+        """Does what an abort must wait for beside that; not called for an indication."""
 
     def _indicate(self, reason: Reason) -> None:
-        """The same for an indication, without waiting."""
+        """Does the same for an indication, without waiting."""
 
     def _drop(self) -> None:
-        """Forgets what is buffered and wakes who waits, because downstream wants no more."""
+        """Drops what is buffered and wakes waiting tasks, because downstream wants no more."""
 
     # -- being bound ----------------------------------------------------------------------------------
 
     def bind(self, pipe: object) -> None:
-        """Takes the stage for one pipe; ``UsageError`` if it is in another one."""
+        """Binds the stage to one pipe; raises ``UsageError`` if it is in another one."""
         if self._bound is not None:
             raise UsageError(f"{self.description} is in a pipe already; make another, or release() that one")
         self._bound = pipe
 
     def release(self, pipe: object) -> None:
-        """Lets the stage be bound again, as it is."""
+        """Releases the stage, which can then be bound again."""
         if self._bound is pipe:
             self._bound = None
 
     def enter(self, nursery: trio.Nursery | None) -> None:
-        """Lends the stage a nursery for its tasks, or takes it back."""
+        """Gives the stage a nursery for its tasks, or takes it back."""
         self._nursery = nursery
 
     def _tasks(self) -> trio.Nursery:
-        """The nursery, or an error that says how to get one."""
+        """Returns the nursery, or raises an error that explains how to get one."""
         if self._nursery is None:
             raise UsageError(f"{self.description} works in tasks of its own: read it in `async with pipe(…)`")
         return self._nursery
@@ -90,7 +90,7 @@ class Base:
     # -- the end --------------------------------------------------------------------------------------
 
     def _finish(self, end: End) -> bool:
-        """Ends the stage, unless it has ended; whether this was the first cause."""
+        """Ends the stage, unless it has ended; True if this was the first cause."""
         first = self._end is None
         if first:
             self._end = end
@@ -99,8 +99,8 @@ class Base:
         return first
 
     def _ended(self) -> Exception:
-        """What a read is to raise, now that this stage has ended."""
-        assert self._end is not None  # as every caller knows
+        """Returns the error that a read of the ended stage must raise."""
+        assert self._end is not None  # set before every call
         return self._end.next()
 
     def _close_once(self) -> None:
@@ -114,11 +114,12 @@ class Base:
                 raise
             except BaseException:
                 if self._end.reason is None:
-                    self._end = End(True)  # lest it look complete
+                    self._end = End(True)  # so that it does not look complete
                 raise
 
     async def _end_by_abort(self, reason: Reason, source: Upstream[Any] | None) -> None:
-        """An abort from downstream: tells upstream, waits for what hangs, and is answered in its turn."""
+        """Handles an abort from downstream: aborts upstream, waits for open reads, and answers in its
+        turn."""
         check_reason(reason)
         ticket = self._line.join()
         try:
@@ -129,14 +130,14 @@ class Base:
             self._line.leave(ticket)
 
     def _end_for(self, reason: Reason) -> End:
-        """The end that an abort from downstream makes."""
+        """Returns the end for an abort from downstream."""
         return End(reason, dropped=True)
 
     async def _pass_on(self, reason: Reason, source: Upstream[Any] | None) -> None:
-        """Aborts upstream first, lest a slow teardown keep it waiting; raises all errors at the end.
+        """Aborts upstream first, so that it does not wait for a slow teardown; raises all errors at the end.
 
-        Cut short (by a cancellation, or an exception that no stage catches), it indicates the rest instead of
-        waiting for it, so that the stages behind a slow one are closed as well.
+        When interrupted (by a cancellation, or an exception that no stage catches), it indicates the rest
+        instead of waiting for it, so that the stages behind a slow one are closed as well.
         """
         errors: list[Exception] = []
         if source is not None:
@@ -161,7 +162,7 @@ class Base:
             raise ExceptionGroup(f"{self.description} could not end in order", errors)
 
     def _end_by_indication(self, reason: Reason, source: Upstream[Any] | None) -> None:
-        """The same for one who does not wait; runs to its end at once."""
+        """Handles an abort whose caller does not wait; runs to its end at once."""
         check_reason(reason)
         if self._finish(self._end_for(reason)):
             self._indicate_all(reason, source)
@@ -178,15 +179,17 @@ class Base:
                 self._indicate(reason)
 
     def _interrupt(self, source: Upstream[Any] | None) -> None:
-        """Own code was left by an exception that is no ``Exception`` (``KeyboardInterrupt``): the value it
-        worked on is lost, so the stream must not go on as if nothing had happened."""
+        """Handles an exception in own code that is no ``Exception`` (``KeyboardInterrupt``).
+
+        The value in work is lost, so the stream must not go on as if nothing had happened.
+        """
         self._end_by_indication(True, source)
 
     async def _fail(self, error: Exception, source: Upstream[Any] | None) -> None:
-        """Something in this stage raised: ends it, fails upstream first, and owes the error to a read."""
+        """Handles an error in this stage: ends it, fails upstream first, and keeps the error for a read."""
         error = own_error(error, self.description)
         if self._finish(End(error, owed=True)):
             try:
                 await self._pass_on(error, source)
-            except Exception as further:  # noqa: BLE001  # the first error is the one to be told
+            except Exception as further:  # noqa: BLE001  # the first error is the one to raise
                 error.add_note(f"and ending what is before {self.description} failed as well: {further!r}")

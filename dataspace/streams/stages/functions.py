@@ -1,8 +1,8 @@
-"""What a stage is given to call or to count with: can it be called, and is this an answer?
+"""Checks of the functions and numbers that stages are given.
 
 A stage calls its functions and does not await them.  An asynchronous function would be called, its coroutine
-taken for an answer (which is true, so that a test passes everything) and never run.  It is refused twice:
-where the stage is made, if it shows, and where a coroutine comes back.
+taken for a result (which is true, so that a test passes everything) and never run.  It is refused twice:
+where the stage is made, if that can be seen, and where a coroutine is returned.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def check_sync(fn: Callable[..., Any], stage: str) -> str:
 
 
 def is_count(number: object) -> bool:
-    """Returns whether this is a whole number of at least 1, which a bound must be."""
+    """True if this is a whole number of at least 1, as a bound must be."""
     return type(number) is int and number >= 1
 
 
 def truth(answer: object, where: str) -> bool:
-    """Returns whether a test has passed; ``UsageError`` for a coroutine, which would always be true."""
+    """True if a test has passed; raises ``UsageError`` for a coroutine, which would always be true."""
     check_plain(answer, where)
     return bool(answer)
 
@@ -57,7 +57,7 @@ def check_plain(answer: object, where: str) -> None:
 
 
 def close_iterator(values: Iterator[Any]) -> None:
-    """Closes a generator, or whatever else iterates and can be closed."""
+    """Closes a generator, or any other iterator that can be closed."""
     close = getattr(values, "close", None)
     if close is not None:
         close()

@@ -15,7 +15,7 @@ class _Readable(Protocol[T_co]):
 
 
 class Iteration(Generic[T_co]):
-    """For whatever has a ``read`` and is read by applications, not only by stages."""
+    """Adds iteration to a class with ``read``, for streams that applications read directly."""
 
     __slots__ = ()
 

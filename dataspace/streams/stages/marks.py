@@ -1,16 +1,16 @@
-"""Marks: how a stream says that there is nothing more, and why.
+"""Marks: exceptions that end a stream, with the reason.
 
 A mark is raised by a read, never returned, so that every value (``None`` included) can travel.  There are
-two: ``EndOfStream``, the source has come to its end; and ``Aborted``, somebody ended the stream before, on
-purpose (``reason`` is True) or because of an error (``reason`` is that error).  They are trio's exceptions
-for the same two things, so that a stream can stand wherever a receive channel can.
+two: ``EndOfStream``, the source has come to its end; and ``Aborted``, the stream was ended early, on purpose
+(``reason`` is True) or because of an error (``reason`` is that error).  They are trio's exceptions for the
+same two things, so that a stream can stand wherever a receive channel can.
 
-An ``End`` is what a stage remembers of its own end.  It is apart from the marks because the first read
-after an error gets the error itself and only the later ones a mark, and because a mark that is raised
-twice drags its first traceback along.
+An ``End`` is the state of a stage that has ended.  It is apart from the marks because the first read after an
+error gets the error itself and only the later ones a mark, and because a mark that is raised twice keeps its
+first traceback.
 
-Always: the first cause of an end wins; a mark is new each time it is raised.  (Promistream, "Types of
-stream ending"; pull-stream, the states of a stream.)
+Always: the first cause of an end wins; a mark is new each time it is raised.  (Promistream, "Types of stream
+ending"; pull-stream, the states of a stream.)
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import trio
 from dataspace.errors import UsageError
 
 Reason: TypeAlias = Exception | Literal[True]
-"""Why a stream is aborted: True where nothing is wrong, or the error."""
+"""The reason of an abort: True where nothing is wrong, or the error."""
 
 
 class Mark(Exception):
@@ -34,7 +34,7 @@ class EndOfStream(Mark, trio.EndOfChannel):
 
 
 class Aborted(Mark, trio.ClosedResourceError):
-    """The stream was ended early: ``reason`` is True where that was wanted, or the error it was for."""
+    """The stream was ended early: ``reason`` is True where that was intended, or the error."""
 
     def __init__(self, reason: Reason = True) -> None:
         super().__init__(reason)
@@ -48,17 +48,19 @@ class Aborted(Mark, trio.ClosedResourceError):
 
 
 def check_reason(reason: Reason) -> None:
-    """Refuses what is neither True nor an exception."""
+    """Raises ``UsageError`` for what is neither True nor an exception."""
     if reason is not True and not isinstance(reason, Exception):
         raise UsageError(f"the reason of an abort is True or an exception, got {reason!r:.80}")
 
 
 SIGNALS: Final = (Mark, StopIteration, StopAsyncIteration)
-"""What means an end to a reader, here or in Python, and so must not come out of a stage's own code."""
+"""Exceptions that mean an end to a reader, here or in Python, and so must not come out of a stage's own
+code."""
 
 
 def own_error(error: Exception, where: str) -> Exception:
-    """Returns an error of a stage's own code as it is to be raised: itself, unless it would pass for an end.
+    """Returns the exception to raise for an error of a stage's own code: itself, unless it would be taken for
+    an end.
 
     Python does the same for a generator that raises ``StopIteration`` (PEP 479).
 
@@ -75,7 +77,7 @@ def own_error(error: Exception, where: str) -> Exception:
 
 
 class End:
-    """What a stage remembers of its end: the cause, and an error that no read has met yet.
+    """The end of a stage: the cause, and an error that no read has raised yet.
 
     >>> end = End(ValueError("no"), owed=True)
     >>> end.next(), end.next()
@@ -86,16 +88,16 @@ class End:
 
     def __init__(self, reason: Reason | None, *, owed: bool = False, dropped: bool = False) -> None:
         self.reason: Final = reason
-        """None for an end that the source came to by itself."""
+        """None if the source came to its end."""
         self.dropped: Final = dropped
-        """Whether it came from downstream: what is buffered is dropped then, not drained."""
+        """True if the end came from downstream: what is buffered is dropped then, not drained."""
         self._owed = owed and not isinstance(
             reason, SIGNALS
-        )  # raised bare, one of those would pass for an end
+        )  # raised bare, one of those would be taken for an end
 
     @classmethod
     def met(cls, error: Exception) -> End:
-        """The end that a read of upstream has met."""
+        """Returns the end for what a read of upstream has raised."""
         if isinstance(error, EndOfStream):
             return cls(None)
         if isinstance(error, Aborted):
@@ -103,7 +105,8 @@ class End:
         return cls(error, owed=True)
 
     def next(self) -> Exception:
-        """What the next read is to raise: the error itself once, if nobody has met it, else a mark."""
+        """Returns what the next read must raise: the error itself once, if no read has raised it, else a
+        mark."""
         if self._owed and isinstance(self.reason, Exception):
             self._owed = False
             return self.reason

@@ -1,11 +1,12 @@
-"""A pace: how many values may pass before other tasks get their turn?
+"""A pace: how many values may pass before other tasks run?
 
-trio asks of every async call that it lets others run.  For a read of a value that is at hand this would
-cost many times the read itself (2.8 µs against a few tenths), so a stage lets others run once in a while:
-after ``LONGEST`` values, and sooner where the values take long, so that about ``SECONDS`` pass in between.
+trio requires of every async call a checkpoint, at which other tasks run.  For a read of a value that is at
+hand this would cost many times the read itself (2.8 µs against a few tenths), so a stage has a checkpoint
+only from time to time: after ``LONGEST`` values, and sooner where the values take long, so that about
+``SECONDS`` pass in between.
 
-Always: the length of a run is between 1 and ``LONGEST``; it doubles while runs are short in time and
-halves when one was not.
+Always: the length of a run is between 1 and ``LONGEST``; it doubles while runs are short in time and halves
+when one was not.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ LONGEST: Final = 128
 """Values between two checkpoints at the most."""
 
 SECONDS: Final = 0.002
-"""What a run of values should take at the most."""
+"""Seconds that a run of values should take at the most."""
 
 
 class Pace:
-    """The length of the runs of one stage, in values; ``passed`` is counted by whoever answers."""
+    """The length of the runs of one stage, in values; ``passed`` is counted by the code that answers
+    reads."""
 
     __slots__ = ("_since", "passed", "run")
 
@@ -33,13 +35,13 @@ class Pace:
         self._since = perf_counter()
 
     async def rest(self) -> None:
-        """Lets others run and sets the length of the next run.  A full checkpoint: may be cancelled."""
+        """Runs other tasks and sets the length of the next run.  A full checkpoint: may be cancelled."""
         self.adapt()
         await trio.lowlevel.checkpoint()
         self.begin()
 
     def begin(self) -> None:
-        """A wait has let others run: the run begins anew, and the wait is not a part of it."""
+        """Starts a new run after a wait, in which other tasks ran; the wait is not a part of it."""
         self.passed = 0
         self._since = perf_counter()
 

@@ -1,18 +1,18 @@
 """The protocol of streams: what a stage offers, and what it is given to read from.
 
-Whatever has the members of ``Stage`` is one; no base class is needed, and nothing is registered.  A stage is
-given its upstream anew with each call, so that it holds nothing but its own state; ``pipe`` binds stages one
-after the other and hands each the ``Upstream`` before it.
+Any object with the members of ``Stage`` is one; no base class is needed, and nothing is registered.  A stage
+is given its upstream anew with each call, so that it holds nothing but its own state; ``pipe`` binds stages
+one after the other and hands each the ``Upstream`` before it.
 
     read         one value, or raises a mark or an error; asked for again before it has answered, it
                  answers in the order of the asks
     peek         True reserves one value for a read to come; False at the end; never raises
-    abort        ends the stream, tells upstream and returns when that is confirmed
+    abort        ends the stream, aborts upstream and returns when that is confirmed
     abort_nowait the same as an indication: waits for nothing and has no answer
     read_some    (optional) at least one value and at most ``limit``: what is at hand
 
-Always: no value without a read (streams are lazy); no value after the end; who stops waiting, by a timeout or
-otherwise, has withdrawn the request and lost nothing.  STREAMS.md has the rules one by one.
+Always: no value without a read (streams are lazy); no value after the end; a reader that stops waiting, by a
+timeout or otherwise, has withdrawn the request and lost nothing.  STREAMS.md has the rules one by one.
 """
 
 from __future__ import annotations

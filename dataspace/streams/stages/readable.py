@@ -47,7 +47,7 @@ def lacks_source(stage: Any) -> bool:
 def frames_of(stream: Any) -> int:
     """How deep Python's stack gets at the most while a stream is read, peeked or aborted.
 
-    A stage of ours says so in ``frames``; of another, what ours take is assumed.
+    A stage of this package states it in ``frames``; for another, the same depth is assumed.
     """
     frames = getattr(stream, "frames", FRAMES)
     return frames if isinstance(frames, int) else FRAMES

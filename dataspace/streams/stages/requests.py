@@ -1,14 +1,14 @@
 """A line: requests are answered in the order in which they were made.
 
-Several tasks may read one stage at once, and trio runs those that become ready together in any order.
-Each request takes a ticket when it is made; a stage that can do one thing at a time lets a reader in when
-its turn has come, and one that lets several through holds each at the exit until those before have left.
+Several tasks may read one stage at once, and trio runs those that become ready together in any order. Each
+request takes a ticket when it is made; a stage that can do one thing at a time lets a reader in when its turn
+has come, and one that lets several through holds each at the exit until those before have left.
 
-Whoever leaves wakes the next, who runs after it and not beside it: so what follows a read in its own task,
-up to its next wait, is done before the next answer is given.  It is apart from ``trio.Lock`` because a lock
-costs 3 µs for each value, and this, where nobody else waits, two additions.
+A request that leaves wakes the next, which runs after it and not beside it: so what follows a read in its own
+task, up to its next wait, is done before the next answer is given.  It is apart from ``trio.Lock`` because a
+lock costs 3 µs for each value, and this, without other requests, two additions.
 
-Always: ``left`` is the ticket whose turn it is; a ticket that is withdrawn holds nobody up.
+Always: ``left`` is the ticket whose turn it is; a ticket that is withdrawn delays no other.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import trio
 
 
 class Line:
-    """Tickets in order.  Hot paths take ``entered`` and ``left`` into their own hands while alone."""
+    """Tickets in order.  Hot paths update ``entered`` and ``left`` themselves while there is no other
+    request."""
 
     __slots__ = ("_parked", "_withdrawn", "entered", "left")
 
@@ -32,11 +33,11 @@ class Line:
         self._withdrawn: set[int] = set()
 
     def __len__(self) -> int:
-        """Requests that have not been answered."""
+        """Returns how many requests have not been answered."""
         return self.entered - self.left - len(self._withdrawn)
 
     def join(self) -> int:
-        """A ticket."""
+        """Returns a ticket."""
         ticket = self.entered
         self.entered = ticket + 1
         return ticket
@@ -55,7 +56,8 @@ class Line:
         await trio.lowlevel.wait_task_rescheduled(withdraw)
 
     async def wait_exit(self, ticket: int, keep: Callable[[], None]) -> None:
-        """The same for a request that has its answer already: cancelled, ``keep()`` is called at once.
+        """Returns at the turn of a request that has its answer already; if cancelled, ``keep()`` is called at
+        once.
 
         ``keep`` puts the answer where a later request finds it.  It runs before any other task does, so that
         no request can pass between the withdrawal and the keeping.
@@ -72,7 +74,8 @@ class Line:
             await trio.lowlevel.wait_task_rescheduled(withdraw)
 
     def leave(self, ticket: int) -> None:
-        """A request is answered, or withdrawn before its turn; without effect for one that has left; O(1)."""
+        """Notes that a request is answered, or withdrawn before its turn; no effect for one that has left;
+        O(1)."""
         if ticket != self.left:
             if ticket > self.left:
                 self._withdrawn.add(ticket)

@@ -1,6 +1,6 @@
 """A handle that is used in threads: it is closed when no thread is using it.
 
-A call in a thread cannot be cut short.  A stream that is aborted meanwhile would close the file that the
+A call in a thread cannot be interrupted.  A stream that is aborted meanwhile would close the file that the
 call is using, or miss the file that it is just opening.
 
 Always: one call at a time; ``close`` happens once, at once if no call is under way, else right after it.
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Threads:
-    """Calls in threads, and what closes the thing that they use."""
+    """Makes calls in threads, and closes the resource that they use."""
 
     __slots__ = ("_close", "_idle", "_over", "busy")
 
@@ -28,7 +28,7 @@ class Threads:
         self.busy = False
 
     async def call(self, fn: Callable[..., T], *args: Any) -> T:
-        """Calls it in a thread and waits for its end, cancelled or not."""
+        """Calls a function in a thread and waits for its end, cancelled or not."""
         self.busy = True
         try:
             return await trio.to_thread.run_sync(fn, *args)
@@ -39,7 +39,7 @@ class Threads:
                 self._close()
 
     def close(self) -> None:
-        """Closes the thing, now or after the call that is under way."""
+        """Closes the resource, now or after the call that is under way."""
         if not self._over:
             self._over = True
             if not self.busy:

@@ -1,10 +1,10 @@
 """The middle of a pipe: how a through turns the values of upstream into its own.
 
-A through of its own says what one value becomes (``_feed``); reading upstream, buffers, ends, concurrent
-reads and peeking are here.  It reads upstream only when it holds nothing and is asked, and one read at a
-time: who asks meanwhile queues.  ``MapThrough`` is the one that lets reads through side by side.
+A subclass defines the results of one value (``_feed``); reading upstream, buffers, ends, concurrent reads and
+peeking are here.  It reads upstream only for a request and when it holds nothing, and one read at a time:
+other requests queue.  ``MapThrough`` is the one that lets reads pass side by side.
 
-Always: what a value became is given before what the next one became; a mark or an error from upstream comes
+Always: the results of a value are given before those of the next one; a mark or an error from upstream comes
 after what is held, an abort from downstream drops it; when its own code raises, upstream is failed first.
 (Promistream, "Ordering considerations" and "Streams that buffer"; pull-stream, transformers.)
 """
@@ -44,13 +44,13 @@ class Transform(Base, Generic[T, U]):
 
     @abstractmethod
     def _feed(self, value: T) -> None:
-        """Puts what a value becomes into ``_held``; sets ``_enough`` to end the stream after that."""
+        """Puts the results of a value into ``_held``; sets ``_enough`` to end the stream after that."""
 
     def _flush(self) -> None:
-        """Upstream has ended: puts what is left over into ``_held``."""
+        """Puts the rest into ``_held``: upstream has ended."""
 
     def _appetite(self, limit: int) -> int:
-        """How many values to read at once, for an answer of ``limit``."""
+        """Returns how many values to read at once, for an answer of ``limit``."""
         return limit
 
     # -- the protocol ---------------------------------------------------------------------------------
@@ -75,13 +75,13 @@ class Transform(Base, Generic[T, U]):
                     self._promised -= 1
                 try:
                     value = await source.read()
-                except Exception as error:  # noqa: BLE001  # upstream has ended, and the loop says so
+                except Exception as error:  # noqa: BLE001  # upstream has ended, which the loop handles
                     self._meet(error)
                     continue
                 if self._end is None:  # else it was aborted meanwhile
                     try:
                         self._feed(value)
-                    except Exception as error:  # noqa: BLE001  # fails this stream, and the loop says so
+                    except Exception as error:  # noqa: BLE001  # fails this stream, which the loop handles
                         await self._fail(error, source)
                     except BaseException:
                         self._interrupt(source)
@@ -132,7 +132,8 @@ class Transform(Base, Generic[T, U]):
     # -- the parts of a read --------------------------------------------------------------------------
 
     async def _rest(self, count: int) -> None:
-        """Values that are held already are given without asking upstream, so their pace is kept here."""
+        """Runs other tasks in time: values that are held are given without a read of upstream, so their pace
+        is kept here."""
         self._pace.passed += count
         if self._pace.passed >= self._pace.run:
             await self._pace.rest()
@@ -140,7 +141,7 @@ class Transform(Base, Generic[T, U]):
     async def _feed_some(self, limit: int, source: Upstream[T]) -> None:
         try:
             values = await source.read_some(self._appetite(limit))
-        except Exception as error:  # noqa: BLE001  # upstream has ended, and the loop says so
+        except Exception as error:  # noqa: BLE001  # upstream has ended, which the loop handles
             self._meet(error)
             return
         self._promised = max(0, self._promised - len(values))
@@ -156,25 +157,25 @@ class Transform(Base, Generic[T, U]):
             raise
 
     async def _stop(self, source: Upstream[T]) -> None:
-        """This stage wants no more: upstream is aborted first, then the read answers the end."""
+        """Ends the stage by itself: upstream is aborted first, then the read gets the end."""
         await self._stop_with(End(None), source)
 
     async def _stop_with(self, end: End, source: Upstream[T]) -> None:
         if self._finish(end):
             try:
                 await self._pass_on(True, source)
-            except Exception as error:  # noqa: BLE001  # the read that stopped is told
+            except Exception as error:  # noqa: BLE001  # the read that stopped raises it
                 self._end = End(error, owed=True)
 
     def _meet(self, error: Exception) -> None:
-        """A read of upstream has raised: what is left over comes first, then what it raised."""
+        """Handles what a read of upstream has raised: what is left over comes first, then that."""
         if self._end is not None:
             return
         self._end = End.met(error)
         try:
             self._flush()
             self._close_once()
-        except Exception as own:  # noqa: BLE001  # upstream has ended already, so nobody else is to be told
+        except Exception as own:  # noqa: BLE001  # upstream has ended already and needs no abort
             self._end = End(own_error(own, self.description), owed=True)
         except BaseException:
             self._end = End(True)
@@ -187,7 +188,7 @@ class Transform(Base, Generic[T, U]):
 
 
 class EarlyAnswer(Generic[T]):
-    """What upstream has answered to a request that could not wait for its turn: values, or an error."""
+    """The answer of upstream to a request that could not wait for its turn: values, or an error."""
 
     __slots__ = ("error", "ticket", "values")
 
@@ -198,10 +199,10 @@ class EarlyAnswer(Generic[T]):
 
 
 class Abreast(Base, Generic[T]):
-    """A through that lets requests through side by side and puts the answers into the order of the requests.
+    """A through that lets requests pass side by side and puts the answers into the order of the requests.
 
-    A request that is withdrawn while it has its answer leaves it behind: the answers that were left are given
-    before others, in the order of their requests, and upstream is not asked while there are any.
+    A request that is withdrawn when it has its answer leaves it behind: such answers are given before others,
+    in the order of their requests, and upstream is not read while there are any.
     """
 
     kind: ClassVar[Kind] = Kind.THROUGH
@@ -212,14 +213,16 @@ class Abreast(Base, Generic[T]):
         self._reserved_here = 0
 
     async def _left(self, ticket: int, limit: int) -> list[T] | None:
-        """What was left behind for a request that has yet to ask upstream; None if it must ask after all."""
+        """Returns the answer left behind for a request that has yet to read upstream; None if it must read
+        after all."""
         await self._line.wait_turn(ticket)
         return self._take_left(limit) if self._left_behind else None
 
     async def _in_turn(
         self, ticket: int, limit: int, values: Sequence[T], error: Exception | None
     ) -> list[T]:
-        """The answer for a request in its turn, its own or one that was left before; raises the end."""
+        """Returns the answer for a request in its turn, its own or one that was left before; raises the
+        end."""
         own = EarlyAnswer(ticket, values, error)
         await self._line.wait_exit(ticket, lambda: self._leave_behind(own))
         if self._left_behind and self._left_behind[0].ticket < ticket:
@@ -240,7 +243,7 @@ class Abreast(Base, Generic[T]):
         self._left_behind.insert(at, answer)
 
     def _take_left(self, limit: int) -> list[T]:
-        """Values of the first answer that was left; raises what it holds instead."""
+        """Returns values of the first answer that was left; raises what it holds instead."""
         if self._end is not None:
             raise self._end.next()
         answer = self._left_behind[0]
@@ -254,13 +257,14 @@ class Abreast(Base, Generic[T]):
         return values
 
     def _met(self, error: Exception) -> Exception:
-        """What to raise for what upstream has raised: its own, unless this stage had ended before."""
+        """Returns the exception to raise for one of upstream: the same, unless this stage had ended
+        before."""
         if self._end is not None:
             return self._end.next()
         self._end = End.met(error)
         try:
             self._close_once()
-        except Exception as own:  # noqa: BLE001  # upstream has ended already, so the read is told
+        except Exception as own:  # noqa: BLE001  # upstream has ended already, so the read raises it
             self._end = End(own, owed=True)
         else:
             if isinstance(error, EndOfStream):
@@ -286,7 +290,7 @@ class Abreast(Base, Generic[T]):
 
 
 class MapThrough(Abreast[T], Generic[T, U]):
-    """A through that makes one value of each, and passes reads through side by side."""
+    """A through that makes one value of each, and lets reads pass side by side."""
 
     def __init__(self, fn: Callable[[T], U], description: str) -> None:
         super().__init__(description)

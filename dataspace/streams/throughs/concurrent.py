@@ -1,13 +1,13 @@
 """Throughs that work ahead in tasks of their own: async_map, parallelize, buffer.
 
-A reader that goes away must not take a value along that was already taken from upstream.  So what waits
-after it has taken a value does so in the nursery of the pipe, and readers only wait for results.
+A reader that is cancelled must not lose a value that was already taken from upstream.  So what waits after it
+has taken a value does so in the nursery of the pipe, and readers only wait for results.
 
-A *slot* is one ask that is under way, with what comes of it; slots are answered in the order of the asks.
+A *slot* is one request that is under way, with its result; slots are answered in the order of the requests.
 
-Always: at most ``width`` slots; nothing is asked upstream before the first read; after an own error upstream
-is failed before a read is told, and slots before it keep their values.  (Promistream, ``parallelize`` and
-the rationale of ``peek``; pull-paramap, which reads ahead without a bound unless told.)
+Always: at most ``width`` slots; upstream is not read before the first read; after an own error upstream is
+failed before a read raises it, and slots before it keep their values.  (Promistream, ``parallelize`` and the
+rationale of ``peek``; pull-paramap, which reads ahead without a bound by default.)
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ U = TypeVar("U")
 
 
 class Slot(Generic[U]):
-    """One ask and its answer: a value, or what was raised."""
+    """One request and its answer: a value, or what was raised."""
 
     __slots__ = ("done", "error", "scope", "value")
 
@@ -43,7 +43,7 @@ class Slot(Generic[U]):
 
 
 class Ahead(Base, Generic[T, U]):
-    """A through whose slots are filled by workers.  Subclasses say when one may start, and what it does."""
+    """A through whose slots are filled by workers. Subclasses define when one may start, and what it does."""
 
     kind: ClassVar[Kind] = Kind.THROUGH
     needs_tasks: ClassVar[bool] = True
@@ -58,11 +58,11 @@ class Ahead(Base, Generic[T, U]):
 
     @abstractmethod
     def _wanted(self) -> int:
-        """How many more slots may be begun now."""
+        """Returns how many more slots may be started now."""
 
     @abstractmethod
     async def _fill(self, source: Upstream[T]) -> None:
-        """Begins one slot, asks upstream, and settles it."""
+        """Starts one slot, reads upstream, and settles it."""
 
     # -- the protocol ---------------------------------------------------------------------------------
 
@@ -122,7 +122,7 @@ class Ahead(Base, Generic[T, U]):
                 self._workers += 1
 
     def _drop(self) -> None:
-        """Ends what is under way; workers that ask upstream are woken by upstream."""
+        """Ends what is under way; workers that read upstream are woken by upstream."""
         self._stopped = True
         for slot in self._slots:
             if slot.scope is not None:
@@ -136,7 +136,7 @@ class Ahead(Base, Generic[T, U]):
         await super()._pass_on(reason, None if told else source)
 
     async def _teardown(self, reason: Reason) -> None:
-        while self._workers:  # each wakes us when it ends
+        while self._workers:  # each wakes this task when it ends
             await self._arrival.park()
 
     # -- workers --------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ class Ahead(Base, Generic[T, U]):
         return self._stopped
 
     async def _ask(self, slot: Slot[U], source: Upstream[Any]) -> Any:
-        """The answer of upstream to the newest slot; an end goes into the slot."""
+        """Returns the answer of upstream to the newest slot; an end goes into the slot."""
         try:
             return await source.read()
         except Exception as error:  # noqa: BLE001  # it is the answer of this slot
@@ -177,7 +177,7 @@ class Ahead(Base, Generic[T, U]):
 
 
 class AsyncMap(Ahead[T, U]):
-    """An asynchronous function of each value."""
+    """Calls an asynchronous function with each value."""
 
     def __init__(self, fn: Callable[[T], Awaitable[U]], width: int | None) -> None:
         super().__init__(f"async_map({name_of(fn)})")
@@ -198,7 +198,7 @@ class AsyncMap(Ahead[T, U]):
             with trio.CancelScope() as slot.scope:
                 slot.value = await self._awaitable(self._fn(value))
                 slot.done = True
-        except Exception as error:  # noqa: BLE001  # upstream is failed first, then the read is told
+        except Exception as error:  # noqa: BLE001  # upstream is failed first, then the read raises it
             await self._be_failed_by(own_error(error, self.description), slot, source)
 
     def _awaitable(self, answer: Awaitable[U]) -> Awaitable[U]:
@@ -212,7 +212,7 @@ class AsyncMap(Ahead[T, U]):
         return self._end is not None or slot not in self._slots
 
     async def _be_failed_by(self, error: Exception, slot: Slot[U], source: Upstream[T]) -> None:
-        """What was asked before keeps its answer; what was asked later is given up."""
+        """Keeps the answers of earlier requests, and drops those of later ones."""
         if self._stopped_at(slot):
             return
         self._stopped = True
@@ -224,15 +224,15 @@ class AsyncMap(Ahead[T, U]):
             self._told = True
             try:
                 await source.abort(error)
-            except Exception as further:  # noqa: BLE001  # the first error is the one to be told
+            except Exception as further:  # noqa: BLE001  # the first error is the one to raise
                 error.add_note(f"and ending what is before {self.description} failed as well: {further!r}")
         slot.error, slot.done = error, True
 
 
 def async_map(fn: Callable[[T], Awaitable[U]], *, width: int | None = None) -> AsyncMap[T, U]:
-    """``await fn(value)`` for each value, answered in order.
+    """Returns a through that passes on ``await fn(value)`` for each value, in order.
 
-    Without ``width`` as many run as reads are waiting; with it, so many values are worked on ahead.
+    Without ``width`` as many run as reads are waiting; with it, so many values are processed ahead.
     """
     _check_width(width)
     if not callable(fn):
@@ -241,7 +241,7 @@ def async_map(fn: Callable[[T], Awaitable[U]], *, width: int | None = None) -> A
 
 
 class Parallelize(Ahead[T, T]):
-    """Several reads of upstream at once, each only when peeking has promised a value."""
+    """Makes several reads of upstream at once, each only when peeking has promised a value."""
 
     def __init__(self, width: int | None) -> None:
         super().__init__(f"parallelize({'∞' if width is None else width})")
@@ -274,16 +274,17 @@ class Parallelize(Ahead[T, T]):
 
 
 def parallelize(width: int | None = None) -> Parallelize[Any]:
-    """Keeps up to ``width`` reads of upstream under way (None: as many as it has values ready), in order.
+    """Returns a through that keeps up to ``width`` reads of upstream under way (None: as many as it has
+    values ready).
 
-    Of use behind stages that work while they are read, one task for each read.
+    Of use behind stages that work while they are read, one task for each read.  Answers are in order.
     """
     _check_width(width)
     return Parallelize(width)
 
 
 class Buffer(Transform[T, T]):
-    """Values that are read ahead."""
+    """Reads values ahead."""
 
     needs_tasks: ClassVar[bool] = True
 

@@ -1,7 +1,7 @@
 """Throughs that hold reads back: limit, sequentialize, rate_limit.
 
 Values pass as they are.  What is held back is the *request*: nothing has been taken from upstream while it
-waits, so a reader that goes away loses nothing.
+waits, so a reader that is cancelled loses nothing.
 
 Always: requests go upstream in the order in which they came.
 """
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Limit(Abreast[T]):
-    """At most so many reads at once; the others wait here."""
+    """Allows at most so many reads at once; the others wait here."""
 
     def __init__(self, number: int, description: str) -> None:
         super().__init__(description)
@@ -58,7 +58,7 @@ class Limit(Abreast[T]):
 
     async def _pass_gate(self) -> None:
         if self._inside >= self._number:
-            await self._gate.park()  # who leaves hands its place over
+            await self._gate.park()  # a task that is cancelled passes its place on
         else:
             self._inside += 1
 
@@ -85,7 +85,7 @@ def sequentialize() -> Limit[Any]:
 
 
 class RateLimit(Transform[T, T]):
-    """So many values in a time, in bursts of so many at the most."""
+    """Allows so many values in a time, in bursts of so many at the most."""
 
     def __init__(self, number: int, seconds: float) -> None:
         super().__init__(f"rate_limit({number} in {seconds} s)")

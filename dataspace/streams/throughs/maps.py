@@ -1,11 +1,11 @@
 """Throughs that look at one value at a time: map, filter, through, unique and their like.
 
 ``map``, ``filter``, ``filter_not`` and ``through`` have no state but the caller's, so ``pipe`` can fuse
-neighbours of them; each says what it is by a ``MapStep``.
+neighbours of them; each is described by a ``MapStep``.
 
 Always: values keep their order; equal means equal and of the same type, also within sequences and mappings
-(``1``, ``1.0`` and ``True`` are three), and beyond that what ``==`` and ``hash`` say; a function that
-returns a coroutine is refused, since nothing here awaits it.
+(``1``, ``1.0`` and ``True`` are three), and otherwise by ``==`` and ``hash``; a function that returns a
+coroutine is refused, since nothing here awaits it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ U = TypeVar("U")
 
 
 class MapStep(NamedTuple):
-    """What a pure stage does: with ``keep`` the function is a test, without it makes the next value."""
+    """The step of a pure stage: with ``keep`` the function is a test, without it makes the next value."""
 
     fn: Callable[[Any], Any]
     keep: bool = False
@@ -77,7 +77,7 @@ def filter_not(test: Callable[[T], object]) -> Transform[T, T]:
 
 
 class Through(PureMap[T, T]):
-    """Values as they are, shown to a function; and the end, shown to another."""
+    """Passes values on as they are, and calls a function with each, and another with the end."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ through = Through
 
 
 class UniqueThrough(Transform[T, T]):
-    """The first of each kind, or all but the first; remembers one key for each kind."""
+    """Passes on the first of each kind, or all but the first; remembers one key for each kind."""
 
     def __init__(self, key: Callable[[T], Any] | None, *, first: bool) -> None:
         super().__init__("unique" if first else "non_unique")
@@ -170,7 +170,7 @@ def strict(value: Any, where: str = "unique") -> Hashable:
 
 
 def fused(stages: Sequence[Any]) -> PureMap[Any, Any] | Sift[Any]:
-    """Neighbouring pure stages as one: the same values and errors, one frame instead of many."""
+    """Returns neighbouring pure stages as one: the same values and errors, one frame instead of many."""
     steps = [step for stage in stages for step in stage.steps]
     description = " | ".join(stage.description for stage in stages)
     if any(step.keep for step in steps):

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class TakeCount(Transform[T, T]):
-    """The first so many values."""
+    """Passes on so many values."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"take({number})")
@@ -42,12 +42,12 @@ class TakeCount(Transform[T, T]):
 
     async def peek(self, source: Upstream[T]) -> bool:
         if len(self._held) <= self._given and self._given + len(self._line) >= self._left:
-            return False  # upstream may have more, but not for us
+            return False  # upstream may have more, which is not wanted
         return await super().peek(source)
 
 
 class TakeWhile(Transform[T, T]):
-    """The values before the first that fails a test, and with ``last`` that one as well."""
+    """Passes on the values before the first that fails a test, and with ``last`` that one as well."""
 
     def __init__(self, test: Callable[[T], object], last: bool) -> None:
         super().__init__(f"take({check_sync(test, 'take')})")
@@ -65,8 +65,10 @@ class TakeWhile(Transform[T, T]):
 
 
 def take(wanted: int | Callable[[T], object], *, last: bool = False) -> Transform[T, T]:
-    """The first ``wanted`` values; or those while ``wanted(value)`` is true, with ``last`` the one that
-    is not as well.  Then upstream is aborted."""
+    """Returns a through of the first ``wanted`` values, or of those before ``wanted(value)`` is false.
+
+    With ``last``, the one that is not true is included.  Then upstream is aborted.
+    """
     if callable(wanted):
         return TakeWhile(wanted, last)
     if wanted.__class__ is not int or wanted < 0:
@@ -116,7 +118,8 @@ class Flatten(Transform[Any, Any]):
             await super()._feed_some(limit, source)
 
     async def _feed_items(self, items: Iterator[Any], limit: int, source: Upstream[Any]) -> None:
-        """Some more of an iterator, which may be long or have no end; lets others run once in a while."""
+        """Reads some more of an iterator, which may be long or have no end; runs other tasks from time to
+        time."""
         await self._rest(limit)
         some: list[Any] = []
         try:
@@ -136,7 +139,7 @@ class Flatten(Transform[Any, Any]):
             self._iterator = None
 
     async def _feed_inner(self, limit: int, source: Upstream[Any]) -> None:
-        """One more answer of the stream that is being flattened; its error fails the whole."""
+        """Reads one more answer of the stream that is being flattened; its error fails the whole."""
         try:
             values = await _some_of(self._inner, limit)
         except Exception as error:  # noqa: BLE001  # its end is a step of ours, its error is ours
@@ -177,7 +180,7 @@ def flatten() -> Transform[Any, Any]:
 
 
 class WindowThrough(Transform[T, tuple[T, ...]]):
-    """Groups of so many values, or of what came in so many seconds."""
+    """Makes groups of so many values, or of those within so many seconds."""
 
     def __init__(self, size: int | None, seconds: float | None) -> None:
         super().__init__("window")
@@ -219,8 +222,11 @@ class WindowThrough(Transform[T, tuple[T, ...]]):
 
 
 def window(size: int | None = None, *, seconds: float | None = None) -> Transform[Any, tuple[Any, ...]]:
-    """Groups of ``size`` values, or of those within ``seconds`` of the first, whichever is full sooner;
-    at the end, of those that are left."""
+    """Returns a through of groups of ``size`` values, or of those within ``seconds`` of the first.
+
+    A group ends by whichever comes first; at the end of the stream, the last group has the values that are
+    left.
+    """
     is_bounded = size is not None or seconds is not None
     if not is_bounded or not (size is None or is_count(size)) or not (seconds is None or seconds > 0):
         raise UsageError(
@@ -230,7 +236,7 @@ def window(size: int | None = None, *, seconds: float | None = None) -> Transfor
 
 
 class BatchThrough(Transform[T, list[T]]):
-    """What is at hand."""
+    """Makes lists of the values that are at hand."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"batch({limit})")
@@ -245,7 +251,7 @@ class BatchThrough(Transform[T, list[T]]):
     async def _feed_some(self, limit: int, source: Upstream[T]) -> None:
         try:
             values = await source.read_some(self._limit)
-        except Exception as error:  # noqa: BLE001  # upstream has ended, and the caller's loop says so
+        except Exception as error:  # noqa: BLE001  # upstream has ended, which the loop of the caller handles
             self._meet(error)
             return
         if self._end is None:

@@ -169,12 +169,12 @@ def test_values_are_told_apart_strictly() -> None:
 
 
 CANNOT_TAKE_BACK: dict[str, tuple[Callable[[FlowStage], FlowStage], str]] = {
-    "for_each": (lambda a: a.for_each(print), "for_each was told that an item has gone: give it gone="),
-    "enumerate": (lambda a: a.enumerate(), "enumerate cannot take an item back"),
-    "zip": (lambda a: a.zip(a), "zip cannot take an item back"),
-    "window": (lambda a: a.window(2), "window cannot take an item back"),
-    "assert_": (lambda a: a.assert_(lifetime="tick"), "assert_ for one tick cannot take an item back"),
-    "top": (lambda a: a.top(2), "top was told that 1 has gone, which it does not have"),
+    "for_each": (lambda a: a.for_each(print), "for_each cannot handle a retraction; give it gone="),
+    "enumerate": (lambda a: a.enumerate(), "enumerate cannot retract an item"),
+    "zip": (lambda a: a.zip(a), "zip cannot retract an item"),
+    "window": (lambda a: a.window(2), "window cannot retract an item"),
+    "assert_": (lambda a: a.assert_(lifetime="tick"), "assert_ for one tick cannot retract an item"),
+    "top": (lambda a: a.top(2), "top cannot retract 1, which it does not have"),
     "a cycle": (
         lambda a: a.union(a.flow.add("tee", Identity(), name="t"), name="u").to("t"),  # type: ignore[attr-defined]  # it is a flow
         "a retraction reached the cycle through u and t",

@@ -31,7 +31,7 @@ from tests.server.peers import Peer, turn
 from tests.server.processes import DaemonProcess
 from tests.server.sessions.test_transports import HERE, SERVER, TRUSTING
 
-READ = "dataspace: SIGHUP, the configuration is read again"
+READ = "dataspace: SIGHUP, the configuration was reloaded"
 OPEN = Key("operator", "the secret of the operator")
 SENSOR = Key("sensor", "the secret of a sensor", Rights.read(Map({"assert": ("reading(_, _)",)})))
 
@@ -311,4 +311,4 @@ def test_the_command_reads_its_file_again(tmp_path: Path) -> None:
         trio.run(main)
     finally:
         assert daemon.stop() == 0
-    assert "SIGHUP, the configuration is read again: 2 tokens, 0 sessions ended" in daemon.errors
+    assert "SIGHUP, the configuration was reloaded: 2 tokens, 0 sessions ended" in daemon.errors
