@@ -321,8 +321,8 @@ class Publication:
         self._producer = answer["producer"]  # type: ignore[assignment]  # a number, by WIRE.md
         held = forms.changes_of(answer["held"])
         self._held = Counter(dict(held))
-        self._taken = told["taken"]  # type: ignore[assignment]  # as above
-        self.sent = dict(forms.changes_of(told.get("sent", ())))
+        self._taken = answer["taken"]  # type: ignore[assignment]  # as above
+        self.sent = dict(forms.changes_of(answer.get("sent", ())))
         capabilities = [Capability(self, time) for time, count in held for _ in range(count)]
         self._main = capabilities[0] if capabilities else Capability(self, None)
         self.capabilities = capabilities[1:]

@@ -177,8 +177,8 @@ class Fold(Remembering):
 
     def release(self) -> None:
         value = self.group.said()
-        if self.said:
-            if same(self.said[0], value):
+        if self.emitted:
+            if same(self.emitted[0], value):
                 return
             self.emit(self.emitted.pop(), -1)
         self.emitted.append(value)
@@ -294,7 +294,7 @@ class FoldKeyed(Remembering):
                     if same(before[1], folded):
                         continue
                     emit(before, -1)
-                said[at] = now = (name, folded)
+                emitted[at] = now = (name, folded)
                 emit(now, 1)
             else:
                 del groups[at]

@@ -330,7 +330,7 @@ def _status_lines(fields: dict[Value, Value]) -> list[tuple[str, str]]:
         ),
         ("sessions", f"{number('sessions')} with {number('streams')} streams{_away(fields)}"),
         ("facts", f"{number('facts')} ({number('claims')} claims by {number('owners')} owners)"),
-        ("rules", _rules_line(told)),
+        ("rules", _rules_line(fields)),
         ("observers", f"{number('observers')} of {number('patterns')} patterns"),
         ("slow", _slow(fields)),
         ("memory", f"{size_text(number('memory_bytes'))} (peak {size_text(number('memory_peak_bytes'))})"),
