@@ -38,10 +38,11 @@ class Pushable(Source[T]):
         self._finished = False
         self._failure: Exception | None = None
         self._change: Final = trio.lowlevel.ParkingLot()
+        self._room: Final = trio.lowlevel.ParkingLot()
 
     @property
     def is_full(self) -> bool:
-        """Whether so many values wait that none can be pushed."""
+        """True if ``limit`` values wait, so that none can be pushed."""
         return self._limit is not None and len(self._held) >= self._limit
 
     async def wait_room(self) -> None:
@@ -49,12 +50,12 @@ class Pushable(Source[T]):
         await trio.lowlevel.checkpoint()
         while self.is_full:
             self._check_open()
-            await self._change.park()
+            await self._room.park()
 
     def push(self, value: T) -> None:
         """Adds a value; raises ``trio.WouldBlock`` if ``limit`` values wait, ``Closed`` after the end."""
         self._check_open()
-        if self._is_full():
+        if self.is_full:
             raise trio.WouldBlock
         self._give(value)
         self._change.unpark_all()
@@ -62,7 +63,7 @@ class Pushable(Source[T]):
     async def send(self, value: T) -> None:
         """Adds a value, waiting for capacity; values of several tasks come in the order of the calls."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        if self._is_full() and not self._is_over():
+        if self.is_full and not self._is_over():
             await self._wait_sent(value)
         else:
             self.push(value)
@@ -84,20 +85,20 @@ class Pushable(Source[T]):
 
     def _took(self, count: int) -> None:
         senders = self._senders
-        while senders and not self._is_full():
+        while senders and not self.is_full:
             task = next(iter(senders))
             self._give(senders.pop(task))
             trio.lowlevel.reschedule(task)
+        if self._room and not self.is_full:
+            self._room.unpark_all()
 
     def _refuse_senders(self) -> None:
+        self._room.unpark_all()
         senders = list(self._senders)
         self._senders.clear()
         for task in senders:
             self._refused.add(task)
             trio.lowlevel.reschedule(task)
-
-    def _is_full(self) -> bool:
-        return self._limit is not None and len(self._held) >= self._limit
 
     def _is_over(self) -> bool:
         return self._finished or self._end is not None
@@ -230,6 +231,7 @@ class FromAsync(Source[T]):
         self._unclosed: Exception | None = None
         self._scope: Final = trio.CancelScope()
         self._change: Final = trio.lowlevel.ParkingLot()
+        self._room: Final = trio.lowlevel.ParkingLot()
 
     async def _fetch(self) -> None:
         if not self._started:
