@@ -63,11 +63,11 @@ class Antichain(_Incomparable):
         return True
 
     def less_equal(self, time: Time) -> bool:
-        """Whether some element is at or before this time; never so if empty: nothing more will come."""
+        """True if some element is at or before this time; never if empty, since nothing more will come."""
         return any(less_equal(each, time) for each in self._elements)
 
     def dominates(self, other: Iterable[Time]) -> bool:
-        """Whether each of these times is at or after some element."""
+        """True if each of these times is at or after some element."""
         return all(self.less_equal(each) for each in other)
 
     def __contains__(self, time: Time) -> bool:
@@ -93,7 +93,7 @@ class Maxima(_Incomparable):
         return True
 
     def covers(self, time: Time) -> bool:
-        """Whether this time is at or before some element."""
+        """True if this time is at or before some element."""
         return any(less_equal(time, each) for each in self._elements)
 
     def keep(self, times: Iterable[Time]) -> None:

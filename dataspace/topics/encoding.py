@@ -31,7 +31,7 @@ FINISH: Final = 5
 
 
 def value_of(message: Message) -> Value:
-    """A message as a value of a stream."""
+    """Returns a message as a value of a stream."""
     match message:
         case Batch(partition, time, items):
             return (BATCH, partition, time, items)  # type: ignore[return-value]  # items are bytes here
@@ -44,7 +44,7 @@ def value_of(message: Message) -> Value:
 
 
 def message_of(value: Value) -> Message:
-    """The message that a value of a stream is."""
+    """Returns the message in a value of a stream; ``ProtocolError`` if it is none."""
     if value.__class__ is tuple and any(each.__class__ is bool for each in value[:2]):
         raise ProtocolError("malformed", f"no message of a topic: {value!r:.80}")
     match value:
@@ -61,7 +61,7 @@ def message_of(value: Value) -> Message:
 
 
 def changes_of(value: Value) -> tuple[Change, ...]:
-    """The changes in an array of pairs, each a time and a count."""
+    """Returns the changes in an array of pairs, each a time and a count."""
     changes: list[Change] = []
     for each in value if isinstance(value, tuple) else (None,):
         match each:

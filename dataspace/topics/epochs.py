@@ -22,7 +22,7 @@ REMEMBERED: Final = 1024
 
 
 class Epochs:
-    """What has been seen of epochs.
+    """Tracks which epochs are active and which have crashed.
 
     >>> epochs = Epochs()
     >>> epochs.see(3); epochs.see(5)
@@ -41,19 +41,19 @@ class Epochs:
         return time in self._active
 
     def __len__(self) -> int:
-        """Active epochs."""
+        """Returns how many epochs are active."""
         return len(self._active)
 
     def see(self, time: Time) -> None:
-        """Something of this epoch was sent; O(1)."""
+        """Notes that an item of this epoch was sent; O(1)."""
         self._active.add(time)
 
     def retire(self, frontier: Antichain) -> None:
-        """Forgets the active epochs that are over; O(active × frontier)."""
+        """Removes the active epochs that the frontier has passed; O(active × frontier)."""
         self._active = {each for each in self._active if frontier.less_equal(each)}
 
     def crash(self, since: Antichain) -> tuple[Time, ...]:
-        """The active epochs of which something may be missing, now that ``since`` is held no more."""
+        """Marks and returns the active epochs that may be incomplete, now that ``since`` is lost."""
         epochs = tuple(sorted(each for each in self._active if since.less_equal(each)))
         self._crashed.update(dict.fromkeys(epochs))
         while len(self._crashed) > REMEMBERED:
@@ -61,16 +61,16 @@ class Epochs:
         return epochs
 
     def dump(self) -> Value:
-        """The active and the crashed epochs; ``load`` takes them."""
+        """Returns the active and the crashed epochs, for ``load``."""
         return (tuple(sorted(self._active)), tuple(self._crashed))
 
     def load(self, dumped: Any) -> None:
-        """Becomes what was dumped."""
+        """Restores what ``dump`` returned."""
         active, crashed = dumped
         self._active, self._crashed = set(active), dict.fromkeys(crashed)
 
     def state(self, time: Time, frontier: Antichain) -> EpochState:
-        """Where an epoch stands, given the frontier."""
+        """Returns the state of an epoch, given the frontier."""
         if time in self._crashed:
             return EpochState.CRASHED
         if not frontier.less_equal(time):

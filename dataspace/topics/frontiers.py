@@ -34,7 +34,7 @@ class ChangeBatch:
         self.extend(changes)
 
     def update(self, time: Time, by: int) -> int:
-        """Moves one count and answers with the new one; O(1)."""
+        """Moves one count and returns the new one; O(1)."""
         count = self._counts.get(time, 0) + by
         if count:
             self._counts[time] = count
@@ -48,15 +48,15 @@ class ChangeBatch:
             self.update(time, by)
 
     def count(self, time: Time) -> int:
-        """The sum for one time."""
+        """Returns the sum for one time."""
         return self._counts.get(time, 0)
 
     def copy(self) -> ChangeBatch:
-        """Another batch with the same sums."""
+        """Returns another batch with the same sums."""
         return ChangeBatch(self._counts.items())
 
     def __iter__(self) -> Iterator[Change]:
-        """Times and their sums, none zero, in the order of times."""
+        """Yields times and their sums, none zero, in the order of times."""
         return iter(sorted(self._counts.items()))
 
     def __len__(self) -> int:
@@ -85,11 +85,11 @@ class MutableAntichain:
 
     @property
     def frontier(self) -> Antichain:
-        """The minimal elements; not to be changed by the caller."""
+        """Returns the minimal elements; the caller must not change them."""
         return self._frontier
 
     def change(self, changes: Iterable[Change]) -> list[Change]:
-        """Moves counts; answers with how the frontier changed, each ±1.
+        """Moves counts; returns how the frontier changed, each ±1.
 
         Costs O(changes × frontier), and O(times × frontier) where a count on the frontier went away.
         Counts below zero are allowed, since changes of several holders may overtake each other.
@@ -108,7 +108,7 @@ class MutableAntichain:
         ]
 
     def __iter__(self) -> Iterator[Change]:
-        """Times and their counts."""
+        """Yields times and their counts."""
         return iter(self._counts)
 
     def __repr__(self) -> str:

@@ -59,9 +59,9 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Crashed:
-    """A producer vanished holding ``since``; of ``epochs``, which were active, something may be missing.
+    """A producer that held ``since`` has disappeared; of the active ``epochs`` something may be missing.
 
-    ``changes`` is what became of the lower frontier, which no longer waits for it.
+    ``changes`` are those of the lower frontier, which no longer waits for it.
     """
 
     partition: int
@@ -83,7 +83,7 @@ class Frontier:
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """Told to the program: a producer vanished, and these epochs may be incomplete."""
+    """Event for the program: a producer has disappeared, and these epochs may be incomplete."""
 
     partition: int
     since: tuple[Time, ...]

@@ -34,7 +34,7 @@ from dataspace.topics.times import Time, less_equal
 
 @dataclass(frozen=True, slots=True)
 class SubscriberStatistics:
-    """Batches delivered and dropped over its life; elements of the filter and of the frontier now."""
+    """Batches delivered and dropped in total; elements of the filter and of the frontier now."""
 
     delivered: int
     dropped: int
@@ -85,26 +85,26 @@ class Subscriber:
 
     @property
     def ready(self) -> bool:
-        """Whether every partition has sent its snapshot."""
+        """True once every partition has sent its snapshot."""
         return not self._waiting
 
     @property
     def frontier(self) -> Antichain:
-        """What may still come lies at or after one of these; meaningless until ``ready``."""
+        """Returns the times at or after which something may still come; meaningless until ``ready``."""
         return self._lower.frontier
 
     @property
     def filter(self) -> Maxima:
-        """What lies at or before one of these is not delivered."""
+        """Returns the times at or before which nothing is delivered."""
         return self._filter
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more can come."""
+        """True if nothing more can come."""
         return self.ready and all(self._beyond(each) for each in self.frontier)
 
     def take(self, message: Message) -> list[Event]:
-        """What a message of a partition means to the program, in order; O(frontier + filter).
+        """Returns the events that a message means to the program, in order; O(frontier + filter).
 
         ``UsageError`` for a message of another partition, or a second snapshot.
         """
@@ -175,9 +175,9 @@ class Subscriber:
         return [Frontier(times)]
 
     def state(self, time: Time) -> EpochState:
-        """Where an epoch stands for this subscriber; the latest 1 024 crashed ones are remembered as such."""
+        """Returns the state of an epoch for this subscriber; the latest 1 024 crashed ones are known."""
         return self._epochs.state(time, self.frontier)
 
     def statistics(self) -> SubscriberStatistics:
-        """Counts, in O(1)."""
+        """Returns counts, in O(1)."""
         return SubscriberStatistics(self._delivered, self._dropped, len(self._filter), len(self.frontier))

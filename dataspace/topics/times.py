@@ -31,7 +31,7 @@ END: Final = 1 << 63
 
 
 def less_equal(a: Time, b: Time) -> bool:
-    """Whether ``a`` is ``b`` or comes before it; O(coordinates)."""
+    """True if ``a`` is ``b`` or comes before it; O(coordinates)."""
     if isinstance(a, tuple):
         assert isinstance(b, tuple)  # one order for a topic
         return all(x <= y for x, y in zip(a, b, strict=True))
@@ -40,12 +40,12 @@ def less_equal(a: Time, b: Time) -> bool:
 
 
 def less(a: Time, b: Time) -> bool:
-    """Whether ``a`` comes before ``b``."""
+    """True if ``a`` comes before ``b``."""
     return a != b and less_equal(a, b)
 
 
 def join(a: Time, b: Time) -> Time:
-    """The least time that neither ``a`` nor ``b`` comes after."""
+    """Returns the least time that neither ``a`` nor ``b`` comes after."""
     if isinstance(a, tuple):
         assert isinstance(b, tuple)  # one order for a topic
         return tuple(map(max, a, b))
@@ -54,7 +54,7 @@ def join(a: Time, b: Time) -> Time:
 
 
 def meet(a: Time, b: Time) -> Time:
-    """The greatest time that comes after neither ``a`` nor ``b``."""
+    """Returns the greatest time that comes after neither ``a`` nor ``b``."""
     if isinstance(a, tuple):
         assert isinstance(b, tuple)  # one order for a topic
         return tuple(map(min, a, b))
@@ -78,11 +78,11 @@ class Order:
 
     @property
     def bottom(self) -> Time:
-        """The time that comes before all others."""
+        """Returns the time that comes before all others."""
         return (0,) * self.dimensions if self.dimensions else 0
 
     def check(self, value: Value) -> Time:
-        """The value as a time of this order; ``UsageError`` if it is none."""
+        """Returns the value as a time of this order; ``UsageError`` if it is none."""
         if self.dimensions == 0:
             if _is_coordinate(value):
                 return value  # type: ignore[return-value]  # just checked
@@ -91,7 +91,7 @@ class Order:
         raise UsageError(f"a time of this topic is {self}, got {value!r:.60}")
 
     def after(self, times: Iterable[Time]) -> Time:
-        """A time that comes after all of these, or ``bottom`` if there are none."""
+        """Returns a time that comes after all of these, or ``bottom`` if there are none."""
         some = list(times)
         return _next(reduce(join, some)) if some else self.bottom
 

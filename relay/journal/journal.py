@@ -40,7 +40,7 @@ class Journal(JournalReader):
     """The journal of a data directory.  One thread at a time writes; any number of threads read meanwhile."""
 
     def __init__(self, directory: Path, *, accept_damage: bool = False) -> None:
-        """Opens it or makes it.  ``LogDamaged`` if it holds less than was acknowledged."""
+        """Opens the journal, or makes one.  ``LogDamaged`` if it holds less than was acknowledged."""
         directory.mkdir(parents=True, exist_ok=True)
         storage = Storage(directory / self.FILE, SCHEMA)
         with closed_on_failure(storage):
@@ -88,7 +88,7 @@ class Journal(JournalReader):
     # -- readers --------------------------------------------------------------------------------------
 
     def acknowledge(self, slot: int, reader: str, number: int, now: int) -> None:
-        """Notes on disk that a named reader is done with all epochs to this one; it never goes back.
+        """Stores that a named reader has read all epochs to this one; the number never goes back.
 
         ``Refused("limit")`` for one more named reader than a topic may have.
         """
@@ -103,5 +103,5 @@ class Journal(JournalReader):
             )
 
     def acknowledged(self, slot: int) -> list[tuple[str, int, int]]:
-        """The named readers: what each is done with, and when it was last heard of."""
+        """Returns the named readers: name, last epoch read, and when it acknowledged last."""
         return self._storage.rows("SELECT name, number, seen FROM topic_readers WHERE slot = ?", slot)

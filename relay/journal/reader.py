@@ -69,7 +69,7 @@ class Piece:
 
 
 class JournalReader(StoreReader):
-    """The file ``topics.sqlite`` of a data directory, to read from.  Any number of threads may."""
+    """Reads the file ``topics.sqlite`` of a data directory, from any number of threads."""
 
     FILE = "topics.sqlite"
     MARK = "topics-acknowledged"
@@ -92,7 +92,7 @@ class JournalReader(StoreReader):
         return f"the topic with {missing[0]} is gone" if missing else ""
 
     def counts(self) -> tuple[int, int, int]:
-        """Topics, and their steps and completed epochs that are retained; O(those)."""
+        """Returns how many topics, steps and completed epochs are retained; O(those)."""
         tables = ("topics", "steps", "epochs")
         topics, steps, epochs = [self._storage.rows(f"SELECT count(*) FROM {each}")[0][0] for each in tables]
         return topics, steps, epochs
@@ -100,21 +100,21 @@ class JournalReader(StoreReader):
     # -- recovery -------------------------------------------------------------------------------------
 
     def slots(self) -> list[int]:
-        """Where there are topics, whole or not."""
+        """Returns the slots with topics, whole or not."""
         slots = [slot for (slot,) in self._storage.rows("SELECT slot FROM topics ORDER BY slot")]
         if not all(map(is_slot, slots)):
             raise self._damage("there is a topic in no slot")
         return slots
 
     def topic(self, slot: int) -> tuple[Begun, int]:
-        """The topic in a slot, with its state at a position."""
+        """Returns the topic in a slot with a state, and the position of that state."""
         rows = self._storage.rows(_TOPIC, slot)
         if not rows:
             raise self._damage(f"the state of slot {slot} is missing")
         return self._checked(topic_of, rows[0])
 
     def steps_after(self, slot: int, position: int) -> Iterator[Step]:
-        """All steps of a topic after a position; ``LogDamaged`` if its last is not there."""
+        """Yields all steps of a topic after a position; ``LogDamaged`` if the last one is missing."""
         while part := self.steps(slot, position):
             yield from part
             position = part[-1].position
@@ -123,23 +123,23 @@ class JournalReader(StoreReader):
             raise self._damage(f"steps of slot {slot} after {position} are missing")
 
     def epochs(self, slot: int, first: int = 0, last: int = LAST) -> Iterator[tuple[Completed, int]]:
-        """The completed epochs of a range of numbers that are here, and when each was completed."""
+        """Yields the completed epochs of a range of numbers, and when each was completed."""
         for row in self._pages(_EPOCHS, slot, first, last):
             yield self._checked(epoch_of, row)
 
     def epoch_numbers(self, slot: int) -> tuple[int, int, int]:
-        """How many completed epochs are here, the first number and the last; O(those), unread."""
+        """Returns the count of completed epochs, the first number and the last; reads no bodies."""
         question = "SELECT count(*), min(id), max(id) FROM epochs WHERE id BETWEEN ? AND ?"
         count, first, last = self._storage.rows(question, *span(slot))[0]
         return (count, first - key(slot, 0), last - key(slot, 0)) if count else (0, 0, 0)
 
     def frontiers(self, slot: int) -> Iterator[tuple[int, Moved]]:
-        """The positions from which a reader can begin, and the frontiers there."""
+        """Yields the positions from which a reader can start, and the frontiers there."""
         for row in self._pages(_FRONTIERS, slot, 0, LAST):
             yield self._checked(frontier_of, row)
 
     def _pages(self, question: str, slot: int, first: int, last: int) -> Iterator[Row]:
-        """Rows in the order of their keys, some at a time, so that a slow reader holds up nobody."""
+        """Yields rows by key, some at a time, so that a slow reader does not hold up the writer."""
         begin, end = span(slot, first, last)
         while rows := self._storage.rows(f"{question} LIMIT {MOST_EPOCHS}", begin, end):
             yield from rows
@@ -157,7 +157,7 @@ class JournalReader(StoreReader):
     # -- reading --------------------------------------------------------------------------------------
 
     def steps(self, slot: int, after: int, upto: int = LAST) -> list[Step]:
-        """Some steps after a position, about a mebibyte; none at the end."""
+        """Returns about a mebibyte of steps after a position; none at the end."""
         found: list[Step] = []
         size = 0
         with self._storage.reading() as connection:
@@ -172,7 +172,7 @@ class JournalReader(StoreReader):
         return found
 
     def beginning(self, slot: int, since: Antichain, oldest: int, open_first: int) -> tuple[int, Moved]:
-        """Where to begin to read for all at or after some times: a position, and the frontiers there.
+        """Returns where to start reading for some times: a position, and the frontiers there.
 
         O(completed epochs) for tuples, O(log) and those wanted for integers.
         """
@@ -183,7 +183,7 @@ class JournalReader(StoreReader):
         return self._checked(frontier_of, rows[0]) if rows else (first - 1, ())
 
     def number_at(self, slot: int, since: Antichain, oldest: int) -> int:
-        """The number before the first completed epoch at or after some times, or the newest there is."""
+        """Returns the number before the first completed epoch at or after some times, or the newest."""
         newest = self._storage.rows("SELECT max(id) FROM epochs WHERE id BETWEEN ? AND ?", *span(slot))[0][0]
         low, high = oldest - 1, (oldest - 1 if newest is None else newest - key(slot, 0))
         if all(isinstance(each, int) for each in since):  # numbers go with times
@@ -205,13 +205,13 @@ class JournalReader(StoreReader):
         raise self._damage(f"epoch {number} of slot {slot} is missing")
 
     def oldest_epochs(self, slot: int, oldest: int, most: int) -> list[tuple[Completed, int]]:
-        """The oldest completed epochs, and when each was completed."""
+        """Returns the oldest completed epochs, and when each was completed."""
         return list(islice(self.epochs(slot, oldest), most))
 
     def pieces(
         self, slot: int, partitions: int, after: int, upto: int, at: tuple[int, int] | None, budget: int
     ) -> list[Piece]:
-        """Completed epochs (after, upto], in pieces of about so many bytes together; the same each time.
+        """Returns completed epochs (after, upto] in pieces of about ``budget`` bytes; the same each time.
 
         ``at`` goes on within the first of them.  Batches are in the order of partitions, then of sending.
         """

@@ -20,7 +20,7 @@ from relay.topics.topic import Topic
 
 
 def recovered(journal: JournalReader, begun: Begun, position: int) -> StepLog:
-    """The ledger of a topic, all of it on disk; O(steps after the position), and a count of its epochs."""
+    """Returns the step log of a topic; O(steps after the position), and a count of its epochs."""
     topic = Topic(begun.name, Order(begun.dimensions), begun.partitions, lasting=True)
     ledger = StepLog(topic, begun.number, begun.slot, begun.retain, _not_again, age=begun.age)
     try:

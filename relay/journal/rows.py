@@ -93,17 +93,17 @@ Row: TypeAlias = tuple[Any, ...]
 
 
 def key(slot: int, number: int) -> int:
-    """The key of a row."""
+    """Returns the key of a row."""
     return slot << SLOT_BITS | number
 
 
 def is_slot(slot: int) -> bool:
-    """Whether keys can be made of it."""
+    """True if keys can be made of this slot."""
     return 0 < slot < 1 << 63 - SLOT_BITS
 
 
 def span(slot: int, first: int = 0, last: int = (1 << SLOT_BITS) - 1) -> tuple[int, int]:
-    """The keys of a range of rows: the first and the last."""
+    """Returns the first and the last key of a range of rows."""
     return key(slot, first), key(slot, last)
 
 

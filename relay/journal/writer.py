@@ -47,7 +47,7 @@ Entry: TypeAlias = tuple[StepLog, Write] | Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class WritingStatistics:
-    """Writes that wait now, and transactions and steps written over its life."""
+    """Writes that wait now, and transactions and steps written in total."""
 
     waiting: int
     groups: int
@@ -55,7 +55,7 @@ class WritingStatistics:
 
 
 class TopicWriter(GroupWriter[Entry]):
-    """Writes one journal.  ``written`` is called after a group with the topics that have moved on."""
+    """Writes one journal; calls ``written`` after each group, with the topics that have new steps."""
 
     NAME = "the journal of topics"
     REFUSED = "steps of durable topics are"
@@ -69,25 +69,25 @@ class TopicWriter(GroupWriter[Entry]):
     # -- submitting -----------------------------------------------------------------------------------
 
     def begin(self, ledger: StepLog) -> None:
-        """A topic is made."""
+        """Submits a new topic."""
         topic = ledger.topic
         shape = (topic.name, topic.order.dimensions, len(topic.partitions), ledger.retain, ledger.age)
         self._submit(ledger, Begun(ledger.slot, ledger.number, *shape, ledger.dump()))
 
     def note(self, ledger: StepLog, step: Step, completed: Sequence[Completed]) -> None:
-        """A step was done; what a ledger's ``write`` is."""
+        """Submits a step; it is the ``write`` of a step log."""
         lowers = ledger.lowers() if step.position % FRONTIER_STEPS == 0 else None
         self._submit(ledger, Noted(ledger.slot, step, completed, time.time_ns() // 1000, lowers))
         if step.position % KEPT_STEPS == 0:
             self.keep(ledger, 0)
 
     def keep(self, ledger: StepLog, forgotten: int) -> None:
-        """The state of a topic as it is now; its epochs to this number go."""
+        """Submits the state of a topic; its epochs to this number are deleted."""
         kept = Kept(ledger.slot, ledger.position, ledger.dump(), forgotten, ledger.first_open())
         self._submit(ledger, kept)
 
     def end(self, ledger: StepLog) -> None:
-        """A topic is no more."""
+        """Submits the end of a topic."""
         self._submit(ledger, Ended(ledger.slot))
 
     def _submit(self, ledger: StepLog, write: Write) -> None:
@@ -142,7 +142,7 @@ class TopicWriter(GroupWriter[Entry]):
     # -- what goes ------------------------------------------------------------------------------------
 
     async def trim_aged(self, ledgers: Callable[[], Sequence[StepLog]]) -> None:
-        """Lets go what has become too old, until cancelled."""
+        """Deletes what has become too old, until cancelled."""
         while True:
             await trio.sleep(TRIM_SECONDS)
             for ledger in ledgers():
@@ -150,9 +150,9 @@ class TopicWriter(GroupWriter[Entry]):
                     await self.trim(ledger)
 
     async def trim(self, ledger: StepLog) -> None:
-        """Lets the oldest epochs go that are beyond the budget, or too old and not waited for by a reader.
+        """Deletes the oldest epochs that are beyond the budget, or too old and not needed by a reader.
 
-        Beyond the budget an eighth goes at once, so that this is rare.
+        Beyond the budget an eighth is deleted at once, so that this is rare.
         """
         rows, readers = await trio.to_thread.run_sync(self._oldest, ledger)
         now = time.time_ns() // 1000

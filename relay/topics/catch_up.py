@@ -21,7 +21,7 @@ from relay.topics.steps import Moved, Step
 
 
 class CatchUpMessages:
-    """One subscriber's way from the past to the present."""
+    """Makes the messages by which one subscriber gets from the past to the present."""
 
     def __init__(self, partitions: Collection[int], since: Antichain) -> None:
         self._partitions: Final = frozenset(partitions)
@@ -29,11 +29,11 @@ class CatchUpMessages:
         self._told = dict.fromkeys(sorted(self._partitions), since)
 
     def snapshots(self) -> list[Message]:
-        """What each partition begins with."""
+        """Returns the first message of each partition."""
         return [Snapshot(each, tuple(told), ()) for each, told in self._told.items()]
 
     def messages(self, step: Step) -> list[Message]:
-        """What one step means to this subscriber; none for most that are before its times."""
+        """Returns what one step means to this subscriber; none for most steps before its times."""
         match step.form:
             case (forms.SEND | forms.FINISH, _, partition, time, items, *_):
                 wanted = partition in self._partitions and self._since.less_equal(time)
@@ -45,7 +45,7 @@ class CatchUpMessages:
                 return self.catch_up(step.moved)
 
     def catch_up(self, moved: Moved) -> list[Message]:
-        """Progress to these frontiers."""
+        """Returns progress to these frontiers."""
         messages: list[Message] = []
         for partition, lower in moved:
             if partition in self._partitions:

@@ -1,12 +1,12 @@
-"""A feed: what one subscriber of a topic has yet to be sent.
+"""A feed: the queue of messages that one subscriber of a topic has not been sent yet.
 
 It stands behind a stream as an observation does, and is as bounded.  A batch cannot be left out or merged
 with another, or a subscriber would see half an epoch.  So publishers wait while too much is here: with the
 policy *wait* for as long as it takes, with *fail* only while the subscriber keeps up a least pace.  What can
 be merged is progress.
 
-Always: messages leave in the order in which they came; progress that nothing came between leaves as one;
-a feed that fails holds nothing any more; what a durable topic tells leaves when it is on disk.
+Always: messages leave in the order in which they came; consecutive progress leaves as one message; a feed
+that has failed is empty; a message of a durable topic leaves when it is on disk.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PACE: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class FeedStatistics:
-    """Messages and bytes that wait now, and messages taken over its life."""
+    """Messages and bytes that wait now, and messages taken in total."""
 
     waiting: int
     bytes: int
@@ -43,7 +43,7 @@ class FeedStatistics:
 
 
 class Gate(Protocol):
-    """What holds messages back: what came at ``position`` may leave once ``durable`` is there."""
+    """Holds messages back: those of ``position`` may leave once ``durable`` has reached it."""
 
     position: int
     durable: int
@@ -60,7 +60,7 @@ class Packed:
 
 
 class Feed:
-    """What waits for one subscriber; ``wake`` is called when something new does, ``room`` when some has left.
+    """The queue of one subscriber; calls ``wake`` when a message is added, ``room`` when publishers may send.
 
     Publishers wait while more than ``limit`` bytes are here.  Without ``wait`` the subscription fails if it
     takes too little meanwhile, which ``judge`` finds.
@@ -101,12 +101,12 @@ class Feed:
         self._full_since: tuple[float, int] | None = None
 
     def __len__(self) -> int:
-        """Messages that wait."""
+        """Returns how many messages wait."""
         return len(self._waiting)
 
     @property
     def full(self) -> bool:
-        """Whether publishers should wait for this subscriber."""
+        """True while publishers should wait for this subscriber."""
         return self._bytes > self._limit
 
     @property
@@ -115,7 +115,7 @@ class Feed:
         return self._bytes
 
     def offer(self, packed: Packed) -> None:
-        """Takes in one message; O(1), or O(changes) for progress."""
+        """Adds a message; O(1), or O(changes) for progress."""
         if self.failure is not None:
             return
         last = self._waiting[-1][1] if self._waiting else None
@@ -157,16 +157,16 @@ class Feed:
 
     @property
     def has_room(self) -> bool:
-        """Whether who reads the past should read on: no more than half of the limit waits."""
+        """True if a reader of the past should read on: no more than half of the limit waits."""
         return self._bytes <= self._limit // 2
 
     def look(self) -> None:
-        """What was held back may leave now."""
+        """Sends what the gate held back until now."""
         if self._waiting:
             self._wake()
 
     def take(self, count: int, size: int) -> list[Packed]:
-        """Up to ``count`` messages of about ``size`` bytes, at least one if there is one and any credit."""
+        """Returns up to ``count`` messages of about ``size`` bytes, one at least if there is credit."""
         taken: list[Packed] = []
         was_full = self.full
         durable = self._gate.durable if self._gate else 0
@@ -183,7 +183,7 @@ class Feed:
         return taken
 
     def statistics(self) -> FeedStatistics:
-        """Counts, in O(1)."""
+        """Returns counts, in O(1)."""
         return FeedStatistics(len(self._waiting), self._bytes, self._taken)
 
 

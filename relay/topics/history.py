@@ -1,4 +1,4 @@
-"""A history: the batches of a topic that are kept for those who come later.
+"""A history: the batches of a topic that are kept for later subscribers.
 
 The source's publishers keep nothing.  With a budget of bytes, a topic keeps its latest batches, so that a
 subscriber can ask for all epochs *as of* some times, or take up a broken subscription where it was.  What
@@ -27,7 +27,7 @@ OVERHEAD: Final = 128
 
 
 class History:
-    """The latest batches of all partitions, within a budget of bytes; with 0, none."""
+    """Keeps the latest batches of all partitions, within a budget of bytes; with 0, none."""
 
     __slots__ = ("_batches", "_forgotten", "_size", "budget")
 
@@ -39,18 +39,18 @@ class History:
 
     @property
     def size(self) -> int:
-        """Bytes kept."""
+        """Returns how many bytes are kept."""
         return self._size
 
     @property
     def forgotten(self) -> Maxima:
-        """Times at or before one of these may be incomplete here."""
+        """Returns the maximal times of which something was deleted here."""
         return self._forgotten
 
     def add(self, partition: int, time: Time, items: object, size: int) -> None:
-        """Keeps a batch, and forgets the oldest that the budget has no room for.
+        """Keeps a batch, and deletes the oldest beyond the budget.
 
-        O(1) on average: an eighth is forgotten at once.
+        O(1) on average, since an eighth is deleted at once.
         """
         if self._forgotten.covers(time):
             return
@@ -64,7 +64,7 @@ class History:
             self._forget()
 
     def _forget(self) -> None:
-        """Forgets the oldest eighth, each time with all before it: half an epoch is of use to nobody."""
+        """Deletes the oldest eighth, each time with all before it: no subscriber may see half an epoch."""
         freed = 0
         for cost, batch in self._batches:
             self._forgotten.insert(batch.time)
@@ -76,7 +76,7 @@ class History:
         self._size = sum(cost for cost, _ in kept)
 
     def check(self, times: Sequence[Time], publishers: Sequence[Publisher]) -> None:
-        """``Refused`` unless all at or after these times, and nothing else, is here or yet to come."""
+        """Raises ``Refused`` unless everything at or after these times is here or still to come."""
         if not times:
             raise UsageError("as of no time at all")
         for time in times:
@@ -90,7 +90,7 @@ class History:
                 raise Refused("epoch-ahead", ahead)
 
     def replay(self, publisher: Publisher, times: Sequence[Time]) -> Iterator[Message]:
-        """A snapshot as of these times, the batches since, and progress to the present; O(batches kept)."""
+        """Yields a snapshot as of these times, the batches since, and progress to the present; O(batches)."""
         since = Antichain(times)
         yield Snapshot(publisher.partition, tuple(since), ())
         for _, batch in self._batches:

@@ -1,4 +1,4 @@
-"""A publisher: the producers of one partition, its two frontiers, and who is told of them.
+"""A publisher: the producers of one partition, its two frontiers, and its subscribers.
 
 Each producer holds *capabilities*, a multiset of times at or after which it may still send; together they
 make the *lower* frontier.  The times of the batches make the *upper*: the maximal times ever seen.  The
@@ -37,7 +37,7 @@ MAX_COUNT: Final = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True)
 class PublisherStatistics:
-    """Counts of one partition; batches and crashes over its life."""
+    """Counts of one partition; batches and crashes in total."""
 
     producers: int
     subscribers: int
@@ -91,35 +91,35 @@ class Publisher:
 
     @property
     def lower(self) -> Antichain:
-        """The times at or after which something may come; empty when nothing can."""
+        """Returns the minimal times at or after which something may come; empty when nothing can."""
         return self._lower.frontier
 
     @property
     def upper(self) -> Maxima:
-        """The maximal times ever seen."""
+        """Returns the maximal times ever sent."""
         return self._upper
 
     @property
     def ended(self) -> bool:
-        """Whether no capability is left, so that nothing can come unless a producer joins again."""
+        """True if no capability is left, so that nothing can come unless a producer joins again."""
         return self._opened and not len(self.lower)
 
     @property
     def opened(self) -> bool:
-        """Whether there ever was a producer."""
+        """True if there ever was a producer."""
         return self._opened
 
     @property
     def dormant(self) -> bool:
-        """Whether a lasting partition holds its place by itself, since no producer does."""
+        """True while a durable partition holds capabilities by itself, since it has no producer."""
         return self._opened and bool(self._parked)
 
     # -- producers ------------------------------------------------------------------------------------
 
     def join(self, producer: int, time: Time) -> None:
-        """Lets a producer in with a capability for ``time``, which the frontier must not have passed.
+        """Adds a producer with a capability for ``time``, which the frontier must not have passed.
 
-        Whether a partition that had ended may begin again at that time is for its topic to say.
+        Its topic checks whether a partition that had ended may start again at that time.
         """
         if producer in self._held:
             raise UsageError(f"producer {producer} has joined already")
@@ -131,7 +131,7 @@ class Publisher:
         self._move(changes)
 
     def send(self, producer: int, time: Time, items: object) -> None:
-        """Broadcasts a batch; its producer must hold a capability at or before its time."""
+        """Sends a batch to all subscribers; its producer must hold a capability at or before its time."""
         held = self._capabilities(producer)
         if not any(less_equal(each, time) for each, _ in held):
             raise UsageError(f"no capability for time {time}, held are {[each for each, _ in held]}")
@@ -157,13 +157,13 @@ class Publisher:
             raise Refused("limit", f"a capability that is held more than {MAX_COUNT} times: release some")
 
     def progress(self, producer: int, changes: Sequence[Change]) -> None:
-        """Changes what a producer holds, all at once; silent unless the frontier moves."""
+        """Changes the capabilities of a producer, all at once; sends progress if the frontier moves."""
         held = self._capabilities(producer)
         self._held[producer] = self.changed(producer, changes)
         self._move([*changes, *self._taken_over(held)])
 
     def changed(self, producer: int, changes: Sequence[Change]) -> ChangeBatch:
-        """Returns what a producer would hold after changes; ``UsageError`` if it may not make them."""
+        """Returns the capabilities of a producer after changes; ``UsageError`` if it may not make them."""
         held = self._capabilities(producer)
         after = held.copy()
         for time, by in changes:
@@ -176,13 +176,13 @@ class Publisher:
         return after
 
     def leave(self, producer: int) -> None:
-        """A producer leaves in order: it releases all that it holds."""
+        """Removes a producer in order, and releases its capabilities."""
         held = self._capabilities(producer)
         del self._held[producer]
         self._move([*[(time, -count) for time, count in held], *self._taken_over(held)])
 
     def crash(self, producer: int, reason: str) -> None:
-        """A producer has vanished: what it had open may be incomplete, and all are told."""
+        """Removes a producer that has disappeared; subscribers learn what may be incomplete."""
         held = self._capabilities(producer)
         del self._held[producer]
         if not len(held):
@@ -196,14 +196,14 @@ class Publisher:
         self._broadcast(Crashed(self.partition, tuple(since), epochs, reason, tuple(changes)))
 
     def _taken_over(self, held: ChangeBatch) -> list[Change]:
-        """What a lasting partition holds by itself from now on, if nobody else holds anything."""
+        """Returns the capabilities that a durable partition takes over, if no producer holds any."""
         if not self._lasting or self._parked or not len(held) or any(map(len, self._held.values())):
             return []
         self._parked = tuple(Antichain(time for time, _ in held))
         return [(each, +1) for each in self._parked]
 
     def follow(self, frontier: Antichain) -> None:
-        """Moves an dormant partition on, so that it holds back nobody who is at this frontier.
+        """Moves a dormant partition on, so that it does not hold back others at this frontier.
 
         O(its own times × frontier).
         """
@@ -213,7 +213,7 @@ class Publisher:
             self._move([*[(each, -1) for each in before], *[(each, +1) for each in self._parked]])
 
     def holds(self, producer: int) -> list[Change]:
-        """What a producer holds: times and counts."""
+        """Returns the capabilities of a producer: times and counts."""
         return list(self._capabilities(producer))
 
     def _capabilities(self, producer: int) -> ChangeBatch:
@@ -231,11 +231,11 @@ class Publisher:
     # -- subscribers ----------------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
-        """Both frontiers now."""
+        """Returns both frontiers."""
         return Snapshot(self.partition, tuple(self.lower), tuple(self._upper))
 
     def subscribe(self, subscriber: int, tell: Callable[[Message], None], *, snapshot: bool = True) -> None:
-        """Tells a snapshot at once, unless the caller has told one, and every message from then on."""
+        """Sends a snapshot at once, unless the caller has, and every later message."""
         if subscriber in self._subscribers:
             raise UsageError(f"subscriber {subscriber} is there already")
         if snapshot:
@@ -243,7 +243,7 @@ class Publisher:
         self._subscribers[subscriber] = tell
 
     def unsubscribe(self, subscriber: int) -> None:
-        """Tells this subscriber no more; nothing happens if it is not there."""
+        """Removes a subscriber, if it is there."""
         self._subscribers.pop(subscriber, None)
 
     def _broadcast(self, message: Message) -> None:
@@ -253,17 +253,17 @@ class Publisher:
     # -- looking --------------------------------------------------------------------------------------
 
     def state(self, time: Time) -> EpochState:
-        """Where an epoch stands; a crash is remembered for the latest 1 024 crashed epochs."""
+        """Returns the state of an epoch; the latest 1 024 crashed epochs are known as such."""
         return self._epochs.state(time, self.lower)
 
     def dump(self) -> Value:
-        """All that a lasting partition is, but for who is told; ``load`` makes it be that again."""
+        """Returns the state of a durable partition, without its subscribers, for ``load``."""
         held = [(producer, tuple(each)) for producer, each in self._held.items()]
         counts = (self._batches, self._crashes)
         return (self._opened, self._parked, tuple(self._upper), tuple(held), self._epochs.dump(), counts)
 
     def load(self, dumped: Any) -> None:
-        """Becomes what was dumped; only for one that is new."""
+        """Restores what ``dump`` returned; only for a new one."""
         self._opened, self._parked, upper, held, epochs, (self._batches, self._crashes) = dumped
         self._upper = Maxima(upper)
         self._held = {producer: ChangeBatch(each) for producer, each in held}
@@ -272,7 +272,7 @@ class Publisher:
         self._epochs.load(epochs)
 
     def statistics(self) -> PublisherStatistics:
-        """Counts, in O(1)."""
+        """Returns counts, in O(1)."""
         return PublisherStatistics(
             len(self._held),
             len(self._subscribers),

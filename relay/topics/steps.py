@@ -1,4 +1,4 @@
-"""A ledger: what is done to a durable topic, step by step, and which epochs that has completed.
+"""A step log: what is done to a durable topic, step by step, and which epochs that has completed.
 
 It stands between who acts on a topic and the topic itself, numbers each step, and hands it on to be written.
 The steps are all that is written: applied in the same order they make the same topic again, with the same
@@ -41,7 +41,7 @@ Moved: TypeAlias = tuple[tuple[int, tuple[Time, ...]], ...]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that was done.  ``form`` is its kind, its producer, and by kind
+    """One step.  ``form`` is its kind, its producer, and by kind
 
     ======  =======================================================
     SEND    partition, time, items
@@ -58,24 +58,24 @@ class Step:
 
     @property
     def moved(self) -> Moved:
-        """The frontiers that it moved."""
+        """Returns the frontiers that it moved."""
         return () if self.form[0] == forms.SEND else self.form[-1]
 
     @property
     def size(self) -> int:
-        """What it costs, in bytes."""
+        """Returns its cost in bytes."""
         batch = self.batch
         return OVERHEAD + (len(batch[2]) if batch is not None else 0)
 
     @property
     def batch(self) -> tuple[int, Time, bytes] | None:
-        """The partition, time and items that it sent, if it sent some."""
+        """Returns the partition, time and items that it sent, or None."""
         return self.form[2:5] if self.form[0] in _SENDING else None
 
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """An epoch of which nothing more can come: where its batches are, and why it may not be whole."""
+    """A completed epoch: where its batches are, and why it may not be whole."""
 
     number: int
     time: Time
@@ -87,7 +87,7 @@ class Completed:
 
 @dataclass(slots=True)
 class _Open:
-    """An epoch of which more may come."""
+    """An epoch that is not complete."""
 
     first: int
     last: int
@@ -101,7 +101,7 @@ DEPARTED: Final = 1024
 
 @dataclass(slots=True)
 class Member:
-    """A producer: what it is called, for how many milliseconds it may be away, and its steps."""
+    """A producer: its name, for how many milliseconds it may be disconnected, and its steps."""
 
     name: str
     away: int
@@ -169,7 +169,7 @@ class StepLog:
     def join(
         self, producer: int, partition: int = 0, time: Time | None = None, *, name: str = "", away: int = 0
     ) -> Time:
-        """Lets a producer in, as ``Topic.join``; it may be away for so many milliseconds."""
+        """Adds a producer, as ``Topic.join``; it may be disconnected for ``away`` milliseconds."""
         start = self.topic.join(producer, partition, time)
         self.members[producer] = Member(name, away)
         self.departed.pop(name, None)
@@ -177,7 +177,7 @@ class StepLog:
         return start
 
     def send(self, producer: int, time: Time, items: bytes, size: int = 0) -> None:
-        """Broadcasts a batch; ``Refused("limit")`` where the open epochs would hold more than is retained."""
+        """Sends a batch; ``Refused("limit")`` if the open epochs would hold more than ``retain``."""
         del size  # bytes know theirs
         self._check_open(items)
         partition = self.topic.partition_of(producer)
@@ -188,7 +188,7 @@ class StepLog:
     def finish(
         self, producer: int, time: Time, items: bytes, changes: Sequence[Change], size: int = 0
     ) -> None:
-        """Broadcasts a batch and changes what its producer holds, as one step: all of it or nothing."""
+        """Sends a batch and changes the capabilities of its producer, as one step: all of it or nothing."""
         del size  # as above
         self._check_open(items)
         partition = self.topic.partition_of(producer)
@@ -207,13 +207,13 @@ class StepLog:
         member.sent[time] = member.sent.get(time, 0) + 1
 
     def progress(self, producer: int, changes: Sequence[Change]) -> None:
-        """Changes what a producer holds."""
+        """Changes the capabilities of a producer."""
         self.topic.progress(producer, changes)
         self.members[producer].steps += 1
         self._note((forms.CHANGE, producer, tuple(changes)))
 
     def leave(self, producer: int) -> None:
-        """A producer leaves in order."""
+        """Removes a producer in order."""
         self.topic.leave(producer)
         member = self.members.pop(producer)
         if member.name:
@@ -223,7 +223,7 @@ class StepLog:
         self._note((forms.LEAVE, producer))
 
     def crash(self, producer: int, reason: str) -> None:
-        """A producer has vanished."""
+        """Removes a producer that has disappeared."""
         partition = self.topic.partition_of(producer)
         since = tuple(Antichain(time for time, _ in self.topic.holds(producer)))
         self.topic.crash(producer, reason)
@@ -231,7 +231,7 @@ class StepLog:
         self._note((forms.CRASH, producer, partition, since, reason))
 
     def again(self, step: Step) -> None:
-        """Does what was done; raises for a step that does not belong here."""
+        """Applies a stored step again; raises for a step that does not belong here."""
         match step.form:
             case (forms.SEND, producer, _, time, items):
                 self.send(producer, time, items)
@@ -247,7 +247,7 @@ class StepLog:
                 self.join(producer, partition, time, name=name, away=away)
 
     def named(self, name: str) -> int | None:
-        """The producer of that name, if there is one; O(producers)."""
+        """Returns the producer of that name, or None; O(producers)."""
         return next((each for each, member in self.members.items() if name and member.name == name), None)
 
     def _begin(self) -> None:
@@ -300,7 +300,7 @@ class StepLog:
         self.size += size + OVERHEAD
 
     def _complete(self) -> list[Completed]:
-        """The epochs that the frontier has left behind; O(open epochs)."""
+        """Returns the epochs that the frontier has passed; O(open epochs)."""
         frontier = self._lower.frontier
         done = []
         for time in sorted([each for each in self._open if not frontier.less_equal(each)]):
@@ -315,7 +315,7 @@ class StepLog:
     # -- what is on disk --------------------------------------------------------------------------------
 
     def written(self, position: int) -> None:
-        """All to this position is on disk; what is older need not be at hand."""
+        """Notes that all steps to this position are on disk; older ones may leave memory."""
         self.durable = position
         while self._settling and self._settling[0][0] <= position:
             self.completed_durable = self._settling.popleft()[1].number
@@ -323,34 +323,34 @@ class StepLog:
             self._tail_size -= self._tail.popleft().size
 
     def tail(self, after: int) -> list[Step] | None:
-        """The steps after a position, or None where some of them are only on disk; O(those at hand)."""
+        """Returns the steps after a position, or None if some are only on disk; O(steps in memory)."""
         if after < self.position and (not self._tail or self._tail[0].position > after + 1):
             return None
         return [each for each in self._tail if each.position > after]
 
     def forget(self, epochs: Iterable[tuple[int, Time, int]]) -> None:
-        """Lets the oldest go: their numbers, times and sizes."""
+        """Forgets the oldest epochs, given as numbers, times and sizes."""
         for number, time, size in epochs:
             self.oldest = number + 1
             self.forgotten.insert(time)
             self.size -= size
 
     def first_open(self) -> int:
-        """Where the oldest batch of an open epoch is, or the position to come."""
+        """Returns the position of the oldest batch of an open epoch, or the next position."""
         return min([each.first for each in self._open.values()], default=self.position + 1)
 
     def begun_at_or_after(self, since: Antichain) -> int:
-        """The same for the epochs at or after some times that are open, or not yet on disk as completed."""
+        """The same for epochs at or after some times that are open, or not on disk as completed yet."""
         begun = [each.first for time, each in self._open.items() if since.less_equal(time)]
         begun += [each.first for _, each in self._settling if since.less_equal(each.time)]
         return min(begun, default=self.position + 1)
 
     def lowers(self) -> Moved:
-        """The lower frontiers of all partitions."""
+        """Returns the lower frontiers of all partitions."""
         return tuple((each.partition, tuple(each.lower)) for each in self.topic.partitions)
 
     def check_as_of(self, times: Sequence[Time], partitions: Iterable[int]) -> Antichain:
-        """These times, checked; ``Refused`` unless all at or after them is retained or yet to come."""
+        """Returns these times, checked; ``Refused`` unless all since is retained or still to come."""
         since = Antichain(self.topic.order.check(each) for each in times)
         for time in since:
             if self.forgotten.covers(time):
@@ -365,7 +365,7 @@ class StepLog:
         return since
 
     def dump(self) -> Value:
-        """All that it is, but for the tail; ``load`` makes it be that again."""
+        """Returns the whole state but for the tail, for ``load``."""
         opened = [(time, each.first, each.last, each.size, each.crashed) for time, each in self._open.items()]
         members = [
             (number, each.name, each.away, each.steps, tuple(each.sent.items()))
@@ -376,7 +376,7 @@ class StepLog:
         return (self.topic.dump(), counts, tuple(self.forgotten), tuple(opened), tuple(members), departed)
 
     def load(self, dumped: Any) -> None:
-        """Becomes what was dumped; only for one that is new, over a topic that is."""
+        """Restores what ``dump`` returned; only for a new one, over a new topic."""
         topic, counts, forgotten, opened, members, departed = dumped
         self.position, self.completed, self.oldest, self.size = counts
         self.departed = dict(departed)

@@ -1,4 +1,4 @@
-"""A topic: its partitions, who publishes to which, and the groups that subscribe.
+"""A topic: its partitions, their producers, and the groups that subscribe.
 
 Each partition is a ``Publisher`` of its own; what they have in common is who may begin where.  A partition
 that all producers have left is *ended*, and no longer holds anybody back; a producer may join it again, but
@@ -32,7 +32,7 @@ MAX_PARTITIONS: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """A subscription: its partitions, and how it is told that nothing more comes."""
+    """A subscription: its partitions, and what to call when nothing more comes."""
 
     partitions: frozenset[int]
     over: Callable[[], None]
@@ -41,8 +41,8 @@ class _Group:
 class Topic:
     """Partitions under one name.
 
-    ``retain`` is how many bytes of batches are kept for those who ask for what was; see ``History``.
-    A ``lasting`` topic does not end with its producers: who subscribes waits for the next one.
+    ``retain`` is how many bytes of batches are kept for later subscribers; see ``History``.
+    A ``lasting`` topic does not end with its producers: subscribers wait for the next one.
 
     >>> topic = Topic("readings", Order(0), partitions=2)
     >>> topic.join(1, partition=0), topic.join(2, partition=1)
@@ -70,7 +70,7 @@ class Topic:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing can come: no producer is left, or none of them holds anything.
+        """True if nothing can come: no producer is left, or none holds a capability.
 
         A lasting topic waits for the next one.
         """
@@ -81,9 +81,9 @@ class Topic:
     # -- producers ------------------------------------------------------------------------------------
 
     def join(self, producer: int, partition: int = 0, time: Time | None = None) -> Time:
-        """Lets a producer into a partition, with a capability for ``time`` or the first that is free.
+        """Adds a producer to a partition, with a capability for ``time`` or the first that is free.
 
-        Answers with that time; ``UsageError`` where it is over or the partition does not exist.
+        Returns that time; ``UsageError`` if it is over or the partition does not exist.
         """
         publisher = self.partition(partition)
         if producer in self._producers:
@@ -96,7 +96,7 @@ class Topic:
         return start
 
     def _first(self, publisher: Publisher) -> Time:
-        """The frontier of a live partition; beyond all that anybody has seen, for one that had ended."""
+        """Returns the frontier of a live partition, or a time after all others for one that had ended."""
         if not publisher.ended:
             return reduce(join, publisher.lower)
         after = self.order.after(
@@ -105,7 +105,7 @@ class Topic:
         return self.order.check(after)  # there is none after the last
 
     def _check_again(self, time: Time) -> None:
-        """An ended partition begins again only where no group can have seen an end.
+        """Raises ``UsageError`` if an ended partition would start again where a group has seen the end.
 
         A group with a live partition has not seen the end of what is at or after that one's frontier; a
         group of ended ones has seen the end of all that was ever sent on any of them.
@@ -117,7 +117,7 @@ class Topic:
                 raise UsageError(f"time {time} is over: partition {each.partition} is at {list(each.lower)}")
 
     def send(self, producer: int, time: Time, items: object, size: int = 0) -> None:
-        """Broadcasts a batch of so many bytes."""
+        """Sends a batch of ``size`` bytes to all subscribers."""
         publisher = self._of(producer)
         publisher.send(producer, self.order.check(time), items)
         self.history.add(publisher.partition, time, items, size)
@@ -125,7 +125,7 @@ class Topic:
     def finish(
         self, producer: int, time: Time, items: object, changes: Sequence[Change], size: int = 0
     ) -> None:
-        """Broadcasts a batch and changes what its producer holds; where one is refused, nothing happens."""
+        """Sends a batch and changes the capabilities of its producer; if one is refused, nothing happens."""
         self.check_changes(producer, changes)
         self.send(producer, time, items, size)
         self.progress(producer, changes)
@@ -143,7 +143,7 @@ class Topic:
         self._of(producer).check_room(producer, None if time is None else self.order.check(time), changes)
 
     def progress(self, producer: int, changes: Sequence[Change]) -> None:
-        """Changes what a producer holds; one that has released all can only leave."""
+        """Changes the capabilities of a producer; one that has released all can only leave."""
         publisher = self._of(producer)
         for time, _ in changes:
             self.order.check(time)
@@ -151,14 +151,14 @@ class Topic:
         self._moved(publisher)
 
     def leave(self, producer: int) -> None:
-        """A producer leaves in order."""
+        """Removes a producer in order."""
         publisher = self._of(producer)
         del self._producers[producer]
         publisher.leave(producer)
         self._moved(publisher)
 
     def crash(self, producer: int, reason: str) -> None:
-        """A producer has vanished."""
+        """Removes a producer that has disappeared."""
         publisher = self._of(producer)
         del self._producers[producer]
         publisher.crash(producer, reason)
@@ -171,9 +171,9 @@ class Topic:
             self._end_groups(publisher)
 
     def _settle(self) -> None:
-        """Partitions of a lasting topic that nobody publishes to follow the others, and hold back nobody.
+        """Moves the dormant partitions of a lasting topic on with the others, so that they hold back none.
 
-        Where there are no others, what was sent is complete.  O(partitions).
+        If there are no others, everything that was sent is complete.  O(partitions).
         """
         dormant = [each for each in self.partitions if each.dormant]
         if not dormant:
@@ -196,7 +196,7 @@ class Topic:
 
     @property
     def producers(self) -> list[int]:
-        """Who publishes here, in the order of joining."""
+        """Returns the producers, in the order in which they joined."""
         return list(self._producers)
 
     def _of(self, producer: int) -> Publisher:
@@ -206,15 +206,15 @@ class Topic:
         return publisher
 
     def partition_of(self, producer: int) -> int:
-        """The partition that a producer publishes to."""
+        """Returns the partition of a producer."""
         return self._of(producer).partition
 
     def holds(self, producer: int) -> list[Change]:
-        """What a producer holds: times and counts."""
+        """Returns the capabilities of a producer: times and counts."""
         return self._of(producer).holds(producer)
 
     def partition(self, number: int) -> Publisher:
-        """The publisher of a partition; ``UsageError`` if there is none."""
+        """Returns the publisher of a partition; ``UsageError`` if there is none."""
         if number.__class__ is not int or not 0 <= number < len(self.partitions):
             raise UsageError(f"partition {number!r:.60}, there are 0 to {len(self.partitions) - 1}")
         return self.partitions[number]
@@ -230,7 +230,7 @@ class Topic:
         *,
         as_of: Sequence[Time] | None = None,
     ) -> None:
-        """Tells snapshots of these partitions at once and everything from then on; then ``over``.
+        """Sends snapshots of these partitions at once and all later messages, then calls ``over``.
 
         With ``as_of``, what is retained at or after one of those times comes first, and nothing of it is
         filtered; ``Refused`` if some of it is gone or still to come.
@@ -262,37 +262,37 @@ class Topic:
         tell: Callable[[Message], None],
         over: Callable[[], None],
     ) -> None:
-        """Tells everything from now on to who was told by others how it came to be what it is now."""
+        """Sends all later messages to a subscriber that got the past from elsewhere."""
         chosen = frozenset(partitions)
         for each in sorted(chosen):
             self.partitions[each].subscribe(subscriber, tell, snapshot=False)
         self._groups[subscriber] = _Group(chosen, over)
 
     def unsubscribe(self, subscriber: int) -> None:
-        """Tells this subscriber no more; nothing happens if it is not there."""
+        """Removes a subscriber, if it is there."""
         group = self._groups.pop(subscriber, None)
         if group is not None:
             for each in group.partitions:
                 self.partitions[each].unsubscribe(subscriber)
 
     def end(self) -> None:
-        """Nothing more comes: every subscription is over."""
+        """Ends every subscription."""
         for number, group in list(self._groups.items()):
             self.unsubscribe(number)
             group.over()
 
     def dump(self) -> Value:
-        """All that a lasting topic is, but for who is told; ``load`` makes it be that again."""
+        """Returns the state of a lasting topic, without its subscribers, for ``load``."""
         producers = [(number, each.partition) for number, each in self._producers.items()]
         return (tuple(each.dump() for each in self.partitions), tuple(producers))
 
     def load(self, dumped: Any) -> None:
-        """Becomes what was dumped; only for one that is new."""
+        """Restores what ``dump`` returned; only for a new one."""
         partitions, producers = dumped
         for publisher, each in zip(self.partitions, partitions, strict=True):
             publisher.load(each)
         self._producers = {number: self.partitions[at] for number, at in producers}
 
     def statistics(self) -> list[PublisherStatistics]:
-        """Counts for each partition."""
+        """Returns counts for each partition."""
         return [each.statistics() for each in self.partitions]
