@@ -54,10 +54,10 @@ _SIZES: Final[dict[Value, int]] = {ASSERT: 3, RETRACT: 2, SEND: 2, REPLACE: 4}
 
 
 def no_action(value: Value) -> ProtocolError:
-    """What to raise for a value that should be an action."""
+    """Returns what to raise for a value that should be an action."""
     return ProtocolError("malformed", f"no action: {value!r:.80}, see Turn in WIRE.md")
 
 
 def no_handle(value: Value) -> ProtocolError:
-    """What to raise for a value that should be a handle."""
+    """Returns what to raise for a value that should be a handle."""
     return ProtocolError("malformed", f"a handle is a number from 0 to 2^63-1, got {value!r:.60}")

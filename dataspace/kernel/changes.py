@@ -1,6 +1,6 @@
 """Changes: what one epoch meant to the observers of one pattern.
 
-One ``Changes`` is made per touched pattern and epoch, and shared by all who observe that pattern, so that
+One ``Changes`` is made per touched pattern and epoch, and shared by all observers of that pattern, so that
 its wire form is packed once however many they are.  It is apart from ``Epoch``, which speaks of facts
 and owners; this speaks of captures only.
 
@@ -14,9 +14,8 @@ from typing import Final
 
 from dataspace.codec import pack
 from dataspace.kernel.actions import MORE, SNAPSHOT
-from index.values.values import Record, Value
-
-Captures = tuple[Value, ...]
+from index.patterns.events import Captures as Captures
+from index.values.values import Record
 
 PART: Final = 2048
 """Changes in one stream value; an epoch with more of them travels in several."""
@@ -64,12 +63,12 @@ class Changes:
 
     @property
     def snapshot(self) -> bool:
-        """Whether these additions are a state, not changes."""
+        """True if these additions are a state, not changes."""
         return bool(self.flags & SNAPSHOT)
 
     @property
     def packed(self) -> bytes:
-        """The stream value that carries these changes; O(size) once."""
+        """Returns the stream value that carries these changes; O(size) once."""
         known = self._packed
         if known is None:
             known = self._packed = pack(
@@ -78,7 +77,7 @@ class Changes:
         return known
 
     def parts(self, size: int = PART) -> Sequence[Changes]:
-        """These changes cut into values of at most ``size`` changes, all but the last flagged ``MORE``."""
+        """Yields these changes in values of at most ``size`` changes, all but the last flagged ``MORE``."""
         return (self,) if self.size <= size else list(self._cut(size))
 
     def _cut(self, size: int) -> Iterator[Changes]:
@@ -94,7 +93,7 @@ class Changes:
 
 
 class Lost(Changes):
-    """A mark among the changes of an observer who lets old ones go: so many were dropped here.
+    """A mark among the changes of an observer with the policy ``drop``: so many were dropped here.
 
     It waits and is taken like the changes whose place it has, and grows while it waits.
     """
@@ -106,11 +105,11 @@ class Lost(Changes):
         self.count = 0
 
     def add(self, changes: Sequence[Changes]) -> None:
-        """One more epoch is lost, given by its parts."""
+        """Adds one more lost epoch, given by its parts."""
         self.count += sum(map(len, changes))
         self.number = changes[-1].number
 
     @property
     def packed(self) -> bytes:
-        """The stream value: ``lost(changes, first epoch, last epoch)``."""
+        """Returns the stream value: ``lost(changes, first epoch, last epoch)``."""
         return pack(Record("lost", self.count, self.first, self.number))

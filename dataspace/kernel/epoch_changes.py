@@ -18,7 +18,7 @@ _ZERO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def time_of(micros: int) -> datetime:
-    """A time from microseconds since 1970 UTC."""
+    """Returns a time from microseconds since 1970 UTC."""
     return _ZERO + timedelta(microseconds=micros)
 
 
@@ -50,12 +50,12 @@ class Change:
 
     @property
     def time(self) -> datetime:
-        """When the epoch was made."""
+        """Returns when the epoch was made."""
         return time_of(self.micros)
 
     @property
     def named(self) -> dict[str, Value]:
-        """The captures by name; unnamed ones by their position among all."""
+        """Returns the captures by name; unnamed ones by their position among all."""
         return dict(zip(self._names, self.captures, strict=True))
 
     def __getitem__(self, name: str | int) -> Value:
@@ -75,7 +75,7 @@ class EpochChanges:
     """All that one pattern saw of one epoch, never split.
 
     ``first`` is below ``number`` where the daemon had to conflate: the rows are then the net difference
-    over the epochs from ``first`` to ``number``.  ``snapshot`` rows are a state, told as additions.  Where
+    over the epochs from ``first`` to ``number``.  ``snapshot`` rows are a state, given as additions.  Where
     ``lost`` is not 0, this is a mark: so many changes of those epochs were dropped, and there are no rows.
     ``flags`` are those of the wire.
     """
@@ -119,26 +119,26 @@ class EpochChanges:
 
     @property
     def snapshot(self) -> bool:
-        """Whether the additions are a state."""
+        """True if the additions are a state."""
         return bool(self.flags & SNAPSHOT)
 
     @property
     def progress(self) -> bool:
-        """Whether this only says how far all has been told."""
+        """True if this is only a progress mark: all changes up to it were delivered."""
         return bool(self.flags & PROGRESS)
 
     @property
     def conflated(self) -> bool:
-        """Whether these rows stand for more than one epoch."""
+        """True if these rows stand for more than one epoch."""
         return self.first != self.number and not self.lost
 
     @property
     def time(self) -> datetime:
-        """When the epoch was made."""
+        """Returns when the epoch was made."""
         return time_of(self.micros)
 
     def __iter__(self) -> Iterator[Change]:
-        """The changes in their order: additions, messages, removals."""
+        """Yields the changes in their order: additions, messages, removals."""
         number, micros, names, snapshot = self.number, self.micros, self.names, self.snapshot
         if self.lost:
             yield Change(LOST, (self.lost,), number, micros, ("lost",), False)

@@ -1,7 +1,7 @@
 """Epochs: what one committed turn did, as a plain record.
 
 The kernel makes one for each turn that had an effect; the log stores it, observers and readers of the
-log are told from it.  It is apart from both because neither may know the other.
+log get their changes from it.  It is apart from both because neither may import the other.
 
 Always: ``added`` and ``removed`` are net (a value is in at most one of them, and changed its presence),
 in the order in which the turn made them; the order within an epoch is additions, messages, removals.
@@ -16,7 +16,7 @@ from index.values.values import Value
 
 
 class Numbered(Sequence[tuple[int, Value]]):
-    """Values under handles in a row: the pairs of handle and value are made while somebody looks at them."""
+    """Values under handles in a row: the pairs of handle and value are made during iteration."""
 
     __slots__ = ("first", "values")
 
@@ -56,7 +56,7 @@ class Epoch(NamedTuple):
     """One committed turn.
 
     ``number`` ascends, with gaps where a crash lost unacknowledged epochs; ``time`` is in microseconds
-    since 1970 UTC and never goes back.  A *silent* entry changed claims but no fact (somebody else
+    since 1970 UTC and never goes back.  A *silent* entry changed claims but no fact (another owner
     holds the same one): it repeats the number of the epoch before it and is shown to no observer.
     ``client`` and ``sequence`` name the sender's turn, so that it is never applied twice.
     """

@@ -1,8 +1,8 @@
 """Handles: what one owner claims, by the numbers that it chose.
 
-Whoever chooses the keys of a table of small integers can choose them along the table's probes, so that every
-look-up walks over all of them.  Handles are chosen by clients, and they are in the log, where they would meet
-the next start as well.  So they are kept multiplied by an odd number which nobody knows: products of chosen
+A client that chooses the keys of a table of small integers can choose them along the table's probes, so
+that every look-up walks over all of them.  Handles are chosen by clients, and they are in the log, so the
+next start would meet them as well.  So they are kept multiplied by a secret odd number: products of chosen
 numbers are spread like any others, and an inverse gives the handle back.  Small tables of names and streams
 need none of this, their sizes are limited.
 
@@ -42,7 +42,7 @@ class Handles(MutableMapping[int, Value]):
     def __init__(self, pairs: Iterable[tuple[int, Value]] = ()) -> None:
         self.places: dict[int, Value] = {handle * SECRET & ALL: value for handle, value in pairs}
         self.highest: int | None = None
-        """The highest of ``FRESH`` that was here since somebody asked for one; None where nobody counts."""
+        """Highest handle of ``FRESH`` so far; None until ``fresh()`` is first called."""
 
     def __len__(self) -> int:
         return len(self.places)
@@ -65,7 +65,7 @@ class Handles(MutableMapping[int, Value]):
         del self.places[handle * SECRET & ALL]
 
     def fresh(self) -> int:
-        """The first of ``FRESH`` above all of these that are here; O(claims) when first asked for, then O(1).
+        """Returns the first of ``FRESH`` above all that are claimed; O(claims) the first time, then O(1).
 
         A client that shares its owner with publications goes on counting where it was, and must not find
         there what they have claimed meanwhile.
@@ -76,30 +76,30 @@ class Handles(MutableMapping[int, Value]):
         return self.highest + 1
 
     def note(self, handles: Iterable[int]) -> None:
-        """Keeps account of the highest, where somebody counts; O(handles)."""
+        """Updates ``highest``, once ``fresh()`` was called; O(handles)."""
         if (highest := self.highest) is not None:
             self.highest = max(
                 [handle for handle in handles if highest < handle < FRESH.stop], default=highest
             )
 
     def items(self) -> ItemsView[int, Value]:
-        """Pairs of handle and value."""
+        """Returns pairs of handle and value."""
         return _Items(self)
 
     def values(self) -> ValuesView[Value]:
-        """The values."""
+        """Returns the values."""
         return self.places.values()
 
     @classmethod
     def at(cls, places: dict[int, Value]) -> Handles:
-        """The handles of these places, which are not copied."""
+        """Returns the handles of these places, which are not copied."""
         made = cls.__new__(cls)
         made.places = places
         made.highest = None
         return made
 
     def copy(self) -> Handles:
-        """A copy, which costs as that of a dict."""
+        """Returns a copy, which costs as that of a dict."""
         return Handles.at(self.places.copy())
 
     def __repr__(self) -> str:
@@ -107,7 +107,7 @@ class Handles(MutableMapping[int, Value]):
 
 
 Held: TypeAlias = Handles | dict[int, Value]
-"""What one owner holds; who numbers claims alone, as rules do, needs no more than a dict."""
+"""What one owner holds; where claims are not numbered by clients, as with rules, a dict is enough."""
 
 
 class _Items(ItemsView[int, Value]):

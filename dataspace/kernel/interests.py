@@ -1,7 +1,7 @@
-"""Interests: who is told about a pattern, and what has it been told in this turn?
+"""Interests: the observers of a pattern, and the changes that this turn has for them.
 
 However many observers share a pattern, the index knows one handler for it: an ``Interest``.  During a
-turn it collects what its handler hears; when the turn has committed, the space closes the collection
+turn it collects what its handler is called with; when the turn has committed, the space closes the collection
 into one ``Changes`` and every observer gets that same object.
 
 Always: between turns nothing is collected; an interest without observers is in no table.
@@ -19,7 +19,7 @@ from index.values.values import Value
 
 
 class Observer(Protocol):
-    """Whoever is told of changes; must return at once and not call back into the space."""
+    """A receiver of changes; must return at once and not call back into the space."""
 
     def offer(self, changes: Changes) -> None:
         """Takes one epoch's changes."""
@@ -51,11 +51,11 @@ class Interest:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the captures, in order."""
+        """Returns the names of the captures, in order."""
         return capture_names(self.pattern)
 
     def notice(self, event: Event, captures: Captures) -> None:
-        """The callback that the index calls; O(1)."""
+        """Collects one event; the callback that the index calls.  O(1)."""
         if not self._waiting:
             self._waiting = True
             self._touched.append(self)
@@ -72,26 +72,26 @@ class Interest:
         self._added, self._messages, self._removed = [], [], []
 
     def close(self, number: int, time: int) -> None:
-        """Ends the collection, if there is one, and tells the observers; O(observers).
+        """Ends the collection, if there is one, and calls the observers; O(observers).
 
-        What one of them raises is raised once all others have been told.
+        What one of them raises is raised once all others were called.
         """
         if not self._waiting:
             return
         changes = Changes(number, time, self._added, self._messages, self._removed)
-        told: Observer | None = None
+        called: Observer | None = None
         try:
             self._waiting = False  # as ``forget``, without its call
             self._added, self._messages, self._removed = [], [], []
-            for told in self.observers:
-                told.offer(changes)
+            for called in self.observers:
+                called.offer(changes)
         except BaseException:
             self.forget()
-            self._tell_rest(changes, told)
+            self._call_rest(changes, called)
             raise
 
-    def _tell_rest(self, changes: Changes, last: Observer | None) -> None:
-        """Tells the observers after one that failed."""
+    def _call_rest(self, changes: Changes, last: Observer | None) -> None:
+        """Calls the observers after one that failed."""
         waiting = list(self.observers)
         if last is not None:
             del waiting[: waiting.index(last) + 1]
@@ -104,7 +104,7 @@ def tell_each(offers: Sequence[Callable[..., None]], *args: object) -> None:
     for offer in offers:
         try:
             offer(*args)
-        except BaseException as error:  # noqa: BLE001  # all are told, then the first of them is raised
+        except BaseException as error:  # noqa: BLE001  # all are called, then the first of them is raised
             failure = failure or error
     if failure is not None:
         raise failure

@@ -1,7 +1,7 @@
-"""Drafts: a turn while it is checked, before anybody has been told of it.
+"""Drafts: a turn while it is checked, before any observer has seen it.
 
-What strangers send as actions is looked into one by one and taken into the claims of their owner, and at
-the first that is wrong all is taken back.  It is apart from the space, which decides what a turn that is
+Actions from clients are checked one by one and taken into the claims of their owner, and at the first that
+is wrong all is taken back.  It is apart from the space, which decides what a turn that is
 right means.
 
 Always: each change of the claims is noted in the draft before it is made, so that ``take_back`` undoes a turn
@@ -56,7 +56,7 @@ class Draft:
 
     @property
     def places(self) -> tuple[list[At], list[At]]:
-        """Under what the index has, or will have, what is added and what is removed."""
+        """Returns the keys in the index of what is added and of what is removed."""
         if self.at is None:
             self.at = all_at(self.added), all_at(self.removed)
         return self.at

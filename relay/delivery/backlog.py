@@ -1,18 +1,18 @@
-"""An observation: what one observer has yet to be told, whatever its speed.
+"""A delivery queue: the changes that wait for one observer, whatever its speed.
 
-The space offers changes as they happen; whoever writes to the observer takes them when there is credit.
+The space offers changes as they happen; the connection takes them when there is credit.
 In between they wait here.  It is apart from sockets so that what happens to a slow observer can be stated
 and tested without one:
 
 - up to ``limit`` changes, and ``byte_limit`` bytes of them, wait as they are, epoch by epoch; a state that
-  is told at the beginning counts apart, and one epoch alone is within the limits whatever its size;
+  is sent at the beginning counts apart, and one epoch alone is within the limits whatever its size;
 - beyond that the policy says what happens (``policies``): *conflate* keeps the net difference of the facts,
-  one value that cannot outgrow what the observer has been told plus what holds now; *fail* ends it; *drop*
-  lets the oldest epochs go, and leaves a mark; *wait* takes nothing more, until somebody has read the rest
-  from the log;
-- where too much waits for all observers together, an equal share of the room is the bound (``rooms``);
+  one value that cannot outgrow what the observer has received plus what holds now; *fail* ends it; *drop*
+  deletes the oldest epochs, and leaves a mark; *wait* takes nothing more, until the rest was read from
+  the log;
+- where too much waits for all observers together, the bound is an equal share of the budget (``memory``);
 - messages never conflate: up to ``message_limit`` of them, and about ``byte_limit`` bytes, wait beside a
-  difference, and more end the observation with the error ``slow-observer``, which says how many were waiting.
+  difference, and more end the stream with the error ``slow-observer``, which says how many were waiting.
 
 Always: what was taken plus what waits is what was offered, up to where a mark or a difference says otherwise;
 an epoch that has begun to leave in parts leaves whole before anything later does; memory is bounded by the
@@ -58,7 +58,7 @@ class DeliveryStatistics:
 
 
 class DeliveryQueue:
-    """The waiting room of one observer.
+    """The changes that wait for one observer.
 
     ``wake`` is called whenever something new waits; ``counts`` are shared with others.  With the policy
     ``wait``, ``behind`` is called once when there is no room, and nothing is taken in until ``catch_up``.
@@ -130,22 +130,22 @@ class DeliveryQueue:
         self._conflated = 0
 
     def __len__(self) -> int:
-        """Stream values that wait; a conflated difference counts as one."""
+        """Returns the number of stream values that wait; net changes count as one."""
         return len(self._waiting) + (self._difference is not None)
 
     @property
     def size(self) -> int:
-        """Changes that wait unconflated."""
+        """Returns the number of changes that wait unconflated."""
         return self._size
 
     @property
     def used(self) -> int:
-        """Bytes that all that waits takes, about, with what each change takes beside its wire form."""
+        """Returns about how many bytes of memory the waiting changes take."""
         return self._used
 
     @property
     def full(self) -> bool:
-        """Whether enough waits that a source which can wait had better do so."""
+        """True if so much waits that a source which can pause should."""
         half = self._size > self._limit // 2 or self._bytes > self._byte_limit // 2
         return half or self._room.denies(2 * self._used)
 
@@ -154,7 +154,7 @@ class DeliveryQueue:
         return self.full or self._messages > self._message_limit // 2
 
     def offer(self, changes: Changes) -> None:
-        """Takes in one epoch; O(1) until there is no room, then O(changes) where it conflates."""
+        """Queues one epoch; O(1) until a limit is reached, then O(changes) where it conflates."""
         if self.failure is not None or self._fell:
             return
         if self._difference is not None:
@@ -166,7 +166,7 @@ class DeliveryQueue:
         self._wake()
 
     def _is_beyond(self, changes: Changes) -> bool:
-        """Whether one more epoch is too much to wait as it is."""
+        """True if one more epoch exceeds what may wait as it is."""
         if self._size == self._state:  # nothing waits but perhaps a state
             return False
         return (
@@ -243,7 +243,7 @@ class DeliveryQueue:
         self._room.used += used
 
     def take(self, count: int, size: int) -> list[Changes]:
-        """Up to ``count`` values of about ``size`` bytes in all, at least one if there is one and count > 0.
+        """Removes and returns up to ``count`` values of about ``size`` bytes; at least one if there is one.
 
         The last may go beyond ``size``, so that a large value cannot get stuck.
         """
@@ -271,7 +271,7 @@ class DeliveryQueue:
         return taken
 
     def close(self) -> None:
-        """The observer has left, and with it what waited; may be called again."""
+        """Drops what waits when the observer has left; may be called again."""
         if not self._left:
             self._left = self._fell = True  # nothing more is taken in
             self._difference = None
@@ -315,7 +315,7 @@ class DeliveryQueue:
             self._message_bytes += len(changes.packed)
 
     def _drop_for(self, changes: Changes) -> None:
-        """Lets the oldest epochs go until these have room, and half of it is free; O(1) over many calls."""
+        """Deletes the oldest epochs until these fit, and half of the limit is free; O(1) over many calls."""
         begun = self._take_begun()
         self._count(begun, -1)
         if self._waiting:
@@ -328,7 +328,7 @@ class DeliveryQueue:
         self._count(begun, +1)
 
     def _lost_first(self) -> Lost:
-        """The mark at the head of what waits, or a new one."""
+        """Returns the mark at the head of what waits, or a new one."""
         first = self._waiting[0]
         if not isinstance(first, Lost):
             return Lost(first.number)
@@ -348,7 +348,7 @@ class DeliveryQueue:
         return gone
 
     def _wait_anew(self, values: Sequence[Changes]) -> None:
-        """Lets these values wait and nothing else."""
+        """Replaces all that waits by these values."""
         self._room.used -= self._used
         self._used = 0
         self._waiting.clear()
@@ -364,7 +364,7 @@ class DeliveryQueue:
         self._count(parts, +1)
 
     def _is_failed_by(self, changes: Changes) -> bool:
-        """Fails where messages wait already and these are too many more; whether it did."""
+        """Fails if messages wait already and these are too many more; True if it failed."""
         count = self._messages + len(changes.messages)
         size = self._message_bytes + len(changes.packed)
         if count > self._message_limit:

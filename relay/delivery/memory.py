@@ -1,7 +1,7 @@
-"""A room: the memory in which changes wait for all the observers of a daemon together.
+"""A memory budget: what the changes that wait for all observers of a daemon may take together.
 
 Each observer has bounds of its own, which it rarely needs; but a thousand that stall at once would need them
-all.  So what waits is added up, and while it is too much, nobody may have more than an equal share.
+all.  So what waits is added up, and while it is too much, no observer may have more than an equal share.
 
 Always: ``used`` is what the observations that have not left say that they hold.
 """
@@ -21,7 +21,7 @@ OVERHEAD: Final = 256
 
 
 class MemoryBudget:
-    """The waiting room of many; ``limit`` in bytes."""
+    """The memory shared by many delivery queues; ``limit`` in bytes."""
 
     __slots__ = ("limit", "observers", "used")
 
@@ -32,9 +32,9 @@ class MemoryBudget:
 
     @property
     def share(self) -> int:
-        """The bytes that may wait for one observer while there is too much for all."""
+        """Returns the bytes that may wait for one observer while there is too much for all."""
         return max(LEAST, self.limit // max(1, self.observers))
 
     def denies(self, used: int) -> bool:
-        """Whether one who uses so much must do with less."""
+        """True if an observer that uses so much must use less."""
         return self.used > self.limit and used > self.share

@@ -1,4 +1,4 @@
-"""Differences: many epochs as one, for an observer who could not take them one by one.
+"""Net changes: many epochs as one, for an observer that could not take them one by one.
 
 Always: a row that came and went again, or the reverse, is not in it; messages are, all of them, in order.
 """
@@ -13,7 +13,11 @@ from index.values.values import keys
 
 
 class NetChange:
-    """The net of the epochs from ``first`` on: for each row whether it came or went, and all messages."""
+    """The net changes of the epochs from ``first`` on: rows that came or went, and all messages.
+
+    A row is absent, came or went, as it was seen by one observer; ``RowCounts`` of the log counts the facts
+    behind each row, so the two are not one class.
+    """
 
     __slots__ = ("epochs", "first", "messages", "net", "number", "time")
 
@@ -36,7 +40,7 @@ class NetChange:
             self._turn(row, came=False)
 
     def _turn(self, row: Captures, *, came: bool) -> None:
-        """A row that comes and goes again, or the reverse, was not there to be seen."""
+        """Adds a row, or removes it if it is there: what comes and goes again leaves no change."""
         at = keys(row)
         if self.net.pop(at, None) is None:
             self.net[at] = (came, row)
@@ -45,7 +49,7 @@ class NetChange:
         return len(self.net) + len(self.messages)
 
     def changes(self) -> Changes:
-        """One value that stands for them all."""
+        """Returns the net changes as one stream value."""
         rows = self.net.values()
         return Changes(
             self.number,

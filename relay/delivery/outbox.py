@@ -68,7 +68,7 @@ class OutStream:
         self.sent_items = 0
         self.sent_bytes = 0
         self.peeked = -1
-        """How many values somebody waits to hear of, in total; below 0 for nobody."""
+        """Total of values that a peek waits for; below 0 if there is no peek."""
         self.reached = self.replayed = 0
         """The epoch to which the peer was last said to know all, and to which the log was read for it."""
         self.backlog: Backlog | None = None
@@ -83,7 +83,7 @@ class OutStream:
 
     @property
     def sated(self) -> bool:
-        """Whether all that the credit allows waits already, and more than a little of it beyond that."""
+        """True if all that the credit allows waits already, and more than ``AHEAD_BYTES`` beyond that."""
         waiting = self.backlog
         if waiting is None or waiting.used < AHEAD_BYTES:
             return False
@@ -95,7 +95,7 @@ class OutStream:
         self.bytes = max(self.bytes, size)
 
     def next_frame(self) -> tuple[bytes, int] | None:
-        """One frame of values that the credit allows, and how many are in it."""
+        """Returns one frame of values that the credit allows, and how many are in it."""
         waiting = self.backlog
         if waiting is None or self.ended:
             return None
@@ -112,7 +112,7 @@ class OutStream:
         return frame(whole), count
 
     def answer_peek(self) -> Packet | None:
-        """The answer to a peek, once as many values as it is about were sent or are ready."""
+        """Returns the answer to a peek, once as many values as it is about were sent or are ready."""
         known = self.sent_items + (0 if self.backlog is None else len(self.backlog))
         if self.peeked < 0 or known < self.peeked:
             return None
@@ -120,7 +120,7 @@ class OutStream:
         return Available(self.number, known)
 
     def ending(self) -> Packet | None:
-        """The packet that ends the stream, once it has failed or all of a complete one has left."""
+        """Returns the packet that ends the stream, once it has failed or all of a complete one has left."""
         waiting = self.backlog
         if waiting is not None and waiting.failure is not None:
             return Error(self.number, waiting.failure.code, waiting.failure.text)
@@ -151,7 +151,7 @@ class Outbox:
         self._over = over
         self._control: list[bytes] = []
         self.control_bytes = 0
-        """Bytes of control packets that wait; bounded by whoever reads what they answer."""
+        """Bytes of control packets that wait; bounded by the reader of the requests that they answer."""
         self._ended = False
         self._ready: deque[OutStream] = deque()
         self._ready_set: set[OutStream] = set()
@@ -174,13 +174,13 @@ class Outbox:
         stream.ended = True
 
     def end(self) -> None:
-        """Lets nothing leave but the control packets that wait."""
+        """Ends all streams: only the control packets that wait are still sent."""
         self._ended = True
         self._ready.clear()
         self._ready_set.clear()
 
     def fill(self, budget: int) -> bytes:
-        """Bytes to send now: all control packets, then frames of values up to about ``budget`` bytes."""
+        """Returns the bytes to send now: all control packets, then values up to about ``budget`` bytes."""
         pieces, self._control = self._control, []
         size, self.control_bytes = self.control_bytes, 0
         ready = self._ready

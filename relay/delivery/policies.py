@@ -1,4 +1,4 @@
-"""Policies: what becomes of an observer who does not keep up?  It chooses when it opens its stream.
+"""Policies: what happens to a slow observer?  It chooses when it opens its stream.
 
 What waits for an observer is bounded in any case; the policies differ in what happens at the bound:
 
@@ -19,10 +19,10 @@ from dataspace.wire.observing import Policy as Policy  # the options are the wir
 
 
 class SlowCounts:
-    """What being slow has cost the observers of a daemon, since its start.
+    """Counts of what slow observers of a daemon have lost, since its start.
 
     ``conflated`` epochs that became part of a difference, ``dropped`` changes, ``failed`` observations, and
-    how often one has ``fallen_behind`` to the log.
+    how often one has ``fallen_behind`` and is fed from the log.
     """
 
     __slots__ = ("conflated", "dropped", "failed", "fallen_behind")

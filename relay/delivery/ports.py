@@ -13,7 +13,7 @@ class StreamValue(Protocol):
 
     @property
     def packed(self) -> bytes:
-        """The value in its wire form."""
+        """Returns the value in its wire form."""
 
 
 class Backlog(Protocol):
@@ -21,11 +21,11 @@ class Backlog(Protocol):
 
     @property
     def failure(self) -> Refused | None:
-        """The error that ends the stream; None while it goes on."""
+        """Returns the error that ends the stream; None while it goes on."""
 
     @property
     def used(self) -> int:
-        """Bytes of memory that the values take, about."""
+        """Returns the bytes of memory that the values take, about."""
 
     def __len__(self) -> int:
         """Returns the number of values that wait."""

@@ -46,7 +46,7 @@ class ChainHead(NamedTuple):
 
 
 def refuse(damage: str) -> None:
-    """What is done about damage unless somebody knows better."""
+    """Raises ``LogDamaged``: what is done about damage unless the caller handles it."""
     raise LogDamaged(damage)
 
 
@@ -80,7 +80,7 @@ class Chain:
 
     @contextmanager
     def dropping(self, ordinal: int) -> Iterator[None]:
-        """Lets readers know that segments before this ordinal are about to go; takes it back on an error."""
+        """Hides segments before this ordinal from readers until they are deleted, or the block raises."""
         before = self.first, self.anchor
         self.first, self.anchor = ordinal, self.checksum_of(ordinal - 1)
         try:
@@ -103,7 +103,7 @@ class Chain:
         found: Callable[[str], None] = refuse,
         limit: int = READ_SEGMENTS,
     ) -> Iterator[Segment]:
-        """The segments from an ordinal on that begin no later than epoch ``upto``.
+        """Yields the segments from an ordinal on that begin no later than epoch ``upto``.
 
         Damage goes to ``found`` as text; if that returns, the segment is passed over.  At most ``limit``
         are fetched at once.  The one beyond the end is read, too, lest its number be altered.
@@ -126,7 +126,7 @@ class Chain:
         self._check_held(ordinal)  # that there is nothing may be because it went
 
     def after(self, epoch: int, upto: int) -> Iterator[Segment]:
-        """The segments that hold the epochs in (epoch, upto], and more at both ends.
+        """Returns the segments that hold the epochs in (epoch, upto], and more at both ends.
 
         Where they begin is looked up at once: what goes later is missed, and refused, when it is read.
         """
@@ -143,30 +143,32 @@ class Chain:
             self._check_found(ordinal, epoch)
 
     def _check_found(self, ordinal: int, epoch: int) -> None:
-        """Numbers are missing before a segment: the one before shows whether the search was led astray."""
+        """Raises ``LogDamaged`` if an altered segment has misled the search for an epoch."""
         try:
             for segment in islice(self.walk(ordinal - 1, limit=1), 1 if ordinal > self.first else 0):
                 if segment.last > epoch:
                     refuse(f"{self._storage.path}: a segment after epoch {epoch} was altered")
         except Refused:
-            pass  # it has just gone, and nobody needs it
+            pass  # it has just been deleted, so no reader needs it
 
     def _check_held(self, ordinal: int) -> None:
         if ordinal < self.first:
-            raise Refused("epoch-gone", f"segment {ordinal} went while it was read: it is too old")
+            raise Refused(
+                "epoch-gone", f"segment {ordinal} was deleted while it was read: it is past retention"
+            )
 
     def backwards(self, upto: int | None = None) -> Iterator[Segment]:
-        """All segments, the newest first, from the one that ends epoch ``upto`` if that is given."""
+        """Yields all segments, the newest first, from the one that ends epoch ``upto`` if that is given."""
         last = self.last if upto is None else min(self.last, self.beyond(upto))
         for ordinal in range(last, self.first - 1, -1):
             yield from islice(self.walk(ordinal, limit=1), 1)
 
     def beyond(self, epoch: int) -> int:
-        """The ordinal of the first segment with an epoch later than this; O(log segments)."""
+        """Returns the ordinal of the first segment with an epoch later than this; O(log segments)."""
         return self._first_where(_LAST, epoch + 1)
 
     def _first_where(self, question: str, least: int) -> int:
-        """The first ordinal where a number that ascends with it is at least so much."""
+        """Returns the first ordinal where a number that ascends with it is at least so much."""
         low, high = self.first, self.last + 1
         while low < high:
             middle = (low + high) // 2
@@ -178,31 +180,31 @@ class Chain:
         return low
 
     def checksum_of(self, ordinal: int) -> bytes:
-        """The checksum of a segment; the anchor for one that is not there."""
+        """Returns the checksum of a segment; the anchor for one that is not there."""
         question = "SELECT checksum FROM segments WHERE segment = ?"
         found: list[bytes] = _column(self._storage.rows(question, ordinal))
         return found[0] if found else self.anchor
 
     def head_of(self, ordinal: int) -> ChainHead:
-        """The newest epoch of a segment, its time, and the checksum."""
+        """Returns the newest epoch of a segment, its time, and the checksum."""
         question = "SELECT last, until, checksum FROM segments WHERE segment = ?"
         return ChainHead(*self._storage.rows(question, ordinal)[0])
 
     def since(self, time: int) -> int:
-        """The ordinal of the first segment with an epoch as late as this; O(log segments)."""
+        """Returns the ordinal of the first segment with an epoch as late as this; O(log segments)."""
         return self._first_where(_UNTIL, time)
 
     def used(self) -> int:
-        """Bytes of the file that are in use, snapshots included; O(1)."""
+        """Returns the bytes of the file that are in use, snapshots included; O(1)."""
         return self._storage.used()
 
     def bytes_between(self, first: int, beyond: int) -> int:
-        """Bytes of the segments from one ordinal up to before another; O(those)."""
+        """Returns the bytes of the segments from one ordinal up to before another; O(those)."""
         question = "SELECT ifnull(sum(length(body)), 0) FROM segments WHERE segment >= ? AND segment < ?"
         return int(self._storage.rows(question, first, beyond)[0][0])
 
     def portion(self, beyond: int, limit: int) -> tuple[int, int]:
-        """Of the segments before an ordinal, the oldest of about so many bytes: where they end, their bytes.
+        """Returns where the oldest segments of about ``limit`` bytes end, before an ordinal, and their bytes.
 
         O(those).
         """
@@ -215,13 +217,13 @@ class Chain:
         return max(self.first, beyond), size
 
     def counts(self) -> tuple[int, int]:
-        """How many segments and changes there are; O(segments)."""
+        """Returns how many segments and changes there are; O(segments)."""
         question = "SELECT count(*), ifnull(sum(changes), 0) FROM segments"
         segments, changes = self._storage.rows(question)[0]
         return segments, changes
 
     def _fetch(self, ordinal: int, upto: int | None, limit: int) -> list[Segment]:
-        """Some segments from an ordinal on, as they are in the file, in one short transaction."""
+        """Returns some segments from an ordinal on, as they are in the file, in one short transaction."""
         fetched: list[Segment] = []
         size = 0
         with self._storage.reading() as connection:
@@ -248,7 +250,10 @@ _KINDS: Final = (int, int, int, int, int, int, int, bytes, bytes)
 
 
 def _of_kind(kind: type, value: Any) -> Any:
-    """A column as it was written; nothing of its kind where that was altered, and the seal does not fit."""
+    """Returns a column as it was written.
+
+    An altered one of another type becomes the empty value of its type, so that the seal does not fit.
+    """
     return value if value.__class__ is kind else kind()
 
 
@@ -265,7 +270,10 @@ SEAL: Final = "seal"
 
 
 def read_meta(storage: Storage, found: Callable[[str], None] = refuse) -> dict[str, Any]:
-    """All of it by name; O(starts).  Damage goes to ``found``; if that returns, it is read as it is."""
+    """Returns the header by name; O(starts).
+
+    Damage is passed to ``found``; if that returns, the header is returned as it is.
+    """
     with storage.reading() as connection:
         connection.execute("BEGIN")  # a writer must not come between the names and their seal
         try:
@@ -274,13 +282,13 @@ def read_meta(storage: Storage, found: Callable[[str], None] = refuse) -> dict[s
         finally:
             connection.execute("COMMIT")
     if altered:
-        found(f"{storage.path}: what the log knows of itself was altered")
+        found(f"{storage.path}: the header of the log was altered")
     meta.pop(SEAL, None)
     return meta
 
 
 def put_meta(connection: sqlite3.Connection, **named: object) -> None:
-    """Puts some of it, after all else in a transaction that touches ``starts``; O(starts)."""
+    """Writes names of the header, as the last step of a transaction that changes ``starts``; O(starts)."""
     connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", named.items())
     connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (SEAL, _seal(connection)))
 

@@ -1,11 +1,11 @@
-"""Columnar replays: what an observer would have been told, by the column instead of by the change.
+"""Columnar replays: what an observer would have received, by the column instead of by the change.
 
-Who reads a million changes wants columns in the end, and a row that is made for each change, packed,
+A reader of a million changes needs columns in the end, and a row that is made for each change, packed,
 unpacked and taken apart again is work for nothing.  So here captures are taken from the log's plain rows
 without making the records, and leave as one packed column for each capture.  The order and the meaning are
 those of ``Replay``.
 
-Where captures tell facts apart, what came and went of the facts is what came and went of the captures, and
+Where captures distinguish facts, what came and went of the facts is what came and went of the captures, and
 nothing need be counted: not the state at the beginning, nor the changes on the way.  That is so for
 patterns that are *faithful* (see ``selections``) as long as no fact is wider than they say; when one is
 met, its epoch and all that follow are counted.
@@ -70,11 +70,11 @@ class ColumnReplay(Replay):
         self._width = len(captures)
         self._general = general_selection(pattern)
         self._apart = () in captures or (self._flat is not None and self._flat.faithful and self._flat.exact)
-        """Whether captures tell facts apart whatever facts there are."""
+        """True if captures distinguish facts whatever facts there are."""
         self._counted = True
 
     def at_hand(self) -> bool:
-        """Whether what must be known of the beginning is known already, so that ``live`` is not needed."""
+        """True if the starting state is known already, so that ``live`` is not needed."""
         name = self._name
         if self._flat is not None and self._flat.faithful:
             name = _Watch.name_of(self._flat)
@@ -82,7 +82,7 @@ class ColumnReplay(Replay):
         return self._apart or (found is not None and found[0] == self.at)
 
     def state(self, time: int) -> Iterator[ColumnBlock]:
-        """The captures at the epoch where this replay is, which was made at ``time``."""
+        """Yields the captures at the epoch where this replay is, which was made at ``time``."""
         forming = _Forming(self._width, SNAPSHOT)
         rows = self.bag()
         for start in range(0, len(rows), BLOCK_ROWS):
@@ -91,10 +91,10 @@ class ColumnReplay(Replay):
             yield from forming.blocks()
 
     def blocks(self, upto: int) -> Iterator[ColumnBlock]:
-        """What was told in the epochs (at, upto]; as ``Replay.epochs``."""
+        """Yields the changes of the epochs (at, upto]; as ``Replay.epochs``."""
         forming = _Forming(self._width)
         if upto > self.at:
-            self._counted = not self._tells_apart()
+            self._counted = not self._are_distinct()
             for segment in self._log.segments(self.at, upto):
                 self._add_segment(forming, segment, upto)
                 self.at = max(self.at, min(segment.last, upto))
@@ -105,14 +105,14 @@ class ColumnReplay(Replay):
         yield from forming.blocks()
 
     def leave(self) -> None:
-        """Keeps what was found out for who goes on from here."""
+        """Keeps the state reached for readers that continue from here."""
         if self._counted:
             super().leave()
         elif self._flat is not None and not self._apart and self._log.is_settled(self.at):
             self._log.cursors.leave(_Watch.name_of(self._flat), self.at, RowCounts())
 
-    def _tells_apart(self) -> bool:
-        """Whether captures tell the facts apart that there are at the beginning."""
+    def _are_distinct(self) -> bool:
+        """True if captures distinguish the facts that there are at the beginning."""
         flat = self._flat
         if self._apart or flat is None or not flat.faithful:
             return self._apart
@@ -146,7 +146,7 @@ class ColumnReplay(Replay):
     def _captured(
         self, number: int, counts: Counts, rows: Sequence[Any], plain: Sequence[int]
     ) -> tuple[list[Captures], list[Captures], list[Captures]]:
-        """The captures that came, were sent and went in one epoch."""
+        """Returns the captures that came, were sent and went in one epoch."""
         flat = self._flat
         if flat is None:
             select, rows = self._general, table(rows, plain, sum(counts))
@@ -179,7 +179,7 @@ class _Watch(Replay):
 
     @staticmethod
     def name_of(flat: Flat) -> Hashable:
-        """What stands for the question; no pattern has such a key."""
+        """Returns what stands for the question; no pattern has such a key."""
         return ("wider", flat.label, flat.parts)
 
     def _rows(self, values: Iterable[Value]) -> list[Captures]:
@@ -220,7 +220,7 @@ class _Forming:
         removed: Sequence[Captures],
         size: int,
     ) -> None:
-        """One epoch, which took about ``size`` bytes in the log; one that tells nothing leaves no trace."""
+        """Adds one epoch, of about ``size`` bytes in the log; one without changes is ignored."""
         if added or messages or removed:
             self._runs.append((number, time, len(added), len(messages), len(removed)))
             self._rows += added
@@ -232,7 +232,7 @@ class _Forming:
     def add_columns(
         self, runs: Sequence[tuple[int, ...]], columns: Sequence[Sequence[Value]], size: int
     ) -> None:
-        """Several epochs, each of which tells something, by the column."""
+        """Adds several epochs, each with changes, by the column."""
         self._settle()
         self._runs += runs
         self._length += sum([sum(run[2:]) for run in runs])
@@ -249,7 +249,7 @@ class _Forming:
         self._rows = []
 
     def blocks(self) -> Iterator[ColumnBlock]:
-        """What has been added, as blocks, which are more than one where an epoch is large."""
+        """Yields what has been added, as blocks, which are more than one where an epoch is large."""
         self._settle()
         count = self._length
         most = min(BLOCK_ROWS, max(1, BLOCK_BYTES * count // max(1, self._bytes)))
@@ -279,7 +279,10 @@ Part = tuple[list[tuple[int, ...]], int, int, int, bool]
 
 
 def _cut(runs: Sequence[tuple[int, ...]], most: int) -> Iterator[Part]:
-    """Epochs cut into parts of at most ``most`` changes; an epoch is divided only where it is larger."""
+    """Yields epochs cut into parts of at most ``most`` changes.
+
+    An epoch is divided only where it is larger.
+    """
     part: list[tuple[int, ...]] = []
     start = at = 0
     for run in runs:
@@ -301,7 +304,7 @@ def _cut(runs: Sequence[tuple[int, ...]], most: int) -> Iterator[Part]:
 
 
 def _slice(run: tuple[int, ...], start: int, stop: int) -> tuple[int, ...]:
-    """The counts of an epoch for its changes ``start`` to ``stop``."""
+    """Returns the counts of an epoch for its changes ``start`` to ``stop``."""
     number, time, *counts = run
     sliced, at = [], 0
     for count in counts:
@@ -327,20 +330,20 @@ class Blocks:
 
     @property
     def full(self) -> bool:
-        """Whether enough waits."""
+        """True if as many blocks wait as should."""
         return len(self._waiting) >= AHEAD or (self.used > 0 and self._room.denies(2 * self.used))
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def extend(self, block: ColumnBlock) -> None:
-        """Lets one more block wait, unless the reader has left; the caller keeps them few."""
+        """Queues one more block, unless the stream has ended; the caller keeps them few."""
         if not self._left:
             self._waiting.append(block)
             self._use(len(block.packed))
 
     def close(self) -> None:
-        """The reader has left, and with it what waited; may be called again."""
+        """Drops what waits when the stream has ended; may be called again."""
         if not self._left:
             self._left = True
             self._waiting.clear()
@@ -352,7 +355,7 @@ class Blocks:
         self._room.used += size
 
     def take(self, count: int, size: int) -> list[ColumnBlock]:
-        """Up to ``count`` blocks of about ``size`` bytes in all; the last may go beyond."""
+        """Returns up to ``count`` blocks of about ``size`` bytes in all; the last may go beyond."""
         taken: list[ColumnBlock] = []
         while self._waiting and len(taken) < count and size > 0:
             taken.append(self._waiting.popleft())

@@ -44,7 +44,7 @@ class Compacted:
 
 
 def compact(directory: Path) -> Compacted:
-    """Rewrites the log in a directory, which nobody else may have open; O(log).
+    """Rewrites the log in a directory, which no other process may have open; O(log).
 
     Raises ``LogDamaged`` if it is not whole, ``LogFailed`` if the disk refuses; then nothing has changed.
     """
@@ -108,7 +108,7 @@ def _copy(old: Storage, new: Storage) -> AcknowledgedMark:
 
 
 def _fuller(chain: Chain, first: int, boundary: int) -> Iterator[tuple[int, Segment]]:
-    """New segments of as many old ones as fit, with the ordinal of the last of those.
+    """Yields new segments of as many old ones as fit, with the ordinal of the last of those.
 
     None goes across the ``boundary`` of the snapshot, after which recovery begins to read.
     """
@@ -127,7 +127,7 @@ def _fuller(chain: Chain, first: int, boundary: int) -> Iterator[tuple[int, Segm
 
 
 def _remove(path: Path, *, but_itself: bool = False) -> None:
-    """Removes a file and what SQLite keeps beside it, or only that."""
+    """Removes a file and what SQLite keeps beside it, or only the latter."""
     beside = [f"{path.name}-wal", f"{path.name}-shm"]
     for name in beside if but_itself else [path.name, *beside]:
         path.with_name(name).unlink(missing_ok=True)

@@ -1,10 +1,10 @@
 """Cursors: where readers of the log left off, so that the next one need not begin at the beginning.
 
-To tell an observer of the past what appeared, a reader must know what was there: the bag of a pattern's
+To find which rows of the past appeared, a reader needs those that were there: the bag of a pattern's
 captures at that epoch.  A reader that goes on where another one stopped, as every batch of a stream does,
 finds its bag here.
 
-Always: a bag that was left here is never changed again, who goes on from it copies it first; the number of
+Always: a bag that was left here is never changed again, a reader that continues copies it; the number of
 rows kept is bounded, the least recently used cursors go first.
 """
 
@@ -17,7 +17,8 @@ from typing import Final
 
 from dataspace.codec import pack, packer
 from index.errors import InternalError
-from index.values.values import Value, text_of
+from index.patterns.events import Captures as Captures
+from index.values.values import keys, text_of
 
 ROWS: Final = 1_000_000
 """Rows kept in all cursors together."""
@@ -28,13 +29,11 @@ CURSORS: Final = 256
 FEW: Final = 16
 """Rows for which a packer of one's own is not worth making."""
 
-Captures = tuple[Value, ...]
-
 
 class RowCounts:
     """Rows of captures, each as often as there are facts with those captures.
 
-    Rows are told apart by their packed bytes, which are the same exactly for the same values: quicker to
+    Rows are distinguished by their packed bytes, which are the same exactly for the same values: quicker to
     make than their text, and hashed with a key as well.
     """
 
@@ -48,12 +47,12 @@ class RowCounts:
         return len(self._rows)
 
     def rows(self) -> list[Captures]:
-        """The distinct rows."""
+        """Returns the distinct rows."""
         return list(self._rows.values())
 
     def add(self, row: Captures) -> bool:
-        """One fact more with these captures: whether it is the first.  O(size of the row)."""
-        (at,) = _told_apart((row,))
+        """Adds one fact with these captures; True if it is the first.  O(size of the row)."""
+        (at,) = _row_keys((row,))
         if at in self._rows:
             self._more[at] = self._more.get(at, 0) + 1
             return False
@@ -61,15 +60,15 @@ class RowCounts:
         return True
 
     def remove(self, row: Captures) -> bool:
-        """One fact less with these captures: whether it was the last.  O(size of the row)."""
-        (at,) = _told_apart((row,))
+        """Removes one fact with these captures; True if it was the last.  O(size of the row)."""
+        (at,) = _row_keys((row,))
         return self._removed(at, row)
 
     def add_all(self, rows: Sequence[Captures]) -> list[Captures]:
-        """``add`` for many rows in order: those that are the first of their kind."""
+        """Adds many rows in order; returns those that are the first of their kind."""
         known, more = self._rows, self._more
         first: list[Captures] = []
-        for at, row in zip(_told_apart(rows), rows, strict=True):
+        for at, row in zip(_row_keys(rows), rows, strict=True):
             if at in known:
                 more[at] = more.get(at, 0) + 1
             else:
@@ -78,11 +77,11 @@ class RowCounts:
         return first
 
     def remove_all(self, rows: Sequence[Captures]) -> list[Captures]:
-        """``remove`` for many rows in order: those that were the last of their kind."""
+        """Removes many rows in order; returns those that were the last of their kind."""
         if self._more:
-            return [row for at, row in zip(_told_apart(rows), rows, strict=True) if self._removed(at, row)]
+            return [row for at, row in zip(_row_keys(rows), rows, strict=True) if self._removed(at, row)]
         drop = self._rows.pop
-        for at, row in zip(_told_apart(rows), rows, strict=True):
+        for at, row in zip(_row_keys(rows), rows, strict=True):
             if drop(at, None) is None:
                 raise _never_there(row)
         return [*rows]
@@ -99,24 +98,40 @@ class RowCounts:
         return True
 
     def change(self, added: Iterable[Captures], removed: Iterable[Captures]) -> None:
-        """Many facts more and then many less, in any order that does not matter to who asks later."""
+        """Adds many facts and then removes many, without returning which were first or last."""
         self.add_all([*added])
         self.remove_all([*removed])
 
     def copy(self) -> RowCounts:
-        """A bag that can be changed without changing this one; O(rows)."""
+        """Returns a bag that can be changed without changing this one; O(rows)."""
         copied = RowCounts()
         copied._rows = self._rows.copy()
         copied._more = self._more.copy()
         return copied
 
 
+def net_counts(
+    epochs: Iterable[tuple[Iterable[Captures], Iterable[Captures]]],
+) -> dict[Hashable, tuple[int, Captures]]:
+    """Returns how many facts more (or less, below 0) there are with each captures, after some epochs.
+
+    An epoch is given by the captures that were added and those that were removed; O(those).
+    """
+    net: dict[Hashable, tuple[int, Captures]] = {}
+    for added, removed in epochs:
+        for rows, by in ((added, 1), (removed, -1)):
+            for row in rows:
+                at = keys(row)
+                net[at] = (net[at][0] + by if at in net else by, row)
+    return net
+
+
 def _never_there(row: Captures) -> InternalError:
     return InternalError(f"captures {row!r:.200} vanish, but were never there")
 
 
-def _told_apart(rows: Sequence[Captures]) -> Sequence[Hashable]:
-    """What stands for each of some rows: its bytes, unless they may hold a NaN.
+def _row_keys(rows: Sequence[Captures]) -> Sequence[Hashable]:
+    """Returns the key of each row: its bytes, unless they may hold a NaN.
 
     There is one such value, but many ways to write it.
     """
@@ -144,13 +159,13 @@ class Cursors:
         return len(self._kept)
 
     def clear(self) -> None:
-        """Forgets them all; who goes on from one has a longer way."""
+        """Forgets all cursors; later readers start from a base that is farther away."""
         with self._lock:
             self._kept.clear()
             self._rows = 0
 
     def leave(self, pattern: Hashable, epoch: int, bag: RowCounts) -> None:
-        """Keeps a bag, which must not be changed any more, for who goes on from this epoch."""
+        """Keeps a bag, which must not be changed any more, for readers that continue from this epoch."""
         with self._lock:
             self._drop((pattern, epoch))
             if len(bag) <= self._limit_rows:
@@ -160,7 +175,7 @@ class Cursors:
                 self._drop(next(iter(self._kept)))
 
     def find(self, pattern: Hashable, epoch: int) -> tuple[int, RowCounts] | None:
-        """The epoch and bag nearest to an epoch, before it if there is one; O(cursors)."""
+        """Returns the epoch and bag nearest to an epoch, before it if there is one; O(cursors)."""
         with self._lock:
             epochs = [at for of, at in self._kept if of == pattern]
             if not epochs:

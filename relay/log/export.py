@@ -1,9 +1,9 @@
 """Exporting: the changes of a pattern as a file that other programs read.
 
 JSON lines as ``dataspace log read --json`` prints them, msgpack, or Parquet where pyarrow is installed.  The
-changes are those of a replay, so they are what an observer of the pattern was told.
+changes are those of a replay, so they are what an observer of the pattern received.
 
-Always: the changes are in the order in which they were told; a file is bounded in memory however long.
+Always: the changes are in the order of the log; memory is bounded however long the file is.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ExportedChange(NamedTuple):
 def changes(
     log: LogReader, pattern: Value, after: int, upto: int, *, state: bool = False
 ) -> Iterator[ExportedChange]:
-    """The changes of (after, upto], and first, with ``state``, what held at ``after`` as additions.
+    """Yields the changes of (after, upto], and first, with ``state``, what held at ``after`` as additions.
 
     Raises as ``Replay``.
     """
@@ -54,17 +54,17 @@ def changes(
         for at, row in enumerate(replay.bag()):
             yield ExportedChange(after, time, at, "+", row)
     for number, time, added, messages, removed in replay.epochs(upto):
-        told = (
+        exported = (
             [("+", row) for row in added] + [("!", row) for row in messages] + [("-", row) for row in removed]
         )
-        for at, (kind, row) in enumerate(told):
+        for at, (kind, row) in enumerate(exported):
             yield ExportedChange(number, time, at, kind, row)
 
 
-def write_jsonl(told: Iterator[ExportedChange], pattern: Value, file: BinaryIO) -> int:
+def write_jsonl(exported: Iterator[ExportedChange], pattern: Value, file: BinaryIO) -> int:
     """Writes a JSON object and a line's end for each change; how many there were."""
     names, count = capture_names(pattern), 0
-    for each in told:
+    for each in exported:
         line = {
             "epoch": each.epoch,
             "time": _time(each.time).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
@@ -76,22 +76,22 @@ def write_jsonl(told: Iterator[ExportedChange], pattern: Value, file: BinaryIO) 
     return count
 
 
-def write_msgpack(told: Iterator[ExportedChange], _pattern: Value, file: BinaryIO) -> int:
+def write_msgpack(exported: Iterator[ExportedChange], _pattern: Value, file: BinaryIO) -> int:
     """Writes ``[epoch, time, sequence, kind, [captures]]`` for each change, values as on the wire."""
     count = 0
-    for each in told:
+    for each in exported:
         file.write(pack(tuple(each)))
         count += 1
     return count
 
 
-def write_parquet(told: Iterator[ExportedChange], pattern: Value, file: BinaryIO) -> int:
+def write_parquet(exported: Iterator[ExportedChange], pattern: Value, file: BinaryIO) -> int:
     """Writes the columns that Spark would see: the captures, then ``_change_type`` and so on.
 
     A capture of a class has the type of that, any other is text in JSON.  ``UsageError`` without pyarrow.
     """
     try:
-        import pyarrow as arrow  # optional: whoever exports nothing to Parquet need not have it
+        import pyarrow as arrow  # optional: needed for exports to Parquet only
         from pyarrow import parquet
     except ImportError:
         raise UsageError("Parquet needs pyarrow: pip install pyarrow") from None
@@ -115,7 +115,7 @@ def write_parquet(told: Iterator[ExportedChange], pattern: Value, file: BinaryIO
     forms = [_plain if of in types else _text for of in classes]
     count = 0
     with parquet.ParquetWriter(file, schema) as writer:
-        for rows in _parts(told):
+        for rows in _parts(exported):
             count += len(rows)
             arrays: list[list[object]] = [
                 [form(row.captures[at]) for row in rows] for at, form in enumerate(forms)
@@ -164,14 +164,14 @@ def export(
 
 
 def _classes(pattern: Value) -> list[str]:
-    """The class that each capture is checked for, or nothing."""
+    """Returns the class that each capture is checked for, or nothing."""
     form = skeleton(pattern)
     checked = {check.path: str(check.argument) for check in form.checks if check.kind is CheckKind.CLASS}
     return [checked.get(path, "") for path in form.captures]
 
 
-def _parts(told: Iterator[ExportedChange]) -> Iterator[list[ExportedChange]]:
-    while part := [*islice(told, ROWS)]:
+def _parts(exported: Iterator[ExportedChange]) -> Iterator[list[ExportedChange]]:
+    while part := [*islice(exported, ROWS)]:
         yield part
 
 

@@ -1,8 +1,8 @@
 """The log: every epoch of one space, in order, on disk.
 
-One SQLite file holds the segments (each what one group commit wrote), snapshots of the state, and what the
-log knows of itself.  LOG.md describes it byte by byte and says what a crash, a power failure and a flipped
-bit can do to it.  The log is apart from the task that feeds it (``commits``) so that it can be opened,
+One SQLite file holds the segments (each what one group commit wrote), snapshots of the state, and the
+log's header.  LOG.md describes it byte by byte and says what a crash, a power failure and a flipped
+bit can do to it.  The log is apart from the task that feeds it (``writer``) so that it can be opened,
 verified and read without an event loop; all its calls block.
 
 Always: an epoch that ``append`` returned from is on disk; epochs come back in order, whole and unaltered or
@@ -96,13 +96,13 @@ class Log(LogReader):
             self.oldest = max(self.reserved, self._mark.mark.reserved, self.last) + 1
 
     def _face(self, damage: str) -> None:
-        """Stops at a damage, unless the operator has said that it is known."""
+        """Raises ``LogDamaged``, unless the operator has accepted the damage."""
         if not self._accept_damage:
-            raise LogDamaged(f"{damage}; accept the damage to go on without what is missing")
-        logger.warning("%s; going on without, as told", damage)
+            raise LogDamaged(f"{damage}; accept the damage to continue without what is missing")
+        logger.warning("%s; continuing without it, since the damage is accepted", damage)
 
     def _begin(self) -> None:
-        """Numbers go on above everything that may have been given out; the first block is reserved."""
+        """Continues numbers above all that may have been issued, and reserves the first block."""
         self.next_epoch: int = max(self.reserved, self._mark.mark.reserved, self.last) + 1
         self.issued = self.next_epoch - 1
         self.identity = self.identity or uuid.uuid4().hex
@@ -125,7 +125,7 @@ class Log(LogReader):
         self._noted(reserved, sync=True)
 
     def _noted(self, reserved: int, *, sync: bool = False) -> None:
-        """A transaction is on disk: the mark follows, and only then what depends on it."""
+        """Writes the mark of a transaction that is on disk, before anything that depends on it."""
         self._mark.write(
             AcknowledgedMark(self.last, self._chain.last, reserved, self._chain.checksum), sync=sync
         )
@@ -134,7 +134,7 @@ class Log(LogReader):
     # -- writing --------------------------------------------------------------------------------------
 
     def is_settled(self, epoch: int) -> bool:
-        """As for any reader; what was not written before this log was opened never will be."""
+        """True as for any reader; what was not written before this log was opened never will be."""
         return epoch <= self.last or epoch < self.next_epoch
 
     def append(self, entries: Sequence[Encoded]) -> None:
@@ -163,7 +163,7 @@ class Log(LogReader):
             self.reserve()
 
     def reserve(self) -> None:
-        """Reserves a block of epoch numbers beyond those given out; one small write."""
+        """Reserves a block of epoch numbers beyond those issued; one small write."""
         with self._writing:
             reserved = self.issued + BLOCK
             with self._storage.transaction() as connection:
@@ -186,10 +186,10 @@ class Log(LogReader):
     # -- state ----------------------------------------------------------------------------------------
 
     def recover(self, *, snapshot: bool = False) -> RecoveredState:
-        """The state after the last epoch: the newest snapshot and what came later; O(state + later changes).
+        """Returns the state after the last epoch, from the newest snapshot on; O(state + later changes).
 
-        Writes a new snapshot if much came later or if told to.  Raises ``LogDamaged`` unless damage is
-        accepted.
+        Writes a new snapshot if much came later or if ``snapshot`` is set.  Raises ``LogDamaged`` unless
+        damage is accepted.
         """
         state, rolled = self._roll_forward()
         state.oldest = self.oldest
@@ -217,7 +217,7 @@ class Log(LogReader):
         return state, rolled
 
     def _face_altered(self, damage: str) -> None:
-        """An altered segment stands in the way of the state: if that is accepted, history begins anew."""
+        """Raises ``LogDamaged`` for an altered segment; if the damage is accepted, history begins anew."""
         self._face(damage)
         self.oldest = self.next_epoch
         with self._storage.transaction() as connection:
@@ -231,7 +231,7 @@ class Log(LogReader):
             self.readers.acknowledge(reader, epoch, now)
 
     def forget(self, reader: str) -> bool:
-        """Forgets a named reader, who holds back nothing from now on; whether there was one."""
+        """Forgets a named reader, which holds back nothing from now on; True if there was one."""
         with self._writing:
             return self.readers.forget(reader)
 
@@ -256,8 +256,8 @@ class Log(LogReader):
         oldest = max(self.oldest, newest_dropped.last + 1)
         before = (self.oldest, self._before)
         with self._writing:
-            # Who reads meanwhile must find the numbers ahead of the rows, so that it is told
-            # ``epoch-gone``, and not that something was altered, or nothing.
+            # A concurrent reader must find the numbers ahead of the rows, so that it gets ``epoch-gone``
+            # and not ``LogDamaged``, or nothing.
             self.oldest, self._before = oldest, newest_dropped.until
             try:
                 with self._chain.dropping(ordinal), self._storage.transaction() as connection:

@@ -55,7 +55,7 @@ class LogReader(StoreReader):
     def __init__(
         self, storage: Storage, mark: AcknowledgedMark, found: Callable[[str], None] = refuse
     ) -> None:
-        """What is wrong with what the log knows of itself goes to ``found``."""
+        """Calls ``found`` with what is wrong in the header of the log."""
         super().__init__(storage, mark)
         self.cursors: Final = Cursors()
         meta = read_meta(storage, found)
@@ -79,40 +79,43 @@ class LogReader(StoreReader):
 
     @property
     def last(self) -> int:
-        """The newest epoch on disk."""
+        """Returns the newest epoch on disk."""
         return self._chain.epoch
 
     @property
     def last_segment(self) -> int:
-        """The ordinal of the newest segment."""
+        """Returns the ordinal of the newest segment."""
         return self._chain.last
 
     def is_settled(self, epoch: int) -> bool:
-        """Whether all epochs up to this one are on disk that ever will be: what is known of it stays true."""
+        """True if all epochs up to this one are on disk that ever will be, so that its state is final."""
         return epoch <= self.last
 
     def snapshot_epoch(self) -> int | None:
-        """The epoch of the newest complete snapshot, or None.  ``LogDamaged`` if it is not what it was."""
+        """Returns the epoch of the newest complete snapshot, or None.
+
+        ``LogDamaged`` if it is not what it was.
+        """
         return newest_epoch(self._storage)
 
     def snapshot_facts(self) -> tuple[int, list[Value]]:
-        """The epoch of the newest snapshot and the facts that held after it; O(state)."""
+        """Returns the epoch of the newest snapshot and the facts that held after it; O(state)."""
         state = newest(self._storage) or RecoveredState()
         return state.epoch, state.facts()
 
     def lost(self, epoch: int) -> bool:
-        """Whether an epoch of this number may have been observed before a crash and never came to disk."""
+        """True if an epoch of this number may have been observed before a crash and never came to disk."""
         return bool(self._storage.rows("SELECT 1 FROM starts WHERE before < ? AND ? < first", epoch, epoch))
 
     def gaps(self, after: int) -> list[tuple[int, int]]:
-        """Where numbers beyond ``after`` were skipped by a crash: pairs of the epochs before and behind."""
+        """Returns the gaps that crashes left beyond ``after``: the epochs before and behind each."""
         query = "SELECT before, first FROM starts WHERE first > ? AND first > before + 1 ORDER BY first"
         return [(before, first) for before, first in self._storage.rows(query, after)]
 
     # -- reading --------------------------------------------------------------------------------------
 
     def read(self, after: int, upto: int | None = None) -> Iterator[Epoch]:
-        """The entries in (after, upto], silent ones included, in order; holds about 256 KiB at a time.
+        """Yields the entries in (after, upto], silent ones included, in order; holds about 256 KiB at a time.
 
         Raises ``Refused("epoch-gone")`` if they are not all retained, ``LogDamaged`` at an altered one.
         """
@@ -123,13 +126,16 @@ class LogReader(StoreReader):
                     yield epoch
 
     def segments(self, after: int, upto: int) -> Iterator[Segment]:
-        """The segments that hold the epochs in (after, upto], and more at both ends.  Raises as ``read``."""
+        """Returns the segments that hold the epochs in (after, upto], and more at both ends.
+
+        Raises as ``read``.
+        """
         found = self._chain.after(after, upto)
         self.check_retained(after)  # only now: what goes meanwhile would have moved that place
         return found
 
     def within(self, after: int, upto: int, changes: int) -> int:
-        """The last epoch of (after, upto] that ends no later than so many changes after ``after``.
+        """Returns the last epoch of (after, upto] that ends no later than so many changes after ``after``.
 
         At least one epoch that changes something, however large it is.  O(changes).  Raises as ``read``.
         """
@@ -142,7 +148,7 @@ class LogReader(StoreReader):
         return upto
 
     def check_retained(self, after: int) -> None:
-        """Refuses to read from an epoch whose successors are not all there."""
+        """Raises ``Refused`` for an epoch whose successors are not all retained."""
         if after < self.oldest - 1:
             raise Refused("epoch-gone", f"epochs after {after} are wanted, the oldest held is {self.oldest}")
 
@@ -173,7 +179,7 @@ class LogReader(StoreReader):
         return found if self.oldest > 1 else found | dict.fromkeys(left, 0)
 
     def _turns_of(self, client: str, upto: int | None) -> Iterator[tuple[int, int]]:
-        """A client's turns and their epochs, the newest first."""
+        """Yields a client's turns and their epochs, the newest first."""
         needle = pack(client)
         for segment in self._chain.backwards(upto):
             if needle in segment.body:
@@ -182,7 +188,7 @@ class LogReader(StoreReader):
                         yield epoch.sequence, epoch.number
 
     def time_of(self, epoch: int) -> int:
-        """The time of an epoch, or of the newest before it; 0 before all.  O(log segments)."""
+        """Returns the time of an epoch, or of the newest before it; 0 before all.  O(log segments)."""
         self.check_retained(epoch)
         time = self._before
         for segment in self._chain.walk(
@@ -194,7 +200,7 @@ class LogReader(StoreReader):
         return time
 
     def distance(self, one: int, other: int) -> int:
-        """How many segments lie between two epochs."""
+        """Returns how many segments lie between two epochs."""
         return abs(self._chain.beyond(one) - self._chain.beyond(other))
 
     def damages(self) -> Iterator[str]:

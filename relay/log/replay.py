@@ -1,12 +1,12 @@
-"""Replays: what an observer of a pattern would have been told, read from the log.
+"""Replays: what an observer of a pattern would have received, read from the log.
 
-The index tells an observer ``+`` for the first fact with certain captures and ``-`` for the last, so a
+The index sends an observer ``+`` for the first fact with certain captures and ``-`` for the last, so a
 reader of the past must know how many facts there were with each captures at the epoch where it begins.
 That bag is made from whatever is nearest: a cursor that an earlier reader left, the newest snapshot of the
 state, the facts that hold now, or the emptiness before the first epoch; and from there through the log,
 forwards or, since net changes can be undone, backwards.
 
-Always: a replay from any epoch gives exactly the events that a live observer was told, in the same order;
+Always: a replay from any epoch gives exactly the events that a live observer received, in the same order;
 it holds the bag and about 256 KiB of the log in memory.
 """
 
@@ -20,8 +20,8 @@ from dataspace.kernel.epochs import Epoch
 from index.patterns.patterns import capture
 from index.patterns.readers import match_reader
 from index.patterns.skeletons import skeleton
-from index.values.values import Value, key, keys
-from relay.log.cursors import Captures, RowCounts
+from index.values.values import Value, key
+from relay.log.cursors import Captures, RowCounts, net_counts
 from relay.log.reader import LogReader
 from relay.log.segments import Change, Segment
 from relay.log.selections import flat_selection, records_only
@@ -45,12 +45,12 @@ class Live:
 
     @property
     def unwritten(self) -> list[Epoch]:
-        """The epochs that hold in ``facts`` and are not on disk, in order."""
+        """Returns the epochs that hold in ``facts`` and are not on disk, in order."""
         return [each for each in self.pending if not each.silent]
 
     @property
     def durable(self) -> int:
-        """The epoch whose state is ``facts`` without what is unwritten; all up to it are on disk."""
+        """Returns the epoch whose state is ``facts`` without what is unwritten; all up to it are on disk."""
         return next((each.number - 1 for each in self.pending if not each.silent), self.epoch)
 
 
@@ -71,7 +71,7 @@ class Replay:
         self._kept = False
 
     def at_hand(self) -> bool:
-        """Whether what must be known of the beginning is known already, so that ``live`` is not needed."""
+        """True if the starting state is known already, so that ``live`` is not needed."""
         found = self._log.cursors.find(self._name, self.at)
         return found is not None and found[0] == self.at
 
@@ -81,11 +81,11 @@ class Replay:
             self._bag, self._kept = self._nearest_bag(), False
 
     def bag(self) -> list[Captures]:
-        """The distinct captures at the epoch where this replay is."""
+        """Returns the distinct captures at the epoch where this replay is."""
         return self._prepared().rows()
 
     def epochs(self, upto: int) -> Iterator[Rows]:
-        """What was told in the epochs (at, upto], each epoch whole; those that told nothing are left out.
+        """Yields the changes of the epochs (at, upto], each epoch whole; epochs without changes are left out.
 
         ``upto`` must be on disk.  It can be left off between epochs and gone on with later.  Raises as
         ``Log.read``.
@@ -107,7 +107,7 @@ class Replay:
         self.leave()
 
     def tail(self, epochs: Iterable[Epoch]) -> Iterator[Rows]:
-        """The same for epochs that follow and are not on disk yet."""
+        """Yields the same for epochs that follow and are not on disk yet."""
         bag = self.own_bag()
         for epoch in epochs:
             if not epoch.silent:
@@ -118,13 +118,13 @@ class Replay:
                     yield epoch.number, epoch.time, came, said, went
 
     def _captures(self, segment: Segment, upto: int) -> Iterator[Rows]:
-        """The captures of all that matches in the epochs of a segment from here to ``upto``."""
+        """Yields the captures of all that matches in the epochs of a segment from here to ``upto``."""
         rows = self._rows
         for number, time, added, messages, removed in segment.changes_after(self.at, upto):
             yield number, time, rows(added), rows(messages), rows(removed)
 
     def _flat_captures(self, segment: Segment, upto: int) -> Iterator[Rows]:
-        """The same for a pattern that needs no records."""
+        """Yields the same for a pattern that needs no records."""
         assert self._flat is not None  # or the other would have been asked
         select = self._flat.select
         for number, time, counts, rows, plain in segment.rows_after(self.at, upto):
@@ -148,7 +148,7 @@ class Replay:
         return self._bag
 
     def own_bag(self) -> RowCounts:
-        """The bag, to be changed: one that was left for others is copied first."""
+        """Returns the bag, to be changed: one that was left for others is copied first."""
         bag = self._prepared()
         if self._kept:
             bag = self._bag = bag.copy()
@@ -156,14 +156,14 @@ class Replay:
         return bag
 
     def leave(self) -> None:
-        """Keeps the bag for who goes on from here, if nothing can be written any more that belongs in it."""
+        """Keeps the bag for readers that continue from here, if no later write can belong in it."""
         bag = self._prepared()
         if self._log.is_settled(self.at):
             self._kept = True
             self._log.cursors.leave(self._name, self.at, bag)
 
     def _nearest_bag(self) -> RowCounts:
-        """The bag at ``at``, from the base that is the fewest segments away and not behind a damage."""
+        """Returns the bag at ``at``, from the nearest base that is not behind a damaged segment."""
         bases = [base for base in self._bases() if base.epoch >= self._log.oldest - 1]
         damage = LogDamaged(f"no state is known from which epoch {self.at} could be reached")
         for base in sorted(bases, key=lambda base: self._log.distance(base.epoch, self.at) + base.cost):
@@ -203,7 +203,7 @@ class Replay:
         return epoch, self._bag_of(facts)
 
     def _bag_of_live(self) -> tuple[int, RowCounts]:
-        """The bag of what holds now, taken back to where the disk is."""
+        """Returns the bag of what holds now, taken back to where the disk is."""
         assert self.live is not None  # else it is no base
         bag, unwritten = self._bag_of(self.live.facts), self.live.unwritten
         _undo(bag, self._difference([(e.number, e.time, e.added, (), e.removed) for e in unwritten]))
@@ -215,14 +215,8 @@ class Replay:
         return bag
 
     def _difference(self, changes: Iterable[Change]) -> dict[Hashable, tuple[int, Captures]]:
-        """How many facts more (or less, below 0) there are with each captures after some changes."""
-        net: dict[Hashable, tuple[int, Captures]] = {}
-        for _, _, added, _, removed in changes:
-            for values, by in ((added, 1), (removed, -1)):
-                for row in self._rows(values):
-                    at = keys(row)
-                    net[at] = (net[at][0] + by if at in net else by, row)
-        return net
+        rows = self._rows
+        return net_counts((rows(added), rows(removed)) for _, _, added, _, removed in changes)
 
     def _changes(self, after: int, upto: int) -> Iterator[Change]:
         for segment in self._log.segments(after, upto):
@@ -247,5 +241,8 @@ def _undo(bag: RowCounts, difference: Mapping[Hashable, tuple[int, Captures]]) -
 
 
 def state_at(log: LogReader, epoch: int) -> list[Value]:
-    """The facts that held after an epoch, in no certain order; O(distance to the nearest known state)."""
+    """Returns the facts that held after an epoch, in no certain order.
+
+    O(distance to the nearest known state).
+    """
     return [row[0] for row in Replay(log, capture(), epoch).bag()]

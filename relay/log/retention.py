@@ -30,7 +30,7 @@ class Retention:
     use, the newest snapshot included.
     ``acknowledged``: what every named reader is done with may go (nothing while there is no reader).
     ``reader_size``: what is held for readers that are not done, at most, beyond the other reasons.
-    ``reader_age``: a reader that was not heard of for so long holds nothing back.
+    ``reader_age``: a reader that has been silent for so long holds nothing back.
     """
 
     age: float | None = None
@@ -41,11 +41,11 @@ class Retention:
 
     @property
     def endless(self) -> bool:
-        """Whether nothing ever goes."""
+        """True if nothing is ever deleted."""
         return self.age is None and self.size is None and not self.acknowledged
 
     def first_kept(self, chain: Chain, readers: Readers, now: int) -> int:
-        """The ordinal of the first segment to be kept; ``now`` in microseconds.
+        """Returns the ordinal of the first segment to be kept; ``now`` in microseconds.
 
         O(log segments + what may go).
         """
@@ -64,7 +64,7 @@ class Retention:
 
 
 def _newest_of(chain: Chain, size: int) -> int:
-    """Where the newest segments of so many bytes begin."""
+    """Returns where the newest segments of so many bytes begin."""
     excess = chain.used() - size
     return chain.portion(chain.last + 1, excess)[0] if excess > 0 else chain.first
 
@@ -116,7 +116,7 @@ class Readers:
         return iter(list(self._known.values()))
 
     def get(self, name: str) -> NamedReader | None:
-        """The reader of this name, or None."""
+        """Returns the reader of this name, or None."""
         return self._known.get(name)
 
     def acknowledge(self, name: str, epoch: int, now: int) -> None:
@@ -136,7 +136,7 @@ class Readers:
         self._known[name] = reader
 
     def forget(self, name: str) -> bool:
-        """Forgets a reader; whether there was one."""
+        """Forgets a reader; True if there was one."""
         with self._storage.transaction() as connection:
             connection.execute("DELETE FROM readers WHERE name = ?", (name,))
         return self._known.pop(name, None) is not None

@@ -6,7 +6,7 @@ shows.  LOG.md describes the bytes.  They are apart from the database that keeps
 of the log needs the one and not the other.
 
 An epoch's values are written once, in a table; what was added, sent and removed comes first in it and in
-that order, so that only counts are needed to tell them apart, and claims point into it.  A record is
+that order, so that only counts are needed to separate them, and claims point into it.  A record is
 written as the plain array of its label and fields: it is what nearly all values are, and an array costs a
 third of an extension to read.
 
@@ -43,7 +43,7 @@ Rows = tuple[int, int, tuple[int, int, int], Sequence[Any], Sequence[int]]
 
 
 class Encoded:
-    """One epoch as bytes, with what the log has to know of it."""
+    """One epoch as bytes, with the numbers that the log needs."""
 
     __slots__ = ("body", "changes", "number", "time")
 
@@ -69,7 +69,7 @@ class Segment:
     body: bytes
 
     def sealed_by(self, previous: bytes) -> bool:
-        """Whether this segment is unaltered and follows the one with the checksum ``previous``."""
+        """True if this segment is unaltered and follows the one with the checksum ``previous``."""
         return self.checksum == checksum(
             previous,
             (self.ordinal, self.first, self.last, self.entries, self.changes, self.since, self.until),
@@ -77,7 +77,7 @@ class Segment:
         )
 
     def epochs(self) -> Iterator[Epoch]:
-        """The epochs, whole."""
+        """Returns the epochs, whole."""
         return map(_epoch, self._entries())
 
     def changes_after(self, after: int, upto: int) -> Iterator[Change]:
@@ -96,7 +96,7 @@ class Segment:
                 yield number, time, values[:added], values[added:sent], values[sent:]
 
     def rows_after(self, after: int, upto: int) -> Iterator[Rows]:
-        """The same with the values as they are written, and perhaps more of them than counted."""
+        """Yields the same with the values as they are written, and perhaps more of them than counted."""
         for entry in self._entries():
             if after < entry[0] <= upto and not entry[10]:
                 yield entry[0], entry[1], (entry[2], entry[3], entry[4]), entry[5], entry[6]
@@ -110,7 +110,10 @@ class Segment:
 
 
 def encode(epoch: Epoch) -> Encoded:
-    """The bytes of an epoch; O(size).  Raises ``UsageError`` for what is nested too deeply to be packed."""
+    """Returns the bytes of an epoch; O(size).
+
+    Raises ``UsageError`` for what is nested too deeply to be packed.
+    """
     added, messages, removed = epoch.added, epoch.messages, epoch.removed
     values = [*added, *messages, *removed]
     changes = len(values)
@@ -135,14 +138,14 @@ def encode(epoch: Epoch) -> Encoded:
 
 
 def decode(body: bytes) -> Epoch:
-    """The epoch that ``encode`` made these bytes of."""
+    """Returns the epoch that ``encode`` made these bytes of."""
     return _epoch(unpack_own(body))
 
 
 def _claims_form(claims: Sequence[Claims], values: list[Value]) -> list[object]:
-    """Claims with their values as positions in the table, which gains those that are not in it yet.
+    """Returns claims with their values as positions in the table, which gains those that are not in it yet.
 
-    Values are told apart by identity: the kernel names the same objects in both places, and where it
+    Values are distinguished by identity: the kernel names the same objects in both places, and where it
     does not, a value is written twice and nothing else happens.
     """
     forms: list[object] = []
@@ -192,7 +195,7 @@ def _claims(form: Any, values: list[Value]) -> Claims:
 
 
 def rows_of(values: Sequence[Value]) -> tuple[list[Value], list[int]]:
-    """Values as they are written, and the positions of those that are no records and stand as they are."""
+    """Returns values in their written form, and the positions of those that are not records."""
     if set(map(type, values)) == {Record}:  # as nearly always
         return [(each.label, *each.fields) for each in cast("Sequence[Record]", values)], []
     rows = [(each.label, *each.fields) if each.__class__ is Record else each for each in values]
@@ -201,7 +204,7 @@ def rows_of(values: Sequence[Value]) -> tuple[list[Value], list[int]]:
 
 
 def table(rows: Sequence[Any], plain: Sequence[int], count: int) -> list[Value]:
-    """The first ``count`` values of a table as ``rows_of`` wrote it."""
+    """Returns the first ``count`` values of a table as ``rows_of`` wrote it."""
     record = Record.of
     if not plain:
         return [record(row[0], row[1:]) for row in (rows if count == len(rows) else rows[:count])]
@@ -215,7 +218,7 @@ _HEAD: Final = struct.Struct(">7q")
 
 
 def checksum(previous: bytes, head: tuple[int, ...], body: bytes) -> bytes:
-    """The checksum of a segment: over the one before it, its numbers, and its epochs; O(bytes)."""
+    """Returns the checksum of a segment: over the one before it, its numbers, and its epochs; O(bytes)."""
     digest = blake2b(previous, digest_size=CHECKSUM_BYTES)
     digest.update(_HEAD.pack(*head))
     digest.update(body)
@@ -223,7 +226,7 @@ def checksum(previous: bytes, head: tuple[int, ...], body: bytes) -> bytes:
 
 
 def cut(entries: Sequence[Encoded], ordinal: int, previous: bytes) -> Iterator[Segment]:
-    """Entries in order as segments, numbered from ``ordinal`` on and chained to ``previous``."""
+    """Yields entries in order as segments, numbered from ``ordinal`` on and chained to ``previous``."""
     group: list[Encoded] = []
     size = 0
     for entry in entries:
@@ -238,7 +241,7 @@ def cut(entries: Sequence[Encoded], ordinal: int, previous: bytes) -> Iterator[S
 
 
 def joined(group: Sequence[Segment], ordinal: int, previous: bytes) -> Segment:
-    """One segment of the epochs of several that follow each other."""
+    """Returns one segment of the epochs of several that follow each other."""
     first, last = group[0], group[-1]
     entries, changes = sum([each.entries for each in group]), sum([each.changes for each in group])
     body = b"".join([each.body for each in group])

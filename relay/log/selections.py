@@ -5,7 +5,7 @@ the plain row ``(label, field, …)`` that the log holds, and where every row of
 of all are whole columns of it.  Apart from the replays that use them because they know nothing of epochs.
 
 A pattern is *faithful* where its captures and constants are all the fields of a fact: facts that differ
-then differ in their captures as well, and nobody has to count how many facts have the same.  A fact that is
+then differ in their captures as well, and no count of facts with the same captures is needed.  A fact that is
 wider than the pattern says, which a pattern of at least so many fields admits, is where that ends.
 
 Always: what is selected is what ``matcher`` finds in the same values, in the same order.
@@ -33,7 +33,7 @@ Counts: TypeAlias = tuple[int, int, int]
 
 
 def general_selection(pattern: Value) -> Select:
-    """What selects from values of any form."""
+    """Returns what selects from values of any form."""
     match = match_reader(skeleton(pattern))  # what the log holds is frozen
     return lambda values: [row for row in map(match, values) if row is not None]
 
@@ -56,7 +56,7 @@ class Flat:
     select: Select
 
     def columns(self, rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]] | None:
-        """One column for each capture, where every row matches and none is wider; else None.
+        """Returns one column for each capture, where every row matches and none is wider; else None.
 
         O(rows), in a handful of calls.
         """
@@ -71,14 +71,14 @@ class Flat:
         return [parts[at] for at in self.captures]
 
     def wider(self, rows: Sequence[Sequence[Any]]) -> bool:
-        """Whether one of some rows has the label and parts that the pattern does not name; O(rows)."""
+        """True if one of some rows has the label and parts that the pattern does not name; O(rows)."""
         if self.exact or max(map(len, rows), default=0) <= self.parts:
             return False
         return any(len(row) > self.parts and row[0] == self.label for row in rows)
 
 
 def flat_selection(form: Skeleton) -> Flat | None:
-    """What selects from plain rows, or None for a pattern that looks deeper than their fields."""
+    """Returns what selects from plain rows, or None for a pattern that looks deeper than their fields."""
     if len(form.shape) != 1 or form.shape[0][1].__class__ is not str:
         return None
     if not all(len(path) == 1 for path in _paths(form)) or not all(map(_testable, form.checks)):
@@ -108,7 +108,7 @@ def flat_selection(form: Skeleton) -> Flat | None:
 
 
 def _written(form: Skeleton, parts: int, *, exact: bool) -> Select:
-    """All that a row must fulfil as one comprehension.
+    """Returns all that a row must fulfil as one comprehension.
 
     Positions are numbers in it, and whatever came from the pattern is bound by a name.
     """
@@ -127,7 +127,7 @@ def _written(form: Skeleton, parts: int, *, exact: bool) -> Select:
 
 
 def records_only(counts: Counts, rows: Sequence[Any], plain: Sequence[int]) -> tuple[Counts, Sequence[Any]]:
-    """The counted rows of an epoch without those that stand for values of other forms."""
+    """Returns the counted rows of an epoch without those that stand for values of other forms."""
     ends = [*accumulate(counts, initial=0)]
     if not plain:
         return counts, rows[: ends[-1]]
@@ -138,13 +138,13 @@ def records_only(counts: Counts, rows: Sequence[Any], plain: Sequence[int]) -> t
 
 
 def _paths(form: Skeleton) -> list[Path]:
-    """All positions below the record that a pattern speaks of."""
+    """Returns all positions below the record that a pattern speaks of."""
     checked = [check.path for check in form.checks if check.kind is not CheckKind.SIZE]
     return [*form.captures, *[path for path, _ in form.constants], *checked]
 
 
 def _testable(check: Check) -> bool:
-    """Whether a check can be made on a plain row: no equality of positions, no class of compounds."""
+    """True if a check can be made on a plain row: no equality of positions, no class of compounds."""
     if check.kind is CheckKind.SIZE:
         return not check.path
     return check.kind is CheckKind.HAS or (
@@ -153,5 +153,5 @@ def _testable(check: Check) -> bool:
 
 
 def _part(path: Path) -> int:
-    """Where in a row a field is: behind the label."""
+    """Returns where in a row a field is: behind the label."""
     return int(path[0]) + 1  # type: ignore[arg-type]  # an index, one step below a record

@@ -61,7 +61,7 @@ class Explained:
                 self._ended.add(place)
 
     def differences(self) -> Iterator[str]:
-        """What is odd in the epochs, and wrong in the snapshot, in words; O(claims)."""
+        """Yields what is odd in the epochs, and wrong in the snapshot, in words; O(claims)."""
         self._compare()
         yield from self._found[:MOST]
         if len(self._found) > MOST:

@@ -1,4 +1,4 @@
-"""Snapshots: who claims what after a certain segment, so that a start need not read the whole log.
+"""Snapshots: the claims of all owners after a segment, so that a start need not read the whole log.
 
 A snapshot is written in chunks, each a transaction of its own between two appends, so that a large state
 does not hold up the turns; a last transaction declares it complete and drops the ones before.  It holds the
@@ -53,13 +53,13 @@ class RecoveredState:
     segment: int = 0
 
     def facts(self) -> list[Value]:
-        """The distinct values that are claimed; O(claims)."""
+        """Returns the distinct values that are claimed; O(claims)."""
         return list({key(v): v for claims in self.owners.values() for v in claims.values()}.values())
 
     def apply(self, epoch: Epoch, *, strict: bool = True) -> None:
         """Takes in the next epoch; O(its claims).
 
-        Raises ``LogDamaged`` if it ends a claim that nobody made; otherwise, if not ``strict``, ignores it.
+        Raises ``LogDamaged`` if it ends a claim that was never made; ignores that if not ``strict``.
         """
         for change in epoch.claims:
             claims = self.owners.setdefault(change.owner, Handles())
@@ -93,7 +93,7 @@ class SnapshotWriter:
             self._snapshot: Final = cursor.lastrowid or 0
 
     def step(self) -> bool:
-        """Writes the next chunk, or ends the snapshot; whether there is more to do.  O(chunk)."""
+        """Writes the next chunk, or ends the snapshot; True if there is more to do.  O(chunk)."""
         if not self.done:
             body = next(self._bodies, None)
             if body is None:
@@ -131,7 +131,7 @@ def drop_incomplete(storage: Storage) -> None:
 
 
 def newest(storage: Storage) -> RecoveredState | None:
-    """The state of the newest complete snapshot, or None.  ``LogDamaged`` if it was altered."""
+    """Returns the state of the newest complete snapshot, or None.  ``LogDamaged`` if it was altered."""
     with storage.reading() as connection:
         # One transaction, so that the snapshot cannot be replaced by a newer one while it is read.
         connection.execute("BEGIN")
@@ -157,14 +157,14 @@ def rechained(old: Storage, connection: sqlite3.Connection, segment: int) -> Non
 
 
 def newest_segment(storage: Storage) -> int:
-    """The segment after which the newest complete snapshot was made; 0 if there is none."""
+    """Returns the segment after which the newest complete snapshot was made; 0 if there is none."""
     with storage.reading() as connection:
         head = _head(connection)
     return head[1] if head else 0
 
 
 def newest_epoch(storage: Storage) -> int | None:
-    """The epoch of the newest complete snapshot, or None."""
+    """Returns the epoch of the newest complete snapshot, or None."""
     with storage.reading() as connection:
         head = _head(connection)
     return head[2] if head else None
@@ -184,12 +184,12 @@ _WITH_KNOWN: Final = (
 
 
 def _put_head(connection: sqlite3.Connection) -> None:
-    """Keeps what the newest complete snapshot is among what the log knows of itself, under that seal."""
+    """Writes into the header, under its seal, which snapshot is the newest complete one."""
     put_meta(connection, snapshot=pack(connection.execute(_NEWEST).fetchone()))
 
 
 def _head(connection: sqlite3.Connection) -> Head | None:
-    """The newest complete snapshot; ``LogDamaged`` if it is not the one that was completed last."""
+    """Returns the newest complete snapshot; ``LogDamaged`` if it is not the one that was completed last."""
     known, *row = connection.execute(_WITH_KNOWN).fetchone()
     if known is not None and known != pack(tuple(row)):
         raise LogDamaged(f"snapshot {row[0]}, after epoch {row[2]}, is not the one that was made last")

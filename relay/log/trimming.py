@@ -1,7 +1,7 @@
-"""Retaining: the task that trims the log while it is written.
+"""Trimming: the task that deletes epochs past retention while the log is written.
 
-It looks every few seconds, drops what may go in portions between which turns are written, and has a snapshot
-made where only an old one stands in the way and the room that it would free is worth it.
+It looks every few seconds, deletes what may go in portions between which turns are written, and requests a
+snapshot where only an old one prevents a deletion and the space is worth it.
 
 Always: a full disk does not end it; without a reason to trim it does nothing.
 """
@@ -25,11 +25,11 @@ SECONDS: Final = 5.0
 """How often it looks."""
 
 WORTH_BYTES: Final = 1 << 20
-"""What a new snapshot must let go, at least, or as much as the file has in use beside if that is less."""
+"""Bytes that a new snapshot must free, at least; in a small file a quarter of it is enough."""
 
 
 async def retain(log: Log, commits: GroupCommit, retention: Retention, *, every: float = SECONDS) -> None:
-    """Trims the log for ever; raises ``LogFailed`` if the disk fails for another reason than being full."""
+    """Trims the log until cancelled.  Raises ``LogFailed`` if the disk fails; a full disk is tried again."""
     while not retention.endless:
         await trio.sleep(every)
         await _trim(log, commits, retention)
@@ -47,7 +47,7 @@ async def _trim(log: Log, commits: GroupCommit, retention: Retention) -> None:
         if not trimmed.more:
             break
     if log.oldest > oldest:
-        logger.info("epochs before %d are not held any more", log.oldest)
+        logger.info("epochs before %d are deleted", log.oldest)
     if await trio.to_thread.run_sync(_is_worth_a_snapshot, log, trimmed):
         commits.snapshot_soon()
 

@@ -1,11 +1,11 @@
-"""Group commit: many turns, one write to the disk, and each told when it is safe.
+"""Group commit: many turns, one write to the disk, and a callback for each when it is on disk.
 
 Turns are committed in memory one after another; a flush of the disk takes as long as dozens of them.  So
 their epochs are queued, and one task writes whatever has gathered while the write before was under way.  The
 fewer turns there are, the sooner each is on disk; the more, the less each costs.
 
 Always: an epoch's callback runs after its transaction was on disk, in the order of the epochs, in the task
-that runs ``run``; while the disk is full what was submitted waits for room, and after any other failure of
+that runs ``run``; while the disk is full what was submitted waits for space, and after any other failure of
 the disk nothing more is accepted.
 """
 
@@ -33,10 +33,10 @@ logger = logging.getLogger("dataspace")
 
 BACKLOG_BYTES: Final = 64 << 20
 BACKLOG_EPOCHS: Final = 32_768
-"""What may wait for the disk before ``wait_room`` waits."""
+"""Bytes and epochs that may wait for the disk before ``wait_room`` waits."""
 
 GROUP_BYTES: Final = 8 << 20
-"""What one transaction takes of the queue, so that acceptances come in a steady stream."""
+"""Bytes that one transaction takes of the queue, so that callbacks come in a steady stream."""
 
 LARGE_CHANGES: Final = 4_096
 """An epoch of so many changes is not encoded by the task that submits it: others would wait."""
@@ -75,7 +75,7 @@ class _Entry:
         """Bytes, or about so many."""
 
     def encoded(self) -> Encoded:
-        """The epoch as bytes; O(size) the first time for a large one."""
+        """Returns the epoch as bytes; O(size) the first time for a large one."""
         if self._encoded is None:
             self._encoded = encode(self.epoch)
         return self._encoded
@@ -84,8 +84,8 @@ class _Entry:
 class GroupCommit(GroupWriter[_Entry]):
     """Feeds one log.
 
-    ``after_group`` is called when the callbacks of a group have run.  ``state`` answers with the claims of
-    all owners, as they are after the last submitted epoch, in mappings that are the caller's no more; with
+    ``after_group`` is called when the callbacks of a group have run.  ``state`` returns the claims of
+    all owners after the last submitted epoch, in mappings that are not changed any more; with
     it, a snapshot is written after every ``snapshot_changes`` changes and at the end.
     """
 
@@ -142,14 +142,14 @@ class GroupCommit(GroupWriter[_Entry]):
             raise
 
     def fail(self, text: str) -> None:
-        """Has ``run`` end with ``LogFailed``: what is in memory must not come to the disk any more."""
+        """Ends ``run`` with ``LogFailed``: what is in memory must not be written any more."""
         self.failure = self.failure or LogFailed(text)
         self._arrived.set()
 
     def tail(self, after: int) -> list[Epoch]:
-        """The epochs beyond ``after`` that are not known to be on disk yet, in order; no silent entries.
+        """Returns the epochs beyond ``after`` that are not known to be on disk, in order; no silent entries.
 
-        Those have the number of an epoch that may be on disk, and say nothing of where the disk is.
+        Those have the number of an epoch that may be on disk already.
         """
         waiting = [entry.epoch for entry in self._waiting]
         return [each for each in waiting if each.number > after and not each.silent]
@@ -179,7 +179,7 @@ class GroupCommit(GroupWriter[_Entry]):
 
     @property
     def is_behind(self) -> bool:
-        """Whether more is waiting for the disk than should."""
+        """True if the backlog exceeds its limits."""
         return self.backlog_bytes > self._limit_bytes or len(self._waiting) > self._limit_epochs
 
     def statistics(self) -> CommitStatistics:
@@ -203,7 +203,7 @@ class GroupCommit(GroupWriter[_Entry]):
         return saved or self.full is not None
 
     async def _work(self) -> None:
-        """One group, or one chunk of a snapshot, or waiting for either."""
+        """Writes one group or one chunk of a snapshot, or waits for either."""
         if self._waiting:
             await self._write_group()
         elif self._snapshot is None and (self._closing.is_set() or self._snapshot_due()):
@@ -248,7 +248,7 @@ class GroupCommit(GroupWriter[_Entry]):
         reach("log-after-write")
 
     def _accept(self, group: Sequence[_Entry]) -> None:
-        """The group is on disk: who waits for it is told."""
+        """Removes a group that is on disk from the queue, and calls the callbacks of its epochs."""
         self.durable = max(self.durable, group[-1].epoch.number)
         self._epochs += len(group)
         for entry in group:
@@ -264,7 +264,7 @@ class GroupCommit(GroupWriter[_Entry]):
     # -- snapshots ------------------------------------------------------------------------------------
 
     def snapshot_soon(self) -> None:
-        """Has a snapshot written, however little has changed since the one before."""
+        """Requests a snapshot, however little has changed since the one before."""
         self._wanted = True
         self._arrived.set()
 
@@ -274,7 +274,7 @@ class GroupCommit(GroupWriter[_Entry]):
         return self._unsaved >= (1 if self._wanted else self._snapshot_changes)
 
     def _current(self) -> RecoveredState:
-        """The state after all that was submitted, copied before anything changes it."""
+        """Returns the state after all that was submitted, copied before anything changes it."""
         assert self._state is not None  # else no snapshot is due
         owners = {owner: claims.copy() for owner, claims in self._state().items()}
         self._unsaved = 0
@@ -301,7 +301,7 @@ class GroupCommit(GroupWriter[_Entry]):
 
     @contextmanager
     def _passing_over(self) -> Iterator[None]:
-        """Gives up a snapshot for which there is no room: the log is whole without, another one will come."""
+        """Drops a snapshot for which the disk has no space; a later one will be written."""
         try:
             yield
         except LogFailed as failure:

@@ -7,7 +7,8 @@ log that holds less than the mark says has lost something.
 
 The mark is written after each commit and before anything is acknowledged, and flushed to the disk once a
 second and at the end.  So it catches every loss after a crash of the process, and after a power failure
-every loss but that of the last second; it is never ahead of the log, so it never cries wolf.
+every loss but that of the last second; it is never ahead of the log, so it never reports a loss that did
+not happen.
 
 Always: one of the two slots is whole, however a write was torn.
 """
@@ -61,7 +62,7 @@ class AcknowledgedFile:
 
     @staticmethod
     def read(path: Path) -> AcknowledgedMark:
-        """The mark in a file that is left alone; an empty one if there is no file."""
+        """Returns the mark in a file that is left alone; an empty one if there is no file."""
         with translated("read", path):
             try:
                 descriptor = os.open(path, os.O_RDONLY)
@@ -87,7 +88,7 @@ class AcknowledgedFile:
                 self._synced = monotonic()
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Closes the file."""
         os.close(self._descriptor)
 
 

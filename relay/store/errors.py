@@ -1,9 +1,9 @@
-"""Refusals: what the disk has done to us, in words, and whether it is worth another try.
+"""Disk errors: full, damaged or failed, in words, and whether a later attempt may succeed.
 
 SQLite says that there is no room for a write (``SQLITE_FULL``) for one of the system's reasons only; a quota
 that is used up, a limit on the size of files and a medium that is read-only are all ``disk I/O error`` to it,
 and Python does not hand on what the system said.  So where SQLite does not know, the same is tried beside the
-file, and what the system says to that is told.
+file, and the error of that is reported.
 
 Always: ``full`` is said only where nothing was written and a later attempt may succeed; a flush that failed
 is never that, since the kernel may have dropped what it could not write, and say yes the next time.
@@ -28,7 +28,7 @@ NO_ROOM: Final = {
 }
 
 PROBE_BYTES: Final = 64 << 10
-"""What is tried to be written, beside a file, to hear why that could not be."""
+"""Bytes that are written beside a file to find out why a write failed."""
 
 
 class LogFailed(DataspaceError):
@@ -43,7 +43,7 @@ class LogFailed(DataspaceError):
 
     @property
     def code(self) -> str:
-        """What a client is told it is."""
+        """Returns the code of the error for clients."""
         return "disk-full" if self.full else "disk-failed"
 
 
@@ -55,7 +55,7 @@ class LogDamaged(DataspaceError):
 
 @contextmanager
 def translated(verb: str, path: Path) -> Iterator[None]:
-    """Has what SQLite and the system raise about a file come out as ``LogFailed`` or ``LogDamaged``."""
+    """Turns what SQLite and the system raise about a file into ``LogFailed`` or ``LogDamaged``."""
     try:
         yield
     except OSError as error:
@@ -72,7 +72,7 @@ def translated(verb: str, path: Path) -> Iterator[None]:
 
 
 def _reason(error: sqlite3.OperationalError, path: Path) -> tuple[str, bool]:
-    """Why SQLite could not, and whether a later attempt may succeed."""
+    """Returns why SQLite failed, and True if a later attempt may succeed."""
     code = _code(error)
     if code & 0xFF == sqlite3.SQLITE_FULL:
         return NO_ROOM[errno.ENOSPC], True
@@ -81,9 +81,9 @@ def _reason(error: sqlite3.OperationalError, path: Path) -> tuple[str, bool]:
     if code in _FLUSHES:
         return "a flush to the disk failed, and what is there is not known", False
     if code & 0xFF in _VAGUE and code not in _READS:
-        told = _tried(path)
-        if told is not None:
-            return _said(told), told.errno in NO_ROOM
+        error_beside = _tried(path)
+        if error_beside is not None:
+            return _said(error_beside), error_beside.errno in NO_ROOM
     return f"{error} ({getattr(error, 'sqlite_errorname', 'no code')})", False
 
 
@@ -92,7 +92,7 @@ def _code(error: sqlite3.OperationalError) -> int:
 
 
 def _tried(path: Path) -> OSError | None:
-    """What the system says to writing beside a file, at the offset at which that ends."""
+    """Returns the error of writing beside a file, at the offset at which that ends; None if it succeeds."""
     probe = path.with_name(f"{path.name}-probe")
     try:
         end = max([each.stat().st_size for each in path.parent.glob(f"{path.name}*")], default=0)

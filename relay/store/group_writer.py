@@ -44,7 +44,7 @@ class GroupWriter(ABC, Generic[E]):
     """What is not accepted while the disk is full, for messages."""
 
     def __init__(self, portion: int) -> None:
-        """``portion`` is the most that one transaction takes, in units of the subclass."""
+        """Takes the most that one transaction may write, in units of the subclass."""
         self.failure: LogFailed | None = None
         """Why nothing can be written any more."""
         self.full: LogFailed | None = None

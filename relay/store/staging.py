@@ -1,4 +1,4 @@
-"""Staging: batches that writers have handed in, but that nobody is told of yet.
+"""Staging: batches that writers have sent, but that are not published yet.
 
 A bulk writer works in several processes that may each fail and be run again.  What they have is kept here
 under keys of theirs, on disk, until it is published as one turn or discarded.  It has a SQLite file of its
@@ -6,8 +6,8 @@ own, beside the log's: its bulk comes and goes and must neither pass through the
 hold up a turn, and a log can be copied or verified without it.
 
 Always: what ``stage`` returned from is on disk and survives a restart; bytes are bounded, those of keys
-included, and what is too much is refused whole; what nobody published in time goes; a key of which nothing is
-here is refused, never taken for an empty one; nothing comes in any more below a key that was closed.
+included, and what is too much is refused whole; what was not published in time is deleted; a key with nothing
+staged is refused, never taken for an empty one; nothing comes in any more below a key that was closed.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Staging:
         await trio.to_thread.run_sync(self._stage, key, body)
 
     async def staged(self, keys: Sequence[Key]) -> list[bytes]:
-        """What is staged under these keys, in their order and in the order of staging.
+        """Returns what is staged under these keys, in their order and in the order of staging.
 
         Raises ``Refused("not-staged")`` for a key of which nothing is here.
         """
@@ -104,9 +104,9 @@ class Staging:
     async def discard(self, *prefixes: Key, close: Key | None = None) -> None:
         """Drops all under keys that begin like one of these; O(what is dropped).
 
-        Under keys that begin like ``close`` nothing is staged any more: whoever is late with it is refused.
-        Where the disk has no room even for that, it is made up for before anything else is staged; until
-        then nobody finds it, but for the next daemon.
+        Under keys that begin like ``close`` nothing is staged any more: later blobs are refused.
+        Where the disk has no space even for that, it is repeated before anything else is staged; until
+        then only the next daemon finds it.
         """
         if close is not None:
             self._closed[_text(close)] = None
@@ -139,7 +139,9 @@ class Staging:
             self._discard()
         with self._storage.transaction() as connection:
             if self._closed and any(_text(key[:end]) in self._closed for end in range(1, len(key) + 1)):
-                raise Refused("closed", f"what was staged under {key} is published or given up, this is late")
+                raise Refused(
+                    "closed", f"{key} was published or discarded already, nothing more is staged under it"
+                )
             size = self._bytes + len(at) + len(body) + ROW_BYTES
             if size > self._limit:
                 raise Refused("limit", f"{size} bytes staged, limit staged_bytes={self._limit}")
@@ -177,7 +179,7 @@ INSERT INTO staged VALUES (
 
 
 def _text(key: Key) -> bytes:
-    """A key as bytes that begin with those of each shorter key that it begins with, and of no other.
+    """Returns a key as bytes that begin with those of each shorter key that it begins with, and of no other.
 
     >>> _text(("a", "b")).startswith(_text(("a",))), _text(("ab",)).startswith(_text(("a",)))
     (True, False)

@@ -45,7 +45,7 @@ class Storage:
         self._failure = ""
         self._how = "mode=rwc" if schema is not None else _how_to_read(path)
         if schema is not None:
-            self._say_what_is_torn()
+            self._log_torn_write()
         self._closed = False
         self._writer: Final = self._connect()
         if schema is not None:
@@ -57,7 +57,7 @@ class Storage:
             self._writer.execute(f"PRAGMA {pragma}")
         self._writer.executescript(schema)
 
-    def _say_what_is_torn(self) -> None:
+    def _log_torn_write(self) -> None:
         with translated("open", self.path):
             size = torn(self.path.with_name(f"{self.path.name}-wal"))
         if size:
@@ -65,7 +65,7 @@ class Storage:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that is on disk when the block ends, or undone if it raises.
+        """Begins a transaction that is on disk when the block ends, or undone if it raises.
 
         For one thread at a time; others wait.  Raises ``LogFailed`` or ``LogDamaged``; after a failure for
         which there is no second try, such as that of a flush, nothing is written any more.
@@ -90,18 +90,18 @@ class Storage:
             raise
 
     def vacuum(self) -> None:
-        """Writes the file anew without holes; nobody else may have it open.  O(file)."""
+        """Writes the file anew without holes; no other process may have it open.  O(file)."""
         with self._lock, translated("write", self.path):
             self._writer.execute("VACUUM")
 
     def rows(self, question: str, *values: object) -> list[Any]:
-        """All rows of a short answer, as they were at the last commit."""
+        """Returns all rows of a short answer, as they were at the last commit."""
         with self.reading() as connection:
             return connection.execute(question, values).fetchall()
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """A connection for a reader, which must be done with it soon: it keeps the log from shrinking."""
+        """Lends a connection to a reader, briefly: meanwhile the write-ahead log cannot shrink."""
         with translated("read", self.path):
             connection = self._idle.pop() if self._idle else self._connect()
             try:
@@ -115,12 +115,12 @@ class Storage:
             self._idle.append(connection)
 
     def size(self) -> int:
-        """Bytes on disk, the write-ahead log included."""
+        """Returns the bytes on disk, the write-ahead log included."""
         files = [self.path, self.path.with_name(self.path.name + "-wal")]
         return sum(file.stat().st_size for file in files if file.exists())
 
     def used(self) -> int:
-        """Bytes of the file that are in use: what was deleted is used again before the file grows."""
+        """Returns the bytes of the file in use: deleted pages are used again before the file grows."""
         pages, free, size = (
             self.rows(f"PRAGMA {each}")[0][0] for each in ("page_count", "freelist_count", "page_size")
         )
@@ -149,7 +149,7 @@ class Storage:
             try:
                 self._writer.execute("ROLLBACK")
             except sqlite3.Error:
-                pass  # the error that brought us here says more than this one
+                pass  # the first error is the one to report
 
 
 def flush(path: Path) -> None:
@@ -163,10 +163,10 @@ def flush(path: Path) -> None:
 
 
 class Closes(Protocol):
-    """Whatever holds a file open."""
+    """An object that holds a file open."""
 
     def close(self) -> None:
-        """Lets go of it."""
+        """Closes the file."""
 
 
 @contextmanager
@@ -175,13 +175,13 @@ def closed_on_failure(opened: Closes) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        with suppress(LogFailed, LogDamaged):  # what failed first says more
+        with suppress(LogFailed, LogDamaged):  # the first failure is the one to report
             opened.close()
         raise
 
 
 def _how_to_read(path: Path) -> str:
-    """A file on a medium that cannot be written needs no index of a write-ahead log, unless it has one."""
+    """Returns the mode of a URI to read a file with; a read-only medium needs no shared memory file."""
     log = path.with_name(f"{path.name}-wal")
     writable = os.access(path.parent, os.W_OK)
     return "mode=ro" if writable or log.exists() else "mode=ro&immutable=1"

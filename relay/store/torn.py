@@ -1,9 +1,10 @@
-"""Tails: what a crash left behind the last whole transaction of SQLite's write-ahead log.
+"""Torn writes: what a crash left behind the last whole transaction of SQLite's write-ahead log.
 
-SQLite passes over it without a word when it opens the file: nobody was promised anything of it.  It is looked
-for beforehand, so that it can be said.  The form is that of <https://sqlite.org/fileformat2.html#walformat>.
+SQLite skips it silently when it opens the file, since none of it was acknowledged.  It is looked for
+beforehand, so that it can be logged.  The form is that of <https://sqlite.org/fileformat2.html#walformat>.
 
-Always: nothing is changed; what was accepted is no tail, and whether that is there is for the mark to say.
+Always: nothing is changed; an acknowledged write is never torn (the acknowledged mark shows if one is
+missing).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class _Frame(NamedTuple):
 
 
 def torn(log: Path) -> int:
-    """Bytes behind the last whole transaction of a write-ahead log; O(frames + the last transaction).
+    """Returns the bytes behind the last whole transaction of a write-ahead log.  O(file).
 
     Those of an earlier round through the file do not count.
     """
@@ -67,7 +68,7 @@ def _torn(file: BinaryIO, size: int) -> int:
 
 
 def _is_sealed(file: BinaryIO, frames: range, page: int, magic: int, seal: tuple[int, int]) -> bool:
-    """Whether these frames have the checksums that they say, after one that ends with ``seal``."""
+    """True if these frames have the checksums that they say, after one that ends with ``seal``."""
     order = ">" if magic & 1 else "<"
     for at in frames:
         file.seek(at)

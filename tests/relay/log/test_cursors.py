@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 
 from index.errors import InternalError
 from index.values.values import key
-from relay.log.cursors import Cursors, RowCounts
+from relay.log.cursors import Cursors, RowCounts, net_counts
 
 rows = st.sampled_from([(1,), (1.0,), (True,), ("1",)])
 
@@ -35,6 +35,26 @@ def test_a_copy_is_changed_alone() -> None:
     copy.change([(3,)], [(1,), (1,)])
     assert (bag.rows(), copy.rows()) == ([(1,), (2,)], [(2,), (3,)])
     assert not bag.remove((1,))
+
+
+@given(st.lists(rows), st.lists(st.tuples(st.lists(rows), st.booleans())))
+def test_net_counts_lead_back_from_a_later_bag(
+    before: list[tuple[int]], turns: list[tuple[list[tuple[int]], bool]]
+) -> None:
+    """Each turn adds some rows, and takes away as many of the oldest, or none."""
+    bag, there = RowCounts(), list(before)
+    bag.add_all(before)
+    epochs = []
+    for added, removes in turns:
+        there += added
+        removed = [there.pop(0) for _ in range(len(added) if removes else 0)]
+        epochs.append((added, removed))
+        bag.change(added, removed)
+    for by, row in net_counts(epochs).values():
+        bag.change([row] * -by, [row] * by)
+    for row in before:
+        bag.remove(row)
+    assert not len(bag)
 
 
 def bag_of(count: int) -> RowCounts:

@@ -65,7 +65,7 @@ def test_an_operator_can_go_on_with_what_is_left(tmp_path: Path, question: str) 
     other.execute(question)
     other.commit()
     other.close()
-    with pytest.raises(LogDamaged, match="accept the damage to go on"):
+    with pytest.raises(LogDamaged, match="accept the damage to continue"):
         Log.open(tmp_path)
     log = Log.open(tmp_path, accept_damage=True)
     log.recover()

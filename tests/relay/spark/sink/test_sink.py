@@ -89,10 +89,10 @@ def test_a_batch_that_is_committed_again_changes_nothing_nor_does_what_is_late(
             link.stage(key, [("send", Record(label, 1))])
             epochs.append(publish(options, batch, [Handed(batch, (key,))], owner=label, replace=False))
         for key in keys:
-            with pytest.raises(Refused, match="is published or given up, this is late"):
+            with pytest.raises(Refused, match="published or discarded already"):
                 link.stage(key, [("send", Record(label, 2))])
         discard(options, [Handed(StagedBatch(label, 1, "third"))])
-        with pytest.raises(Refused, match="this is late"):
+        with pytest.raises(Refused, match="nothing more is staged"):
             link.stage((label, "1", "third", "0"), [("send", Record(label, 3))])
         link.stage((label, "1", "fourth", "0"), [("send", Record(label, 4))])
         link.discard((label,))
