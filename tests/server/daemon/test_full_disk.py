@@ -41,9 +41,9 @@ async def test_a_full_disk_and_its_end(room: Room) -> None:
     finally:
         assert daemon.stop() == 0
     assert f"{room.said}; durable turns are refused until there is free space" in daemon.errors
-    assert f"{room.said}; durable topics take nothing until there is room" in daemon.errors
-    assert "there is room on the disk again" in daemon.errors
-    assert "there is room for topics on the disk again" in daemon.errors
+    assert f"{room.said}; steps of durable topics are refused until there is free space" in daemon.errors
+    assert "the log: there is free space on the disk again" in daemon.errors
+    assert "the journal of topics: there is free space on the disk again" in daemon.errors
     daemon.start()
     with BulkClient(daemon.url) as link:
         told = list(link.changes(parse_pattern("kept($n)"), after=0, upto=link.frontier().epoch))
