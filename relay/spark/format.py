@@ -1,7 +1,7 @@
 """The format ``dataspace``: where Spark's planner gets its readers and writers from.
 
 One class serves batches and streams, in both directions; it reads the options and hands over.  Spark
-pickles it by name, so whoever runs it needs this package to be importable.
+pickles it by name, so this package must be importable wherever it runs.
 """
 
 from __future__ import annotations

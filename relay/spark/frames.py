@@ -47,7 +47,7 @@ def frame(
     schema: str | StructType | None = None,
     **options: Option,
 ) -> DataFrame:
-    """The changes of a pattern, or, with ``asOfEpoch``, a state; with ``stream``, as they come.
+    """Returns the changes of a pattern, or, with ``asOfEpoch``, a state; with ``stream``, as they come.
 
     Further options are those of SPARK.md, by their names.
     """
@@ -58,7 +58,7 @@ def frame(
 
 
 def current_state(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """What holds after all changes: the newest fact of each key, unless it has gone.
+    """Returns what holds after all changes: the newest fact of each key, unless it has gone.
 
     Of a stream it is an aggregation, to be written in ``complete`` or ``update`` mode; a key whose fact has
     gone leaves the result in ``complete`` mode only.  With several daemons each has keys of its own.
@@ -77,7 +77,7 @@ def current_state(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
 
 
 def updates(*, url: str | None = None, name: str | None = None, **options: Option) -> Callable[..., None]:
-    """A function for ``foreachBatch`` that writes each batch as one turn, once, whatever the output mode.
+    """Returns a function for ``foreachBatch`` that writes each batch as one turn, once, in any output mode.
 
     Options are those of a batch write, usually ``template``, ``keyColumns`` and ``writer``.  A batch is known
     by the query's id; Spark Connect does not tell it, so that there ``name`` stands for it and must change

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession) -> SparkSession:
-    """Makes ``format("dataspace")`` known to a session, and answers with the session; may be repeated."""
+    """Registers ``format("dataspace")`` in a session and returns the session; may be repeated."""
     from relay.spark.format import Dataspace
 
     spark.dataSource.register(Dataspace)
@@ -57,7 +57,7 @@ def configure(builder: SparkSession.Builder, *, local_checkpoints: bool = True) 
 
 
 def session(builder: SparkSession.Builder | None = None) -> SparkSession:
-    """A session, configured and with the format registered; without a builder, an active one as it is."""
+    """Returns a session, configured and with the format registered; without a builder, the active one."""
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession() if builder is None else None

@@ -2,8 +2,8 @@
 
 Spark unpickles a new reader for every task, but runs the tasks in processes that live on.  So links are
 kept by the module, by process and daemon, and lent to one user at a time.  A daemon that restarts breaks
-them all; whoever meets that tries again, on a new link and with growing pauses, for as long as its query
-said, and only then fails.
+them all; the request is tried again on a new link, with growing pauses, for as long as ``connectTimeout``
+allows, and only then fails.
 
 Always: a link that did not come back in good order is closed, never lent again, and none is lent to two; no
 lock is needed, since taking one out of a list is one step and a forked child has another process number.
@@ -45,7 +45,7 @@ _idle: Final[dict[tuple[int, Peer], list[BulkClient]]] = {}
 def lent(peer: Peer) -> Iterator[BulkClient]:
     """A link to a daemon, kept afterwards unless its user failed or left early.
 
-    Raises ``Unreachable`` when nobody answers, ``ProtocolError`` for a token that the daemon does not take.
+    Raises ``Unreachable`` when no daemon answers, ``ProtocolError`` for a token that it does not accept.
     """
     idle = _idle.setdefault((os.getpid(), peer), [])
     try:
@@ -128,7 +128,7 @@ def _is_lasting(error: DataspaceError) -> bool:
 
 
 def asked(peer: Peer, bound: float, question: Callable[[BulkClient], T]) -> T:
-    """The answer to a question that may be asked again, however often the link breaks within ``bound`` s."""
+    """Returns the answer to a question, which is asked again while the daemon is away, for ``bound`` s."""
     patience = Patience(bound)
     while True:
         try:

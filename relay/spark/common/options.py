@@ -1,12 +1,11 @@
-"""Options: what may be said in ``.option(name, value)``, and what it means?
+"""Options: what ``.option(name, value)`` accepts, and what it means.
 
 Spark hands every source and sink a bag of strings, to which it adds some of its own.  They become a
 frozen record here, on the driver, so that nothing further in has to guess; apart from the source and
 the sink because both share the rules, and because the rules can then be tested without Spark.
 
-Always: names are camelCase and told apart without regard to case; a name that nobody knows fails and
-is answered with the nearest one that somebody does; a value that makes no sense fails and is answered
-with those that do.
+Always: names are camelCase and compared without regard to case; an unknown name fails with the nearest
+known one; a value that makes no sense fails with those that do.
 """
 
 from __future__ import annotations
@@ -97,7 +96,7 @@ class SinkOptions:
 
 
 def stream_options(given: Mapping[str, str]) -> StreamOptions:
-    """The options of ``readStream``; raises ``UsageError`` for a name or a value that nobody knows.
+    """Returns the options of ``readStream``; raises ``UsageError`` for an unknown name or value.
 
     >>> stream_options({"pattern": "present($who:str)", "startingEpoch": "12"}).starts
     (12,)
@@ -128,7 +127,7 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
-    """The options of ``spark.read``; raises ``UsageError`` as ``stream_options`` does."""
+    """Returns the options of ``spark.read``; raises ``UsageError`` as ``stream_options`` does."""
     read = OptionBag(given, _KNOWN, "read")
     urls, topic = _urls(read), _topic(read)
     first = values.first if topic is None else values.topic_first
@@ -157,7 +156,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
 
 
 def sink_options(given: Mapping[str, str]) -> SinkOptions:
-    """The options of ``writeStream`` and ``write``; raises ``UsageError`` as ``stream_options`` does."""
+    """Returns the options of ``writeStream`` and ``write``; raises ``UsageError`` as the others do."""
     read = OptionBag(given, _KNOWN, "write")
     template, label = read.text("template"), read.text("label")
     if template is not None and label is not None:

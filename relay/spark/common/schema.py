@@ -340,7 +340,7 @@ Convert: TypeAlias = "Callable[[Value], object]"
 
 
 class Unfit(Exception):
-    """A value is other inside than its type; whoever looks for the row says which."""
+    """A value is other inside than its type; the caller looks for the row."""
 
 
 def held_class(kind: DataType) -> type | None:

@@ -2,7 +2,7 @@
 
 A task packs what its rows assert, retract or send.  A little of it rides along with the message that Spark
 takes to the driver anyway, so that all of a small batch is one request to the daemon, the one that publishes.
-More is staged at the daemon, by all tasks at once, each attempt under keys of its own; nobody sees any of it.
+More is staged at the daemon, by all tasks at once, each attempt under keys of its own; none of it is visible.
 The driver publishes what the attempts that Spark kept have handed in, as one turn that carries the query's
 id and the number of the batch.  The daemon remembers that pair in the same transaction, so a batch that Spark
 runs again after a crash changes nothing.  Apart from the sink, which knows Spark's objects but not this.
@@ -48,7 +48,7 @@ CHUNK_BYTES: Final = 192 * 1024
 """How much is packed into one piece: a frame is limited in bytes and in elements."""
 
 FORGETTING: Final = 1.0
-"""Seconds for which a daemon may be away that is only to be told what nobody needs."""
+"""Seconds for which a daemon may be away when all that is left is to discard what is staged."""
 
 SHOWN_BYTES: Final = 16 * 1024
 """From how many bytes on it is worth a message to have the daemon read ahead what rides along."""
@@ -59,7 +59,7 @@ CARRIERS: Final = 64
 
 @dataclass(frozen=True)
 class StagedBatch(WriterCommitMessage):
-    """Which batch of which application this is: what a replay is recognized by; and which run makes it."""
+    """Identifies a batch: its application and number, by which a replay is recognized, and the run."""
 
     application: str
     number: int
@@ -72,7 +72,7 @@ class StagedBatch(WriterCommitMessage):
 
     @property
     def attempt(self) -> Key:
-        """What those of this run begin with: nobody may be late with them once the batch is through."""
+        """What the keys of this run begin with; they are closed once the batch is through."""
         return (*self.prefix, self.run)
 
 
@@ -121,7 +121,7 @@ def publish(
     by: Value = None,
     exclusive: bool = False,
 ) -> int | None:
-    """Publishes a batch as one turn, and answers with its epoch; the same batch again changes nothing.
+    """Publishes a batch as one turn and returns its epoch; the same batch again changes nothing.
 
     ``owner`` is whose the facts are where the options name no writer.  A batch without rows makes no turn
     unless it replaces.  With ``exclusive`` the writer is this application's until another one begins.

@@ -1,6 +1,6 @@
 """Writing facts: what each row of a result asserts, retracts or sends.
 
-A sink is told how by a template, a fact in which captures name columns (``airborne($origin, $n)``), or
+How is stated by a template, a fact in which captures name columns (``airborne($origin, $n)``), or
 by a label that goes before all columns in their order.  Apart from the sink because it needs no Spark
 process and no daemon: record batches go in, operations come out.
 

@@ -46,7 +46,7 @@ class ChangesReader(DataSourceReader):
 
     @plainly
     def partitions(self) -> Sequence[InputPartition]:
-        """The epochs of each daemon."""
+        """Returns the epochs of each daemon; raises ``Refused`` for what the token may not observe."""
         options = self._options
         check_rights(options, self._columns)
         made: list[InputPartition] = []
@@ -65,7 +65,7 @@ class ChangesReader(DataSourceReader):
 
     @plain_rows
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a partition, on an executor."""
+        """Yields the rows of a partition, on an executor."""
         return rows_of(partition, self._options, self._columns)
 
 

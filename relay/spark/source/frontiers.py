@@ -27,9 +27,9 @@ MARGIN: Final = 0.05
 
 
 class FrontierWatch:
-    """The frontiers of ``count`` daemons.
+    """Keeps the frontiers of ``count`` daemons, of which several are asked at the same time.
 
-    ``ask(at, after, timeout)`` is how far one is, waiting so many seconds until that is beyond ``after``.
+    ``ask(at, after, timeout)`` returns how far one is, once that is beyond ``after`` or the time is over.
     """
 
     def __init__(self, count: int, ask: Callable[[int, int | None, float], LogFrontier]) -> None:
@@ -84,7 +84,7 @@ def _started(question: Callable[[], T]) -> Future[T]:
     def run() -> None:
         try:
             future.set_result(question())
-        except BaseException as error:  # noqa: BLE001  # goes on in whoever asks for the result
+        except BaseException as error:  # noqa: BLE001  # raised again where the result is asked for
             future.set_exception(error)
 
     Thread(target=run, name="dataspace frontier", daemon=True).start()

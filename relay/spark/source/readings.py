@@ -1,4 +1,4 @@
-"""Feeds: what is read from a daemon, the changes of a space or the completed epochs of a topic.
+"""Readings: what is read from a daemon, the changes of a space or the completed epochs of a topic.
 
 Both are numbered epochs that are there as far as a frontier and stay the same, so that offsets, limits,
 batches and losses are one for both.  What differs is asked here: how far it is, and the epochs themselves.
@@ -43,7 +43,7 @@ class Reading(Protocol):
         """Raises ``Refused`` if the token of a link may not read this; reads nothing."""
 
     def acknowledge(self, link: BulkClient, reader: str, epoch: int, space: str) -> None:
-        """Says that a named reader is done with all up to an epoch."""
+        """Acknowledges everything up to an epoch for a named reader."""
 
     def before(self, link: BulkClient, time: tuple[int, ...], space: str) -> int:
         """The epoch after which those at or after a time of the application begin."""
@@ -94,7 +94,7 @@ class TopicReading:
             raise Refused(code, refusal.text) from None
 
     def check_rights(self, link: BulkClient, pattern: Value) -> None:
-        self.frontier(link)  # the pattern is matched here: the daemon knows of the topic only
+        self.frontier(link)  # the pattern is matched here: the daemon judges the topic only
 
     def acknowledge(self, link: BulkClient, reader: str, epoch: int, space: str) -> None:
         topic_acknowledge(link, reader, self.topic, id=_id(space), number=epoch)

@@ -5,8 +5,8 @@ says.  So every batch is built from the one schema that Spark derives from ours:
 Apart from the source because it is the inner loop, and because it can be held against plain lists.
 
 Always: one row for each change that an observer of the pattern would be told, in the same order; a
-snapshot, which has no order of its own, comes sorted, so that it is the same again; ``_seq`` counts the
-rows of an epoch from 0, also when the epoch comes in several blocks; a value that does not fit its column
+snapshot, which has no order of its own, is sorted elsewhere (``sorting``); ``_seq`` counts the rows of an
+epoch from 0, also when the epoch comes in several blocks; a value that does not fit its column
 is an error that names the epoch and the column, never a conversion.
 """
 
@@ -116,7 +116,7 @@ def batch(block: Block, columns: Columns, *, url: str = "") -> pa.RecordBatch:
 
 
 def _own_columns(block: Block, columns: Columns, url: str) -> dict[str, Callable[[], pa.Array]]:
-    """How the columns are made that do not come from captures; one that nobody wants costs nothing."""
+    """How the columns are made that do not come from captures; one that is not wanted costs nothing."""
     totals = block.totals()
 
     def kinds() -> pa.Array:

@@ -1,7 +1,7 @@
-"""The source: what Spark's planner, driver and executors ask, and what a dataspace answers.
+"""The streaming source, as Spark's planner, driver and executors call it.
 
-The driver keeps the place (``offsets``), the executors read the rows (``reading``) straight from the daemon
-over links that outlive their tasks (``links``).  This file is the meeting of the three with Spark's data
+The driver keeps the offsets (``offsets``), and executors read the rows (``tasks``) straight from the daemon
+over connections that outlive their tasks (``connections``).  This file joins the three with Spark's data
 source protocol, whose traps are listed in SPARK.md.
 
 Always: the rows of a batch follow from its two offsets alone, so that a batch read again after a crash is
@@ -72,7 +72,7 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plainly
     def initialOffset(self) -> Json:
-        """Where the query begins.  Spark asks twice, and what "latest" is must not move in between."""
+        """Returns where the query begins; cached, since Spark asks twice and "latest" must not move."""
         _end_on_sigterm()
         self._check_rights()
         if self._beginning is None:
@@ -83,7 +83,7 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._beginning
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """That there is a limit: Spark has none in epochs, so rows stand for them, and ours decide."""
+        """Returns that there is a limit: Spark has none in epochs, so a limit of rows stands for ours."""
         options = self._options
         limit = options.max_epochs or options.max_changes
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
@@ -95,7 +95,7 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plainly
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
-        """The end of the next batch, or the start again when nothing came within ``pollTimeout``."""
+        """Returns the end of the next batch, or the start if nothing came within ``pollTimeout``."""
         _end_on_sigterm()
         self._check_rights()
         here = self._offsets(start)
@@ -111,12 +111,12 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if end == here else self._place(end)
 
     def reportLatestOffset(self) -> Json | None:
-        """The newest epoch that was seen; Spark asks this all the time, so it costs nothing."""
+        """Returns the newest epoch that was seen; no request, since Spark asks after every batch."""
         return self._newest
 
     @plainly
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
-        """The epochs of a batch, those of each daemon apart, divided as ``minPartitions`` asks."""
+        """Returns the epochs of a batch, those of each daemon apart, divided as ``minPartitions`` asks."""
         _end_on_sigterm()
         self._check_rights()
         pairs = enumerate(zip(self._offsets(start), self._offsets(end), strict=True))
@@ -132,14 +132,14 @@ class ChangesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [CarriedPartition(wanted)]
 
     def getCache(self, _start: Json, _end: Json) -> Iterator[pa.RecordBatch]:
-        """The rows that go with the plan that was just made (see ``carrying``)."""
+        """Yields the rows that go with the plan that was just made (see ``inline_rows``)."""
         self.__class__ = ChangesStream
         riding, self._riding = self._riding, []
         return iter(riding)
 
     @plain_rows
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a partition, on an executor."""
+        """Yields the rows of a partition, on an executor."""
         parts = partition.parts if isinstance(partition, CarriedPartition) else [partition]
         return chain.from_iterable(rows_of(part, self._options, self._columns) for part in parts)
 
@@ -225,9 +225,9 @@ def _is_news(here: offsets.Offset, now: LogFrontier) -> bool:
 
 
 def _end_on_sigterm() -> None:
-    """Says goodbye to the daemon when Spark ends a query, which it does with SIGTERM and without ``stop``.
+    """Closes the connections when Spark ends a query, which it does with SIGTERM and without ``stop``.
 
-    Only the process that plans a stream comes here, and only a handler that nobody set is replaced.
+    Called only in the process that plans a stream; a handler that is already set stays.
     """
     ours = threading.current_thread() is threading.main_thread()
     if ours and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:

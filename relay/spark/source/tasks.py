@@ -1,4 +1,4 @@
-"""Reading: what an executor does for one task, over a link that may break at any moment.
+"""Tasks: what an executor does for one task, over a connection that may break at any moment.
 
 The driver says which epochs, and in which space; here they become record batches.  Apart from the source
 because it runs elsewhere, in processes that know nothing of the query, and can be tested without Spark.

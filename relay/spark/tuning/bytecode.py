@@ -78,7 +78,7 @@ def _added(copy: ZipFile, archive: Path, scratch: Path) -> Iterator[str]:
                     invalidation_mode=PycInvalidationMode.UNCHECKED_HASH,  # both are replaced as one file
                 )
             except PyCompileError:
-                continue  # of another Python; whoever imports it is told
+                continue  # for another Python: an import raises its error
             copy.write(compiled, f"{name}c")
             yield name
 
