@@ -14,7 +14,7 @@ from dataspace.client.bulk.blocks import Block
 from index.values.values import Map, Record, Value
 from relay.spark.common.schema import Columns, columns, inferred
 from relay.spark.source.rows import batches
-from relay.spark.source.sorting import Snapshot
+from relay.spark.source.sorting import SortedState
 
 PATTERN = "p($n:int, $x:float)"
 facts = st.lists(
@@ -23,7 +23,7 @@ facts = st.lists(
 
 
 def taken(made: Columns, rows: list[tuple[Value, ...]], *, run: int, chunk: int, each: int) -> list[str]:
-    snapshot = Snapshot(made, run_rows=run, chunk_rows=chunk)
+    snapshot = SortedState(made, run_rows=run, chunk_rows=chunk)
     for at in range(0, len(rows), 3):
         some = rows[at : at + 3]
         block = Block(True, False, 0, (7,), (0,), (len(some),), (0,), (0,), tuple(zip(*some, strict=True)))
@@ -69,7 +69,7 @@ def test_compounds_are_sorted_too(kind: DataType, values: list[Value]) -> None:
 
 def test_a_row_without_captures_is_numbered_too() -> None:
     made = columns("p()", inferred("p()"))
-    snapshot = Snapshot(made, run_rows=2, chunk_rows=1)
+    snapshot = SortedState(made, run_rows=2, chunk_rows=1)
     for _ in range(3):
         block = Block(True, False, 0, (7,), (0,), (1,), (0,), (0,), ())
         for batch in batches([block], made, 1):
@@ -80,7 +80,7 @@ def test_a_row_without_captures_is_numbered_too() -> None:
 def test_files_have_no_name_once_they_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     made = columns("p($n:int)", inferred("p($n:int)"))
-    snapshot = Snapshot(made, run_rows=1, chunk_rows=1)
+    snapshot = SortedState(made, run_rows=1, chunk_rows=1)
     block = Block(True, False, 0, (7,), (0,), (4,), (0,), (0,), ((3, 1, 2, 0),))
     for batch in batches([block], made, 1):
         snapshot.add(batch)
