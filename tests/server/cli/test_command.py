@@ -484,8 +484,14 @@ MISTAKES = {
     "no command": ([], "usage: dataspace"),
     "an unknown command": (["dance"], "usage: dataspace"),
     "a program for the wrong command": (["send", "a(1)", "--", "ls"], "send takes no program after --"),
-    "two ways to hold": (["assert", "a(1)", "--durable", "me", "--for", "1s"], "--durable and --for exclude each other"),
-    "two ways to end": (["assert", "a(1)", "--for", "1s", "--", "ls"], "--for and a program exclude each other"),
+    "two ways to hold": (
+        ["assert", "a(1)", "--durable", "me", "--for", "1s"],
+        "--durable and --for exclude each other",
+    ),
+    "two ways to end": (
+        ["assert", "a(1)", "--for", "1s", "--", "ls"],
+        "--for and a program exclude each other",
+    ),
     "no program": (["assert", "a(1)", "--"], "no program after --"),
     "a count that is none": (["observe", "a($)", "--count", "0"], "usage: dataspace"),
 }

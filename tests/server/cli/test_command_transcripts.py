@@ -24,6 +24,7 @@ from tests.server.processes import DaemonProcess
 pytestmark = pytest.mark.slow
 
 FILES = sorted((Path(__file__).parents[2] / "transcripts" / "commands").glob("*.txt"))
+assert FILES, "the folder of transcripts has moved"
 TOOK = re.compile(r"\d+ rows took \d+\.\d ms")
 
 

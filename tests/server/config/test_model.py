@@ -208,9 +208,9 @@ def test_what_is_checked_can_be_read_again_and_tells_no_secret(written: Callable
         ("hang = 0", "hang: a time above 0 is needed, not 0"),
         ("grace = \nx", "Invalid value (at line 1"),
         ("[spaces.Orders]", "spaces.Orders: a space is named by small letters"),
-        ("[spaces.main]", "a space 'main' is there anyway"),
+        ("[spaces.main]", "space 'main' always exists"),
         ("[spaces.a]\nfacts = 1", "spaces.a.facts: no such setting (did you mean limits.facts?)"),
-        ("[[actors]]\nname = 'x'", "actors[0].run: it is missing"),
+        ("[[actors]]\nname = 'x'", "actors[0].run: missing"),
         ("[[actors]]\nrun = 'a:b'\nspace = 'there'", "actors[0].space: no such space, known are main"),
         (
             "[[actors]]\nrun = 'a:b'\nisolated = true",
