@@ -72,33 +72,6 @@ def _joined(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return whole
 
 
-def in_order(state: Sequence[pa.RecordBatch], columns: Columns, rows: int) -> Iterator[pa.RecordBatch]:
-    """The rows of a snapshot sorted by all their captures, in batches of ``rows``; O(n log n).
-
-    A snapshot has no order of its own, and the same one must be the same rows in the same order again.
-    """
-    if not state:
-        return
-    table = pa.Table.from_batches(state)
-    captured = [column.name for column in columns.all if column.capture is not None]
-    if captured:
-        keys = pa.table({name: _sortable(table.column(name)) for name in captured})
-        table = table.take(
-            _compute().sort_indices(keys, sort_keys=[(name, "ascending") for name in captured])
-        )
-    if SEQ in columns.arrow.names:
-        at = columns.arrow.get_field_index(SEQ)
-        table = table.set_column(at, columns.arrow.field(at), _ascending(len(table)))
-    yield from table.to_batches(max_chunksize=rows)
-
-
-def _sortable(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column by which equal rows only are equal: 0.0 and -0.0 are two values, and NaN is one."""
-    if not pa.types.is_floating(column.type):
-        return column
-    return pa.chunked_array([chunk.view(pa.int64()) for chunk in column.chunks], pa.int64())
-
-
 def batch(block: Block, columns: Columns, *, url: str = "") -> pa.RecordBatch:
     """One block as a record batch; O(rows), nearly all of it in Arrow."""
     own = _own_columns(block, columns, url)

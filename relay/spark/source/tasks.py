@@ -20,7 +20,8 @@ from relay.spark.common.schema import Columns
 from relay.spark.source import offsets
 from relay.spark.source.offsets import Span
 from relay.spark.source.readings import reading_of
-from relay.spark.source.rows import batches, in_order
+from relay.spark.source.rows import batches
+from relay.spark.source.sorting import SortedState
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,18 +51,20 @@ def rows(task: Task) -> Iterator[pa.RecordBatch]:
     options, columns = task.options, task.columns
     if task.span.as_of is not None:
         state = asked(task.peer, options.connect_timeout, partial(_state, task=task))
-        yield from in_order(state, columns, options.batch_rows)
+        yield from state.batches(options.batch_rows)
         task = replace(task, span=Span(task.span.after, task.span.upto))
     if not task.span.empty:
         yield from batches(blocks(task), columns, options.batch_rows, url=task.peer.url)
 
 
-def _state(link: BulkClient, task: Task) -> list[pa.RecordBatch]:
+def _state(link: BulkClient, task: Task) -> SortedState:
     """The whole state with which a task begins: it is read again from its start where the link breaks."""
     alone = replace(task.span, upto=task.span.after)
-    return list(
-        batches(_asked_for(link, task, alone), task.columns, task.options.batch_rows, url=task.peer.url)
-    )
+    state = SortedState(task.columns)
+    blocks = _asked_for(link, task, alone)
+    for batch in batches(blocks, task.columns, task.options.batch_rows, url=task.peer.url):
+        state.add(batch)
+    return state
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,21 +25,20 @@ def test_a_query_whose_first_offsets_were_torn_goes_on_once_they_and_the_state_a
 ) -> None:
     daemon.turn(f"+{label}(1)", f"+{label}(2)")
 
-    def run(url: str) -> None:
+    def run(**form: str) -> None:
         counts = stream(spark, daemon.url, f"{label}($n:int)").groupBy().count()
-        options = {"label": f"n-{label}", "writer": label, "connectTimeout": "100ms"}
-        write_now(counts, url, checkpoint(), mode="complete", **options)
+        write_now(counts, daemon.url, checkpoint(), mode="complete", writer=label, **form)
 
-    with pytest.raises(StreamingQueryException):  # after its offsets and its state were begun
-        run("tcp://127.0.0.1:1")
+    with pytest.raises(StreamingQueryException, match="the str that the template asks for"):
+        run(template=f"n-{label}($count:str)")  # by which time it has offsets and a state
     folder = Path(checkpoint())
     assert not list((folder / "commits").glob("[0-9]*"))
     for torn in (b"", b"v1\n", (folder / "offsets" / "0").read_bytes()[:200]):
         (folder / "offsets" / "0").write_bytes(torn)
         (folder / "offsets" / ".0.crc").unlink(missing_ok=True)
         with pytest.raises(StreamingQueryException):
-            run(daemon.url)
+            run(label=f"n-{label}")
     (folder / "offsets" / "0").unlink()
     shutil.rmtree(folder / "state")
-    run(daemon.url)
+    run(label=f"n-{label}")
     assert daemon.facts(f"n-{label}($)") == [(2,)]

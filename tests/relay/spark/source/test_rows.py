@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -13,11 +13,19 @@ from hypothesis import given, strategies as st
 
 from dataspace.client.bulk.blocks import Block
 from index.values.values import Record, Value
-from relay.spark.common.schema import columns, inferred
-from relay.spark.source.rows import Misfit, batches, in_order
+from relay.spark.common.schema import Columns, columns, inferred
+from relay.spark.source.rows import Misfit, batches
+from relay.spark.source.sorting import SortedState
 from tests.relay.spark.schemas import ddl
 
 Rows = Sequence[tuple[Value, ...]]
+
+
+def in_order(state: Iterator[pa.RecordBatch], made: Columns, rows: int) -> Iterator[pa.RecordBatch]:
+    snapshot = SortedState(made)
+    for each in state:
+        snapshot.add(each)
+    return snapshot.batches(rows)
 
 
 def part(
@@ -61,9 +69,9 @@ def test_a_snapshot_is_inserts_of_its_epoch_and_the_next_epoch_counts_anew() -> 
 def test_a_snapshot_is_the_same_rows_in_the_same_order_however_it_comes(rows: Rows) -> None:
     made = columns("p($a:float, $b:str)", inferred("p($a:float, $b:str)"))
     parts = [part(3, added=[row], snapshot=True) for row in rows]
-    ordered = pa.Table.from_batches(in_order(list(batches(parts, made, 3)), made, 4))
+    ordered = pa.Table.from_batches(in_order(batches(parts, made, 3), made, 4))
     assert ordered.column("_seq").to_pylist() == list(range(8))
-    again = pa.Table.from_batches(in_order(list(batches(parts[::-1], made, 100)), made, 100))
+    again = pa.Table.from_batches(in_order(batches(parts[::-1], made, 100), made, 100))
     assert repr(ordered.to_pylist()) == repr(again.to_pylist())
 
 
