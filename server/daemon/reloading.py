@@ -62,7 +62,7 @@ def reload(daemon: Daemon, config: Config) -> str:
     daemon.keys = Keys(config.keys)
     daemon.config = replace(daemon.config, keys=config.keys, tls=config.tls)
     ended = _expel(daemon)
-    told = [f"the configuration is read again: {len(daemon.keys)} tokens, {ended} sessions ended"]
+    told = [f"the configuration was reloaded: {len(daemon.keys)} tokens, {ended} sessions ended"]
     told += _take_rules(daemon, config)
     told += [f"these have changed and need a restart: {', '.join(later)}"] if later else []
     return "; ".join(told)
