@@ -173,7 +173,7 @@ class RuleHost:
             self._coming, self._going = turn or (coming, going)
             return self._follow_anew(coming, going, messages)
         derived = program.tick(coming, going, messages)
-        return derived if program.troubles == self._troubles else self._with_errors(derived)
+        return derived if program.texts.troubles == self._troubles else self._with_errors(derived)
 
     def _take_up(self) -> Derived:
         """What is no longer right about what rules held when the log ended, or a turn was undone.
@@ -368,9 +368,9 @@ class RuleHost:
     def _with_errors(self, derived: Derived) -> Derived:
         """What is wrong with rules now, beside what follows from them."""
         assert self.program is not None  # whoever ticks has one
-        if self.program.troubles == self._troubles:
+        if self.program.texts.troubles == self._troubles:
             return derived
-        self._troubles = self.program.troubles
+        self._troubles = self.program.texts.troubles
         self.on_trouble()
         errors: dict[Hashable, Record] = {}
         for entry in self.program.entries.values():

@@ -60,8 +60,7 @@ from dataspace.rules.language.syntax import (
 from dataspace.rules.relations.budgets import FACT_BYTES, Budget
 from dataspace.rules.relations.failures import RuleFailed, said_of
 from dataspace.rules.relations.relations import Relation
-from dataspace.rules.relations.terms import MAX_DEPTH, MAX_FACT, TOO_DEEP, Terms, size_in_facts
-from index.errors import UsageError
+from dataspace.rules.relations.terms import MAX_FACT, Terms, size_in_facts, too_large
 from index.generated import Script, tuple_of
 
 
@@ -410,13 +409,6 @@ class _Text:
 
     def _line(self, text: str) -> None:
         self._script.line(text)
-
-
-def too_large(size: int) -> UsageError:
-    """What is wrong with a fact of this size."""
-    if size >= TOO_DEEP:
-        return UsageError(f"a derived fact is nested deeper than {MAX_DEPTH} levels")
-    return UsageError(f"a derived fact of about {size} bytes, limit {MAX_FACT}")
 
 
 def _failure(number: int) -> Callable[[Exception, dict[str, Any]], NoReturn]:

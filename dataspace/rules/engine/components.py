@@ -15,16 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from dataspace.rules.language.syntax import Rule, Verb
 from dataspace.rules.relations.views import form_of, may_match, root_of
 from index.patterns.skeletons import Skeleton, skeleton
 from index.values.positions import Class, label_class
 from index.values.values import Value, key
-
-if TYPE_CHECKING:
-    from dataspace.rules.engine.engine import Engine
 
 _K = TypeVar("_K")
 _A = TypeVar("_A")
@@ -125,22 +122,33 @@ class _Heads:
                         yield at
 
 
-class Islands:
-    """The engines of a program, one for each island, and which rules could join them."""
+class HasRules(Protocol):
+    """What carries out the rules of one island."""
+
+    @property
+    def rules(self) -> Sequence[Placed]:
+        """Its rules, as they stand in the program."""
+
+
+_E = TypeVar("_E", bound=HasRules)
+
+
+class Islands(Generic[_E]):
+    """Who carries out the rules of a program, one for each island, and which rules could join them."""
 
     def __init__(self) -> None:
-        self._engines: dict[Engine, None] = {}
-        self._by_rule: dict[int, Engine] = {}
-        self._heads: dict[Class, dict[HeadAt, tuple[Value, Engine]]] = {}
-        self._asking: dict[Class | None, dict[Hashable, tuple[Skeleton, dict[Engine, None]]]] = {}
+        self._engines: dict[_E, None] = {}
+        self._by_rule: dict[int, _E] = {}
+        self._heads: dict[Class, dict[HeadAt, tuple[Value, _E]]] = {}
+        self._asking: dict[Class | None, dict[Hashable, tuple[Skeleton, dict[_E, None]]]] = {}
 
-    def __iter__(self) -> Iterator[Engine]:
+    def __iter__(self) -> Iterator[_E]:
         return iter(self._engines)
 
     def __len__(self) -> int:
         return len(self._engines)
 
-    def add(self, engine: Engine) -> None:
+    def add(self, engine: _E) -> None:
         """Takes an engine in.  O(its rules)."""
         self._engines[engine] = None
         for each in engine.rules:
@@ -150,7 +158,7 @@ class Islands:
             for root, place, form in ports.asks:
                 self._asking.setdefault(root, {}).setdefault(place, (form, {}))[1][engine] = None
 
-    def remove(self, engine: Engine) -> None:
+    def remove(self, engine: _E) -> None:
         """Forgets an engine.  O(its rules)."""
         del self._engines[engine]
         for each in engine.rules:
@@ -163,23 +171,23 @@ class Islands:
                 if not engines:
                     _drop(self._asking, root, place)
 
-    def __contains__(self, engine: Engine) -> bool:
+    def __contains__(self, engine: _E) -> bool:
         return engine in self._engines
 
-    def of(self, rules: Iterable[Placed]) -> dict[Engine, None]:
+    def of(self, rules: Iterable[Placed]) -> dict[_E, None]:
         """The engines that carry out some rules, as far as any does.  O(rules)."""
         by = self._by_rule
         return {by[each.number]: None for each in rules if each.number in by}
 
-    def near(self, rules: Sequence[Placed]) -> dict[Engine, None]:
+    def near(self, rules: Sequence[Placed]) -> dict[_E, None]:
         """The engines that rules, if they came, would be of one island with.  O(rules × atoms alike)."""
-        found: dict[Engine, None] = {}
+        found: dict[_E, None] = {}
         for each in rules:
             found.update(self._near(each.ports))
         return found
 
-    def _near(self, ports: Ports) -> dict[Engine, None]:
-        found: dict[Engine, None] = {}
+    def _near(self, ports: Ports) -> dict[_E, None]:
+        found: dict[_E, None] = {}
         of_class = label_class(ports.label)
         if (same := self._heads.get(of_class, {}).get(ports.head)) is not None:
             found[same[1]] = None

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from dataspace.flows.results import Derived
@@ -25,13 +24,13 @@ from dataspace.rules.engine.deferred_errors import Doubts
 from dataspace.rules.engine.dependencies import GROUP, Outline
 from dataspace.rules.engine.join_orders import BoundAtom
 from dataspace.rules.language.syntax import Rule, Verb
-from dataspace.rules.relations.base_facts import Claim, Ground
+from dataspace.rules.relations.base_facts import Claim, Ground, Use
 from dataspace.rules.relations.budgets import MAX_TEXT, STEPS_FOR_EACH_ROW, TEXT_OF_A_ROW, Budget, TickBudget
 from dataspace.rules.relations.derived_relations import HeadRelation, lead
 from dataspace.rules.relations.failures import Defect, RanAway, RuleFailed, Unalias, Unit
 from dataspace.rules.relations.grouping import Grouping
 from dataspace.rules.relations.guards import Fenced
-from dataspace.rules.relations.relations import Columns, Relation, settle
+from dataspace.rules.relations.relations import Relation, settle
 from dataspace.rules.relations.tables import UnwrittenTable
 from dataspace.rules.relations.terms import Row
 from dataspace.rules.relations.views import View
@@ -60,15 +59,6 @@ class _AnyOf:
         return sum(map(len, self._parts))
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
-    """What an engine has in a view of the ground: functions that are told of rows, and indexes."""
-
-    on_insert: list[Fenced]
-    on_delete: list[Fenced]
-    columns: set[Columns]
-
-
 class Engine:
     """The rules of one island, compiled, with their state; it stands on the ground from the start.
 
@@ -79,7 +69,7 @@ class Engine:
     def __init__(
         self,
         rules: Sequence[Placed],
-        ground: Ground,
+        ground: Ground[Engine],
         *,
         budget: TickBudget,
         costs: Costs,

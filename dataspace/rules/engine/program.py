@@ -13,25 +13,23 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from dataspace.flows.results import Derived
-from dataspace.rules.engine.components import Islands, Placed
-from dataspace.rules.engine.costs import Costs
-from dataspace.rules.engine.dependencies import Outline
+from dataspace.rules.engine.components import Placed
 from dataspace.rules.engine.engine import Engine
 from dataspace.rules.engine.explaining import Explainer
+from dataspace.rules.engine.pool import EnginePool
 from dataspace.rules.engine.rebuild import Remaking
 from dataspace.rules.engine.resuming import Pair
-from dataspace.rules.engine.texts import MAX_RULES, Texts
+from dataspace.rules.engine.texts import MAX_RULES
 from dataspace.rules.language.syntax import Verb
-from dataspace.rules.relations.base_facts import Ground
-from dataspace.rules.relations.budgets import Bounds, TickBudget
+from dataspace.rules.relations.budgets import Bounds
 from dataspace.rules.relations.failures import Defect
 from index.values.positions import Class, class_of
-from index.values.values import Record, Value, key
+from index.values.values import Value
 
 logger = logging.getLogger("dataspace")
 
@@ -83,29 +81,19 @@ class Program:
         clock: Callable[[], int] | None = None,
         kept: Iterable[Value] = (),
     ) -> None:
-        self.troubles = 0  # goes up whenever what is wrong with texts may have changed
-        self.texts: Final = Texts(max_rules, self._near)
+        self._pool = pool = EnginePool(bounds or Bounds(), max_rules=max_rules, clock=clock, kept=kept)
+        self.texts: Final = pool.texts
         self.entries = self.texts.entries
         self._resuming = self.texts.resuming
         self._facts = facts  # until they have been asked for
-        self.ground: Final = Ground()
-        self.islands: Final = Islands()
-        self._delaying: dict[Engine, None] = {}  # those that may ask for a tick
-        self.budget: Final = TickBudget(bounds or Bounds())
-        self._costs = Costs(clock)
+        self.ground: Final = pool.ground
+        self.islands: Final = pool.islands
+        self._delaying: Final = pool.delaying  # here as well: every turn asks
+        self.budget: Final = pool.budget
         self._max_self_ticks = max_self_ticks
         self._self_ticks = 0
-        self.apart: frozenset[Hashable] = frozenset()
-        self._engines = 0
         self.ticks = 0
         """How many there have been."""
-        self._forbidding = 0  # how many engines negate something
-        self._whole: Outline | None = None
-        self.kept: dict[tuple[Hashable, int], list[Record]] = {}
-        """In the first tick: facts by label and number of fields."""
-        for fact in kept:
-            if isinstance(fact, Record):
-                self.kept.setdefault((key(fact.label), len(fact.fields)), []).append(fact)
 
     # -- rules ----------------------------------------------------------------------------------------
 
@@ -130,7 +118,6 @@ class Program:
     ) -> Derived:
         """A tick in which rules change as well: all of it counts from now on."""
         come, lost = self.texts.change(*rules)
-        self.troubles += 1
         if not (come or lost):
             return self.tick(added, removed, messages)
         if self._facts is not None:
@@ -139,7 +126,7 @@ class Program:
         gone = {**self.islands.of(lost), **self.islands.near(come)}
         self._self_ticks = 0
         derived = self._tick_anew(gone, come, added, removed, messages)
-        self.kept.clear()
+        self._pool.kept.clear()
         return derived
 
     def resume(self, names: Collection[str]) -> Derived:
@@ -161,9 +148,6 @@ class Program:
             if not self.entries[pair].trouble:
                 logger.info("rule %.80r is carried out again", pair[0])
         return derived
-
-    def _near(self, rules: Sequence[Placed]) -> list[Placed]:
-        return [each for engine in self.islands.near(rules) for each in engine.rules]
 
     @property
     def has_trouble(self) -> bool:
@@ -221,7 +205,7 @@ class Program:
             if not engine.settle():
                 is_sound = False
         if not is_sound:
-            return self._conclude(engines, messages, Remaking(self, ()))
+            return self._conclude(engines, messages, Remaking(self._pool, self.ticks, ()))
         derived = Derived([], [], [])
         for engine in engines:
             if engine.speaks:
@@ -244,7 +228,7 @@ class Program:
         """A tick in which some engines go, and others come for the rules that are carried out."""
         self.ticks += 1
         self.budget.begin()
-        remaking = Remaking(self, come)
+        remaking = Remaking(self._pool, self.ticks, come)
         remaking.part_with(gone)
         engines = self._told(added, removed, messages)
         for engine in engines:
@@ -317,7 +301,7 @@ class Program:
         What comes never is: it brings no more derivations than beginning anew would make.
         """
         gone = Counter(map(class_of, removed))
-        come = Counter(map(class_of, added)) if self._forbidding else Counter()
+        come = Counter(map(class_of, added)) if self._pool.forbidding else Counter()
         found: dict[Engine, None] = {}
         for engine in self.ground.listening({*gone, *come}):
             enough = RECOMPUTE_SHARE * self.ground.count(engine.roots)
@@ -330,7 +314,6 @@ class Program:
         """Suspends the rules that ask for ticks without end: all rules that this takes away."""
         asking = {head.of for engine in self._delaying for head in engine.asking()}
         reason = f"{self._max_self_ticks} ticks in a row were caused by next alone"
-        self.troubles += 1
         return [
             lost
             for engine in self._delaying
@@ -338,31 +321,6 @@ class Program:
             if each.rule.head.verb is Verb.NEXT and each.rule.head.label in asking
             for lost in self.texts.suspend(each.number, reason)
         ]
-
-    # -- engines --------------------------------------------------------------------------------------
-
-    def make(self, rules: Sequence[Placed]) -> Engine:
-        """An engine for the rules of one island."""
-        costs, budget = self._costs, self.budget
-        engine = Engine(rules, self.ground, budget=budget, costs=costs, apart=self.apart)
-        self._engines += 1
-        self.islands.add(engine)
-        if engine.has_next:
-            self._delaying[engine] = None
-        self._forbidding += bool(engine.negated)
-        self._whole = None
-        return engine
-
-    def detach(self, engine: Engine) -> None:
-        """Has an engine told of nothing any more."""
-        for rule in engine.rules:
-            if not self.texts.is_sound(rule):
-                self._costs.forget(rule.number)
-        self.ground.detach(engine)
-        self.islands.remove(engine)
-        self._delaying.pop(engine, None)
-        self._forbidding -= bool(engine.negated)
-        self._whole = None
 
     # -- looking --------------------------------------------------------------------------------------
 
@@ -372,20 +330,12 @@ class Program:
 
     def explainer(self) -> Explainer:
         """Who answers why, why not and how, for all islands as one; O(rules) after these have changed."""
-        order = sorted(
-            (rule.number, engine, at) for engine in self.islands for at, rule in enumerate(engine.rules)
-        )
-        if self._whole is None:
-            self._whole = Outline.joined([(engine.outline, at) for _, engine, at in order])
-        numbers = [number for number, _, _ in order]
-        return Explainer(
-            self._whole, self.ground.terms, lambda at: self._costs.of(numbers[at]), self.ground.look
-        )
+        return self._pool.explainer()
 
     def costliest(self) -> tuple[str, int, int]:
         """The text that has taken most nanoseconds, by name, how many, and how many all have.  O(rules)."""
         spent = [
-            (sum(self._costs.of(rule.number).nanoseconds for rule in entry.placed), entry.name)
+            (sum(self._pool.costs.of(rule.number).nanoseconds for rule in entry.placed), entry.name)
             for entry in self.entries.values()
         ]
         most, name = max(spent, default=(0, ""))
@@ -398,14 +348,14 @@ class Program:
             rules=self.texts.rules,
             troubled=sum(bool(entry.trouble) for entry in self.entries.values()),
             islands=len(self.islands),
-            engines=self._engines,
+            engines=self._pool.made,
             read=self.ground.read,
             ticks=self.ticks,
         )
 
     def size(self) -> int:
         """Entries in all tables; nought when there are no facts, and rules need none.  O(those)."""
-        return self.ground.size() + sum(engine.size() for engine in self.islands)
+        return self._pool.size()
 
 
 def _busy(engines: Iterable[Engine]) -> dict[Engine, None]:

@@ -12,11 +12,12 @@ engines that have gone said in this tick does not count, and no fact of it had b
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from dataspace.flows.results import Derived
 from dataspace.rules.engine.components import Placed, parted
 from dataspace.rules.engine.engine import Engine
+from dataspace.rules.engine.pool import EnginePool
 from dataspace.rules.relations.budgets import size_of
 from dataspace.rules.relations.derived_relations import HeadRelation
 from dataspace.rules.relations.failures import RanAway, RuleFailed, Unalias, said_of
@@ -24,19 +25,16 @@ from dataspace.rules.relations.terms import Row
 from index.patterns.text import unparse
 from index.values.values import Map, Value, key
 
-if TYPE_CHECKING:
-    from dataspace.rules.engine.program import Program
-
-
 SUSPECT: Final = (0, 0, 1 / 4, 1 / 2, 3 / 4)
 """Which share of the rules, the newest, is suspended with those that are heavy when a tick overruns again."""
 
 
 class Remaking:
-    """The engines of one tick that go, and those that come."""
+    """The engines of one tick that go, and those that come; ``tick`` is its number."""
 
-    def __init__(self, program: Program, come: Iterable[Placed]) -> None:
-        self._program = program
+    def __init__(self, pool: EnginePool, tick: int, come: Iterable[Placed]) -> None:
+        self._pool = pool
+        self._tick = tick
         self._waiting = {each.number: each for each in come}
         self._made: dict[Engine, Derived] = {}
         self._before: dict[Hashable, Value] = {}
@@ -53,7 +51,7 @@ class Remaking:
                 del self._made[engine]
             else:
                 self._inherit(engine, self.said.get(engine))
-            self._program.detach(engine)
+            self._pool.detach(engine)
             self._waiting.update({rule.number: rule for rule in engine.rules})
 
     def _inherit(self, engine: Engine, said: Derived | None) -> None:
@@ -68,7 +66,7 @@ class Remaking:
 
         Of those that overran only the first is to blame: by then, what was left for others was not enough.
         """
-        failed = [each for each in engines if each.failure is not None and each in self._program.islands]
+        failed = [each for each in engines if each.failure is not None and each in self._pool.islands]
         lost, overran = list(suspected), False
         for engine in failed:
             if isinstance(engine.failure, RanAway):
@@ -77,27 +75,27 @@ class Remaking:
             if not (late and overran):
                 lost += self._suspend(engine)
             overran |= late
-        self.part_with({**dict.fromkeys(failed), **self._program.islands.of(lost)})
+        self.part_with({**dict.fromkeys(failed), **self._pool.islands.of(lost)})
 
     def make(self, messages: Sequence[Value]) -> Derived:
         """Makes engines for the rules that wait: what they say beside what those said that have gone."""
         heard: dict[Engine, None] = {}
-        while rules := [each for each in self._waiting.values() if self._program.texts.is_sound(each)]:
+        while rules := [each for each in self._waiting.values() if self._pool.texts.is_sound(each)]:
             self._waiting.clear()
             heard.update(self._attempt(rules, messages))
-        self._program.ground.prune()
+        self._pool.ground.prune()
         for engine in heard:
-            if engine in self._program.islands:
+            if engine in self._pool.islands:
                 engine.settle()  # what came with messages that were heard again went with them
         return self._difference()
 
     def _attempt(self, rules: Sequence[Placed], messages: Sequence[Value]) -> Mapping[Engine, None]:
         """One tick of new engines: who else has heard its messages."""
-        self._program.budget.begin(freed=size_of(self._before.values()))
-        new = [self._program.make(island) for island in parted(rules)]
+        self._pool.budget.begin(freed=size_of(self._before.values()))
+        new = [self._pool.make(island) for island in parted(rules)]
         for engine in new:
-            engine.load(self._held, self._program.kept)
-        ground = self._program.ground
+            engine.load(self._held, self._pool.kept)
+        ground = self._pool.ground
         heard = dict(ground.hear(messages, +1))
         for engine in new:
             self._made[engine] = Derived([], [], [])
@@ -127,23 +125,22 @@ class Remaking:
 
     def _suspend(self, engine: Engine) -> Sequence[Placed]:
         """Sees to it that what went wrong in an engine does not again: the rules that this takes away."""
-        program, failure = self._program, engine.failure
+        pool, failure = self._pool, engine.failure
         if isinstance(failure, Unalias):
-            program.apart |= {failure.label}
+            pool.apart |= {failure.label}
             return ()
-        program.troubles += 1
         if isinstance(failure, RuleFailed):
-            row, tick = Map.of(list(failure.row.items())), None if failure.overran else program.ticks
-            return program.texts.suspend(failure.rule, failure.reason, row, tick=tick)
+            row, tick = Map.of(list(failure.row.items())), None if failure.overran else self._tick
+            return pool.texts.suspend(failure.rule, failure.reason, row, tick=tick)
         if engine not in self._made:  # a defect, which may not come again
             return ()
         reason = said_of(failure) if failure is not None else "it failed"
-        return [lost for rule in engine.rules for lost in program.texts.suspend(rule.number, reason)]
+        return [lost for rule in engine.rules for lost in pool.texts.suspend(rule.number, reason)]
 
     def _blame(self, engine: Engine, failure: RanAway) -> RuleFailed:
         """Blames the rule that used most of what was used up in this tick, whichever island it is in."""
         unit = failure.unit
-        rules = [(each, at) for each in self._program.islands for at in range(len(each.rules))]
+        rules = [(each, at) for each in self._pool.islands for at in range(len(each.rules))]
         grown = [pair for pair in rules if pair[0].used_of(pair[1], unit)] or [(engine, 0)]
         most, at = max(grown, key=lambda of: (of[0].used_of(of[1], unit), of[0].outline.recursion(of[1])))
         head = _head(most, at)
@@ -166,11 +163,10 @@ class Remaking:
         newest = sorted(used)[len(used) - int(len(used) * share) :]
         heavy = [number for number, its in used.items() if its and 2 * its * len(used) >= sum(used.values())]
         reason = f"had a part in this: {reasons[0]}"
-        self._program.troubles += 1
         return [
             lost
             for number in dict.fromkeys([*heavy, *newest])
-            for lost in self._program.texts.suspend(number, reason)
+            for lost in self._pool.texts.suspend(number, reason)
         ]
 
 

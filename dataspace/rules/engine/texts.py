@@ -61,6 +61,8 @@ class Texts:
     def __init__(self, max_rules: int, held: Callable[[Sequence[Placed]], Iterable[Placed]]) -> None:
         self.entries: dict[Pair, Entry] = {}
         self.resuming: Final = Resuming()
+        self.troubles = 0
+        """Goes up whenever what is wrong with texts may have changed."""
         self.most: Final = TEXTS_FOR_EACH_RULE * max_rules
         """How many entries there may be."""
         self._max_rules = max_rules
@@ -77,6 +79,7 @@ class Texts:
         A text for which there is no room is no entry, until it is removed and added anew.
         O(rules that the new ones could be connected with).
         """
+        self.troubles += 1
         added, removed = list(added), list(removed)
         for pair in removed:
             self.resuming.forget(pair, for_good=pair not in added)
@@ -157,6 +160,7 @@ class Texts:
         entry = self._owners.get(number)
         if entry is None:
             return ()
+        self.troubles += 1
         rule = next(each.rule for each in entry.placed if each.number == number)
         entry.trouble = f"{reason} (in {rule})"
         entry.row = row or Map()

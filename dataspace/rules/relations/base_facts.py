@@ -12,8 +12,10 @@ to them, of its messages; views and indexes that serve nobody are given up.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
+from dataspace.rules.relations.guards import Fenced
 from dataspace.rules.relations.relations import Columns
 from dataspace.rules.relations.tables import write_plain
 from dataspace.rules.relations.terms import Terms
@@ -21,14 +23,33 @@ from dataspace.rules.relations.views import View
 from index.values.positions import Class, class_of
 from index.values.values import Record, Value, key
 
-if TYPE_CHECKING:
-    from dataspace.rules.engine.engine import Engine
-
-
 Claim: TypeAlias = Callable[[Value, int], None]
 
 
-class _Route:
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What an engine has in a view of the ground: functions that are told of rows, and indexes."""
+
+    on_insert: list[Fenced]
+    on_delete: list[Fenced]
+    columns: set[Columns]
+
+
+class Reader(Protocol):
+    """What asks for facts: the engine of a component, which is told of those that it asks for."""
+
+    @property
+    def plain(self) -> Mapping[View, Use]:
+        """The views of the ground that it asks for."""
+
+    def claims(self) -> Iterable[tuple[Class | None, Claim]]:
+        """Who is to be told of claimed facts that are rows of its own relations, by class; None for all."""
+
+
+_R = TypeVar("_R", bound=Reader)
+
+
+class _Route(Generic[_R]):
     """The facts of one class, and who is told of them; or who is told of all facts.
 
     ``own`` are for the facts that are rows of an engine's own relations.
@@ -39,14 +60,14 @@ class _Route:
     def __init__(self) -> None:
         self.facts: dict[Hashable, Value] = {}
         self.plain: list[View] = []
-        self.engines: dict[Engine, None] = {}
+        self.engines: dict[_R, None] = {}
         self.own: list[Claim] = []
 
     def __bool__(self) -> bool:
         return bool(self.facts or self.plain or self.engines)
 
 
-class Ground:
+class Ground(Generic[_R]):
     """Facts by class, and views of them."""
 
     def __init__(self) -> None:
@@ -54,9 +75,9 @@ class Ground:
         self.views: dict[Hashable, View] = {}
         self.read = 0
         """How many facts have been looked at for the sake of rules that came late."""
-        self._users: dict[View, dict[Engine, None]] = {}
-        self._routes: dict[Class | None, _Route] = {}
-        self._any = _Route()
+        self._users: dict[View, dict[_R, None]] = {}
+        self._routes: dict[Class | None, _Route[_R]] = {}
+        self._any: _Route[_R] = _Route()
         self._left: set[View] = set()
 
     # -- facts ----------------------------------------------------------------------------------------
@@ -68,14 +89,14 @@ class Ground:
         for value in removed:
             self._route(class_of(value)).facts.pop(_place(value), None)
 
-    def change(self, added: Sequence[Value], removed: Sequence[Value]) -> Mapping[Engine, None]:
+    def change(self, added: Sequence[Value], removed: Sequence[Value]) -> Mapping[_R, None]:
         """Takes facts as claimed, and not: which engines have been told.
 
         O(views of its class) for each, and what the rules make of it.  What comes and what goes, and the
         class and the place of a fact, are written out: every turn of a fact passes here.
         """
         routes = self._routes
-        told: dict[_Route, None] = {}
+        told: dict[_Route[_R], None] = {}
         for value in added:
             root = (
                 value.label if value.__class__ is Record and value.label.__class__ is str else class_of(value)
@@ -112,7 +133,7 @@ class Ground:
             return route.engines  # as mostly: no copy
         return {engine: None for route in (*told, of_any) for engine in route.engines}
 
-    def hear(self, messages: Iterable[Value], by: int) -> Mapping[Engine, None]:
+    def hear(self, messages: Iterable[Value], by: int) -> Mapping[_R, None]:
         """Takes messages as facts, or ends that: which engines have been told."""
         told = dict(self._any.engines)
         for value in messages:
@@ -144,7 +165,7 @@ class Ground:
         asked = routes.values() if None in chosen else [routes[each] for each in chosen if each in routes]
         return sum(len(route.facts) for route in asked)
 
-    def listening(self, classes: Iterable[Class | None]) -> dict[Engine, None]:
+    def listening(self, classes: Iterable[Class | None]) -> dict[_R, None]:
         """The engines that are told of facts of some classes; O(those)."""
         found = dict(self._any.engines)
         for each in classes:
@@ -152,13 +173,13 @@ class Ground:
                 found.update(self._routes[each].engines)
         return found
 
-    def _route(self, of_class: Class | None) -> _Route:
+    def _route(self, of_class: Class | None) -> _Route[_R]:
         route = self._routes.get(of_class)
         if route is None:
             route = self._routes[of_class] = _Route()
         return route
 
-    def _told(self, root: Class | None) -> _Route:
+    def _told(self, root: Class | None) -> _Route[_R]:
         """Who is told of the facts of a class, or of all facts."""
         return self._any if root is None else self._route(root)
 
@@ -177,7 +198,7 @@ class Ground:
             take(value, +1)
         self._told(view.root).plain.append(view)
 
-    def attach(self, engine: Engine) -> None:
+    def attach(self, engine: _R) -> None:
         """Tells an engine from now on of what it asks for; its views are shared, its functions are in them.
 
         O(rows) for an index that is new.
@@ -197,7 +218,7 @@ class Ground:
             route.own.append(claim)
             route.engines[engine] = None
 
-    def detach(self, engine: Engine) -> None:
+    def detach(self, engine: _R) -> None:
         """Tells an engine no longer.  Its views stay until ``prune``: others may come and ask for them."""
         for view in engine.plain:
             del self._users[view][engine]
@@ -267,7 +288,7 @@ def _fill(view: View, columns: Columns) -> None:
         index[at][row] = state
 
 
-def _tell(route: _Route, value: Value, by: int) -> None:
+def _tell(route: _Route[_R], value: Value, by: int) -> None:
     for view in route.plain:
         view.table.take(value, by)
     for claim in route.own:

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dataspace.rules.engine.compiling import too_large
 from dataspace.rules.language.syntax import Aggregate, Rule
 from dataspace.rules.relations.aggregates import COUNT, Accumulator, accumulator
 from dataspace.rules.relations.budgets import FACT_BYTES, Budget
 from dataspace.rules.relations.failures import RuleFailed
 from dataspace.rules.relations.relations import Relation, State
-from dataspace.rules.relations.terms import MAX_FACT, Row, Terms, size_in_facts
+from dataspace.rules.relations.terms import MAX_FACT, Row, Terms, size_in_facts, too_large
 from index.generated import Script, tuple_of
 
 

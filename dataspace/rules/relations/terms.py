@@ -141,3 +141,10 @@ class Terms:
         return [
             term.value for reference in list(self._references.values()) if (term := reference()) is not None
         ]
+
+
+def too_large(size: int) -> UsageError:
+    """What is wrong with a fact of this size."""
+    if size >= TOO_DEEP:
+        return UsageError(f"a derived fact is nested deeper than {MAX_DEPTH} levels")
+    return UsageError(f"a derived fact of about {size} bytes, limit {MAX_FACT}")

@@ -283,7 +283,7 @@ def all_in_one(monkeypatch: pytest.MonkeyPatch) -> Any:
     def one(rules: Iterable[Any]) -> list[list[Any]]:
         return [sorted(rules)]
 
-    def near(islands: Islands, _rules: object) -> dict[Any, None]:
+    def near(islands: Islands[Any], _rules: object) -> dict[Any, None]:
         return dict.fromkeys(islands)
 
     monkeypatch.setattr("dataspace.rules.engine.rebuild.parted", one)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, strategies as st
 
 from dataspace.rules.language.syntax import Atom
-from dataspace.rules.relations.base_facts import Ground
+from dataspace.rules.relations.base_facts import Ground, Reader
 from dataspace.rules.relations.views import View, form_of
 from index.patterns.patterns import matcher
 from index.values.positions import class_of
@@ -25,7 +25,8 @@ simple = st.builds(
 
 @given(st.data(), st.one_of(simple, patterns))
 def test_rows_are_the_captures_of_facts_that_are_claimed(data: st.DataObject, pattern: Value) -> None:
-    ground, form = Ground(), form_of(Atom(pattern), everything=False)
+    ground: Ground[Reader] = Ground()
+    form = form_of(Atom(pattern), everything=False)
     view = View(form)
     ground.share(view)
     claimed: dict[object, Value] = {}
@@ -45,7 +46,7 @@ def test_rows_are_the_captures_of_facts_that_are_claimed(data: st.DataObject, pa
 
 @given(st.lists(values, max_size=5))
 def test_a_view_that_comes_late_has_the_rows_of_all_facts(facts: list[Value]) -> None:
-    ground = Ground()
+    ground: Ground[Reader] = Ground()
     ground.keep(facts)
     view = View(form_of(Atom(Record("$", "x", None, Record("_"))), everything=False))
     ground.share(view)

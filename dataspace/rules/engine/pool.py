@@ -1,0 +1,94 @@
+"""The engines of a program: one for each component of its rules, made and detached as rules come and go.
+
+All of them stand on the same base facts and share the budget of a tick.  Those that may ask for a tick of
+their own, by ``next``, are kept apart from the others, so that a turn finds them at once.
+
+Always: each rule that is carried out is in the engine of one component, and no engine that was detached is
+told of anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Final
+
+from dataspace.rules.engine.components import Islands, Placed
+from dataspace.rules.engine.costs import Costs
+from dataspace.rules.engine.dependencies import Outline
+from dataspace.rules.engine.engine import Engine
+from dataspace.rules.engine.explaining import Explainer
+from dataspace.rules.engine.texts import Texts
+from dataspace.rules.relations.base_facts import Ground
+from dataspace.rules.relations.budgets import Bounds, TickBudget
+from index.values.values import Record, Value, key
+
+
+class EnginePool:
+    """The engines, what all of them share, and the texts that their rules are from.
+
+    ``kept`` are facts that rules held when another program ended: ``next`` goes on from them at first.
+    """
+
+    def __init__(
+        self, bounds: Bounds, *, max_rules: int, clock: Callable[[], int] | None, kept: Iterable[Value]
+    ) -> None:
+        self.texts: Final = Texts(max_rules, self._near)
+        self.ground: Final[Ground[Engine]] = Ground()
+        self.islands: Final[Islands[Engine]] = Islands()
+        self.budget: Final = TickBudget(bounds)
+        self.costs: Final = Costs(clock)
+        self.delaying: Final[dict[Engine, None]] = {}
+        """Those that may ask for a tick."""
+        self.apart: frozenset[Hashable] = frozenset()
+        """Labels of heads whose rows are not shown to others as they are (``Unalias``)."""
+        self.forbidding = 0
+        """How many engines negate something."""
+        self.made = 0
+        """How many engines there have been."""
+        self.kept: Final[dict[tuple[Hashable, int], list[Record]]] = {}
+        """In the first tick: facts by label and number of fields."""
+        self._whole: Outline | None = None
+        for fact in kept:
+            if isinstance(fact, Record):
+                self.kept.setdefault((key(fact.label), len(fact.fields)), []).append(fact)
+
+    def _near(self, rules: Sequence[Placed]) -> list[Placed]:
+        return [each for engine in self.islands.near(rules) for each in engine.rules]
+
+    def make(self, rules: Sequence[Placed]) -> Engine:
+        """An engine for the rules of one island."""
+        engine = Engine(rules, self.ground, budget=self.budget, costs=self.costs, apart=self.apart)
+        self.made += 1
+        self.islands.add(engine)
+        if engine.has_next:
+            self.delaying[engine] = None
+        self.forbidding += bool(engine.negated)
+        self._whole = None
+        return engine
+
+    def detach(self, engine: Engine) -> None:
+        """Has an engine told of nothing any more."""
+        for rule in engine.rules:
+            if not self.texts.is_sound(rule):
+                self.costs.forget(rule.number)
+        self.ground.detach(engine)
+        self.islands.remove(engine)
+        self.delaying.pop(engine, None)
+        self.forbidding -= bool(engine.negated)
+        self._whole = None
+
+    def explainer(self) -> Explainer:
+        """Who answers why, why not and how, for all islands as one; O(rules) after these have changed."""
+        order = sorted(
+            (rule.number, engine, at) for engine in self.islands for at, rule in enumerate(engine.rules)
+        )
+        if self._whole is None:
+            self._whole = Outline.joined([(engine.outline, at) for _, engine, at in order])
+        numbers = [number for number, _, _ in order]
+        return Explainer(
+            self._whole, self.ground.terms, lambda at: self.costs.of(numbers[at]), self.ground.look
+        )
+
+    def size(self) -> int:
+        """Entries in all tables; nought when there are no facts, and rules need none.  O(those)."""
+        return self.ground.size() + sum(engine.size() for engine in self.islands)
