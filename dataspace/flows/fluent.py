@@ -112,7 +112,7 @@ class FlowStage:
 
     def persist(self, *, replay: bool = False, name: str | None = None) -> FlowStage:
         """Remembers items over ticks, each once; with ``replay`` says all of them in every tick."""
-        return self.then("persist", o.Replay() if replay else o.Persist(), name=name)
+        return self.then("persist", o.ReplayOperator() if replay else o.Persist(), name=name)
 
     def next_tick(self, *, name: str | None = None) -> FlowStage:
         """Passes on the items a tick later: needed in every cycle."""

@@ -318,7 +318,7 @@ class Persist(UniqueOperator):
         super().__init__(STATIC)
 
 
-class Replay(UniqueOperator):
+class ReplayOperator(UniqueOperator):
     """Keeps a stream as a collection, and says all that is there in each tick, for consumers that forget.
 
     It waits for the tick to be complete, so that nothing is shown that goes in it.

@@ -23,7 +23,7 @@ from dataspace.flows.flows import Flow
 from dataspace.flows.host import FlowHost, transitions
 from dataspace.flows.results import Derived
 from dataspace.kernel.epochs import Claims, Numbered
-from dataspace.kernel.turns import Draft
+from dataspace.kernel.turns import PendingTurn
 from dataspace.rules.engine.program import Program, ProgramStatistics
 from dataspace.rules.relations.budgets import Bounds
 from dataspace.rules.relations.complaints import MAX_NAME, MAX_REASON, complaint
@@ -132,7 +132,7 @@ class RuleHost:
         self._keep_awake()
         return list(known.values())
 
-    def turn(self, draft: Draft) -> tuple[Claims, ...]:
+    def turn(self, draft: PendingTurn) -> tuple[Claims, ...]:
         """Makes what follows from a turn part of it: the claims that this begins and ends."""
         coming: Sequence[Value]
         going: Sequence[Value]
@@ -244,7 +244,7 @@ class RuleHost:
         said = f"not looked at: there are {most} texts of rules already" if most else WITHOUT
         return complaint(*pair, Map(), said)
 
-    def advance(self, draft: Draft) -> tuple[Claims, ...]:
+    def advance(self, draft: PendingTurn) -> tuple[Claims, ...]:
         """The tick that ``next``, or a flow, has asked for: what follows is the turn."""
         if self._adopted:
             return self.turn(draft)
@@ -298,7 +298,7 @@ class RuleHost:
         self.flows.detach(name)
         self._keep_awake()
 
-    def _with_flows(self, draft: Draft, coming: Sequence[Value], going: Sequence[Value]) -> Derived:
+    def _with_flows(self, draft: PendingTurn, coming: Sequence[Value], going: Sequence[Value]) -> Derived:
         """Rules first, then flows, then what rules make of what flows assert."""
         derived = Derived([], [], [])
         if self.program is not None or self._adopted or rules_in(coming):
@@ -337,7 +337,7 @@ class RuleHost:
 
     # -- claims ---------------------------------------------------------------------------------------
 
-    def _transitions(self, draft: Draft) -> tuple[Sequence[Value], Sequence[Value]]:
+    def _transitions(self, draft: PendingTurn) -> tuple[Sequence[Value], Sequence[Value]]:
         """Which facts appear and vanish, as far as others than the rules claim them."""
         added, removed, claimed = draft.added, draft.removed, self._claimed_at
         at_added, at_removed = draft.places
@@ -391,7 +391,7 @@ class RuleHost:
             [self._index.value(at) for at in self._held if at not in wanted and at not in self._by_flows],
         )
 
-    def _claim(self, derived: Derived, draft: Draft) -> tuple[Claims, ...]:
+    def _claim(self, derived: Derived, draft: PendingTurn) -> tuple[Claims, ...]:
         """Makes what follows part of a turn, under handles of our own."""
         added, removed = derived.added, derived.removed
         if derived.messages:

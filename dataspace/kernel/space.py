@@ -29,7 +29,7 @@ from dataspace.kernel.derivation import RULES, RuleHost, rules_in
 from dataspace.kernel.epochs import Claims, Epoch
 from dataspace.kernel.handles import ALL, FRESH, SECRET, Handles, Held
 from dataspace.kernel.interests import Interest, Observer, tell_each
-from dataspace.kernel.turns import Draft, InForm, take, take_back
+from dataspace.kernel.turns import InForm, PendingTurn, take, take_back
 from dataspace.rules.relations.budgets import Bounds
 from index.patterns.patterns import skeleton
 from index.trie.trie import NOTHING, Index
@@ -119,7 +119,7 @@ class Space:
             self._tell()
         was = self.epoch, self.time, self._claimed
         held = self._claims.get(owner)
-        draft = Draft([], [], [])
+        draft = PendingTurn([], [], [])
         try:
             claims = self._take(owner, held, actions, draft, publication)
             if self.rules.awake or rules_in(draft.added):  # as ``_conclude``, for turns that are rarer
@@ -168,7 +168,7 @@ class Space:
         As ``commit``: all of them, or an exception and none.
         """
         was = self._begin()
-        draft = Draft([], [], [])
+        draft = PendingTurn([], [], [])
         ending = {owner: self._claims[owner] for owner in owners if owner in self._claims}
         if not ending:
             return None
@@ -213,7 +213,7 @@ class Space:
         ``rules.pending`` tells whether there is another one.
         """
         was = self._begin()
-        draft = Draft([], [], [])
+        draft = PendingTurn([], [], [])
         pending = self.rules.pending
         try:
             if pending:
@@ -315,7 +315,7 @@ class Space:
         owner: str,
         held: Handles | None,
         actions: Sequence[Action],
-        draft: Draft,
+        draft: PendingTurn,
         publication: bool,
     ) -> tuple[Claims, ...]:
         """Checks the turn and takes it into the claims of its owner: what it changes of them."""
@@ -341,7 +341,7 @@ class Space:
         Its own lists and no draft of theirs, one walk and no calls: this is most of a turn.
         """
         added, messages, removed = [], [], []
-        draft: Draft | None = None
+        draft: PendingTurn | None = None
         is_patching = False
         held = self._claims.get(owner)
         try:
@@ -362,7 +362,7 @@ class Space:
                 held.highest = None  # who wants to know counts them; actors number their own
             self._keep(owner, held, places, added, removed)
             if rules_in(added):
-                draft = Draft(added, messages, removed)
+                draft = PendingTurn(added, messages, removed)
                 self._conclude(draft, (), now)
                 return
             self._claimed += len(added) - len(removed)
@@ -377,7 +377,7 @@ class Space:
                     self.time = now
                 self.epoch += 1
         except BaseException:
-            draft = draft or Draft(added, messages, removed)
+            draft = draft or PendingTurn(added, messages, removed)
             draft.is_patching |= is_patching
             self._undo(owner, held, actions, draft, len(added), was)
             raise
@@ -419,20 +419,20 @@ class Space:
             said = f"{total} facts in the space, limit facts={limits.facts}"
         return Refused("limit", said)
 
-    def _conclude(self, draft: Draft, claims: tuple[Claims, ...], now: int) -> Epoch:
+    def _conclude(self, draft: PendingTurn, claims: tuple[Claims, ...], now: int) -> Epoch:
         """The turn is valid: what follows from it by rules is part of it, and all of it is applied."""
         if self.rules.awake or rules_in(draft.added):
             claims += self._follow(draft)
         return self._apply(draft, claims, now, None, 0)
 
-    def _follow(self, draft: Draft) -> tuple[Claims, ...]:
+    def _follow(self, draft: PendingTurn) -> tuple[Claims, ...]:
         """Makes part of the turn what follows from it by rules."""
         self.rules.begin()
         draft.is_followed = True
         return self.rules.turn(draft)
 
     def _apply(
-        self, draft: Draft, claims: tuple[Claims, ...], now: int, client: str | None, sequence: int
+        self, draft: PendingTurn, claims: tuple[Claims, ...], now: int, client: str | None, sequence: int
     ) -> Epoch:
         """Changes the index and numbers the epoch; the observers are told when it is committed."""
         messages = draft.messages
@@ -470,7 +470,7 @@ class Space:
         owner: str,
         held: Handles | None,
         actions: Sequence[InForm],
-        draft: Draft,
+        draft: PendingTurn,
         begun: int,
         was: tuple[int, int, int],
     ) -> None:
@@ -486,7 +486,7 @@ class Space:
 
         self._restore(put_back, draft, was)
 
-    def _restore(self, put_back: Callable[[], None], draft: Draft, was: tuple[int, int, int]) -> None:
+    def _restore(self, put_back: Callable[[], None], draft: PendingTurn, was: tuple[int, int, int]) -> None:
         """Puts back claims, numbers, and what rules and the index were; or notes that this failed as well."""
         try:
             put_back()

@@ -26,7 +26,7 @@ InForm: TypeAlias = tuple[Any, ...]
 """An action of which it is known that it is one: with its handles and value in their places."""
 
 
-class Draft:
+class PendingTurn:
     """A turn while it is being checked: what it would change of the facts and of one owner's claims.
 
     It is also the journal by which the turn is undone: ``is_followed`` once rules have seen it, and
@@ -62,7 +62,7 @@ class Draft:
         return self.at
 
 
-def take(places: dict[int, Value], actions: Sequence[Action], draft: Draft) -> None:
+def take(places: dict[int, Value], actions: Sequence[Action], draft: PendingTurn) -> None:
     """Takes a turn's actions into the claims of its owner and into an empty draft.
 
     Raises ``Refused`` or ``ProtocolError`` at the first action that is wrong, and ``UsageError`` for values

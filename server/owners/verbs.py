@@ -19,7 +19,7 @@ class LeaseSpace(Protocol):
         """The leases of the space."""
 
 
-class LeaseHolder(Protocol):
+class LeasePeer(Protocol):
     """The connection that requests leases."""
 
     @property
@@ -31,25 +31,25 @@ class LeaseHolder(Protocol):
         """What the client may do."""
 
 
-async def _lease(holder: LeaseHolder, arguments: Map) -> Value:
+async def _lease(holder: LeasePeer, arguments: Map) -> Value:
     """Grants or renews a lease; the answer is whether it is a new one, without facts."""
     holder.permit.check_writes()
     return Map({"fresh": holder.home.leases.grant(text(arguments, "owner"))})
 
 
-async def _renew(holder: LeaseHolder, arguments: Map) -> Value:
+async def _renew(holder: LeasePeer, arguments: Map) -> Value:
     """Renews a lease; denied if it has ended."""
     holder.home.leases.renew(text(arguments, "owner"))
     return None
 
 
-async def _release(holder: LeaseHolder, arguments: Map) -> Value:
+async def _release(holder: LeasePeer, arguments: Map) -> Value:
     """Ends a lease and retracts what it owned."""
     holder.home.leases.release(text(arguments, "owner"))
     return None
 
 
-VERBS: Final[Mapping[str, Callable[[LeaseHolder, Map], Awaitable[Value]]]] = {
+VERBS: Final[Mapping[str, Callable[[LeasePeer, Map], Awaitable[Value]]]] = {
     "lease": _lease,
     "renew": _renew,
     "release": _release,

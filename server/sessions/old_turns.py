@@ -23,7 +23,7 @@ MOST: Final = 8192
 """Old turns of one connection that wait for an answer."""
 
 
-class Commits(Protocol):
+class TurnCommits(Protocol):
     """What is needed of the writer of the log."""
 
     @property
@@ -38,7 +38,7 @@ class Home(Protocol):
     def flush(self) -> None: ...
 
     @property
-    def commits(self) -> Commits: ...
+    def commits(self) -> TurnCommits: ...
 
     async def find_turns(self, client: Client, wanted: Collection[int]) -> dict[int, int]: ...
 

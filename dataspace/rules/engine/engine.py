@@ -59,7 +59,7 @@ class _AnyOf:
         return sum(map(len, self._parts))
 
 
-class Engine:
+class ComponentEngine:
     """The rules of one island, compiled, with their state; it stands on the ground from the start.
 
     ``failure`` is what went wrong in it: then it is good for nothing but ``derived``, ``held`` and ``sent``,
@@ -69,7 +69,7 @@ class Engine:
     def __init__(
         self,
         rules: Sequence[Placed],
-        ground: Ground[Engine],
+        ground: Ground[ComponentEngine],
         *,
         budget: TickBudget,
         costs: Costs,

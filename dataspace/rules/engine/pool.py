@@ -15,7 +15,7 @@ from typing import Final
 from dataspace.rules.engine.components import Islands, Placed
 from dataspace.rules.engine.costs import Costs
 from dataspace.rules.engine.dependencies import Outline
-from dataspace.rules.engine.engine import Engine
+from dataspace.rules.engine.engine import ComponentEngine
 from dataspace.rules.engine.explaining import Explainer
 from dataspace.rules.engine.texts import Texts
 from dataspace.rules.relations.base_facts import Ground
@@ -33,11 +33,11 @@ class EnginePool:
         self, bounds: Bounds, *, max_rules: int, clock: Callable[[], int] | None, kept: Iterable[Value]
     ) -> None:
         self.texts: Final = Texts(max_rules, self._near)
-        self.ground: Final[Ground[Engine]] = Ground()
-        self.islands: Final[Islands[Engine]] = Islands()
+        self.ground: Final[Ground[ComponentEngine]] = Ground()
+        self.islands: Final[Islands[ComponentEngine]] = Islands()
         self.budget: Final = TickBudget(bounds)
         self.costs: Final = Costs(clock)
-        self.delaying: Final[dict[Engine, None]] = {}
+        self.delaying: Final[dict[ComponentEngine, None]] = {}
         """Those that may ask for a tick."""
         self.apart: frozenset[Hashable] = frozenset()
         """Labels of heads whose rows are not shown to others as they are (``Unalias``)."""
@@ -55,9 +55,9 @@ class EnginePool:
     def _near(self, rules: Sequence[Placed]) -> list[Placed]:
         return [each for engine in self.islands.near(rules) for each in engine.rules]
 
-    def make(self, rules: Sequence[Placed]) -> Engine:
+    def make(self, rules: Sequence[Placed]) -> ComponentEngine:
         """An engine for the rules of one island."""
-        engine = Engine(rules, self.ground, budget=self.budget, costs=self.costs, apart=self.apart)
+        engine = ComponentEngine(rules, self.ground, budget=self.budget, costs=self.costs, apart=self.apart)
         self.made += 1
         self.islands.add(engine)
         if engine.has_next:
@@ -66,7 +66,7 @@ class EnginePool:
         self._whole = None
         return engine
 
-    def detach(self, engine: Engine) -> None:
+    def detach(self, engine: ComponentEngine) -> None:
         """Has an engine told of nothing any more."""
         for rule in engine.rules:
             if not self.texts.is_sound(rule):

@@ -19,7 +19,7 @@ from typing import Final
 
 from dataspace.flows.results import Derived
 from dataspace.rules.engine.components import Placed
-from dataspace.rules.engine.engine import Engine
+from dataspace.rules.engine.engine import ComponentEngine
 from dataspace.rules.engine.explaining import Explainer
 from dataspace.rules.engine.pool import EnginePool
 from dataspace.rules.engine.rebuild import Remaking
@@ -219,7 +219,7 @@ class Program:
 
     def _tick_anew(
         self,
-        gone: Mapping[Engine, None],
+        gone: Mapping[ComponentEngine, None],
         come: Sequence[Placed],
         added: Sequence[Value],
         removed: Sequence[Value],
@@ -237,7 +237,7 @@ class Program:
 
     def _told(
         self, added: Sequence[Value], removed: Sequence[Value], messages: Sequence[Value]
-    ) -> Mapping[Engine, None]:
+    ) -> Mapping[ComponentEngine, None]:
         """Tells engines what a tick begins with: which have something to settle."""
         try:
             engines = self.ground.change(added, removed)
@@ -261,7 +261,7 @@ class Program:
 
     def _conclude(
         self,
-        engines: Mapping[Engine, None],
+        engines: Mapping[ComponentEngine, None],
         messages: Sequence[Value],
         remaking: Remaking,
     ) -> Derived:
@@ -295,14 +295,16 @@ class Program:
             self._resuming.note(whole.added, [*whole.removed, *messages])
         return whole
 
-    def _much_taken_from(self, added: Sequence[Value], removed: Sequence[Value]) -> dict[Engine, None]:
+    def _much_taken_from(
+        self, added: Sequence[Value], removed: Sequence[Value]
+    ) -> dict[ComponentEngine, None]:
         """The islands of which so much is taken away that what is left is computed sooner anew.
 
         What comes never is: it brings no more derivations than beginning anew would make.
         """
         gone = Counter(map(class_of, removed))
         come = Counter(map(class_of, added)) if self._pool.forbidding else Counter()
-        found: dict[Engine, None] = {}
+        found: dict[ComponentEngine, None] = {}
         for engine in self.ground.listening({*gone, *come}):
             enough = RECOMPUTE_SHARE * self.ground.count(engine.roots)
             taken = _count(gone, engine.roots) + FORBIDDING * _count(come, engine.negated)
@@ -358,7 +360,7 @@ class Program:
         return self._pool.size()
 
 
-def _busy(engines: Iterable[Engine]) -> dict[Engine, None]:
+def _busy(engines: Iterable[ComponentEngine]) -> dict[ComponentEngine, None]:
     """Those that have something to do: of many rules that are told of a fact, mostly few care."""
     return dict.fromkeys([engine for engine in engines if any(engine.waiting)])
 

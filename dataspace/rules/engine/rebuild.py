@@ -16,7 +16,7 @@ from typing import Final
 
 from dataspace.flows.results import Derived
 from dataspace.rules.engine.components import Placed, parted
-from dataspace.rules.engine.engine import Engine
+from dataspace.rules.engine.engine import ComponentEngine
 from dataspace.rules.engine.pool import EnginePool
 from dataspace.rules.relations.budgets import size_of
 from dataspace.rules.relations.derived_relations import HeadRelation
@@ -36,15 +36,15 @@ class Remaking:
         self._pool = pool
         self._tick = tick
         self._waiting = {each.number: each for each in come}
-        self._made: dict[Engine, Derived] = {}
+        self._made: dict[ComponentEngine, Derived] = {}
         self._before: dict[Hashable, Value] = {}
         self._held: list[tuple[HeadRelation, Row]] = []
         self._sent: set[Hashable] = set()
         self._overran = 0
-        self.said: Mapping[Engine, Derived] = {}
+        self.said: Mapping[ComponentEngine, Derived] = {}
         """What engines that stood before have said in this tick, if they have."""
 
-    def part_with(self, engines: Iterable[Engine]) -> None:
+    def part_with(self, engines: Iterable[ComponentEngine]) -> None:
         """Lets engines go; their rules wait for others."""
         for engine in engines:
             if engine in self._made:
@@ -54,14 +54,14 @@ class Remaking:
             self._pool.detach(engine)
             self._waiting.update({rule.number: rule for rule in engine.rules})
 
-    def _inherit(self, engine: Engine, said: Derived | None) -> None:
+    def _inherit(self, engine: ComponentEngine, said: Derived | None) -> None:
         """Remembers where an engine was that observers know of."""
         self._before.update({key(value): value for value in engine.derived()})
         self._held += engine.held(undone=said is not None)
         new = set(map(key, said.messages)) if said is not None else set()
         self._sent.update([at for at in map(key, engine.sent()) if at not in new])
 
-    def part_with_failed(self, engines: Iterable[Engine], suspected: Sequence[Placed] = ()) -> None:
+    def part_with_failed(self, engines: Iterable[ComponentEngine], suspected: Sequence[Placed] = ()) -> None:
         """Lets those go in which a rule has failed, and all others that the texts of such rules are in.
 
         Of those that overran only the first is to blame: by then, what was left for others was not enough.
@@ -79,7 +79,7 @@ class Remaking:
 
     def make(self, messages: Sequence[Value]) -> Derived:
         """Makes engines for the rules that wait: what they say beside what those said that have gone."""
-        heard: dict[Engine, None] = {}
+        heard: dict[ComponentEngine, None] = {}
         while rules := [each for each in self._waiting.values() if self._pool.texts.is_sound(each)]:
             self._waiting.clear()
             heard.update(self._attempt(rules, messages))
@@ -89,7 +89,7 @@ class Remaking:
                 engine.settle()  # what came with messages that were heard again went with them
         return self._difference()
 
-    def _attempt(self, rules: Sequence[Placed], messages: Sequence[Value]) -> Mapping[Engine, None]:
+    def _attempt(self, rules: Sequence[Placed], messages: Sequence[Value]) -> Mapping[ComponentEngine, None]:
         """One tick of new engines: who else has heard its messages."""
         self._pool.budget.begin(freed=size_of(self._before.values()))
         new = [self._pool.make(island) for island in parted(rules)]
@@ -123,7 +123,7 @@ class Remaking:
 
     # -- failures -------------------------------------------------------------------------------------
 
-    def _suspend(self, engine: Engine) -> Sequence[Placed]:
+    def _suspend(self, engine: ComponentEngine) -> Sequence[Placed]:
         """Sees to it that what went wrong in an engine does not again: the rules that this takes away."""
         pool, failure = self._pool, engine.failure
         if isinstance(failure, Unalias):
@@ -137,7 +137,7 @@ class Remaking:
         reason = said_of(failure) if failure is not None else "it failed"
         return [lost for rule in engine.rules for lost in pool.texts.suspend(rule.number, reason)]
 
-    def _blame(self, engine: Engine, failure: RanAway) -> RuleFailed:
+    def _blame(self, engine: ComponentEngine, failure: RanAway) -> RuleFailed:
         """Blames the rule that used most of what was used up in this tick, whichever island it is in."""
         unit = failure.unit
         rules = [(each, at) for each in self._pool.islands for at in range(len(each.rules))]
@@ -148,7 +148,7 @@ class Remaking:
         what = f"{failure.what}, the last ones {last}" if last else failure.what
         return RuleFailed(most.rules[at].number, {}, what, overran=True)
 
-    def _suspected(self, new: Sequence[Engine]) -> list[Placed]:
+    def _suspected(self, new: Sequence[ComponentEngine]) -> list[Placed]:
         """Suspends all that had more than a small part in a tick that overran again, then the newest as well.
 
         One at a time, a thousand rules that take a second each would hold everybody up for hours.
@@ -170,5 +170,5 @@ class Remaking:
         ]
 
 
-def _head(engine: Engine, at: int) -> HeadRelation:
+def _head(engine: ComponentEngine, at: int) -> HeadRelation:
     return engine.outline.head(engine.rules[at].rule)

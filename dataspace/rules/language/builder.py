@@ -103,7 +103,7 @@ class Condition:
         raise _no_truth("a comparison")
 
 
-class Body:
+class RuleBody:
     """Literals that must all hold."""
 
     __slots__ = ("literals",)
@@ -111,16 +111,16 @@ class Body:
     def __init__(self, *literals: Literal) -> None:
         self.literals = literals
 
-    def __and__(self, other: Body | Condition) -> Body:
-        if not isinstance(other, Body):
+    def __and__(self, other: RuleBody | Condition) -> RuleBody:
+        if not isinstance(other, RuleBody):
             raise UsageError("a comparison in a body stands in when(…): `edge(x, n) & when(n >= 3)`")
-        return Body(*self.literals, *other.literals)
+        return RuleBody(*self.literals, *other.literals)
 
     def __bool__(self) -> NoReturn:
         raise _no_truth("a body")
 
 
-class Pattern(Body):
+class Pattern(RuleBody):
     """A record of a relation: an atom in a body, a head before ``<=``."""
 
     __slots__ = ("arguments", "label", "verb")
@@ -141,11 +141,11 @@ class Pattern(Body):
             raise UsageError(f"{self.verb} is what becomes of a head: it cannot be asked for")
         return Record(self.label, *[_part(each) for each in self.arguments])
 
-    def __invert__(self) -> Body:
-        return Body(Atom(self.pattern, negated=True))
+    def __invert__(self) -> RuleBody:
+        return RuleBody(Atom(self.pattern, negated=True))
 
-    def __le__(self, body: Body) -> Rule:
-        if not isinstance(body, Body):
+    def __le__(self, body: RuleBody) -> Rule:
+        if not isinstance(body, RuleBody):
             raise UsageError(f"behind <= stands a body of patterns joined by &, not {body!r:.60}")
         rule = Rule(self.head(), body.literals)
         check(rule)
@@ -156,7 +156,7 @@ class Pattern(Body):
         return Head(self.label, tuple([_argument(each) for each in self.arguments]), self.verb)
 
 
-class Relation:
+class RelationName:
     """Makes patterns of one label: ``edge(x, y)``."""
 
     __slots__ = ("label",)
@@ -173,16 +173,16 @@ def variables(names: str) -> Iterator[Made]:
     return (Made(Variable(name)) for name in names.split())
 
 
-def relations(labels: str) -> Iterator[Relation]:
+def relations(labels: str) -> Iterator[RelationName]:
     """A relation for each word: ``edge, reach = relations("edge reach")``."""
-    return (Relation(label) for label in labels.split())
+    return (RelationName(label) for label in labels.split())
 
 
-def when(condition: Condition) -> Body:
+def when(condition: Condition) -> RuleBody:
     """A comparison as part of a body."""
     if not isinstance(condition, Condition):
         raise UsageError(f"when takes a comparison such as n >= 3, not {condition!r:.60}")
-    return Body(condition.comparison)
+    return RuleBody(condition.comparison)
 
 
 def fact(head: Pattern) -> Rule:
@@ -278,7 +278,7 @@ def _arithmetic(operator: str, left: Made, right: Open) -> Made:
 
 
 def _condition(operator: str, left: Made, right: Open) -> Condition:
-    if isinstance(right, Body):
+    if isinstance(right, RuleBody):
         raise UsageError(
             f"{operator} compares expressions; a body is joined by &, its comparisons in when(…)"
         )

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from dataspace.rules.engine.engine import Engine
+from dataspace.rules.engine.engine import ComponentEngine
 from dataspace.rules.engine.program import Program
 from dataspace.rules.language.parser import read_rules
 from dataspace.rules.relations.budgets import Bounds
@@ -147,7 +147,7 @@ def test_ticks_that_are_computed_anew_say_what_others_would(
     decided: list[bool] = []
     much_taken_from = Program._much_taken_from
 
-    def taken(program: Program, added: list[Value], removed: list[Value]) -> dict[Engine, None]:
+    def taken(program: Program, added: list[Value], removed: list[Value]) -> dict[ComponentEngine, None]:
         found = much_taken_from(program, added, removed)
         decided.append(bool(found))
         return found
