@@ -17,26 +17,23 @@ Always: a fact that a flow asserts, or that follows and that nobody else claims,
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, TypeAlias, TypeGuard
+from typing import Final, TypeAlias
 
 from dataspace.flows.flows import Flow
 from dataspace.flows.host import FlowHost, transitions
 from dataspace.flows.results import Derived
 from dataspace.kernel.epochs import Claims, Numbered
+from dataspace.kernel.rule_facts import error_of, is_rule, rules_in, rules_of
 from dataspace.kernel.turns import PendingTurn
 from dataspace.rules.engine.program import Program, ProgramStatistics
 from dataspace.rules.relations.budgets import Bounds
 from dataspace.rules.relations.complaints import MAX_NAME, MAX_REASON, complaint
-from dataspace.rules.relations.terms import MAX_FACT, size_in_facts
-from index.patterns.text import unparse
 from index.trie.nodes import At, all_at, at_of
 from index.trie.trie import Index
-from index.values.values import Map, Record, Value, key
+from index.values.values import Record, Value, key
 
 RULES: Final = "rules"
 """The owner of all that rules derive."""
-
-WITHOUT: Final = "not carried out: no rules are here (limits.rules=0, or --without-rules)"
 
 
 class RuleHost:
@@ -88,11 +85,6 @@ class RuleHost:
         """Those facts by handle: a copy.  O(those)."""
         value = self._index.value
         return {handle: value(at) for at, handle in self._held.items()}
-
-    @staticmethod
-    def is_rule(value: Value) -> TypeGuard[Record]:
-        """Whether a fact is a rule."""
-        return value.__class__ is Record and value.label == "rule"
 
     def is_claimed(self, value: Value) -> bool:
         """Whether others than the rules claim a fact."""
@@ -206,9 +198,9 @@ class RuleHost:
                 clock=self.clock,
                 kept=self._kept,
             )
-            come, go = [value for value in self._facts() if self.is_rule(value)], ()
+            come, go = [value for value in self._facts() if is_rule(value)], ()
         stray = [(fact, -1) for value in go if (fact := self._stray_error(value)) is not None]
-        derived = self.program.declare_and_tick((_rules(come), _rules(go)), coming, going, messages)
+        derived = self.program.declare_and_tick((rules_of(come), rules_of(go)), coming, going, messages)
         derived = self._with_errors(derived)
         stray += [(fact, +1) for value in come if (fact := self._stray_error(value)) is not None]
         self._note_strays(stray, derived)
@@ -233,16 +225,7 @@ class RuleHost:
     def _stray_error(self, value: Value) -> Record | None:
         """What is wrong with a fact that is called a rule and is no entry of the program; O(size)."""
         assert self.program is not None  # whoever asks has one
-        if not self.is_rule(value):
-            return None
-        pair = _rule(value)
-        if pair is None:
-            return _malformed_error(value)
-        if pair in self.program.entries:
-            return None
-        most = self.program.texts.most
-        said = f"not looked at: there are {most} texts of rules already" if most else WITHOUT
-        return complaint(*pair, Map(), said)
+        return None if not is_rule(value) else error_of(value, self.program.entries, self.program.texts.most)
 
     def advance(self, draft: PendingTurn) -> tuple[Claims, ...]:
         """The tick that ``next``, or a flow, has asked for: what follows is the turn."""
@@ -479,30 +462,3 @@ def _counted(changes: _Changes, before: Callable[[Value], int]) -> Callable[[Val
     for value, weight in changes:
         by[key(value)] = by.get(key(value), 0) + weight
     return lambda value: before(value) + by.get(key(value), 0)
-
-
-def _rule(value: Value) -> tuple[str, str] | None:
-    """Name and text of a fact that is a rule."""
-    if RuleHost.is_rule(value):
-        match value:
-            case Record(fields=(str(name), str(text))):
-                return name, text
-    return None
-
-
-def _malformed_error(value: Record) -> Record:
-    name, text, *_ = *value.fields, None, None
-    found = unparse(value)[:80] if size_in_facts(value) < MAX_FACT else "a fact of another form"
-    return complaint(name, text, Map(), f"a rule is rule(name, text), not {found}")
-
-
-def _rules(values: Iterable[Value]) -> list[tuple[str, str]]:
-    return [pair for value in values if (pair := _rule(value)) is not None]
-
-
-def rules_in(values: Iterable[Value]) -> bool:
-    """Whether any of these facts is a rule; O(values)."""
-    for value in values:  # noqa: SIM110  any() would make a generator for each turn
-        if value.__class__ is Record and value.label == "rule":
-            return True
-    return False

@@ -18,52 +18,23 @@ higher and not lower than those before; additions are told before messages, mess
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from dataspace.errors import InternalError, Refused, UsageError
+from dataspace.errors import InternalError, UsageError
 from dataspace.kernel.actions import ASSERT, RETRACT, SEND, Action
 from dataspace.kernel.bulk_assertions import Assertions
 from dataspace.kernel.changes import Captures
-from dataspace.kernel.derivation import RULES, RuleHost, rules_in
+from dataspace.kernel.derivation import RULES, RuleHost
 from dataspace.kernel.epochs import Claims, Epoch
 from dataspace.kernel.handles import ALL, FRESH, SECRET, Handles, Held
 from dataspace.kernel.interests import Interest, Observer, tell_each
+from dataspace.kernel.limits import SpaceLimits, SpaceStatistics
+from dataspace.kernel.rule_facts import rules_in
 from dataspace.kernel.turns import InForm, PendingTurn, take, take_back
 from dataspace.rules.relations.budgets import Bounds
 from index.patterns.patterns import skeleton
 from index.trie.trie import NOTHING, Index
 from index.values.values import Value, key
-
-
-@dataclass(frozen=True, slots=True)
-class SpaceLimits:
-    """What one owner and the whole space may hold; a turn beyond a limit is refused whole."""
-
-    actions_per_turn: int = 65_536
-    actions_per_publication: int = 1_000_000
-    facts_per_owner: int = 1_000_000
-    facts: int = 4_000_000
-    rules: int = 1_000
-    derived_per_turn: int = 1_000_000
-    derived_bytes_per_turn: int = 128 << 20
-    derived_bytes: int = 128 << 20
-    """Bytes, estimated by texts, of what rules derive and calculate in one turn, and of what they hold."""
-    derive_seconds: int = 10
-    """How long rules may take in one turn until the one that took most is named."""
-
-
-@dataclass(frozen=True, slots=True)
-class SpaceStatistics:
-    """Counts of what a space holds: distinct facts, claims on them, owners, observed patterns."""
-
-    epoch: int
-    facts: int
-    claims: int
-    owners: int
-    patterns: int
-    observers: int
-
 
 Submit: TypeAlias = Callable[[Epoch], None]
 """Takes an epoch into the log, or raises and takes nothing: then the turn has not happened."""
@@ -393,7 +364,7 @@ class Space:
         """Keeps what an owner claims now; ``Refused`` if that is too much."""
         limits, grown = self.limits, len(added) - len(removed)
         if added and (len(places) > limits.facts_per_owner or self._is_full(grown)):
-            raise self._no_room(owner, len(places), grown)
+            raise limits.no_room(owner, len(places), self._claimed - self.rules.claimed + grown)
         if not places:
             self._claims.pop(owner, None)
         elif held is None:
@@ -406,18 +377,7 @@ class Space:
 
     def _check_length(self, actions: Sequence[Action], publication: bool) -> None:
         self._check_sound()
-        what = "publication" if publication else "turn"
-        limit = self.limits.actions_per_publication if publication else self.limits.actions_per_turn
-        if len(actions) > limit:
-            raise Refused("limit", f"{what} of {len(actions)} actions, limit actions_per_{what}={limit}")
-
-    def _no_room(self, owner: str, claims: int, grown: int) -> Refused:
-        limits, total = self.limits, self._claimed - self.rules.claimed + grown
-        if claims > limits.facts_per_owner:
-            said = f"{claims} facts of {owner}, limit facts_per_owner={limits.facts_per_owner}"
-        else:
-            said = f"{total} facts in the space, limit facts={limits.facts}"
-        return Refused("limit", said)
+        self.limits.check_length(len(actions), publication=publication)
 
     def _conclude(self, draft: PendingTurn, claims: tuple[Claims, ...], now: int) -> Epoch:
         """The turn is valid: what follows from it by rules is part of it, and all of it is applied."""

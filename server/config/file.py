@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from dataspace.actors.supervision import Restart
 from dataspace.errors import UsageError
-from dataspace.kernel.space import SpaceLimits
+from dataspace.kernel.limits import SpaceLimits
 from dataspace.transport.credentials import read_token
 from dataspace.wire.features import MAIN, SYSTEM
 from index.values.freezing import freeze

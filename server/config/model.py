@@ -11,7 +11,7 @@ from typing import Final
 from dataspace.actors.supervision import Restart
 from dataspace.codec import MAX_ELEMENTS
 from dataspace.errors import UsageError
-from dataspace.kernel.space import SpaceLimits
+from dataspace.kernel.limits import SpaceLimits
 from dataspace.transport.credentials import load_certificate
 from dataspace.wire.features import MAIN
 from dataspace.wire.frames import MAX_FRAME

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from dataspace.errors import UsageError
-from dataspace.kernel.space import SpaceLimits
+from dataspace.kernel.limits import SpaceLimits
 from dataspace.transport.addresses import parse_listen
 from relay.log.retention import Retention
 from server.config.model import (

@@ -28,7 +28,8 @@ from dataspace.errors import Refused
 from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, SEND, Action
 from dataspace.kernel.changes import Changes
 from dataspace.kernel.interests import Interest
-from dataspace.kernel.space import Space, SpaceLimits
+from dataspace.kernel.limits import SpaceLimits
+from dataspace.kernel.space import Space
 from index.patterns.text import parse, parse_pattern, unparse
 from tests.server.hosting import flowing
 

@@ -10,7 +10,7 @@ import trio
 
 import dataspace
 from dataspace import Record
-from dataspace.kernel.space import SpaceLimits
+from dataspace.kernel.limits import SpaceLimits
 from server.config.model import Config, Limits
 from server.daemon.serve import serve
 from tests.server.processes import DaemonProcess

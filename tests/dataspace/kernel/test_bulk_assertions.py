@@ -10,7 +10,8 @@ from dataspace.kernel.actions import ASSERT, Action
 from dataspace.kernel.bulk_assertions import Assertions
 from dataspace.kernel.changes import Changes
 from dataspace.kernel.handles import NO_HANDLE
-from dataspace.kernel.space import Space, SpaceLimits
+from dataspace.kernel.limits import SpaceLimits
+from dataspace.kernel.space import Space
 from index.patterns.text import parse_pattern
 from index.values.values import Record, Value, key
 from tests.strategies import values

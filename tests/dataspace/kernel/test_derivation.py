@@ -11,7 +11,8 @@ from dataspace.kernel.actions import ASSERT, RETRACT, Action
 from dataspace.kernel.changes import Changes
 from dataspace.kernel.derivation import RULES
 from dataspace.kernel.epochs import Numbered
-from dataspace.kernel.space import Space, SpaceLimits
+from dataspace.kernel.limits import SpaceLimits
+from dataspace.kernel.space import Space
 from dataspace.rules.language.parser import read_rules
 from index.patterns.patterns import capture, matcher
 from index.values.values import Record, Value, key

@@ -13,7 +13,8 @@ from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, SEND, Action
 from dataspace.kernel.changes import Changes
 from dataspace.kernel.epochs import Epoch
 from dataspace.kernel.handles import FRESH
-from dataspace.kernel.space import Space, SpaceLimits
+from dataspace.kernel.limits import SpaceLimits
+from dataspace.kernel.space import Space
 from index.patterns.patterns import capture, matcher
 from index.values.values import Map, Record, Value, key
 from tests.dataspace.kernel.ledger import Ledger

@@ -19,7 +19,8 @@ from dataspace.errors import Refused
 from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, SEND
 from dataspace.kernel.bulk_assertions import Assertions
 from dataspace.kernel.changes import Changes
-from dataspace.kernel.space import Space, SpaceLimits
+from dataspace.kernel.limits import SpaceLimits
+from dataspace.kernel.space import Space
 from index.patterns.patterns import capture
 from index.values.values import Record, Value, key
 

@@ -18,7 +18,7 @@ import dataspace
 from dataspace import ProtocolError, Record, Refused
 from dataspace.errors import UsageError
 from dataspace.kernel.actions import ASSERT
-from dataspace.kernel.space import SpaceLimits
+from dataspace.kernel.limits import SpaceLimits
 from dataspace.wire import packets as p
 from dataspace.wire.features import Wanted
 from index.values.values import Map

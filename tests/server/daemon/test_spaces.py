@@ -11,7 +11,7 @@ import trio
 import dataspace
 from dataspace import ProtocolError, Record, Refused
 from dataspace.client.bulk.client import BulkClient
-from dataspace.kernel.space import SpaceLimits
+from dataspace.kernel.limits import SpaceLimits
 from index.values.values import Map
 from server.config.model import Config, HostedActor, SpaceConfig
 from server.config.rules import RuleText

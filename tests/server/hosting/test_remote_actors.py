@@ -14,7 +14,7 @@ from dataspace import Record, Refused
 from dataspace.actors.engine.records import record
 from dataspace.actors.engine.turns import Turn
 from dataspace.errors import ActorCrashed
-from dataspace.kernel.space import SpaceLimits
+from dataspace.kernel.limits import SpaceLimits
 from dataspace.running.remote import act, run
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,7 @@ import trio
 import dataspace
 from dataspace import Record, Refused, RemoteSpace
 from dataspace.client.bulk.packed import PackedColumns
-from dataspace.kernel.space import SpaceLimits
+from dataspace.kernel.limits import SpaceLimits
 from index.patterns.text import parse_pattern
 from index.values.values import Map
 from server.config.model import Limits

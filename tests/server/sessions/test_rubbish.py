@@ -23,7 +23,7 @@ from dataspace.codec import MAX_ELEMENTS, pack
 from dataspace.errors import ProtocolError
 from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, SEND, Action
 from dataspace.kernel.changes import Changes
-from dataspace.kernel.space import SpaceLimits
+from dataspace.kernel.limits import SpaceLimits
 from dataspace.transport.sockets import SocketLink
 from dataspace.wire import packets as p
 from dataspace.wire.features import Wanted

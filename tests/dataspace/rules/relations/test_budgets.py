@@ -11,7 +11,8 @@ from dataspace.codec import pack, unpack
 from dataspace.errors import Refused
 from dataspace.kernel.actions import ASSERT, RETRACT
 from dataspace.kernel.derivation import RULES
-from dataspace.kernel.space import Space, SpaceLimits
+from dataspace.kernel.limits import SpaceLimits
+from dataspace.kernel.space import Space
 from dataspace.rules.engine.program import Program
 from dataspace.rules.language.parser import read_rules
 from dataspace.rules.relations.budgets import Bounds, size_of

@@ -1,0 +1,60 @@
+"""Facts that are rules: ``rule(name, text)``, and what is wrong with one that cannot be carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from typing import Final, TypeGuard
+
+from dataspace.rules.relations.complaints import complaint
+from dataspace.rules.relations.terms import MAX_FACT, size_in_facts
+from index.patterns.text import unparse
+from index.values.values import Map, Record, Value
+
+WITHOUT: Final = "not carried out: no rules are here (limits.rules=0, or --without-rules)"
+
+
+def is_rule(value: Value) -> TypeGuard[Record]:
+    """Whether a fact is called a rule."""
+    return value.__class__ is Record and value.label == "rule"
+
+
+def rules_in(values: Iterable[Value]) -> bool:
+    """Whether any of these facts is a rule; O(values)."""
+    for value in values:  # noqa: SIM110  any() would make a generator for each turn
+        if value.__class__ is Record and value.label == "rule":
+            return True
+    return False
+
+
+def rules_of(values: Iterable[Value]) -> list[tuple[str, str]]:
+    """Names and texts of those facts that are rules of the right form."""
+    return [pair for value in values if (pair := _rule(value)) is not None]
+
+
+def error_of(value: Record, entries: Container[tuple[str, str]], most: int) -> Record | None:
+    """What is wrong with a fact that is called a rule, unless it is one of the ``entries`` of a program.
+
+    ``most`` is how many of those there may be.  O(size).
+    """
+    pair = _rule(value)
+    if pair is None:
+        return _malformed_error(value)
+    if pair in entries:
+        return None
+    said = f"not looked at: there are {most} texts of rules already" if most else WITHOUT
+    return complaint(*pair, Map(), said)
+
+
+def _rule(value: Value) -> tuple[str, str] | None:
+    """Name and text of a fact that is a rule."""
+    if is_rule(value):
+        match value:
+            case Record(fields=(str(name), str(text))):
+                return name, text
+    return None
+
+
+def _malformed_error(value: Record) -> Record:
+    name, text, *_ = *value.fields, None, None
+    found = unparse(value)[:80] if size_in_facts(value) < MAX_FACT else "a fact of another form"
+    return complaint(name, text, Map(), f"a rule is rule(name, text), not {found}")
