@@ -1,13 +1,13 @@
-"""Islands: which rules have to be carried out together?
+"""Components: which rules have to be carried out together?
 
 A rule whose body may match what another one derives leans on it; so do two rules that derive the same.
-Rules that are connected in this way, over however many others, are an *island*.  What one island derives no
-other ever sees, so each has an engine of its own, and whatever happens to its rules is no matter of others:
-rules that are added may join islands, and those that go may part one.
+Rules that are connected in this way, over however many others, are a *component*.  What one derives no other
+ever sees, so each has an engine of its own, and whatever happens to its rules is no matter of others: rules
+that are added may join components, and those that go may part one.
 
 Only what patterns say counts here, as for strata: an atom that may match any record leans on all heads.
 
-Always: rules of different islands neither derive the same fact or message, nor see what the other derives;
+Always: rules of different components neither derive the same fact or message, nor see what the other derives;
 each rule is in exactly one.
 """
 
@@ -80,7 +80,7 @@ def _asked(pattern: Value) -> Asked:
 
 
 def parted(rules: Iterable[Placed]) -> list[list[Placed]]:
-    """The islands of some rules, each in the order of its rules.  O(rules × heads of one label)."""
+    """The components of some rules, each in the order of its rules.  O(rules × heads of one label)."""
     ordered = sorted(rules)
     joined = list(range(len(ordered)))
 
@@ -123,7 +123,7 @@ class _Heads:
 
 
 class HasRules(Protocol):
-    """What carries out the rules of one island."""
+    """What carries out the rules of one component."""
 
     @property
     def rules(self) -> Sequence[Placed]:
@@ -133,8 +133,8 @@ class HasRules(Protocol):
 _E = TypeVar("_E", bound=HasRules)
 
 
-class Islands(Generic[_E]):
-    """Who carries out the rules of a program, one for each island, and which rules could join them."""
+class Components(Generic[_E]):
+    """Who carries out the rules of a program, one for each component, and which rules could join them."""
 
     def __init__(self) -> None:
         self._engines: dict[_E, None] = {}
@@ -180,7 +180,7 @@ class Islands(Generic[_E]):
         return {by[each.number]: None for each in rules if each.number in by}
 
     def near(self, rules: Sequence[Placed]) -> dict[_E, None]:
-        """The engines that rules, if they came, would be of one island with.  O(rules × atoms alike)."""
+        """The engines that rules, if they came, would be of one component with.  O(rules × atoms alike)."""
         found: dict[_E, None] = {}
         for each in rules:
             found.update(self._near(each.ports))

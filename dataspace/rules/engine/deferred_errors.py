@@ -25,7 +25,7 @@ MOST: Final = 10_000
 
 
 class Doubts:
-    """The doubts of the rules of one island; ``noted`` is empty when there are none."""
+    """The doubts of the rules of one component; ``noted`` is empty when there are none."""
 
     __slots__ = ("noted",)
 

@@ -34,14 +34,14 @@ _NONE: Final[Mapping[Hashable, View]] = {}
 class Outline:
     """The relations of some rules, in order; ``BlockingCycle`` where there is none.  O(rules).
 
-    ``apart`` are labels of heads that no view may be one with; ``shared`` are views of what no rule derives,
-    which are taken where they are asked for.
+    ``separated`` are labels of heads that no view may be one with; ``shared`` are views of what no rule
+    derives, which are taken where they are asked for.
     """
 
     def __init__(
         self,
         rules: Sequence[Rule],
-        apart: frozenset[Hashable] = frozenset(),
+        separated: frozenset[Hashable] = frozenset(),
         shared: Mapping[Hashable, View] = _NONE,
     ) -> None:
         self.rules = tuple(rules)
@@ -59,7 +59,7 @@ class Outline:
         """What settles one after the other: the groups of a rule, by its number, or relations as a whole."""
         self.cycles: dict[int, list[Relation]] = {}
         """For each relation in a cycle, by its id, all that are in it."""
-        self._apart = apart
+        self._separated = separated
         self._shared = shared
         self._aliases: dict[int, HeadRelation | None] = {}
         for rule in self.rules:
@@ -166,7 +166,7 @@ class Outline:
 
     def _only_head(self, view: View) -> HeadRelation | None:
         heads = list(self.matching(view))
-        if len(heads) != 1 or key(heads[0].of) in self._apart:
+        if len(heads) != 1 or key(heads[0].of) in self._separated:
             return None
         whole = view.columns(heads[0].of) == tuple(range(heads[0].width))
         return heads[0] if whole else None

@@ -1,9 +1,9 @@
-"""The engine: the rules of one island, and what follows from the facts that they are told of.
+"""The engine: the rules of one component, and what follows from the facts that they are told of.
 
 An outline says which relations the rules have, and in which order they settle; here they are filled with
-functions and tables, and run.  What no rule derives comes from the ground, which islands share; heads, and
-views that show them, are the engine's own.  In a tick the ground counts derivations into the rules; then
-the engine lets one stratum after the other settle, and says what has come of it.
+functions and tables, and run.  What no rule derives comes from the base facts, which components share;
+heads, and views that show them, are the engine's own.  In a tick the base facts count derivations into the
+rules; then the engine lets one stratum after the other settle, and says what has come of it.
 An engine is thrown away when its rules change or one of them fails: ``program`` then makes others.
 
 Always: after a tick the derived facts are those that follow from the claimed facts and from nothing else,
@@ -24,7 +24,7 @@ from dataspace.rules.engine.deferred_errors import Doubts
 from dataspace.rules.engine.dependencies import GROUP, Outline
 from dataspace.rules.engine.join_orders import BoundAtom
 from dataspace.rules.language.syntax import Rule, Verb
-from dataspace.rules.relations.base_facts import Claim, Ground, Use
+from dataspace.rules.relations.base_facts import BaseFacts, Claim, Use
 from dataspace.rules.relations.budgets import MAX_TEXT, STEPS_FOR_EACH_ROW, TEXT_OF_A_ROW, Budget, TickBudget
 from dataspace.rules.relations.derived_relations import HeadRelation, lead
 from dataspace.rules.relations.failures import Defect, RanAway, RuleFailed, Unalias, Unit
@@ -60,7 +60,7 @@ class _AnyOf:
 
 
 class ComponentEngine:
-    """The rules of one island, compiled, with their state; it stands on the ground from the start.
+    """The rules of one component, compiled, with their state; it stands on the base facts from the start.
 
     ``failure`` is what went wrong in it: then it is good for nothing but ``derived``, ``held`` and ``sent``,
     and whatever else it is told of does nothing.
@@ -69,11 +69,11 @@ class ComponentEngine:
     def __init__(
         self,
         rules: Sequence[Placed],
-        ground: Ground[ComponentEngine],
+        base_facts: BaseFacts[ComponentEngine],
         *,
         budget: TickBudget,
         costs: Costs,
-        apart: frozenset[Hashable] = frozenset(),
+        separated: frozenset[Hashable] = frozenset(),
     ) -> None:
         self.rules = tuple(rules)
         self.failure: Exception | None = None
@@ -81,15 +81,15 @@ class ComponentEngine:
         """It has something to do only when any of these is not empty, or it is ``pending``."""
         self._alarm: list[Exception] = []
         self._doubts = Doubts()
-        self.outline = outline = Outline([each.rule for each in rules], apart, ground.views)
+        self.outline = outline = Outline([each.rule for each in rules], separated, base_facts.views)
         self.plain: dict[View, Use] = {}
-        """The views of the ground that it asks for."""
+        """The views of base facts that it asks for."""
         self.roots: set[Class | None]
         """The classes of facts that it is told of; None for all."""
         self.negated: set[Class | None]
         """Those that negations ask for."""
-        self._ground = ground
-        self._terms = ground.terms
+        self._base_facts = base_facts
+        self._terms = base_facts.terms
         self._budget = budget
         self._stamp = 0
         self._views: dict[Class | None, list[View]] = {}
@@ -123,7 +123,7 @@ class ComponentEngine:
         return step[0].pending, step[0].table.settle
 
     def _fill_in(self, costs: Costs) -> None:
-        """Makes the functions and tables, and stands on the ground."""
+        """Makes the functions and tables, and stands on the base facts."""
         for view in self.outline.views.values():
             self._feed(view)
         self._compilers = [self._compiler(number, costs) for number in range(len(self.rules))]
@@ -148,7 +148,7 @@ class ComponentEngine:
         self._steps.append((self._doubts.noted, self._doubts.resolve))
         noted = [head.news.noted for head in self._facts]
         self.waiting = (self._alarm, *noted, *[pending for pending, _ in self._steps])
-        self._ground.attach(self)
+        self._base_facts.attach(self)
 
     def _is_plain(self, step: int | list[Relation]) -> bool:
         return not isinstance(step, int) and step[0] in self.plain
@@ -171,7 +171,7 @@ class ComponentEngine:
         if alias is not None:
             alias.is_shown = True
         elif self.outline.is_plain(view):
-            self._ground.share(view)
+            self._base_facts.share(view)
             self.plain[view] = Use([], [], set())
         else:
             self._views.setdefault(view.root, []).append(view)
@@ -254,7 +254,7 @@ class ComponentEngine:
             for fact in kept.get((key(head.of), head.width), ()):
                 self._hold(head, self._terms.row(fact.fields))
         for root, claim in self.claims():
-            for value in self._ground.facts(root):
+            for value in self._base_facts.facts(root):
                 claim(value, +1)
         try:
             for number, rule in enumerate(self.outline.rules):
@@ -270,7 +270,7 @@ class ComponentEngine:
             self.outline.heads[key(head.of), head.width, Verb.ASSERT].support(row, +1)
 
     def _begin(self, number: int, rule: Rule) -> None:
-        """Counts the derivations of one rule, while nothing but the ground holds any row.
+        """Counts the derivations of one rule, while nothing but the base facts holds any row.
 
         They are all found from the rows of one atom, which is the smallest of those that stand before any
         other of their relation: for these a row finds all others, as if it had come last.
@@ -328,7 +328,7 @@ class ComponentEngine:
             for pending, settle in self._steps:
                 if pending:
                     settle()
-        except Exception as error:  # noqa: BLE001  # a fence around the rules of one island: those of others go on
+        except Exception as error:  # noqa: BLE001  # a fence around the rules of one component: those of others go on
             self.fail(error)
             return False
         return True
@@ -422,7 +422,7 @@ class ComponentEngine:
         ]
 
     def rows(self) -> int:
-        """Rows in all relations, those of the ground as well; O(relations)."""
+        """Rows in all relations, those of base facts as well; O(relations)."""
         return sum(len(each.states) for each in self.outline.relations())
 
     def used(self, at: int) -> int:

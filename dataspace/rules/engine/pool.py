@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final
 
-from dataspace.rules.engine.components import Islands, Placed
+from dataspace.rules.engine.components import Components, Placed
 from dataspace.rules.engine.costs import Costs
 from dataspace.rules.engine.dependencies import Outline
 from dataspace.rules.engine.engine import ComponentEngine
 from dataspace.rules.engine.explaining import Explainer
 from dataspace.rules.engine.texts import Texts
-from dataspace.rules.relations.base_facts import Ground
+from dataspace.rules.relations.base_facts import BaseFacts
 from dataspace.rules.relations.budgets import Bounds, TickBudget
 from index.values.values import Record, Value, key
 
@@ -33,13 +33,13 @@ class EnginePool:
         self, bounds: Bounds, *, max_rules: int, clock: Callable[[], int] | None, kept: Iterable[Value]
     ) -> None:
         self.texts: Final = Texts(max_rules, self._near)
-        self.ground: Final[Ground[ComponentEngine]] = Ground()
-        self.islands: Final[Islands[ComponentEngine]] = Islands()
+        self.base_facts: Final[BaseFacts[ComponentEngine]] = BaseFacts()
+        self.components: Final[Components[ComponentEngine]] = Components()
         self.budget: Final = TickBudget(bounds)
         self.costs: Final = Costs(clock)
         self.delaying: Final[dict[ComponentEngine, None]] = {}
         """Those that may ask for a tick."""
-        self.apart: frozenset[Hashable] = frozenset()
+        self.separated: frozenset[Hashable] = frozenset()
         """Labels of heads whose rows are not shown to others as they are (``Unalias``)."""
         self.forbidding = 0
         """How many engines negate something."""
@@ -53,13 +53,15 @@ class EnginePool:
                 self.kept.setdefault((key(fact.label), len(fact.fields)), []).append(fact)
 
     def _near(self, rules: Sequence[Placed]) -> list[Placed]:
-        return [each for engine in self.islands.near(rules) for each in engine.rules]
+        return [each for engine in self.components.near(rules) for each in engine.rules]
 
     def make(self, rules: Sequence[Placed]) -> ComponentEngine:
-        """An engine for the rules of one island."""
-        engine = ComponentEngine(rules, self.ground, budget=self.budget, costs=self.costs, apart=self.apart)
+        """An engine for the rules of one component."""
+        engine = ComponentEngine(
+            rules, self.base_facts, budget=self.budget, costs=self.costs, separated=self.separated
+        )
         self.made += 1
-        self.islands.add(engine)
+        self.components.add(engine)
         if engine.has_next:
             self.delaying[engine] = None
         self.forbidding += bool(engine.negated)
@@ -71,24 +73,24 @@ class EnginePool:
         for rule in engine.rules:
             if not self.texts.is_sound(rule):
                 self.costs.forget(rule.number)
-        self.ground.detach(engine)
-        self.islands.remove(engine)
+        self.base_facts.detach(engine)
+        self.components.remove(engine)
         self.delaying.pop(engine, None)
         self.forbidding -= bool(engine.negated)
         self._whole = None
 
     def explainer(self) -> Explainer:
-        """Who answers why, why not and how, for all islands as one; O(rules) after these have changed."""
+        """Who answers why, why not and how, for all components as one; O(rules) after these have changed."""
         order = sorted(
-            (rule.number, engine, at) for engine in self.islands for at, rule in enumerate(engine.rules)
+            (rule.number, engine, at) for engine in self.components for at, rule in enumerate(engine.rules)
         )
         if self._whole is None:
             self._whole = Outline.joined([(engine.outline, at) for _, engine, at in order])
         numbers = [number for number, _, _ in order]
         return Explainer(
-            self._whole, self.ground.terms, lambda at: self.costs.of(numbers[at]), self.ground.look
+            self._whole, self.base_facts.terms, lambda at: self.costs.of(numbers[at]), self.base_facts.look
         )
 
     def size(self) -> int:
         """Entries in all tables; nought when there are no facts, and rules need none.  O(those)."""
-        return self.ground.size() + sum(engine.size() for engine in self.islands)
+        return self.base_facts.size() + sum(engine.size() for engine in self.components)

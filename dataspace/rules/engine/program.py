@@ -1,7 +1,7 @@
 """The program: rules that come and go, over facts that come and go.
 
-Rules that are connected are an island, which has an engine of its own.  When rules are added, removed or
-fail, only the islands that they belong to are made anew, and what observers are told is the difference: so
+Rules that are connected are a component, which has an engine of its own.  When rules are added, removed or
+fail, only the components that they belong to are made anew, and what observers are told is the difference: so
 a rule added late says what it would have said from the start, and one that fails takes along what it
 derived and nothing else.
 
@@ -38,7 +38,7 @@ MAX_SELF_TICKS: Final = 10_000
 
 RECOMPUTE_FROM: Final = 5000
 RECOMPUTE_SHARE: Final = 0.25
-"""From how many rows on, and for which share of its facts taken away in one tick, an island is made anew."""
+"""From how many rows on, and for which share of its facts taken away in a tick, a component is made anew."""
 
 FORBIDDING: Final = 3
 """For how many retractions an addition stands that something is negated by: it takes along what it meets."""
@@ -49,15 +49,15 @@ RECOMPUTE_LEAST: Final = 30
 
 @dataclass(frozen=True, slots=True)
 class ProgramStatistics:
-    """Counts: texts, rules in them that are carried out, texts in trouble, islands that these rules are.
+    """Counts: texts, rules in them that are carried out, texts in trouble, components that these rules are.
 
-    And since the start: engines made for islands, facts that these have read, and ticks.
+    And since the start: engines made for components, facts that these have read, and ticks.
     """
 
     texts: int
     rules: int
     troubled: int
-    islands: int
+    components: int
     engines: int
     read: int
     ticks: int
@@ -86,8 +86,8 @@ class Program:
         self.entries = self.texts.entries
         self._resuming = self.texts.resuming
         self._facts = facts  # until they have been asked for
-        self.ground: Final = pool.ground
-        self.islands: Final = pool.islands
+        self.base_facts: Final = pool.base_facts
+        self.components: Final = pool.components
         self._delaying: Final = pool.delaying  # here as well: every turn asks
         self.budget: Final = pool.budget
         self._max_self_ticks = max_self_ticks
@@ -106,7 +106,7 @@ class Program:
         return self.change([], [(name, text)])
 
     def change(self, added: Iterable[tuple[str, str]], removed: Iterable[tuple[str, str]]) -> Derived:
-        """Adds and removes texts in one tick; O(facts + derivations of the islands they belong to)."""
+        """Adds and removes texts in one tick; O(facts + derivations of the components they belong to)."""
         return self.declare_and_tick((added, removed), (), (), ())
 
     def declare_and_tick(
@@ -121,9 +121,9 @@ class Program:
         if not (come or lost):
             return self.tick(added, removed, messages)
         if self._facts is not None:
-            self.ground.keep(self._facts())  # as they are after this tick
+            self.base_facts.keep(self._facts())  # as they are after this tick
             self._facts, added, removed = None, (), ()
-        gone = {**self.islands.of(lost), **self.islands.near(come)}
+        gone = {**self.components.of(lost), **self.components.near(come)}
         self._self_ticks = 0
         derived = self._tick_anew(gone, come, added, removed, messages)
         self._pool.kept.clear()
@@ -182,7 +182,7 @@ class Program:
         self._self_ticks += 1
         if self._self_ticks > self._max_self_ticks:
             self._self_ticks = 0
-            return self._tick_anew(self.islands.of(self._stop_asking()), (), (), (), ())
+            return self._tick_anew(self.components.of(self._stop_asking()), (), (), (), ())
         return self.tick() if self._resuming.watched else self._run((), (), ())
 
     @property
@@ -240,18 +240,18 @@ class Program:
     ) -> Mapping[ComponentEngine, None]:
         """Tells engines what a tick begins with: which have something to settle."""
         try:
-            engines = self.ground.change(added, removed)
+            engines = self.base_facts.change(added, removed)
             if messages:
-                engines = {**engines, **self.ground.hear(messages, +1)}
+                engines = {**engines, **self.base_facts.hear(messages, +1)}
             elif len(engines) > 1:
                 engines = _busy(engines)
         except Exception as error:  # a fence around a tick: a defect must not end the turn of somebody else
             logger.exception("the rules failed and are computed anew: this is a defect, please report it")
-            engines = dict.fromkeys(self.islands)
+            engines = dict.fromkeys(self.components)
             for engine in engines:
                 engine.fail(Defect(error))
-            self.ground.keep(added, removed)
-            self.ground.forget()
+            self.base_facts.keep(added, removed)
+            self.base_facts.forget()
         if self._delaying:
             due = [engine for engine in self._delaying if engine.pending]
             for engine in due:
@@ -270,19 +270,19 @@ class Program:
         So whatever failed, no fact has been told of that would have to be taken back.
         """
         remaking.part_with_failed(engines)
-        said = {each: Derived([], [], []) for each in engines if each in self.islands}
+        said = {each: Derived([], [], []) for each in engines if each in self.components}
         if messages:
             for engine, derived in said.items():
                 engine.say(derived)
             remaking.said = said
-            heard = {**said, **self.ground.hear(messages, -1)}
+            heard = {**said, **self.base_facts.hear(messages, -1)}
             for engine in heard:
                 engine.settle()
             remaking.part_with_failed(heard)
         anew = remaking.make(messages)
         whole = Derived([], [], [])
         for engine, derived in said.items():
-            if engine in self.islands:
+            if engine in self.components:
                 if messages:
                     engine.hush()
                 else:
@@ -298,15 +298,15 @@ class Program:
     def _much_taken_from(
         self, added: Sequence[Value], removed: Sequence[Value]
     ) -> dict[ComponentEngine, None]:
-        """The islands of which so much is taken away that what is left is computed sooner anew.
+        """The components of which so much is taken away that what is left is computed sooner anew.
 
         What comes never is: it brings no more derivations than beginning anew would make.
         """
         gone = Counter(map(class_of, removed))
         come = Counter(map(class_of, added)) if self._pool.forbidding else Counter()
         found: dict[ComponentEngine, None] = {}
-        for engine in self.ground.listening({*gone, *come}):
-            enough = RECOMPUTE_SHARE * self.ground.count(engine.roots)
+        for engine in self.base_facts.listening({*gone, *come}):
+            enough = RECOMPUTE_SHARE * self.base_facts.count(engine.roots)
             taken = _count(gone, engine.roots) + FORBIDDING * _count(come, engine.negated)
             if taken > enough and engine.rows() >= RECOMPUTE_FROM:
                 found[engine] = None
@@ -328,10 +328,10 @@ class Program:
 
     def derived(self) -> list[Value]:
         """All that follows and that nobody claims; O(those)."""
-        return [value for engine in self.islands for value in engine.derived()]
+        return [value for engine in self.components for value in engine.derived()]
 
     def explainer(self) -> Explainer:
-        """Who answers why, why not and how, for all islands as one; O(rules) after these have changed."""
+        """Who answers why, why not and how, for all components as one; O(rules) after these have changed."""
         return self._pool.explainer()
 
     def costliest(self) -> tuple[str, int, int]:
@@ -349,9 +349,9 @@ class Program:
             texts=len(self.entries),
             rules=self.texts.rules,
             troubled=sum(bool(entry.trouble) for entry in self.entries.values()),
-            islands=len(self.islands),
+            components=len(self.components),
             engines=self._pool.made,
-            read=self.ground.read,
+            read=self.base_facts.read,
             ticks=self.ticks,
         )
 

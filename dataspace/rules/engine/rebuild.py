@@ -1,7 +1,7 @@
-"""Remaking: what becomes of the islands whose rules have changed, or failed, in a tick.
+"""Remaking: what becomes of the components whose rules have changed, or failed, in a tick.
 
 Their engines go, and others come for the rules that are still carried out: fewer or more than there were,
-if rules have joined islands or parted one.  A new engine counts from the facts there are, and takes over
+if rules have joined components or parted one.  A new engine counts from the facts there are, and takes over
 what the old ones held for this tick and what they have sent already.  If a rule fails in that, its text is
 suspended, and all that it is in goes and comes once more.  In the end the difference is said.
 
@@ -66,7 +66,7 @@ class Remaking:
 
         Of those that overran only the first is to blame: by then, what was left for others was not enough.
         """
-        failed = [each for each in engines if each.failure is not None and each in self._pool.islands]
+        failed = [each for each in engines if each.failure is not None and each in self._pool.components]
         lost, overran = list(suspected), False
         for engine in failed:
             if isinstance(engine.failure, RanAway):
@@ -75,7 +75,7 @@ class Remaking:
             if not (late and overran):
                 lost += self._suspend(engine)
             overran |= late
-        self.part_with({**dict.fromkeys(failed), **self._pool.islands.of(lost)})
+        self.part_with({**dict.fromkeys(failed), **self._pool.components.of(lost)})
 
     def make(self, messages: Sequence[Value]) -> Derived:
         """Makes engines for the rules that wait: what they say beside what those said that have gone."""
@@ -83,26 +83,26 @@ class Remaking:
         while rules := [each for each in self._waiting.values() if self._pool.texts.is_sound(each)]:
             self._waiting.clear()
             heard.update(self._attempt(rules, messages))
-        self._pool.ground.prune()
+        self._pool.base_facts.prune()
         for engine in heard:
-            if engine in self._pool.islands:
+            if engine in self._pool.components:
                 engine.settle()  # what came with messages that were heard again went with them
         return self._difference()
 
     def _attempt(self, rules: Sequence[Placed], messages: Sequence[Value]) -> Mapping[ComponentEngine, None]:
         """One tick of new engines: who else has heard its messages."""
         self._pool.budget.begin(freed=size_of(self._before.values()))
-        new = [self._pool.make(island) for island in parted(rules)]
+        new = [self._pool.make(component) for component in parted(rules)]
         for engine in new:
             engine.load(self._held, self._pool.kept)
-        ground = self._pool.ground
-        heard = dict(ground.hear(messages, +1))
+        base_facts = self._pool.base_facts
+        heard = dict(base_facts.hear(messages, +1))
         for engine in new:
             self._made[engine] = Derived([], [], [])
             if engine.settle():
                 engine.say(self._made[engine])
         if messages:
-            heard.update(ground.hear(messages, -1))
+            heard.update(base_facts.hear(messages, -1))
             for engine in new:
                 engine.settle()
                 engine.hush()
@@ -127,7 +127,7 @@ class Remaking:
         """Sees to it that what went wrong in an engine does not again: the rules that this takes away."""
         pool, failure = self._pool, engine.failure
         if isinstance(failure, Unalias):
-            pool.apart |= {failure.label}
+            pool.separated |= {failure.label}
             return ()
         if isinstance(failure, RuleFailed):
             row, tick = Map.of(list(failure.row.items())), None if failure.overran else self._tick
@@ -138,9 +138,9 @@ class Remaking:
         return [lost for rule in engine.rules for lost in pool.texts.suspend(rule.number, reason)]
 
     def _blame(self, engine: ComponentEngine, failure: RanAway) -> RuleFailed:
-        """Blames the rule that used most of what was used up in this tick, whichever island it is in."""
+        """Blames the rule that used most of what was used up in this tick, whichever component it is in."""
         unit = failure.unit
-        rules = [(each, at) for each in self._pool.islands for at in range(len(each.rules))]
+        rules = [(each, at) for each in self._pool.components for at in range(len(each.rules))]
         grown = [pair for pair in rules if pair[0].used_of(pair[1], unit)] or [(engine, 0)]
         most, at = max(grown, key=lambda of: (of[0].used_of(of[1], unit), of[0].outline.recursion(of[1])))
         head = _head(most, at)

@@ -2,7 +2,7 @@
 
 A rule that could not calculate something is suspended because of values that stand in facts.  When one of
 these facts goes, or one comes that a negation asks for, the reason may be gone, and the rule is tried again
-in that tick.  What is tried often and fails again waits for longer each time: each attempt makes an island
+in that tick.  What is tried often and fails again waits for longer each time: each attempt makes a component
 anew, and any client that may assert a fact could ask for one in each turn.
 
 Always: a text is tried again only after something about the facts that broke it has changed; it waits by a

@@ -1,11 +1,11 @@
-"""Ground: the facts that are claimed, and the views of them that no rule derives.
+"""Base facts: the facts that are claimed, and the views of them that no rule derives.
 
-All islands of a program stand on the same ground: two rules that ask for the same share the view and its
-indexes, however little they have to do with each other otherwise.  Facts are kept by class, so that a rule
-which comes late reads those that it can ask for and no others; a fact that comes or goes finds the views and
-engines of its class by one look-up.
+All components of a program stand on the same base facts: two rules that ask for the same share the view and
+its indexes, however little they have to do with each other otherwise.  Facts are kept by class, so that a
+rule which comes late reads those that it can ask for and no others; a fact that comes or goes finds the views
+and engines of its class by one look-up.
 
-Always: a view of the ground holds exactly the rows of the facts that are claimed, and, while a tick listens
+Always: a view of base facts holds exactly the rows of the facts that are claimed, and, while a tick listens
 to them, of its messages; views and indexes that serve nobody are given up.
 """
 
@@ -28,7 +28,7 @@ Claim: TypeAlias = Callable[[Value, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What an engine has in a view of the ground: functions that are told of rows, and indexes."""
+    """What an engine has in a view of base facts: functions that are told of rows, and indexes."""
 
     on_insert: list[Fenced]
     on_delete: list[Fenced]
@@ -40,7 +40,7 @@ class Reader(Protocol):
 
     @property
     def plain(self) -> Mapping[View, Use]:
-        """The views of the ground that it asks for."""
+        """The views of base facts that it asks for."""
 
     def claims(self) -> Iterable[tuple[Class | None, Claim]]:
         """Who is to be told of claimed facts that are rows of its own relations, by class; None for all."""
@@ -67,7 +67,7 @@ class _Route(Generic[_R]):
         return bool(self.facts or self.plain or self.engines)
 
 
-class Ground(Generic[_R]):
+class BaseFacts(Generic[_R]):
     """Facts by class, and views of them."""
 
     def __init__(self) -> None:

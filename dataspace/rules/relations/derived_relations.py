@@ -204,7 +204,7 @@ def maker(label: Value, arity: int) -> Callable[[Row], Record]:
 
 
 _MAKERS: Final[dict[tuple[Hashable, int], Callable[[Row], Record]]] = {}
-"""Those that were asked for last: an island is made anew with each rule that joins it."""
+"""Those that were asked for last: a component is made anew with each rule that joins it."""
 
 
 def _made(label: Value, arity: int) -> Callable[[Row], Record]:

@@ -1,7 +1,7 @@
 """Fences: what keeps a rule that fails apart from those that are told of the same row.
 
-A view of the ground is shared by islands.  Its function for a row that comes tells one after the other; what
-one of them raises must not keep the row from those behind it.
+A view of base facts is shared by components.  Its function for a row that comes tells one after the other;
+what one of them raises must not keep the row from those behind it.
 
 Always: whatever a rule raises because of a row, all others are told of that row.
 """
@@ -17,7 +17,7 @@ from index.generated import Script, tuple_of
 
 
 class Fenced:
-    """A trigger of one engine on the rows of the ground: what it raises fails that engine and no other."""
+    """A trigger of one engine on the rows of base facts: what it raises fails that engine and no other."""
 
     def __init__(self, trigger: Trigger, relation: Relation, fail: Callable[[Exception], None]) -> None:
         self._trigger = trigger

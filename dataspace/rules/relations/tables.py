@@ -60,7 +60,7 @@ class WrittenTable:
 class UnwrittenTable:
     """The table of a relation that rules derive, before the first row of it: written out when one comes.
 
-    Rules that come one by one have their island made anew for each, and mostly before there are any facts.
+    Rules that come one by one have their component made anew for each, and mostly before there are any facts.
     """
 
     __slots__ = ("_budget", "_relation", "_settle")

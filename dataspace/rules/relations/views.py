@@ -48,7 +48,7 @@ def form_of(atom: Atom, *, everything: bool) -> Form:
 
 
 MAX_KNOWN: Final = 4096
-"""Patterns of which what was found out is kept: an island is made anew with each rule that joins it."""
+"""Patterns of which what was found out is kept: a component is made anew with each rule that joins it."""
 
 _FORMS: Final[dict[tuple[Hashable, bool], Form]] = {}
 _READ: Final[dict[Hashable, tuple[Skeleton, RowReader, str]]] = {}

@@ -128,7 +128,7 @@ def live(name: str, seed: int, ticks: int) -> None:
     program.tick((), list(claimed.values()))
     assert program.derived() == []
     assert program.size() == 0, "when nothing is claimed no table has an entry"
-    relations = [each for engine in program.islands for each in engine.outline.relations()]
+    relations = [each for engine in program.components for each in engine.outline.relations()]
     assert not any(each.states for each in relations), "and nothing is kept for later"
 
 
@@ -322,4 +322,4 @@ def test_a_huge_addition_is_computed_anew_where_it_takes_away_and_only_there() -
     assert not derived and program.statistics().engines == engines, "nothing is negated by these"
     derived = program.tick([Record("closed", n) for n in range(900)])
     assert len(derived.removed) == 900 and not derived.added
-    assert program.statistics().engines == engines + 1, "the other island has no closed facts"
+    assert program.statistics().engines == engines + 1, "the other component has no closed facts"

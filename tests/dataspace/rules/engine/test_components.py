@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dataspace.flows.results import Derived
-from dataspace.rules.engine.components import Islands, parted, placed
+from dataspace.rules.engine.components import Components, parted, placed
 from dataspace.rules.engine.program import Program
 from dataspace.rules.language.parser import read_rules
 from dataspace.rules.relations.budgets import Bounds
@@ -20,10 +20,10 @@ from index.values.values import Record, Value, key
 from tests.dataspace.rules.oracle import follow
 
 
-def islands(text: str) -> list[list[int]]:
-    """The numbers of rules that are of one island."""
+def components(text: str) -> list[list[int]]:
+    """The numbers of rules that are of one component."""
     rules = [placed(number, rule) for number, rule in enumerate(read_rules(text))]
-    return sorted([each.number for each in island] for island in parted(rules))
+    return sorted([each.number for each in component] for component in parted(rules))
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def islands(text: str) -> list[list[int]]:
 def test_what_leans_on_each_other_or_derives_the_same_is_one_island(
     text: str, expected: list[list[int]]
 ) -> None:
-    assert islands(text) == expected
+    assert components(text) == expected
 
 
 def many(count: int, each: int) -> Program:
@@ -62,21 +62,21 @@ def many(count: int, each: int) -> Program:
 def test_a_rule_that_comes_costs_one_engine_and_reads_the_facts_that_it_asks_for() -> None:
     program = many(20, 10)
     before = program.statistics()
-    assert (before.islands, before.engines, before.read) == (20, 20, 0)
+    assert (before.components, before.engines, before.read) == (20, 20, 0)
     program.tick([Record("other", n) for n in range(7)])
     assert len(program.add("late", "c($x) <- other($x).").added) == 7
     after = program.statistics()
-    assert (after.islands, after.engines - 20, after.read) == (21, 1, 7)
+    assert (after.components, after.engines - 20, after.read) == (21, 1, 7)
     assert len(program.remove("late", "c($x) <- other($x).").removed) == 7
     gone = program.statistics()
-    assert (gone.islands, gone.engines, gone.read) == (20, 21, 7), "and one that goes costs nothing"
+    assert (gone.components, gone.engines, gone.read) == (20, 21, 7), "and one that goes costs nothing"
 
 
 def test_rules_that_ask_for_the_same_share_it_whatever_island_they_are_of() -> None:
     program = many(1, 50)
     size = program.size()
     assert len(program.add("late", "c($x) <- b0($x, $y), $y > 0.").added) == 49
-    assert program.statistics().read == 0 and program.statistics().islands == 2
+    assert program.statistics().read == 0 and program.statistics().components == 2
     assert program.size() == size + 49, "what it derives, and no other row"
     program.remove("r0", "a0($x) <- b0($x, $y), $y > 0.")
     assert program.tick([Record("b0", 50, 50)]).added == [Record("c", 50)]
@@ -102,10 +102,10 @@ def test_a_rule_may_join_islands_and_part_them_again() -> None:
     glue = "d($x) <- a0($x), a1($x)."
     assert len(program.add("glue", glue).added) == 3
     joined = program.statistics()
-    assert (joined.islands, joined.engines) == (2, 4)
+    assert (joined.components, joined.engines) == (2, 4)
     assert not program.remove("glue", glue).added
     parted = program.statistics()
-    assert (parted.islands, parted.engines, parted.read) == (3, 6, 0)
+    assert (parted.components, parted.engines, parted.read) == (3, 6, 0)
 
 
 def test_a_rule_that_fails_takes_its_island_along_and_no_other_engine() -> None:
@@ -165,7 +165,7 @@ def test_a_defect_is_logged_and_all_is_computed_anew(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     program = many(3, 4)
-    (view,) = [view for view in program.ground.views.values() if view.root == "b1"]
+    (view,) = [view for view in program.base_facts.views.values() if view.root == "b1"]
 
     def take(_value: Value, _by: int) -> None:
         raise ZeroDivisionError
@@ -268,13 +268,13 @@ def test_texts_that_come_go_and_fail_leave_what_follows_from_those_that_are_carr
         assert set(state) == derived, "the changes add up to the state"
         assert derived | set(author.claimed) == set(everything)
         after = program.statistics()
-        joined += after.islands < before.islands
+        joined += after.components < before.components
         failed += after.troubled > before.troubled
     assert joined > 4 and failed > 1
     told(state, program.tick((), list(author.claimed.values())))
     assert not state and program.size() == 0, "when nothing is claimed no table has an entry"
     program.change([], [("t", text) for text in author.there])
-    assert not program.ground.views and not program.ground._routes and not list(program.islands)
+    assert not program.base_facts.views and not program.base_facts._routes and not list(program.components)
 
 
 def all_in_one(monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -283,11 +283,11 @@ def all_in_one(monkeypatch: pytest.MonkeyPatch) -> Any:
     def one(rules: Iterable[Any]) -> list[list[Any]]:
         return [sorted(rules)]
 
-    def near(islands: Islands[Any], _rules: object) -> dict[Any, None]:
-        return dict.fromkeys(islands)
+    def near(components: Components[Any], _rules: object) -> dict[Any, None]:
+        return dict.fromkeys(components)
 
     monkeypatch.setattr("dataspace.rules.engine.rebuild.parted", one)
-    monkeypatch.setattr(Islands, "near", near)
+    monkeypatch.setattr(Components, "near", near)
 
 
 @pytest.mark.slow

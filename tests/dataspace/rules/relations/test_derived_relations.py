@@ -12,7 +12,7 @@ REACH = "r($x, $y) <- e($x, $y). r($x, $z) <- r($x, $y), e($y, $z)."
 
 
 def head(program: Program) -> HeadRelation:
-    (engine,) = program.islands
+    (engine,) = program.components
     (found,) = engine.outline.heads.values()
     return found
 

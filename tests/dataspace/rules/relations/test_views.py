@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, strategies as st
 
 from dataspace.rules.language.syntax import Atom
-from dataspace.rules.relations.base_facts import Ground, Reader
+from dataspace.rules.relations.base_facts import BaseFacts, Reader
 from dataspace.rules.relations.views import View, form_of
 from index.patterns.patterns import matcher
 from index.values.positions import class_of
@@ -25,29 +25,29 @@ simple = st.builds(
 
 @given(st.data(), st.one_of(simple, patterns))
 def test_rows_are_the_captures_of_facts_that_are_claimed(data: st.DataObject, pattern: Value) -> None:
-    ground: Ground[Reader] = Ground()
+    base_facts: BaseFacts[Reader] = BaseFacts()
     form = form_of(Atom(pattern), everything=False)
     view = View(form)
-    ground.share(view)
+    base_facts.share(view)
     claimed: dict[object, Value] = {}
     for value in data.draw(st.lists(st.one_of(values_near(pattern), values), max_size=6)):
         if keys((value,)) in claimed:
-            ground.change([], [value])
+            base_facts.change([], [value])
             del claimed[keys((value,))]
         else:
-            ground.change([value], [])
+            base_facts.change([value], [])
             claimed[keys((value,))] = value
         match = matcher(form.pattern)
         rows = [row for fact in claimed.values() if (row := match(fact)) is not None]
-        assert view.states.keys() == {ground.terms.row(row) for row in rows}
+        assert view.states.keys() == {base_facts.terms.row(row) for row in rows}
         assert sum(state[0] for state in view.states.values()) == len(rows)
     assert view.root is None or all(view.root == class_of(fact) for fact in claimed.values() if match(fact))
 
 
 @given(st.lists(values, max_size=5))
 def test_a_view_that_comes_late_has_the_rows_of_all_facts(facts: list[Value]) -> None:
-    ground: Ground[Reader] = Ground()
-    ground.keep(facts)
+    base_facts: BaseFacts[Reader] = BaseFacts()
+    base_facts.keep(facts)
     view = View(form_of(Atom(Record("$", "x", None, Record("_"))), everything=False))
-    ground.share(view)
-    assert view.states.keys() == {ground.terms.row((fact,)) for fact in facts}
+    base_facts.share(view)
+    assert view.states.keys() == {base_facts.terms.row((fact,)) for fact in facts}
