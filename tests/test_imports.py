@@ -252,6 +252,15 @@ def test_rooms_are_small() -> None:
     assert full == {"relay/log": 16}
 
 
+def test_no_file_is_longer_than_five_hundred_lines() -> None:
+    lengths = {
+        f"{layer}/{path.relative_to(folder(layer)).as_posix()}": path.read_bytes().count(b"\n")
+        for layer in LAYERS
+        for path in folder(layer).rglob("*.py")
+    }
+    assert not {name: length for name, length in lengths.items() if length > 500}
+
+
 @BY_FILE
 def test_what_is_outside_is_imported_at_one_place(name: str, tree: ast.Module) -> None:
     wrong = [

@@ -46,8 +46,7 @@ known, and is as good as random (multiplicative hashing by a prime: Carter and W
 
 COMPILED: Final = not __file__.endswith(".py")  # HOWITWORKS, "Compiled"
 
-_KNOWN: Final = object()
-"""In the place of a label: what follows are a label and fields that are known to be frozen."""
+_KNOWN: Final = object()  # in the place of a label: frozen label and fields follow
 
 
 class _RecordParts:
