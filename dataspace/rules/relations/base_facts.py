@@ -35,7 +35,7 @@ class Use:
     columns: set[Columns]
 
 
-class Reader(Protocol):
+class FactReader(Protocol):
     """What asks for facts: the engine of a component, which is told of those that it asks for."""
 
     @property
@@ -46,7 +46,7 @@ class Reader(Protocol):
         """Who is to be told of claimed facts that are rows of its own relations, by class; None for all."""
 
 
-_R = TypeVar("_R", bound=Reader)
+_R = TypeVar("_R", bound=FactReader)
 
 
 class _Route(Generic[_R]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, strategies as st
 
 from dataspace.rules.language.syntax import Atom
-from dataspace.rules.relations.base_facts import BaseFacts, Reader
+from dataspace.rules.relations.base_facts import BaseFacts, FactReader
 from dataspace.rules.relations.views import View, form_of
 from index.patterns.patterns import matcher
 from index.values.positions import class_of
@@ -25,7 +25,7 @@ simple = st.builds(
 
 @given(st.data(), st.one_of(simple, patterns))
 def test_rows_are_the_captures_of_facts_that_are_claimed(data: st.DataObject, pattern: Value) -> None:
-    base_facts: BaseFacts[Reader] = BaseFacts()
+    base_facts: BaseFacts[FactReader] = BaseFacts()
     form = form_of(Atom(pattern), everything=False)
     view = View(form)
     base_facts.share(view)
@@ -46,7 +46,7 @@ def test_rows_are_the_captures_of_facts_that_are_claimed(data: st.DataObject, pa
 
 @given(st.lists(values, max_size=5))
 def test_a_view_that_comes_late_has_the_rows_of_all_facts(facts: list[Value]) -> None:
-    base_facts: BaseFacts[Reader] = BaseFacts()
+    base_facts: BaseFacts[FactReader] = BaseFacts()
     base_facts.keep(facts)
     view = View(form_of(Atom(Record("$", "x", None, Record("_"))), everything=False))
     base_facts.share(view)
