@@ -45,7 +45,6 @@ known, and is as good as random (multiplicative hashing by a prime: Carter and W
 """
 
 COMPILED: Final = not __file__.endswith(".py")  # HOWITWORKS, "Compiled"
-
 _KNOWN: Final = object()  # in the place of a label: frozen label and fields follow
 
 
