@@ -311,6 +311,9 @@ def _status_lines(fields: dict[Value, Value]) -> list[tuple[str, str]]:
         assert isinstance(value, int)  # by WIRE.md
         return value
 
+    def counted(names: str) -> str:
+        return f"{number(names)} {_plural(names[:-1], number(names))}"
+
     def text(name: str) -> str:
         value = fields[name]
         return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
@@ -328,10 +331,10 @@ def _status_lines(fields: dict[Value, Value]) -> list[tuple[str, str]]:
             "epoch",
             f"{number('epoch')} ({number('durable_epoch')} on disk, oldest {number('oldest_epoch')})",
         ),
-        ("sessions", f"{number('sessions')} with {number('streams')} streams{_away(fields)}"),
-        ("facts", f"{number('facts')} ({number('claims')} claims by {number('owners')} owners)"),
+        ("sessions", f"{number('sessions')} with {counted('streams')}{_away(fields)}"),
+        ("facts", f"{number('facts')} ({counted('claims')} by {counted('owners')})"),
         ("rules", _rules_line(fields)),
-        ("observers", f"{number('observers')} of {number('patterns')} patterns"),
+        ("observers", f"{number('observers')} of {counted('patterns')}"),
         ("slow", _slow(fields)),
         ("memory", f"{size_text(number('memory_bytes'))} (peak {size_text(number('memory_peak_bytes'))})"),
         ("disk", f"{size_text(number('disk_bytes'))} in {text('data')}{full}"),
@@ -369,7 +372,12 @@ def _others(fields: dict[Value, Value]) -> str:
 def _away(fields: dict[Value, Value]) -> str:
     """Returns a text about owners with facts but without a connection, empty if there are none."""
     waiting, leases = fields["sessions_waiting"], fields["leases"]
-    return f", {waiting!r} waiting to come back, {leases!r} leases" if waiting or leases else ""
+    assert isinstance(leases, int)  # by WIRE.md
+    return (
+        f", {waiting!r} waiting to come back, {leases} {_plural('lease', leases)}"
+        if waiting or leases
+        else ""
+    )
 
 
 def _plural(word: str, count: int) -> str:

@@ -149,6 +149,8 @@ class Daemon:
     def status(self, home: HomeSpace) -> Map:
         """Returns what ``dataspace status`` shows: counts, bytes and times in microseconds."""
 
+        resident = resident_bytes()
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux updates it with a delay
         status = {
             **home.status(),
             "version": __version__,
@@ -166,8 +168,8 @@ class Daemon:
             "slow_dropped_changes": self.slow.dropped,
             "slow_failed_streams": self.slow.failed,
             "slow_fallen_behind": self.slow.fallen_behind,
-            "memory_bytes": resident_bytes(),
-            "memory_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            "memory_bytes": resident,
+            "memory_peak_bytes": max(peak, resident),
         }
         return Map(status)
 
