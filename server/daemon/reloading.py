@@ -100,7 +100,7 @@ def _expel(daemon: Daemon) -> int:
         if each.state is not None and not each.trusted and not keys.stands(each.permit)
     ]
     for each in connected:
-        each.dismiss("unauthorized", "the token is not good any more, or not for the same")
+        each.dismiss("unauthorized", "the token was removed or its rights have changed")
     waiting = [home.sessions.end_waiting(keys.stands) for home in daemon.spaces.values()]
     daemon.flush()
     return len(connected) + sum(waiting)

@@ -74,7 +74,7 @@ def config_of(
 
 def expelled() -> AbstractContextManager[object, bool]:
     """Where a client is told that its token is no good, whatever it is waiting for."""
-    return pytest.raises(ProtocolError, match="unauthorized: the token is not good any more")
+    return pytest.raises(ProtocolError, match="the token was removed or its rights have changed")
 
 
 async def test_a_token_that_is_taken_back_ends_its_sessions_and_no_others(
