@@ -58,11 +58,16 @@ class UnsafeVariable(UsageError):
     def __init__(self, name: str, where: str, bound: Iterable[str]) -> None:
         near = get_close_matches(name, bound, n=1)
         hint = f": did you mean ${near[0]}?" if near and len(name) > 1 else ""
-        start, minus, rest = name.partition("-")
-        if minus and start in bound:
-            hint = f": with blanks around the minus, ${start} - {rest} is a difference"
+        if _is_difference(name, bound):
+            hint = f": with blanks around the minus, ${' - '.join(name.split('-', 1))} is a difference"
         super().__init__(f"unsafe rule: ${name} in {where} is bound by no positive part of the body{hint}")
         self.name = name
+
+
+def _is_difference(name: str, bound: Iterable[str]) -> bool:
+    """Whether a name looks like a difference that was written without blanks, ``x-1``."""
+    start, minus, _ = name.partition("-")
+    return bool(minus) and start in bound
 
 
 def check(rule: Rule) -> None:
@@ -79,9 +84,11 @@ def check(rule: Rule) -> None:
     if rule.head.aggregates and rule.head.verb is Verb.SEND:
         raise UsageError("an aggregate is a fact that changes: derive it, and send from another rule")
     bound = bound_by(rule)
-    for name, where in _asked(rule):
-        if name not in bound:
-            raise UnsafeVariable(name, where, bound)
+    unbound = [(name, where) for name, where in _asked(rule) if name not in bound]
+    if unbound:
+        # the one that is a difference is why others, which it would give values to, have none
+        name, where = max(unbound, key=lambda each: _is_difference(each[0], bound))
+        raise UnsafeVariable(name, where, bound)
     for argument in rule.head.arguments:
         _check_made(argument.of if isinstance(argument, Aggregate) else argument)
     for literal in rule.body:

@@ -24,6 +24,8 @@ REFUSED = {
     "p($x) <- q($x), $x > 1 / 0.": "division by zero",
     "let k = 1. let k = 2. p($x) <- q($x, k).": "k has been named already (line 1, column 16)",
     "p($x-1) <- q($x).": "with blanks around the minus, $x - 1 is a difference",
+    "p($y) <- q($x), $y = $x-1.": "$x-1 in $y = $x-1 is bound by no positive part of the body: with blanks",
+    "p($z) <- q($x), $z = $y + 1, $y = $x-1.": "with blanks around the minus, $x - 1 is a difference",
     "p($x) <- q($x), !r($x).": "a negation is written not, as in not closed($x)",
     "p($x) <- q($x) or r($x).": "there is no or: write a rule for each case",
     "p($x) <- q($x) || r($x).": "there is no or",
