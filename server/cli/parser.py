@@ -100,6 +100,9 @@ class _Parser(argparse.ArgumentParser):
         wrong = ""
         if message.startswith("unrecognized arguments: "):
             wrong = message.removeprefix("unrecognized arguments: ").split()[0].split("=")[0]
+            having = [parser.prog for parser in _parsers(self) if wrong in parser._option_string_actions]
+            if having:
+                return f"; it is an option of {having[0]}"
             known = [option for parser in _parsers(self) for option in parser._option_string_actions]
         elif found := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message):
             wrong, known = found[1], re.findall(r"'([^']*)'", found[2])

@@ -45,6 +45,14 @@ def test_a_command_or_option_that_is_none_names_the_nearest(
     assert capsys.readouterr().err.endswith(f"; did you mean {meant}?\n")
 
 
+def test_an_option_of_another_command_is_named_as_that(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["observe", "a($b)", "--form", "dot"])
+    assert capsys.readouterr().err.endswith(
+        "unrecognized arguments: --form dot; it is an option of dataspace index\n"
+    )
+
+
 def test_one_that_is_like_nothing_names_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse(["status", "--zzz"])
