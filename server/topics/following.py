@@ -32,6 +32,7 @@ from server.topics.durable import MAX_AWAY
 from server.topics.ports import TopicPeer
 
 if TYPE_CHECKING:
+    from dataspace.topics.frontiers import Change
     from dataspace.topics.times import Time
     from server.topics.durable import DurableTopics
 
@@ -261,11 +262,11 @@ class TopicConnection:
                 entry.acts.send(number, time, items, len(items))  # type: ignore[arg-type]  # send checks it
             case (forms.FINISH, time, bytes(items), changes):
                 self._check_batch(entry, items)
-                changed = changes_of(changes)
+                changed = _changed(changes)
                 entry.topic.check_room(number, time, changed)  # type: ignore[arg-type]  # as above
                 entry.acts.finish(number, time, items, changed, len(items))  # type: ignore[arg-type]  # as above
             case (forms.CHANGE, changes):
-                changed = changes_of(changes)
+                changed = _changed(changes)
                 entry.topic.check_room(number, None, changed)
                 entry.acts.progress(number, changed)
             case (forms.LEAVE,):
@@ -436,6 +437,14 @@ def _check_items(items: bytes) -> None:
         raise Refused(code, f"items of a batch cannot be read: {error.text}") from None
     if value.__class__ is not tuple:
         raise Refused("bad-request", f"items of a batch must be an array, got {value!r:.60}")
+
+
+def _changed(changes: Value) -> tuple[Change, ...]:
+    """Returns what a step changes of what is held; refuses the step alone, as any other that is none."""
+    try:
+        return changes_of(changes)
+    except ProtocolError as error:
+        raise Refused("bad-request", error.text) from None
 
 
 def _name(arguments: Map) -> str:

@@ -15,7 +15,7 @@ from dataspace.errors import Broken, Refused, UsageError
 from dataspace.topics import encoding as forms
 from dataspace.topics.messages import Batch, Crash, Frontier
 from dataspace.wire import packets as p
-from index.values.values import Map, Record
+from index.values.values import Map, Record, Value
 from tests.server.peers import Peer
 from tests.server.proxies import Proxy
 
@@ -164,6 +164,21 @@ async def test_rubbish_ends_nobody_else(
         await topic.send("x")
         await topic.advance(1)
         assert await take(epochs, 1) == [TopicEpoch(0, ("x",))]
+
+
+@pytest.mark.parametrize(
+    "changes", [None, (), (None,), ((0,),), ((0, "1"),), ((0, True),), (("0", 1),)], ids=repr
+)
+async def test_changes_that_are_none_are_refused_and_the_session_goes_on(url: str, changes: Value) -> None:
+    async with Peer(url) as peer:
+        producer = await joined(peer)
+        for number, step in (2, (forms.CHANGE, changes)), (3, (forms.FINISH, 0, pack(()), changes)):
+            await peer.say(p.Produce(number, producer, (step,)))
+            answer = await peer.hear()
+            if changes != ():  # which changes nothing
+                assert isinstance(answer, p.Denied) and answer.code == "bad-request", answer
+        await peer.say(p.Produce(4, producer, ((forms.LEAVE,),)))
+        assert isinstance(await peer.hear(), p.Answer)
 
 
 @pytest.mark.parametrize(
