@@ -13,7 +13,8 @@ import trio
 
 from index.errors import UsageError
 from index.patterns.text import parse
-from index.values.values import Value
+from index.values.values import Map, Record, Value
+from server.cli.output import say
 
 
 async def lines() -> AsyncIterator[tuple[int, str]]:
@@ -37,11 +38,36 @@ async def parsed_lines() -> AsyncIterator[Value]:
 
 
 async def given(texts: Sequence[str]) -> list[Value]:
-    """Returns the values of a command line, in which ``-`` stands for those of the standard input."""
+    """Returns the values of a command line, in which ``-`` stands for those of the standard input.
+
+    Says so on standard error if one looks like a pattern, which nothing here takes it for.
+    """
     values: list[Value] = []
     for text in texts:
         if text == "-":
             values += [value async for value in parsed_lines()]
         else:
-            values.append(parse(text))
+            value = parse(text)
+            if _has_pattern(value):
+                say(
+                    f"dataspace: {text} is no pattern here: $NAME and _ in it stay as they are, as a part of "
+                    "the value"
+                )
+            values.append(value)
     return values
+
+
+def _has_pattern(value: Value) -> bool:
+    """Whether there is a capture or ``_`` in a value; interests, which are about patterns, have none."""
+    waiting = [value]
+    while waiting:
+        match waiting.pop():
+            case Record(label="Observe"):
+                continue
+            case Record(label="$" | "_"):
+                return True
+            case Record(fields=parts) | (tuple() as parts):
+                waiting += parts
+            case Map() as mapping:
+                waiting += [part for pair in mapping.pairs() for part in pair]
+    return False

@@ -11,7 +11,9 @@ from dataspace.errors import Unreachable
 from dataspace.transport.addresses import parse_url
 from dataspace.transport.credentials import Credentials
 from dataspace.transport.dialing import open_link
+from index.patterns.text import parse as parse_value
 from server.cli.facts import _parsed
+from server.cli.lines import given
 from server.cli.parser import parse
 from tests.server.cli.test_command import run
 from tests.server.processes import DaemonProcess
@@ -57,6 +59,28 @@ def test_one_that_is_like_nothing_names_nothing(capsys: pytest.CaptureFixture[st
     with pytest.raises(SystemExit):
         parse(["status", "--zzz"])
     assert "did you mean" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "is_said"),
+    [
+        ("present($who)", True),
+        ("f(_)", True),
+        ('a([1, {"k": $x:int}])', True),
+        ("$f", True),
+        ("Observe(present($who))", False),
+        ('present("$who")', False),
+        ('a([1, {"_": 2}])', False),
+    ],
+)
+def test_a_fact_that_looks_like_a_pattern_is_said_to_be_taken_as_it_is(
+    capsys: pytest.CaptureFixture[str], text: str, is_said: bool
+) -> None:
+    assert trio.run(given, [text]) == [parse_value(text)]
+    said = (
+        f"dataspace: {text} is no pattern here: $NAME and _ in it stay as they are, as a part of the value\n"
+    )
+    assert capsys.readouterr().err == (said if is_said else "")
 
 
 @pytest.mark.parametrize("text", ["present()", "present( )", "at(1, [])", "x(_, [ ])"])
