@@ -105,7 +105,7 @@ class Index:
 
     def count_at(self, at: At) -> int:
         """Returns the same for a key from ``at_of``."""
-        return self._contents.count(at)
+        return 1 + self._copies.get(at, 0) if at in self._values else 0
 
     def value(self, at: At) -> Value:
         """Returns the value with the key ``at``, from ``at_of``; raises ``KeyError`` if there is none.
