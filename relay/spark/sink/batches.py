@@ -158,7 +158,7 @@ def publish(
 
 def _explained(refusal: Refused, options: SinkOptions, batch: StagedBatch) -> Refused:
     """A refusal in the words of options, where the daemon's are about turns."""
-    if refusal.code != "old-sequence":
+    if refusal.code not in ("old-sequence", "not-applied"):
         return refusal
     if options.application is None:
         said = f"batch {batch.number} of query {batch.application} is behind what the query has published"

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 
 from index.errors import UsageError
+from index.patterns.events import Restricted
 from index.patterns.patterns import capture, matcher, skeleton
 from index.trie.trie import Index
 from index.values.freezing import freeze
@@ -30,10 +31,10 @@ NO_VALUES = {
 }
 OPERATIONS: dict[str, Callable[[Any, Any], object]] = {
     "add": lambda index, thing: index.add(thing),
-    "restricted add": lambda index, thing: index.add(thing, visible=frozenset()),
+    "restricted add": lambda index, thing: index.add(Restricted(thing, frozenset())),
     "remove": lambda index, thing: index.remove(thing),
     "send": lambda index, thing: index.send(thing),
-    "restricted send": lambda index, thing: index.send(thing, visible=frozenset()),
+    "restricted send": lambda index, thing: index.send(Restricted(thing, frozenset())),
     "replace by": lambda index, thing: index.replace(thing, Record("here")),
     "replace": lambda index, thing: index.replace(Record("new"), thing),
     "patch in": lambda index, thing: index.patch([Record("new"), thing], []),

@@ -110,7 +110,9 @@ def test_a_kill_while_old_epochs_go(tmp_path: Path, point: str) -> None:
     fill(log, 20, snapshot=15)
     before = plain(log.read(12))
     log.close()
-    program = f"from relay.log import *; import pathlib; log = Log.open(pathlib.Path({str(tmp_path)!r})); "
+    program = (
+        f"from dataspace.log import *; import pathlib; log = Log.open(pathlib.Path({str(tmp_path)!r})); "
+    )
     trim = f"log.trim(Retention(age=0.0), {LATE})"
     environment = {**os.environ, "DATASPACE_FAULT": f"{point}:1", "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
