@@ -8,6 +8,7 @@ of the log's own entries would say.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -40,6 +41,8 @@ from index.values.values import Record, Value, keys
 from relay.log.reader import LogReader
 from tests.server.peers import PLENTY, opening
 from tests.server.streams.inside import Inside, Wire, inside
+
+ROUNDS = int(os.environ.get("TORTURE_ROUNDS", "0"))
 
 ANY: Final = capture()
 PATTERNS: Final[Sequence[Value]] = (
@@ -392,7 +395,8 @@ def live(lives: Sequence[Sequence[Step]]) -> None:
 
 
 @pytest.mark.slow
-@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=100)
+@pytest.mark.torture
+@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=100 * ROUNDS or 25)
 @given(_lives)
 def test_every_stream_equals_the_rows_of_the_log(lives: list[list[Step]]) -> None:
     live(lives)

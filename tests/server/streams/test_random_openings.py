@@ -6,6 +6,7 @@ about to begin; nothing of that may end the session.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +23,8 @@ from index.patterns.patterns import capture
 from index.values.values import Map, Record, Value
 from tests.server.peers import PLENTY
 from tests.server.streams.inside import Inside, Wire, inside
+
+ROUNDS = int(os.environ.get("TORTURE_ROUNDS", "0"))
 
 STREAMS: Final = 4
 TYPED: Final = {"bad-request", "epoch-ahead", "epoch-gone", "epoch-lost", "limit", "no-space", "read-only"}
@@ -147,7 +150,8 @@ def play(steps: Sequence[Step]) -> None:
 
 
 @pytest.mark.slow
-@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=60)
+@pytest.mark.torture
+@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=60 * ROUNDS or 20)
 @given(st.lists(_steps, max_size=20))
 def test_whatever_is_opened_and_aborted_only_typed_errors_come(steps: list[Step]) -> None:
     play(steps)
