@@ -96,7 +96,7 @@ async def test_a_function_that_raises_ends_its_flow_and_nothing_else(tmp_path: P
             await space.send(Record("divide", 0))
             assert await _next(space, "flow-error($name, $reason)") == (
                 "careless",
-                "ZeroDivisionError: division by zero",
+                "ZeroDivisionError: division by zero (in the stage map-2 of a flow)",
             )
             await space.assert_(Record("present", "hall", "Alice"))
             assert await space.matches("crowd($room, $n)") == [("hall", 1)]

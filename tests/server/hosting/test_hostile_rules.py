@@ -45,7 +45,7 @@ WITHIN = """
 import resource, runpy, sys
 resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
 sys.argv[0] = "server"
-runpy.run_module("server", run_name="__main__", alter_sys=True)
+runpy.run_module("dataspace", run_name="__main__", alter_sys=True)
 """
 """A daemon that ends where it takes more memory than this."""
 
