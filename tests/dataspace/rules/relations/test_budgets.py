@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tracemalloc
 
 import pytest
@@ -23,6 +24,8 @@ from index.values.freezing import bounded
 from index.values.values import Map, Record, Value, key, text_of
 from tests.dataspace.rules.oracle import Facts, follow
 from tests.strategies import values
+
+ROUNDS = int(os.environ.get("TORTURE_ROUNDS", "0"))
 
 SMALL = 40
 """Facts that may be there before a set of rules is taken to have no end."""
@@ -96,7 +99,7 @@ def _is_endless(value: Value) -> bool:
 
 
 @pytest.mark.slow
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80 * ROUNDS or 20, deadline=None)
 @given(texts, turns)
 def test_rules_hold_what_follows_or_are_suspended_within_their_bytes(
     text: str, turns: list[list[Value]]

