@@ -67,7 +67,7 @@ def finish(world: World, checkpoints: Path, *, master: str = LOCAL, start: str =
 
 
 def _start_torn_anew(checkpoints: Path, words: str) -> None:
-    """Does what SPARK.md says about a query whose first offsets were torn by a kill: Spark names their folder.
+    """Does what SPARK.md says about a query whose first offsets a kill has torn: Spark names their folder.
 
     Offsets are on disk before anything of their batch is published, so nothing was.
     """
