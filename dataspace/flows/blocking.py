@@ -52,7 +52,7 @@ class Sort(Operator):
 
 
 def _net(changes: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
-    """Each item once, with the sum of its weights, unless that is nought."""
+    """Returns each item once with the sum of its weights, without those whose sum is zero."""
     net: dict[Hashable, list[Any]] = {}
     for item, weight in changes:
         net.setdefault(key(item), [item, 0])[1] += weight

@@ -106,7 +106,7 @@ class Space:
         return epoch
 
     def act(self, owner: str, actions: Sequence[Action], now: int) -> None:
-        """As ``commit``, sooner, for actors where no log is kept: nobody wants the ``Epoch``.
+        """Like ``commit`` without an ``Epoch``, and quicker: for actors in a space without a log.
 
         What actors do is in form already: values are frozen, handles are new or their own.
         """
@@ -204,7 +204,7 @@ class Space:
         return epoch if is_any else None
 
     def restore(self, owners: Mapping[str, Mapping[int, Value]], epoch: int, time: int) -> None:
-        """Puts back what a log holds, into a space that is still empty; tells nobody."""
+        """Puts back what a log holds, into a space that is still empty; calls no observer."""
         if self._claimed or self.epoch:
             raise UsageError(f"space {self.name} is not empty")
         self._claims = {

@@ -1,13 +1,11 @@
-"""Doubts: what rules could not calculate in the middle of a tick, kept until it is settled.
+"""Deferred errors: expressions that raised in the middle of a tick, kept until the tick is settled.
 
-A rule is told of each row as it comes, while others of the tick have still to come or to go, and before what
-a negation asks for is derived.  So it may meet values that are never there together, or that its own body
-keeps from it: ``not same($a, $b), $z = 1 / ($a - $b)``, or a reading of a room that there is not.  An
-expression that raises makes no derivation, and whether that fails the rule is decided by what is there in the
-end.
+A rule gets each row as it comes, while other rows of the tick are still to come or to go, and before the
+facts of a negation are derived.  So it may meet values that never hold together, or that its own body
+excludes:  ``not same($a, $b), $z = 1 / ($a - $b)``.  An expression that raises makes no derivation.  Whether
+that fails the rule is decided at the end of the tick, by what holds then.
 
-Always: a rule fails only by values with which all of its atoms hold together once the tick is settled, and
-that no comparison keeps from it.
+Always: a rule fails only for values with which its whole body holds once the tick is settled.
 """
 
 from __future__ import annotations

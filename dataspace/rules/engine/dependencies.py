@@ -1,11 +1,11 @@
-"""Outlines: the relations that rules need, how they feed each other, and in which order they settle.
+"""The dependency graph (class ``Outline``): which relations feed which, and in which stratum each settles.
 
-Heads are what rules derive, views what their atoms ask for; where a view shows one head as it is, both are
-one relation.  Drawn as a graph they are put in the order of their strata.  An outline makes no function and
-holds no row, so it also answers whether rules can be carried out at all, and what they look like.
+Derived relations are what rules derive, views what their atoms read; where a view shows one derived relation
+as it is, both are one.  The graph makes no function and holds no row, so it also answers whether rules can be
+carried out at all, and how they are drawn.
 
-Always: a relation stands behind all that it is fed by, and at once with those of its cycle; where that
-cannot be, because a cycle waits for itself, there is no outline.
+Always: a relation comes after all relations that feed it, and together with those of its cycle; if a cycle
+waits for itself, there is no graph.
 """
 
 from __future__ import annotations
