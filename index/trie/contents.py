@@ -12,7 +12,7 @@ refused has changed nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeGuard
 
 from index.errors import UsageError
 from index.patterns.events import Entry, Restricted, Visible
@@ -273,3 +273,11 @@ def all_entries(things: Sequence[Entry]) -> Sequence[Entry]:
         if type(thing) is not Record:
             return [entry_of(each) for each in things]
     return things
+
+
+def are_unrestricted(things: Sequence[Entry]) -> TypeGuard[Sequence[Value]]:
+    """True if every handler may see each of these."""
+    for thing in things:  # noqa: SIM110  all() would make a generator each time
+        if type(thing) is Restricted:
+            return False
+    return True

@@ -32,12 +32,12 @@ from index.patterns.events import (
 from index.patterns.readers import match_reader
 from index.patterns.skeletons import Skeleton
 from index.trie import visibility
-from index.trie.contents import Contents, Net, all_entries, entry_of, not_here
+from index.trie.contents import Contents, Net, all_entries, are_unrestricted, entry_of, not_here, plain
 from index.trie.drawings import draw
 from index.trie.invariants import nodes_below, verify
 from index.trie.nodes import At, News, all_at, at_of
 from index.trie.tree import reached
-from index.values.freezing import frozen
+from index.values.freezing import all_frozen, frozen
 from index.values.positions import class_of
 from index.values.values import COMPILED, Record, Value, keys
 
@@ -211,13 +211,13 @@ class Index:
         What is both added and removed was never there, or never gone.  Raises ``UsageError`` for a removal
         of what is not there, and changes nothing.  O(changes + handlers reached).
         """
-        added, removed, messages = all_entries(added), all_entries(removed), all_entries(messages)
-        coming, going = all_at(added), all_at(removed)
-        plain_added = [each for each in added if not isinstance(each, Restricted)]
-        plain_removed = [each for each in removed if not isinstance(each, Restricted)]
-        if len(plain_added) == len(added) and len(plain_removed) == len(removed):
-            came, went = self.patch_at(coming, plain_added, going, plain_removed, messages)
+        messages = all_entries(messages)
+        if are_unrestricted(added) and are_unrestricted(removed):
+            added, removed = all_frozen(added), all_frozen(removed)
+            came, went = self.patch_at(all_at(added), added, all_at(removed), removed, messages)
             return Net(list(came), list(went))
+        added, removed = all_entries(added), all_entries(removed)
+        coming, going = all_at(added), all_at(removed)
         if self._telling:
             raise _busy()
         said: News = []
@@ -395,10 +395,9 @@ class Index:
 
     def _pass(self, message: Entry, news: News) -> None:
         """Collects the handlers of a message; nothing is kept."""
-        if isinstance(message, Restricted):
-            visibility.collect(message, self._tree.reached(message.value), news)
-        else:
-            visibility.collect_all(message, self._tree.reached(message), news)
+        paths = message.paths if isinstance(message, Restricted) else None
+        value = plain(message)
+        visibility.collect(value, paths, self._tree.reached(value), news)
 
     def _tell_all(self, grown: News, said: News, gone: News) -> None:
         """Calls the callbacks of a patch: additions, then messages, then removals."""

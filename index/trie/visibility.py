@@ -55,17 +55,8 @@ def vanish(visible: dict[At, Visible], at: At, value: Value, nodes: list[Node], 
                     handler.lose(handler, value, news)
 
 
-def collect(entry: Restricted, nodes: list[Node], news: News) -> None:
-    """Adds to ``news`` the handlers that a restricted message concerns."""
-    _collect(entry.value, entry.paths, nodes, news)
-
-
-def collect_all(value: Value, nodes: list[Node], news: News) -> None:
-    """Adds to ``news`` the handlers that a message concerns."""
-    _collect(value, None, nodes, news)
-
-
-def _collect(value: Value, paths: Visible | None, nodes: list[Node], news: News) -> None:
+def collect(value: Value, paths: Visible | None, nodes: list[Node], news: News) -> None:
+    """Adds to ``news`` the handlers that a message concerns; those within ``paths`` if it is restricted."""
     for node in nodes:
         for group in node.each:
             leaf = group.leaves.get(group.place(value))
