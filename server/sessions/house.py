@@ -5,28 +5,20 @@ They are apart from ``ports.py`` because they refer to classes of other rooms, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
+
+from server.publication.ports import Committer
 
 if TYPE_CHECKING:
     import trio
 
-    from dataspace.kernel.actions import Action
-    from dataspace.kernel.epochs import Epoch
-    from dataspace.kernel.space import Space
     from index.values.values import Map
     from relay.delivery.memory import MemoryBudget
     from relay.delivery.policies import SlowCounts
     from relay.log.log import Log
     from relay.log.writer import GroupCommit
-    from relay.store.staging import Staging
     from server.config.model import Limits
     from server.config.tokens import Keys
-    from server.owners.leases import Leases
-    from server.owners.publishers import Publishers
-    from server.owners.turn_numbers import Client, Clients
-    from server.publication.ledger import Ledgers
-    from server.publication.prepared import Prepared
     from server.sessions.registry import Sessions
     from server.sessions.sending import SendQueue
     from server.system import SystemSpace
@@ -34,17 +26,13 @@ if TYPE_CHECKING:
     from server.topics.durable import DurableTopics
 
 
-class HomeSpace(Protocol):
+class HomeSpace(Committer, Protocol):
     """The space that a session is about: all that streams, publication, leases and turns use of it."""
 
     @property
     def name(self) -> str: ...
     @property
     def identity(self) -> str: ...
-    @property
-    def limits(self) -> Limits: ...
-    @property
-    def space(self) -> Space: ...
     @property
     def log(self) -> Log: ...
     @property
@@ -53,38 +41,9 @@ class HomeSpace(Protocol):
     def recalling(self) -> trio.Lock: ...
     @property
     def sessions(self) -> Sessions: ...
-    @property
-    def leases(self) -> Leases: ...
-    @property
-    def clients(self) -> Clients: ...
-    @property
-    def staging(self) -> Staging: ...
-    @property
-    def prepared(self) -> Prepared: ...
-    @property
-    def ledgers(self) -> Ledgers: ...
-    @property
-    def publishers(self) -> Publishers: ...
-    @property
-    def publishing(self) -> trio.Lock: ...
 
     def check_space(self, name: str) -> None:
         """Raises ``Refused`` for the name of another space."""
-
-    def commit(
-        self,
-        owner: str,
-        actions: Sequence[Action],
-        client: Client | None,
-        sequence: int,
-        on_durable: Callable[[Epoch], None] | None,
-        *,
-        publication: bool = False,
-    ) -> Epoch:
-        """Commits one turn; ``on_durable`` is called with its epoch once that is on disk."""
-
-    async def find_turns(self, client: Client, wanted: Collection[int]) -> dict[int, int]:
-        """Returns the epochs of old turns, 0 for those not applied; forgotten turns are left out."""
 
     def resume_rule(self, name: str) -> str:
         """Carries out again what is suspended under a name; ``Refused`` where that comes to nothing."""
@@ -94,9 +53,6 @@ class HomeSpace(Protocol):
 
     def status(self) -> dict[str, object]:
         """Returns the counts that ``dataspace status`` shows."""
-
-    def flush(self) -> None:
-        """Writes to the sockets what connections have to send."""
 
 
 class House(Protocol):
