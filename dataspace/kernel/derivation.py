@@ -430,7 +430,7 @@ class RuleHost:
 
 
 def _ignored() -> None:
-    """Where nobody wants to hear of troubles."""
+    """The default of ``on_trouble``: does nothing."""
 
 
 class _Journal:

@@ -1,4 +1,4 @@
-"""The engine: the rules of one component, and what follows from the facts that they are told of.
+"""The engine: the rules of one component, and what follows from the facts that the engine gets.
 
 An outline says which relations the rules have, and in which order they settle; here they are filled with
 functions and tables, and run.  What no rule derives comes from the base facts, which components share;
@@ -440,6 +440,6 @@ class ComponentEngine:
         return limits.text.used + limits.facts.used
 
     def size(self) -> int:
-        """Entries in its own tables; nought when there are no facts, and rules need none."""
+        """Returns the number of entries in its own tables; 0 without facts, if no rule needs any."""
         rows = sum(each.size() for each in self._own_relations())
         return rows + sum(len(each) + len(each.pending) for each in self._groupings.values())

@@ -92,5 +92,5 @@ class EnginePool:
         )
 
     def size(self) -> int:
-        """Entries in all tables; nought when there are no facts, and rules need none.  O(those)."""
+        """Returns the number of entries in all tables; 0 without facts, if no rule needs any.  O(tables)."""
         return self.base_facts.size() + sum(engine.size() for engine in self.components)

@@ -356,7 +356,7 @@ class Program:
         )
 
     def size(self) -> int:
-        """Entries in all tables; nought when there are no facts, and rules need none.  O(those)."""
+        """Returns the number of entries in all tables; 0 without facts, if no rule needs any.  O(tables)."""
         return self._pool.size()
 
 

@@ -28,7 +28,7 @@ Claim: TypeAlias = Callable[[Value, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What an engine has in a view of base facts: functions that are told of rows, and indexes."""
+    """What an engine keeps for a view of base facts: the functions that get its rows, and its indexes."""
 
     on_insert: list[Fenced]
     on_delete: list[Fenced]
@@ -36,7 +36,7 @@ class Use:
 
 
 class FactReader(Protocol):
-    """What asks for facts: the engine of a component, which is told of those that it asks for."""
+    """The engine of a component as base facts see it: it reads some of them, and gets their changes."""
 
     @property
     def plain(self) -> Mapping[View, Use]:

@@ -139,7 +139,7 @@ def asked(peer: Peer, bound: float, question: Callable[[BulkClient], T]) -> T:
 
 
 SYSTEM_TLS: Final = Tls()
-"""Whom the system trusts, and no certificate of one's own."""
+"""The authorities of the system, and no client certificate."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,7 +168,7 @@ def _explained(refusal: Refused, options: SinkOptions, batch: StagedBatch) -> Re
 
 
 _permitted: Final[set[tuple[Peer, str]]] = set()
-"""Whom this process has found to be allowed to write for whom: each batch of a stream makes a writer anew."""
+"""Pairs of peer and owner that were checked in this process: each batch of a stream makes a new writer."""
 
 
 def check_rights(options: SinkOptions, owner: str) -> None:
