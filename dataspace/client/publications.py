@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 WINDOW: Final = 256 << 10
 """Bytes that a publication sends before it waits for answers."""
 
+NUMBERS: Final = 32
+"""Bytes that a frame with one step has around it at most, or that its numbers can grow by when it is sent again."""
+
 SPARE: Final = 4096
 """Bytes of a frame that are not the items of a batch."""
 
@@ -82,6 +85,7 @@ class SentStep(PendingRequest):
         self._publication = publication
         self.step = step
         self.size = 0
+        """Bytes of its frame at most, however often it is sent: what it takes of the daemon's window."""
 
     def fail(self, error: DataspaceError) -> None:
         """Handles a refusal or the loss of the connection; a publication that may be away sends the step
@@ -284,19 +288,21 @@ class Publication:
     def _say(self, step: Value) -> None:
         sent = SentStep(self, step)
         if self._there:
-            self._produce(sent)
+            sent.size = self._produce(sent) + NUMBERS
         else:
-            sent.size = len(pack(step))  # it is sent after the reconnect
+            sent.size = len(pack(step)) + NUMBERS  # it is sent after the reconnect
         self._unanswered.append(sent)
         self._size += sent.size
 
-    def _produce(self, sent: SentStep) -> None:
+    def _produce(self, sent: SentStep) -> int:
+        """Returns the bytes that left, or would have."""
         try:
-            sent.size = self._session.produce(self._producer, (sent.step,), sent)
+            return self._session.produce(self._producer, (sent.step,), sent)
         except Broken:
             if not self.may_be_away:
                 raise
             self._there = False
+            return len(pack(sent.step))
 
     async def _answered(self) -> None:
         sent = self._unanswered[0]

@@ -221,7 +221,7 @@ async def test_a_busy_peer_whose_reads_end_within_frames_meets_no_deadline(
 CHATTER: dict[str, Callable[[int], p.Packet]] = {
     "pings": lambda n: p.Ping(n),
     "turns": lambda n: turn(n, (SEND, 1)),
-    "old turns": lambda n: turn(0),
+    "old turns": lambda n: turn((1 << 40) - n),  # all but the first
     "refused turns": lambda n: turn(n, (RETRACT, n)),
     "unknown verbs": lambda n: p.Request(n, "x" * 1000, Map()),
     "requests": lambda n: p.Request(n, "status", Map()),

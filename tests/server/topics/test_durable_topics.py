@@ -23,6 +23,7 @@ from dataspace.wire import packets as p
 from index.values.values import Map
 from server.config.model import Config
 from server.daemon.serve import serve
+from server.topics.following import TopicConnection
 from tests.server.peers import Peer
 from tests.server.processes import DaemonProcess
 from tests.server.proxies import Proxy
@@ -143,6 +144,32 @@ async def test_a_line_that_breaks_loses_and_doubles_nothing(url: str, proxy: Pro
             await topic.advance(n + 1)
         assert await take(epochs, 30) == [TopicEpoch(n, (n,)) for n in range(30)]
         assert far.reconnects >= 1
+
+
+async def test_steps_that_wait_for_the_line_take_of_the_window_what_they_are_on_it(
+    url: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a publisher that was away often sends more than the daemon takes, and is dismissed for it."""
+    arrived = 0
+    produce = TopicConnection.produce
+
+    def counted(at: TopicConnection, packet: p.Produce, size: int) -> None:
+        nonlocal arrived
+        arrived += size
+        produce(at, packet, size)
+
+    monkeypatch.setattr(TopicConnection, "produce", counted)
+    async with dataspace.connect(proxy.url) as far, far.publish("t", durable=True, away=30) as topic:
+        for first in (0, 1000):
+            proxy.refusing = True
+            proxy.cut()
+            for time in range(first, first + 1000):
+                await topic.advance(time + 1)
+            before, arrived = topic._size, 0
+            proxy.refusing = False
+            await topic.flush()
+            assert 10_000 < arrived <= before
+            assert topic._size == 0
 
 
 async def test_a_publisher_that_does_not_come_back_has_crashed(url: str, proxy: Proxy) -> None:
