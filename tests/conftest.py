@@ -1,10 +1,13 @@
-"""What all tests share: how hypothesis searches, and that an interrupt reaches what they start."""
+"""What all tests share: how hypothesis searches, that an interrupt reaches what they start, parts."""
 
 from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
+from zlib import crc32
 
+import pytest
 from hypothesis import settings
 
 # No deadline: the machines are shared, and a test never judges wall time.
@@ -16,3 +19,18 @@ settings.load_profile("ci" if os.environ.get("CI") else "here")
 # A shell has what it starts in the background ignore interrupts, and what the tests start would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds ``--part``."""
+    parser.addoption("--part", metavar="K/N", help="the Kth of N parts of the files only (`python -m tests`)")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leaves out, before they are read, the files that belong to other parts than the one asked for."""
+    part: str | None = config.getoption("--part")
+    if part is None or collection_path.suffix != ".py":
+        return None
+    number, parts = map(int, part.split("/"))
+    name = collection_path.relative_to(config.rootpath).as_posix()
+    return True if crc32(name.encode()) % parts != number - 1 else None

@@ -94,10 +94,10 @@ class Storm:
             for _ in range(3):
                 nursery.start_soon(self.follow)
             nursery.start_soon(self.cut)
-            with trio.move_on_after(seconds):
-                while True:
-                    await trio.sleep(0.02)
-                    await anchor.advance(max([anchor.time or 0, *(time - 2 for time in self.taken)]))
+            end = trio.current_time() + seconds
+            while trio.current_time() < end or not (self.crashes and any(self.seen)):
+                await trio.sleep(0.02)
+                await anchor.advance(max([anchor.time or 0, *(time - 2 for time in self.taken)]))
             self.over = True
             nursery.cancel_scope.deadline = trio.current_time() + 3
 
