@@ -59,6 +59,7 @@ class RuleHost:
         self._going: Sequence[Value] = ()
         self._adopted = False
         self._kept: Sequence[Value] = ()  # while the last tick is taken up: what rules held in it
+        self._is_start = False  # while it is
         self._journal = _Journal(0, False)
         self._resumed: set[str] = set()  # names of texts that the next tick is to carry out again
         self.on_trouble: Callable[[], None] = _ignored
@@ -164,6 +165,8 @@ class RuleHost:
         if program is None or (coming and rules_in(coming)) or (going and rules_in(going)):
             self._coming, self._going = turn or (coming, going)
             return self._follow_anew(coming, going, messages)
+        if program.facts is not None:  # it may ask for them in this tick
+            self._coming, self._going = turn or (coming, going)
         derived = program.tick(coming, going, messages)
         return derived if program.texts.troubles == self._troubles else self._with_errors(derived)
 
@@ -177,10 +180,11 @@ class RuleHost:
         self._adopted = False
         value = self._index.value
         self._kept = [value(at) for at in self._held]
+        self._is_start = True
         try:
             derived = self._follow_anew((), (), ())
         finally:
-            self._kept = ()
+            self._kept, self._is_start = (), False
         return self._compared(derived)
 
     def _follow_anew(
@@ -197,6 +201,7 @@ class RuleHost:
                 max_rules=self._max_rules,
                 clock=self.clock,
                 kept=self._kept,
+                start=self._is_start,
             )
             come, go = [value for value in self._facts() if is_rule(value)], ()
         stray = [(fact, -1) for value in go if (fact := self._stray_error(value)) is not None]

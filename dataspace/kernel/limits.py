@@ -20,6 +20,9 @@ class SpaceLimits:
     derived_bytes_per_turn: int = 128 << 20
     derived_bytes: int = 128 << 20
     """Bytes, estimated by texts, of what rules derive and calculate in one turn, and of what they hold."""
+    derive_work: int = 50_000
+    derive_work_per_action: int = 20
+    """Units of work that rules may do in a turn, and for each fact that comes, goes or is read in it."""
     derive_seconds: int = 10
     """How long rules may take in one turn until the one that took most is named."""
 

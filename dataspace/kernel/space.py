@@ -60,7 +60,11 @@ class Space:
             self.index,
             max_rules=self.limits.rules,
             bounds=Bounds(
-                self.limits.derived_per_turn, self.limits.derived_bytes_per_turn, self.limits.derived_bytes
+                self.limits.derived_per_turn,
+                self.limits.derived_bytes_per_turn,
+                self.limits.derived_bytes,
+                self.limits.derive_work,
+                self.limits.derive_work_per_action,
             ),
         )
 

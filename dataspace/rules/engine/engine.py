@@ -25,7 +25,7 @@ from dataspace.rules.engine.dependencies import GROUP, Outline
 from dataspace.rules.engine.join_orders import BoundAtom
 from dataspace.rules.language.syntax import Rule, Verb
 from dataspace.rules.relations.base_facts import BaseFacts, Claim, Use
-from dataspace.rules.relations.budgets import MAX_TEXT, STEPS_FOR_EACH_ROW, TEXT_OF_A_ROW, Budget, TickBudget
+from dataspace.rules.relations.budgets import BYTES_OF_WORK, MAX_TEXT, STEPS_FOR_EACH_ROW, Budget, TickBudget
 from dataspace.rules.relations.derived_relations import HeadRelation, lead
 from dataspace.rules.relations.failures import Defect, RanAway, RuleFailed, Unalias, Unit
 from dataspace.rules.relations.grouping import Grouping
@@ -426,12 +426,14 @@ class ComponentEngine:
         return sum(len(each.states) for each in self.outline.relations())
 
     def used(self, at: int) -> int:
-        """Rows that a rule has looked at and made in this tick, and as many for the text of its values."""
-        made = self.used_of(at, Unit.BYTES) // TEXT_OF_A_ROW
+        """The work of a rule in this tick."""
+        made = self.used_of(at, Unit.BYTES) // BYTES_OF_WORK
         return self.used_of(at, Unit.STEPS) + self.used_of(at, Unit.ROWS) + made
 
     def used_of(self, at: int, unit: Unit) -> int:
         """What a rule has used of one unit in this tick."""
+        if unit is Unit.WORK:
+            return self.used(at)
         limits = self._compilers[at].limits
         if unit is Unit.ROWS:
             return self._budget.inserted.get(self.outline.head(self.rules[at].rule), 0)

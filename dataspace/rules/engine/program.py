@@ -36,6 +36,9 @@ logger = logging.getLogger("dataspace")
 MAX_SELF_TICKS: Final = 10_000
 """Ticks in a row that ``next`` causes by itself, unless the program is told otherwise."""
 
+SELF_WORK: Final = 100
+"""Ticks in a row that ``next`` causes by itself may do so many times the work of one tick."""
+
 RECOMPUTE_FROM: Final = 5000
 RECOMPUTE_SHARE: Final = 0.25
 """From how many rows on, and for which share of its facts taken away in a tick, a component is made anew."""
@@ -51,7 +54,7 @@ RECOMPUTE_LEAST: Final = 30
 class ProgramStatistics:
     """Counts: texts, rules in them that are carried out, texts in trouble, components that these rules are.
 
-    And since the start: engines made for components, facts that these have read, and ticks.
+    And since the start: engines made for components, facts that these have read, ticks, and units of work.
     """
 
     texts: int
@@ -61,6 +64,7 @@ class ProgramStatistics:
     engines: int
     read: int
     ticks: int
+    work: int
 
 
 class Program:
@@ -69,6 +73,7 @@ class Program:
     ``facts`` gives the facts that are claimed when the first rule comes; without it there are none then.
     ``bounds`` are what all rules may use; ``clock`` gives nanoseconds, and ``explain`` says what each costs.
     ``kept`` are facts that rules held when another program ended: ``next`` goes on from them at first.
+    At a ``start`` no client waits for the first tick, which may do all the work within the bounds.
     """
 
     def __init__(
@@ -80,18 +85,22 @@ class Program:
         max_rules: int = MAX_RULES,
         clock: Callable[[], int] | None = None,
         kept: Iterable[Value] = (),
+        start: bool = False,
     ) -> None:
         self._pool = pool = EnginePool(bounds or Bounds(), max_rules=max_rules, clock=clock, kept=kept)
         self.texts: Final = pool.texts
         self.entries = self.texts.entries
         self._resuming = self.texts.resuming
-        self._facts = facts  # until they have been asked for
+        self.facts = facts
+        """Gives the facts there are, until the first rule that is carried out has asked for them."""
         self.base_facts: Final = pool.base_facts
         self.components: Final = pool.components
         self._delaying: Final = pool.delaying  # here as well: every turn asks
         self.budget: Final = pool.budget
         self._max_self_ticks = max_self_ticks
-        self._self_ticks = 0
+        self._self_ticks = self._self_work = 0
+        self._is_start = start
+        self._actions = 0  # of the turn that ``next`` goes on from
         self.ticks = 0
         """How many there have been."""
 
@@ -120,13 +129,14 @@ class Program:
         come, lost = self.texts.change(*rules)
         if not (come or lost):
             return self.tick(added, removed, messages)
-        if self._facts is not None:
-            self.base_facts.keep(self._facts())  # as they are after this tick
-            self._facts, added, removed = None, (), ()
+        if self.facts is not None:
+            self.base_facts.keep(self.facts())  # as they are after this tick
+            self.facts, added, removed = None, (), ()
         gone = {**self.components.of(lost), **self.components.near(come)}
         self._self_ticks = 0
         derived = self._tick_anew(gone, come, added, removed, messages)
         self._pool.kept.clear()
+        self._is_start = False
         return derived
 
     def resume(self, names: Collection[str]) -> Derived:
@@ -165,12 +175,12 @@ class Program:
         """
         if self._self_ticks and not self.pending:  # else a turn of somebody would let a rule go on for ever
             self._self_ticks = 0
-        if self._facts is not None:
-            return Derived([], [], [])  # nothing is carried out yet, and when it is, facts are asked for
         if self._resuming.watched:
             self._resuming.note(added, removed)
             if ready := self._resuming.ready(self.ticks):
                 return self._resume(ready, added, removed, messages)
+        if self.facts is not None:
+            return Derived([], [], [])  # nothing is carried out yet, and when it is, facts are asked for
         if len(removed) + FORBIDDING * len(added) > RECOMPUTE_LEAST:
             much = self._much_taken_from(added, removed)
             if much:
@@ -179,11 +189,23 @@ class Program:
 
     def tick_again(self) -> Derived:
         """The tick that ``next`` has asked for; too many in a row suspend the rules that ask for it."""
-        self._self_ticks += 1
-        if self._self_ticks > self._max_self_ticks:
+        if reason := self._endless():
             self._self_ticks = 0
-            return self._tick_anew(self.components.of(self._stop_asking()), (), (), (), ())
-        return self.tick() if self._resuming.watched else self._run((), (), ())
+            return self._tick_anew(self.components.of(self._stop_asking(reason)), (), (), (), ())
+        self._self_ticks += 1
+        derived = self.tick() if self._resuming.watched else self._run((), (), ())
+        self._self_work = self.budget.work + (self._self_work if self._self_ticks > 1 else 0)
+        return derived
+
+    def _endless(self) -> str:
+        """Returns why ``next`` may cause no further tick by itself; empty if it may."""
+        work = self.budget.bounds.work
+        if self._self_ticks >= self._max_self_ticks:
+            return f"{self._max_self_ticks} ticks in a row were caused by next alone"
+        if work is not None and self._self_ticks > SELF_WORK and self._self_work > SELF_WORK * work:
+            ticks, most = self._self_ticks, SELF_WORK * work
+            return f"{ticks} ticks in a row, caused by next alone, took more than {most} units of work"
+        return ""
 
     @property
     def pending(self) -> bool:
@@ -198,14 +220,17 @@ class Program:
     def _run(self, added: Sequence[Value], removed: Sequence[Value], messages: Sequence[Value]) -> Derived:
         """A tick as most are: facts come or go, and no rule fails."""
         self.ticks += 1
-        self.budget.begin()
+        actions = len(added) + len(removed) + len(messages)
+        if self._delaying:
+            actions = self._cause(actions)
+        self.budget.begin(actions)
         engines = self._told(added, removed, messages)
         is_sound = not messages
         for engine in engines:
             if not engine.settle():
                 is_sound = False
         if not is_sound:
-            return self._conclude(engines, messages, Remaking(self._pool, self.ticks, ()))
+            return self._conclude(engines, messages, Remaking(self._pool, self.ticks, (), actions))
         derived = Derived([], [], [])
         for engine in engines:
             if engine.speaks:
@@ -227,13 +252,25 @@ class Program:
     ) -> Derived:
         """A tick in which some engines go, and others come for the rules that are carried out."""
         self.ticks += 1
-        self.budget.begin()
-        remaking = Remaking(self._pool, self.ticks, come)
+        actions = None if self._is_start else self._cause(len(added) + len(removed) + len(messages))
+        self.budget.begin(actions)
+        remaking = Remaking(self._pool, self.ticks, come, actions)
         remaking.part_with(gone)
         engines = self._told(added, removed, messages)
         for engine in engines:
             engine.settle()
         return self._conclude(engines, messages, remaking)
+
+    def _cause(self, actions: int) -> int:
+        """Returns by how many actions the work of this tick is bounded.
+
+        What ``next`` has left for it was caused by the turn before: that one's actions count as well, but not
+        in addition, so that a tick never allows more work than the largest turn that led to it.
+        """
+        if any(engine.pending for engine in self._delaying):
+            actions = max(actions, self._actions)
+        self._actions = actions
+        return actions
 
     def _told(
         self, added: Sequence[Value], removed: Sequence[Value], messages: Sequence[Value]
@@ -312,10 +349,9 @@ class Program:
                 found[engine] = None
         return found
 
-    def _stop_asking(self) -> list[Placed]:
+    def _stop_asking(self, reason: str) -> list[Placed]:
         """Suspends the rules that ask for ticks without end: all rules that this takes away."""
         asking = {head.of for engine in self._delaying for head in engine.asking()}
-        reason = f"{self._max_self_ticks} ticks in a row were caused by next alone"
         return [
             lost
             for engine in self._delaying
@@ -353,6 +389,7 @@ class Program:
             engines=self._pool.made,
             read=self.base_facts.read,
             ticks=self.ticks,
+            work=self.budget.total + self.budget.work,
         )
 
     def size(self) -> int:

@@ -18,7 +18,7 @@ from dataspace.flows.results import Derived
 from dataspace.rules.engine.components import Placed, parted
 from dataspace.rules.engine.engine import ComponentEngine
 from dataspace.rules.engine.pool import EnginePool
-from dataspace.rules.relations.budgets import size_of
+from dataspace.rules.relations.budgets import READS_OF_AN_ACTION, size_of
 from dataspace.rules.relations.derived_relations import HeadRelation
 from dataspace.rules.relations.failures import RanAway, RuleFailed, Unalias, said_of
 from dataspace.rules.relations.terms import Row
@@ -30,11 +30,15 @@ SUSPECT: Final = (0, 0, 1 / 4, 1 / 2, 3 / 4)
 
 
 class Remaking:
-    """The engines of one tick that go, and those that come; ``tick`` is its number."""
+    """The engines of one tick that go, and those that come; ``tick`` is its number.
 
-    def __init__(self, pool: EnginePool, tick: int, come: Iterable[Placed]) -> None:
+    The work of the tick is bounded by so many ``actions`` of a turn; None for a start.
+    """
+
+    def __init__(self, pool: EnginePool, tick: int, come: Iterable[Placed], actions: int | None) -> None:
         self._pool = pool
         self._tick = tick
+        self._actions = actions
         self._waiting = {each.number: each for each in come}
         self._made: dict[ComponentEngine, Derived] = {}
         self._before: dict[Hashable, Value] = {}
@@ -91,8 +95,9 @@ class Remaking:
 
     def _attempt(self, rules: Sequence[Placed], messages: Sequence[Value]) -> Mapping[ComponentEngine, None]:
         """One tick of new engines: who else has heard its messages."""
-        self._pool.budget.begin(freed=size_of(self._before.values()))
+        freed = size_of(self._before.values())
         new = [self._pool.make(component) for component in parted(rules)]
+        self._pool.budget.begin(self._allowing(new), freed)
         for engine in new:
             engine.load(self._held, self._pool.kept)
         base_facts = self._pool.base_facts
@@ -108,6 +113,17 @@ class Remaking:
                 engine.hush()
         self.part_with_failed(new, self._suspected(new))
         return heard
+
+    def _allowing(self, new: Sequence[ComponentEngine]) -> int | None:
+        """Returns by how many actions the work of new engines is bounded; None for a start.
+
+        To the actions of the turn come the facts that are read, and those that were derived before and have
+        to be derived again: these were paid for once.
+        """
+        if self._actions is None:
+            return None
+        read = self._pool.base_facts.count({root for engine in new for root in engine.roots})
+        return self._actions + read // READS_OF_AN_ACTION + len(self._before) + len(self._held)
 
     def _difference(self) -> Derived:
         whole = Derived([], [], [])

@@ -7,6 +7,10 @@ look at (*steps*), for each value that they make and each row that they derive (
 are inserted (*rows*).  All of it is work that can be counted, and nothing is a time: the same facts and rules
 come to the same end on a slow machine and on a quick one, in a turn and at a start.
 
+Rows looked at, rows inserted and bytes together are *work*.  A tick that clients wait for may do as much of
+it as its cause allows: a base, and some for each fact that comes or goes.  A start may do all that ``Bounds``
+allow.
+
 Always: a rule that pays more than its limit in a tick raises ``RuleFailed``; all rules together use no more
 of any unit than ``Bounds`` allow, or ``RanAway`` is raised.  Units are handed out in parts, and only then is
 anything compared: what is left of a part is carried on into the next tick.
@@ -34,8 +38,8 @@ SHARED_STEPS_FOR_EACH_ROW: Final = 10
 MAX_TEXT: Final = 128 * 1024 * 1024
 """Characters, as text, of the values that one rule may make in a tick."""
 
-TEXT_OF_A_ROW: Final = 32
-"""Characters of made values that take about as long as a row that is looked at."""
+CALCULATION: Final = 128
+"""What a calculated value counts for beside its text, in bytes: as long as a few rows take."""
 
 MAX_VALUE: Final = 1024 * 1024
 """Characters, as text, of one value that a rule makes."""
@@ -43,8 +47,22 @@ MAX_VALUE: Final = 1024 * 1024
 FACT_BYTES: Final = 64
 """What a derived fact counts for beside its text."""
 
-PART: Final = 4096
-"""What is handed out at once, at most; and an eighth of the limit."""
+PART: Final = 256
+"""What is handed out at once, at most; and an eighth of the limit.
+
+A thousand rules that each have a part left may use all of these in one tick, beside what that tick allows.
+"""
+
+BYTES_OF_WORK: Final = 64
+"""Bytes that are derived or calculated in about the time of a row that is looked at."""
+
+WORK_PER_ACTION: Final = 20
+"""Units of work that a tick may do for each fact that comes or goes."""
+
+READS_OF_AN_ACTION: Final = 4
+"""Facts read by rules that are made anew allow as much work as one fact that comes."""
+
+UNBOUNDED: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +70,16 @@ class Bounds:
     """What all rules of a space may use in one tick, and what they may hold.
 
     ``rows`` are inserted in one tick; ``made`` are the bytes of what is derived and calculated in it,
-    ``held`` those of all derived facts there are, both estimated by texts.
+    ``held`` those of all derived facts there are, both estimated by texts.  ``work`` are the units of a tick
+    that nothing but a single fact causes, and ``work_per_action`` those for each further one; without
+    ``work`` the other bounds are all that counts.
     """
 
     rows: int = 2_000_000
     made: int = 128 * 1024 * 1024
     held: int = 128 * 1024 * 1024
+    work: int | None = None
+    work_per_action: int = WORK_PER_ACTION
 
     @property
     def steps(self) -> int:
@@ -74,6 +96,7 @@ class TickBudget:
         "_made",
         "_may_hold",
         "_may_make",
+        "_may_work",
         "_part",
         "_room",
         "bounds",
@@ -81,6 +104,8 @@ class TickBudget:
         "held",
         "inserted",
         "tick",
+        "total",
+        "work",
     )
 
     def __init__(self, bounds: Bounds) -> None:
@@ -96,12 +121,27 @@ class TickBudget:
         self._part = min(PART, bounds.rows)
         self._left = self._looked = self._made = 0
         self._room = bounds.made
+        self._may_work = UNBOUNDED
+        self.work = 0
+        """Units of work of this tick so far."""
+        self.total = 0
+        """Those of all ticks before."""
 
-    def begin(self, freed: int = 0) -> None:
-        """Begins a tick, or another attempt at it; ``freed`` bytes of what is held are derived anew in it."""
+    def begin(self, actions: int | None = None, freed: int = 0) -> None:
+        """Begins a tick, or another attempt at it.
+
+        It may do the work that so many ``actions`` allow; at a start, where they are None, all within bounds.
+        ``freed`` bytes of what is held are derived anew in it.
+        """
         self.tick[0] += 1
         self._left = self._part
-        self._looked = self._made = 0
+        self.total += self.work
+        self._looked = self._made = self.work = 0
+        bounds = self.bounds
+        if actions is None or bounds.work is None:
+            self._may_work = UNBOUNDED
+        else:
+            self._may_work = bounds.work + bounds.work_per_action * actions
         room = self._may_hold - self.held + freed
         self._room = room if room < self._may_make else self._may_make
         if self.inserted:
@@ -111,6 +151,7 @@ class TickBudget:
         """Counts insertions before they happen; ``RanAway`` if there are too many."""
         if count:
             self.inserted[relation] = self.inserted.get(relation, 0) + count
+            self._work(count)
             self._left -= count
             if self._left < 0:
                 left = self.bounds.rows - sum(self.inserted.values())
@@ -121,17 +162,28 @@ class TickBudget:
     def look(self, steps: int) -> None:
         """Counts rows that rules are about to look at; ``RanAway`` if all together are too many."""
         self._looked += steps
+        self._work(steps)
         if self._looked > self.bounds.steps:
             raise RanAway(f"more than {self.bounds.steps} rows were looked at in one tick", Unit.STEPS)
 
     def make(self, size: int) -> None:
         """Counts bytes that rules are about to derive or make; ``RanAway`` if all together are too many."""
         self._made += size
+        self._work(size // BYTES_OF_WORK)
         if self._made > self._room:
             if self._room < self.bounds.made:
                 most = self.bounds.held
                 raise RanAway(f"more than {most} bytes of derived facts in the space", Unit.BYTES)
             raise RanAway(f"more than {self.bounds.made} bytes were derived in one tick", Unit.BYTES)
+
+    def _work(self, units: int) -> None:
+        """Counts work that is about to be done; ``RanAway`` if it is too much, and then it is not counted."""
+        work = self.work + units
+        if work > self._may_work:
+            bounds = self.bounds
+            limits = f"derive_work={bounds.work}, derive_work_per_action={bounds.work_per_action}"
+            raise RanAway(f"more than {self._may_work} units of work in one turn, limits {limits}", Unit.WORK)
+        self.work = work
 
     def hold(self, added: Iterable[Value], removed: Iterable[Value]) -> None:
         """Notes what has become of the derived facts.  O(those)."""
@@ -225,11 +277,14 @@ class Budget:
         """
         kind = value.__class__
         if kind is int or kind is float:
+            self.left -= CALCULATION
+            if self.left < 0:
+                self.left = self.refill(self.left)
             return
         size = len(value.text if isinstance(value, Record) else text_of(value))
         if size > MAX_VALUE:
             raise RuleFailed(self._rule, {}, f"a value of {size} characters, limit {MAX_VALUE}")
         bounded(value, depth=MAX_DEPTH - 1)  # since a fact is around it
-        self.left -= size
+        self.left -= size + CALCULATION
         if self.left < 0:
             self.left = self.refill(self.left)

@@ -14,6 +14,8 @@ class Unit(enum.Enum):
     ROWS = "rows"
     STEPS = "steps"
     BYTES = "bytes"
+    WORK = "work"
+    """All of them together."""
 
 
 class RuleFailed(Exception):
