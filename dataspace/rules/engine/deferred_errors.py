@@ -57,7 +57,9 @@ class Doubts:
         self.noted.clear()
 
 
-def _pass_over(error: Exception, _row: dict[str, Term]) -> None:
+def _pass_over(error: Exception, row: dict[str, Term]) -> None:
     """What goes was no derivation either when it came; limits are limits all the same."""
+    if isinstance(error, RuleFailed) and not (error.row or error.overran):
+        error.row = {name: term.value for name, term in row.items()}
     if isinstance(error, (RuleFailed, RanAway)):
         raise error

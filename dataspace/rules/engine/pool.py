@@ -32,7 +32,6 @@ class EnginePool:
     def __init__(
         self, bounds: Bounds, *, max_rules: int, clock: Callable[[], int] | None, kept: Iterable[Value]
     ) -> None:
-        self.texts: Final = Texts(max_rules, self._near)
         self.base_facts: Final[BaseFacts[ComponentEngine]] = BaseFacts()
         self.components: Final[Components[ComponentEngine]] = Components()
         self.budget: Final = TickBudget(bounds)
@@ -51,6 +50,7 @@ class EnginePool:
         for fact in kept:
             if isinstance(fact, Record):
                 self.kept.setdefault((key(fact.label), len(fact.fields)), []).append(fact)
+        self.texts: Final = Texts(max_rules, self._near, self.kept.get((key("rule-error"), 4), ()))
 
     def _near(self, rules: Sequence[Placed]) -> list[Placed]:
         return [each for engine in self.components.near(rules) for each in engine.rules]

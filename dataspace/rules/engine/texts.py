@@ -20,8 +20,9 @@ from dataspace.rules.engine.dependencies import Outline
 from dataspace.rules.engine.resuming import Pair, Resuming
 from dataspace.rules.language.parser import read_rules
 from dataspace.rules.language.syntax import Rule
+from dataspace.rules.relations.complaints import shown_name, shown_whole
 from index.errors import UsageError
-from index.values.values import Map
+from index.values.values import Map, Record, key
 
 logger = logging.getLogger("dataspace")
 
@@ -33,6 +34,10 @@ TEXTS_FOR_EACH_RULE: Final = 2
 
 LOOPS_FOR_EACH_RULE: Final = 10
 """For each of those there may be so many loops: a body of n atoms has n functions with n loops each."""
+
+MAX_RULE_SHOWN: Final = 500
+MAX_REASON_SHOWN: Final = 1500
+"""Characters of a reason, and of the rule in it, so that a complaint can show both."""
 
 MAX_REFUSED: Final = 10
 """Texts of one turn that are refused one by one for the cycles that they make."""
@@ -56,9 +61,17 @@ class Entry:
 
 
 class Texts:
-    """The texts of a program; ``held`` gives the rules that are carried out, and that new ones would join."""
+    """The texts of a program; ``held`` gives the rules that are carried out, and that new ones would join.
 
-    def __init__(self, max_rules: int, held: Callable[[Sequence[Placed]], Iterable[Placed]]) -> None:
+    ``errors`` are the complaints of a program that has ended: the texts that it had suspended stay so.
+    """
+
+    def __init__(
+        self,
+        max_rules: int,
+        held: Callable[[Sequence[Placed]], Iterable[Placed]],
+        errors: Iterable[Record] = (),
+    ) -> None:
         self.entries: dict[Pair, Entry] = {}
         self.resuming: Final = Resuming()
         self.troubles = 0
@@ -70,6 +83,7 @@ class Texts:
         self._count = self._loops = 0
         self._numbered = 0
         self._owners: dict[int, Entry] = {}  # by the number of a rule, where that is carried out
+        self._errors = {tuple(map(key, each.fields[:2])): each for each in errors}  # until the first change
 
     def change(
         self, added: Iterable[tuple[str, str]], removed: Iterable[tuple[str, str]]
@@ -93,6 +107,9 @@ class Texts:
         self.entries.update({(entry.name, entry.text): entry for entry in fresh})
         for entry in fresh:
             self._read(entry)
+            if self._errors and not entry.trouble:
+                self._stay_suspended(entry)
+        self._errors.clear()
         self._refuse_cycles([entry for entry in fresh if entry.placed], {each.number for each in lost})
         come = [rule for entry in fresh if not entry.trouble for rule in entry.placed]
         self._owners.update({rule.number: entry for entry in fresh for rule in entry.placed})
@@ -115,6 +132,21 @@ class Texts:
             self._count, self._loops = count, loops
         entry.placed = tuple([placed(self._numbered + at, rule) for at, rule in enumerate(entry.rules)])
         self._numbered += len(entry.rules)
+
+    def _stay_suspended(self, entry: Entry) -> None:
+        """Leaves a text suspended that was so when the program before ended; it waits for the same facts."""
+        error = self._errors.get((key(shown_name(entry.name)), key(entry.text)))
+        if error is None:
+            return
+        reason, row = error.fields[3], error.fields[2]
+        rule = next((rule for rule in entry.rules if str(reason).endswith(_where(rule))), None)
+        if rule is None or not isinstance(reason, str) or not isinstance(row, Map):
+            return  # it was refused, which is found out again where it still is
+        entry.trouble, entry.row, entry.placed = reason, row, ()
+        logger.warning("rule %.80r is suspended since before the start: %.400s", entry.name, reason)
+        if row:  # what ran away has none
+            known = {str(at): value for at, value in shown_whole(row).pairs()}
+            self.resuming.watch((entry.name, entry.text), rule, known, 0)
 
     def _refuse_cycles(self, fresh: list[Entry], lost: set[int]) -> None:
         """Refuses, of texts that are new, each that makes a cycle that cannot be put in order.
@@ -162,7 +194,7 @@ class Texts:
             return ()
         self.troubles += 1
         rule = next(each.rule for each in entry.placed if each.number == number)
-        entry.trouble = f"{reason} (in {rule})"
+        entry.trouble = f"{reason:.{MAX_REASON_SHOWN}}{_where(rule)}"
         entry.row = row or Map()
         logger.warning("rule %.80r is suspended: %.400s", entry.name, entry.trouble)
         if tick is not None:
@@ -178,6 +210,11 @@ class Texts:
     def rules(self) -> int:
         """How many rules are carried out."""
         return len(self._owners)
+
+
+def _where(rule: Rule) -> str:
+    """Returns how a reason ends that suspends a text because of one of its rules."""
+    return f" (in {rule!s:.{MAX_RULE_SHOWN}})"
 
 
 def _blocks(rule: Rule) -> bool:

@@ -4,11 +4,13 @@ A rule fails by values that may be as large and as deep as any fact, and a text 
 as a frame.  What is said of them is claimed, logged and sent like any fact, with levels of its own around it:
 so names, texts and values beyond a bound are shown by their beginnings.
 
-Always: a complaint is a fact that the wire and the log can carry, whatever it is about.
+Always: a complaint is a fact that the wire and the log can carry, whatever it is about; one about what a
+complaint shows is the same fact, so that a start repeats those that it finds in the log.
 """
 
 from __future__ import annotations
 
+import re
 from itertools import islice
 from typing import Final
 
@@ -31,6 +33,14 @@ LEGIBLE: Final = 16 * 1024
 """Bytes of a value that is worth being written out, to show where it begins."""
 
 
+SLACK: Final = 64
+"""Characters beyond a bound up to which a text is shown whole: as many as the note that it was cut."""
+
+_CUT: Final = re.compile(
+    "… \\([0-9]+ characters\\)$| of about [0-9]+ bytes$|, nested too deeply to be shown$"
+)
+
+
 def complaint(name: Value, text: Value, row: Map, reason: str) -> Record:
     """The fact that says what is wrong with a rule.
 
@@ -43,11 +53,21 @@ def complaint(name: Value, text: Value, row: Map, reason: str) -> Record:
     )
 
 
+def shown_name(name: Value) -> Value:
+    """Returns the name of a text as complaints show it."""
+    return _begun(name, MAX_NAME)
+
+
+def shown_whole(row: Map) -> Map:
+    """Returns the part of the row of a complaint that is shown as it was, without values that were cut short."""
+    return Map.of([pair for pair in row.pairs() if not (isinstance(pair[1], str) and _CUT.search(pair[1]))])
+
+
 def _begun(value: Value, most: int) -> Value:
     """A text as it is or by its beginning; what is no text as ``_shown``."""
     if value.__class__ is not str:
         return _shown(value)
-    return value if len(value) <= most else f"{value[:most]}… ({len(value)} characters)"
+    return value if len(value) <= most + SLACK else f"{value[:most]}… ({len(value)} characters)"
 
 
 def _shown(value: Value) -> Value:
