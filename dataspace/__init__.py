@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dataspace.client.space import RemoteSpace as RemoteSpace
     from dataspace.client.subscriptions import Subscription as Subscription, TopicEpoch as TopicEpoch
     from dataspace.errors import (
+        AnotherSpace as AnotherSpace,
         Broken as Broken,
         Closed as Closed,
         DataspaceError as DataspaceError,
@@ -55,7 +56,8 @@ __all__, __getattr__ = face(
         "dataspace.client.session.turns": "Claim Draft Ticket",
         "dataspace.transport.credentials": "Tls",
         "dataspace.errors": (
-            "Broken Closed DataspaceError InternalError ProtocolError Refused Unreachable UsageError"
+            "AnotherSpace Broken Closed DataspaceError InternalError ProtocolError Refused Unreachable"
+            " UsageError"
         ),
         "index.values.values": "Map Record Value",
     },

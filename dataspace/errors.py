@@ -2,8 +2,9 @@
 
 ``ProtocolError`` is the peer's fault and ends that session; ``Refused`` means that the peer understood
 and said no, and nothing happened; ``Closed`` that this side ended the conversation and ``Broken`` that
-the outside did; ``Unreachable`` that nobody was there.  ``ActorCrashed`` carries what code inside an
-actor raised.  The codes are stable words that travel on the wire (WIRE.md lists them).
+the outside did; ``AnotherSpace`` that what was lost is not done again elsewhere; ``Unreachable`` that
+nobody was there.  ``ActorCrashed`` carries what code inside an actor raised.  The codes are stable words
+that travel on the wire (WIRE.md lists them).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from index.errors import DataspaceError, InternalError, UsageError
 
 __all__ = [
     "ActorCrashed",
+    "AnotherSpace",
     "Broken",
     "Closed",
     "DataspaceError",
@@ -49,6 +51,13 @@ class Closed(DataspaceError):
 
 class Broken(DataspaceError):
     """The connection was lost: the peer went away, or said something that made no sense."""
+
+
+class AnotherSpace(Broken):
+    """The connection was lost before the answer, and the client is now connected to another space.
+
+    Nothing of it happens in the space of now; whether it happened in the one before is not known.
+    """
 
 
 class Unreachable(DataspaceError):

@@ -21,7 +21,7 @@ import trio
 
 from dataspace.client.session.pending import PendingRequest
 from dataspace.codec import MAX_ELEMENTS, pack, scan
-from dataspace.errors import Broken, DataspaceError, ProtocolError, Refused, UsageError
+from dataspace.errors import AnotherSpace, Broken, DataspaceError, ProtocolError, Refused, UsageError
 from dataspace.topics import encoding as forms
 from dataspace.topics.times import Order, Time, less_equal
 from index.values.freezing import freeze
@@ -34,7 +34,8 @@ WINDOW: Final = 256 << 10
 """Bytes that a publication sends before it waits for answers."""
 
 NUMBERS: Final = 32
-"""Bytes that a frame with one step has around it at most, or that its numbers can grow by when it is sent again."""
+"""Bytes that a frame with one step has around it at most, or that its numbers can grow by when it is sent
+again."""
 
 SPARE: Final = 4096
 """Bytes of a frame that are not the items of a batch."""
@@ -337,9 +338,16 @@ class Publication:
 
     # -- resuming -------------------------------------------------------------------------------------
 
-    def reconnected(self) -> None:
-        """Requests, on a new connection, the state of the producer; until the answer nothing is sent."""
+    def reconnected(self, *, moved: bool) -> None:
+        """Requests, on a new connection, the state of the producer; until the answer nothing is sent.
+
+        In another space it fails: a topic of the same name there is another one.
+        """
         self._there = False
+        if moved:
+            lost = f"the publication to {self.topic!r} was lost with its connection"
+            self.fail(AnotherSpace(f"{lost}: the connection is to another space now"))
+            return
         while self._unanswered and self._unanswered[0].is_settled:
             self._settle()
         self._session.ask("join", self._asked.form(back=True), Return(self))

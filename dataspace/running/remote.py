@@ -25,10 +25,11 @@ from dataspace.actors.engine.engine import Engine
 from dataspace.actors.engine.ports import Handler
 from dataspace.client.connect import connect
 from dataspace.client.observations import Observation
+from dataspace.client.session.events import ConnectionEvent
 from dataspace.client.session.session import IN_FLIGHT
 from dataspace.client.session.turns import Ticket
 from dataspace.client.space import RemoteSpace
-from dataspace.errors import ActorCrashed, Broken, Refused
+from dataspace.errors import ActorCrashed, AnotherSpace, Broken, DataspaceError, Refused
 from dataspace.facts import as_it_is
 from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, Action
 from dataspace.kernel.epoch_changes import EpochChanges
@@ -118,7 +119,7 @@ class RemoteEngine(Engine):
                 owner, ticket = self._sent[0]
                 try:
                     self._reached = max(self._reached, await ticket.wait())
-                except Refused as refusal:
+                except (Refused, AnotherSpace) as refusal:
                     self._refuse(owner, refusal)
                 self._sent.popleft()
                 self._answered += 1
@@ -126,8 +127,9 @@ class RemoteEngine(Engine):
             self._news = trio.Event()
             await self._news.wait()
 
-    def _refuse(self, owner: str, refusal: Refused) -> None:
-        """Crashes the actor whose turn was refused: it cannot go on as if the turn had been committed."""
+    def _refuse(self, owner: str, refusal: DataspaceError) -> None:
+        """Crashes the actor whose turn was refused or lost: it cannot go on as if the turn had been
+        committed."""
         for actor in list(self.actors.values()):
             if actor.owner == owner:
                 crash = ActorCrashed(f"actor {actor.name}: its turn was refused, {refusal}")
@@ -197,7 +199,10 @@ async def run(
     space: str = "main",
     token: str | None = None,
     tls: Tls | ssl.SSLContext | None = None,
+    on_connection: Callable[[ConnectionEvent], None] | None = None,
 ) -> None:
     """Runs a program of actors as a client of a daemon; arguments as for ``dataspace.connect``."""
-    async with connect(url, name="actors", space=space, token=token, tls=tls) as remote:
+    async with connect(
+        url, name="actors", space=space, token=token, tls=tls, on_connection=on_connection
+    ) as remote:
         await act(remote, boot, *args)

@@ -40,6 +40,14 @@ async def url(
 
 
 @pytest.fixture
+async def other(tmp_path_factory: pytest.TempPathFactory, nursery: trio.Nursery) -> AsyncIterator[str]:
+    """The URL of a second daemon, with a data directory of its own."""
+    data = tmp_path_factory.mktemp("other")
+    addresses = await nursery.start(serve, Config(listen=("tcp:127.0.0.1:0",), data=data))
+    yield addresses[0]
+
+
+@pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
     """A daemon in a process of its own."""
     process = DaemonProcess(tmp_path / "data")

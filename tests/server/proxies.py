@@ -15,11 +15,22 @@ class Proxy:
         self.cuts: list[tuple[int, int]] = []
         self.links = 0
         self.url = ""
+        self.swallowed = trio.Event()
+        """Set when something came while it was silent."""
         self.silent = False
         """While true nothing passes, in either direction, and no link is closed."""
         self.refusing = False
         """While true links are cut as soon as they are made."""
         self._scopes: set[trio.CancelScope] = set()
+
+    async def move_to(self, url: str, *, refusing: bool = False) -> None:
+        """Cuts all links, once something was swallowed in silence; further ones lead to another daemon."""
+        with trio.fail_after(10):
+            await self.swallowed.wait()
+        self._target = parse_url(url)
+        self.refusing = refusing
+        self.silent = False
+        self.cut()
 
     def cut(self) -> None:
         """Cuts all links."""
@@ -56,6 +67,7 @@ class Proxy:
         try:
             while allowed > 0 and (data := await source.receive_some(4096)):
                 if self.silent:
+                    self.swallowed.set()
                     await trio.sleep_forever()
                 await target.send_all(data[:allowed])
                 allowed -= len(data)

@@ -42,6 +42,7 @@ class ConnectionEvent:
 
     ``since`` is when data last came from the daemon before the loss, in seconds since 1970, and ``seconds``
     how long ago that was; 0 where nothing was lost.  ``facts`` counts those asserted again, or refused.
+    ``turns`` counts those that had no answer and are not sent to another space: each raises ``AnotherSpace``.
     ``space`` is the identity of the current space, ``before`` that of the previous space if it is another.
     """
 
@@ -50,6 +51,7 @@ class ConnectionEvent:
     since: float = 0.0
     seconds: float = 0.0
     facts: int = 0
+    turns: int = 0
     space: str = ""
     before: str = ""
 
@@ -68,7 +70,11 @@ class ConnectionEvent:
             case ConnectionChange.ANEW:
                 return f"{back} {anew}"
             case ConnectionChange.ANOTHER_SPACE:
-                return f"{back} {anew}, in another space: it is {self.space}, and was {self.before}"
+                elsewhere = f"{back} {anew}, in another space: it is {self.space}, and was {self.before}"
+                if self.turns:
+                    lost = f"{self.turns} {'turn' if self.turns == 1 else 'turns'} without an answer"
+                    elsewhere += f"; {lost} {'is' if self.turns == 1 else 'are'} not sent to it"
+                return elsewhere
             case ConnectionChange.LEASE_ENDED:
                 return "too late for its lease, the facts of which have gone"
             case ConnectionChange.REFUSED:

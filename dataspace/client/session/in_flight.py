@@ -8,6 +8,8 @@ turns of their own.
 It is apart from the connection because it depends only on its arguments, and because this is the place where
 a turn could be lost or applied twice.
 
+In another space nothing is sent again but the claims: turns without an answer are *abandoned*.
+
 Always: numbers ascend in the order of submission, and the daemon has applied none of those that are held; no
 turn that restates claims exceeds the daemon's limits.
 """
@@ -105,6 +107,18 @@ class InFlight:
         for ticket in self.tickets():
             ticket.fail(error(ticket))
 
+    def abandon(self, error: Callable[[Ticket], DataspaceError]) -> int:
+        """Fails all turns, which are not sent again, and returns how many of them an application waits for.
+
+        Claims are as of the turns that were answered.
+        """
+        tickets = list(self.tickets())
+        self._sent.clear()
+        self._held = [] if self._held is not None else None
+        for ticket in tickets:
+            ticket.fail(error(ticket))
+        return sum(not ticket.restating for ticket in tickets)
+
     # -- sending again ----------------------------------------------------------------------------------
 
     def hold(self, applied: int | None = None) -> None:
@@ -136,24 +150,22 @@ class InFlight:
         All that was sent before and not refused has been applied by now, whether or not the answer has
         arrived. Numbers go on from the last one applied.
         """
-        for ticket in self._sent.values():
-            self._claims.apply(ticket)
+        claims = self._claims.after(self._sent.values()) if restate else self._claims
         held, self._held = sorted(self._held or [], key=lambda ticket: ticket.sequence), None
         last = max(self._applied, *self._sent, 0)
-        facts = len(self._claims) if restate else 0
         if restate:
-            held = [*self._restating(), *[ticket for ticket in held if not ticket.restating]]
+            held = [*self._restating(claims), *[ticket for ticket in held if not ticket.restating]]
         for ticket in held:
             last = ticket.sequence = max(last + 1, ticket.sequence)
             self._sent[last] = ticket
             self._send(ticket)
         self.sequence = max(self.sequence, last)
-        return facts
+        return len(claims) if restate else 0
 
-    def _restating(self) -> Iterator[Ticket]:
+    def _restating(self, claims: ClaimSet) -> Iterator[Ticket]:
         limits = self.limits
-        for part in portions(self._claims.again(), most=limits.actions_per_turn, size=limits.portion_bytes):
-            yield Ticket(0, self._claims.owner, tuple(part), restating=True)
+        for part in portions(claims.again(), most=limits.actions_per_turn, size=limits.portion_bytes):
+            yield Ticket(0, claims.owner, tuple(part), restating=True)
 
     def _send(self, ticket: Ticket) -> None:
         self._write(encode(self._turn_of(ticket)), False)

@@ -3,7 +3,8 @@ another.
 
 It holds what is under way, and passes each incoming packet to its receiver.  After a reconnect it restores
 its state: facts of the session are asserted again, turns without an answer are sent again under their old
-numbers (the daemon applies none twice), and streams resume where they were.
+numbers (the daemon applies none twice), and streams resume where they were.  In another space, turns without
+an answer fail with ``AnotherSpace``.
 
 It is apart from the verbs of ``RemoteSpace`` because observations, publications and subscriptions need it,
 and need none of those verbs.
@@ -32,7 +33,7 @@ from dataspace.client.session.pending import PendingAbort, PendingRequest
 from dataspace.client.session.portions import TurnLimits
 from dataspace.client.session.turns import ClaimSet, Ticket
 from dataspace.client.session.uplink import Uplink
-from dataspace.errors import Broken, Closed, DataspaceError, ProtocolError, Refused, UsageError
+from dataspace.errors import AnotherSpace, Broken, Closed, DataspaceError, ProtocolError, Refused, UsageError
 from dataspace.kernel.actions import Action
 from dataspace.transport.addresses import Address
 from dataspace.transport.credentials import Credentials
@@ -110,8 +111,8 @@ class Stream(Protocol):
 class Lasting(Protocol):
     """Outlives a connection without being a stream: a publication."""
 
-    def reconnected(self) -> None:
-        """Called when the client has reconnected."""
+    def reconnected(self, *, moved: bool) -> None:
+        """Called when the client has reconnected; ``moved`` if it is to another space."""
 
     def fail(self, error: DataspaceError) -> None:
         """Called when the client will not reconnect."""
@@ -146,6 +147,8 @@ class ClientSession:
         self._returned: tuple[float, str] | None = None
         """When data last came from the daemon before the loss, and which space it was; None once that was
         reported."""
+        self._abandoned = 0
+        """Turns that were not sent to another space, since the last report."""
         self._attempts = 0
         self._dropped: list[int] = []
         self._next_stream = 1
@@ -302,8 +305,10 @@ class ClientSession:
         self.in_flight.limits = TurnLimits.read(welcome.limits)
         granted = Granted.read(welcome.features)
         self._ticket = (welcome.session, granted.secret) if granted.secret else None
-        self.in_flight.hold(welcome.sequence)
         moved = before is not None and before.space != welcome.space
+        if before is not None and moved:
+            self._abandon(before.space, welcome.space)
+        self.in_flight.hold(welcome.sequence)
         if before is None:
             self.on_connection(ConnectionEvent(ConnectionChange.CONNECTED, space=welcome.space))
         else:
@@ -317,20 +322,30 @@ class ClientSession:
         if before is not None:
             self.restored(fresh=not granted.resumed, facts=facts)
 
+    def _abandon(self, before: str, space: str) -> None:
+        """Fails the turns without an answer, which were meant for another space."""
+        place = f"the connection is to another space now, it is {space}, and was {before}"
+        self._abandoned += self.in_flight.abandon(
+            lambda turn: AnotherSpace(f"turn {turn.sequence} was lost before its answer: {place}")
+        )
+        self._room.set()
+
     def restored(self, *, fresh: bool, facts: int) -> None:
         """Notes that the client's claims hold again; ``fresh`` if they had ended and ``facts`` were asserted
         again."""
         assert self.welcome is not None  # without a welcome nothing could be asserted
         space = self.welcome.space
         since, before = self._returned or (0.0, space)
-        self._returned = None
+        turns, self._returned, self._abandoned = self._abandoned, None, 0
         if before != space:
             change = ConnectionChange.ANOTHER_SPACE
         else:
             change, before = ConnectionChange.ANEW if fresh else ConnectionChange.RESUMED, ""
         seconds = max(0.0, time.time() - since) if since else 0.0
         self.on_connection(
-            ConnectionEvent(change, since=since, seconds=seconds, facts=facts, space=space, before=before)
+            ConnectionEvent(
+                change, since=since, seconds=seconds, facts=facts, turns=turns, space=space, before=before
+            )
         )
 
     def _reopen(self, *, resumed: bool, moved: bool) -> None:
@@ -344,7 +359,7 @@ class ClientSession:
             self.uplink.send(p.Abort(number, "", False), at_once=False)
         self._dropped.clear()
         for each in list(self.lasting):
-            each.reconnected()
+            each.reconnected(moved=moved)
 
     def received(self, packet: p.Packet, size: int) -> None:
         """Passes on a packet, which came in a frame of ``size`` bytes."""

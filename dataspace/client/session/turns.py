@@ -6,7 +6,7 @@ They are apart from the session because a draft needs no connection, and is also
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import trio
@@ -20,16 +20,15 @@ from index.values.values import Value
 class Ticket:
     """A submitted turn: ``await ticket.wait()`` returns its epoch, once that is on disk.
 
-    ``restating`` turns assert the session's claims again, and nothing waits for them; ``counted`` ones have
-    been added to those claims.
+    ``restating`` turns assert the session's claims again, and nothing waits for them.
     """
 
-    __slots__ = ("_done", "_error", "actions", "counted", "epoch", "owner", "restating", "sequence")
+    __slots__ = ("_done", "_error", "actions", "epoch", "owner", "restating", "sequence")
 
     def __init__(
         self, sequence: int, owner: str, actions: tuple[Action, ...], *, restating: bool = False
     ) -> None:
-        self.restating = self.counted = restating
+        self.restating = restating
         self.sequence = sequence
         self.owner = owner
         self.actions = actions
@@ -144,7 +143,7 @@ def _handle(claim: Claim | int) -> int:
 class ClaimSet:
     """The claims of the session or of a lease, kept so that they can be asserted again when it has ended.
 
-    Kept as of the newest turn that the daemon is known to have applied.
+    Kept as of the newest turn that was answered.
     """
 
     __slots__ = ("_held", "owner")
@@ -154,10 +153,9 @@ class ClaimSet:
         self._held: dict[int, Value] = {}
 
     def apply(self, ticket: Ticket) -> None:
-        """Adds the effects of a turn; only once, even if its answer comes several times."""
-        if ticket.owner != self.owner or ticket.counted:
+        """Adds the effects of a turn; those that restate claims add nothing."""
+        if ticket.owner != self.owner or ticket.restating:
             return
-        ticket.counted = True
         for action in ticket.actions:
             verb = action[0]
             if verb == ASSERT:
@@ -167,6 +165,14 @@ class ClaimSet:
             elif verb == REPLACE:
                 self._held.pop(action[1], None)  # type: ignore[arg-type]  # a handle
                 self._held[action[2]] = action[3]  # type: ignore[index]  # a handle
+
+    def after(self, tickets: Iterable[Ticket]) -> ClaimSet:
+        """Returns what the claims are once these turns are answered as well; O(claims)."""
+        claims = ClaimSet(self.owner)
+        claims._held.update(self._held)
+        for ticket in tickets:
+            claims.apply(ticket)
+        return claims
 
     def again(self) -> Iterator[Action]:
         """Yields the actions that assert all claims again."""

@@ -10,12 +10,13 @@ import pytest
 import trio
 
 import dataspace
-from dataspace import Record, Refused
+from dataspace import AnotherSpace, ConnectionChange, ConnectionEvent, Record, Refused
 from dataspace.actors.engine.records import record
 from dataspace.actors.engine.turns import Turn
 from dataspace.errors import ActorCrashed
 from dataspace.kernel.limits import SpaceLimits
 from dataspace.running.remote import act, run
+from tests.server.proxies import Proxy
 
 pytestmark = pytest.mark.slow
 
@@ -80,6 +81,30 @@ async def test_an_actor_whose_turn_is_refused_has_crashed(url: str) -> None:
         with pytest.raises(ActorCrashed, match="its turn was refused, limit: 10 facts") as raised:
             await run(greedy, url=url)
     assert isinstance(raised.value.__cause__, Refused)
+
+
+async def test_an_actor_whose_turn_was_lost_to_another_space_has_crashed(
+    proxy: Proxy, other: str, nursery: trio.Nursery
+) -> None:
+    """It cannot go on as if the turn had happened; the program hears of the other space."""
+    events: list[ConnectionEvent] = []
+
+    def cut_off(turn: Turn) -> None:
+        turn.assert_(record("n", "n")(1))
+        turn.sync(silence)
+
+    def silence(turn: Turn) -> None:
+        proxy.silent = True
+        nursery.start_soon(proxy.move_to, other)
+        turn.assert_(record("n", "n")(2))
+
+    with trio.fail_after(30):
+        with pytest.raises(ActorCrashed, match=r"its turn was refused, .*another space") as raised:
+            await run(cut_off, url=proxy.url, on_connection=events.append)
+        async with dataspace.connect(other) as there:
+            assert await there.matches("n(2)") == []
+    assert isinstance(raised.value.__cause__, AnotherSpace)
+    assert events[-1].change is ConnectionChange.ANOTHER_SPACE and events[-1].turns == 1
 
 
 async def test_what_it_sees_is_what_is_there_when_it_begins_and_every_epoch_after_that(url: str) -> None:

@@ -1,4 +1,5 @@
-"""No turn is lost, doubled or overtaken, however often the line breaks and whatever the daemon forgot."""
+"""No turn is lost, doubled or overtaken, however often the line breaks and whatever the daemon forgot; none
+is applied in another space."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from dataspace.client.session.in_flight import InFlight
 from dataspace.client.session.portions import TurnLimits
 from dataspace.client.session.turns import ClaimSet, Ticket
 from dataspace.codec import unpack
-from dataspace.errors import Closed, Refused
+from dataspace.errors import AnotherSpace, Closed, Refused
 from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, SEND, Action
 from dataspace.wire import packets as p
 from dataspace.wire.frames import HEAD
@@ -36,7 +37,7 @@ class LineMachine(RuleBasedStateMachine):
         self.wanted: dict[int, Any] = {}
         self.messages: list[Any] = []
         self.sent: list[Any] = []
-        self.handle = 0
+        self.handle = self.said = 0
 
     def _write(self, framed: bytes, _at_once: bool) -> None:
         if self.up:
@@ -73,8 +74,9 @@ class LineMachine(RuleBasedStateMachine):
 
     @rule()
     def sends(self) -> None:
-        self.sent.append(len(self.sent))
-        self._submit((SEND, self.sent[-1]))
+        self.said += 1
+        self.sent.append(self.said)
+        self._submit((SEND, self.said))
 
     # -- the line and the daemon ----------------------------------------------------------------------
 
@@ -125,6 +127,22 @@ class LineMachine(RuleBasedStateMachine):
         self.flight.hold(self.sequence)
         self.flight.release(restate=not resumed)
 
+    @precondition(lambda self: not self.up)
+    @rule(sequence=st.integers(0, 40))
+    def comes_back_to_another_space(self, sequence: int) -> None:
+        """One in which this client has made turns before; what was answered holds there, no more."""
+        open_before = [ticket for ticket in self.tickets if not ticket.done]
+        self.up, self.sequence = True, sequence
+        for each in (self.applied, self.facts, self.messages, self.sent, self.wanted):
+            each.clear()
+        for ticket in self.tickets:
+            if ticket.epoch is not None:
+                _wish(self.wanted, ticket.actions)
+        abandoned = self.flight.abandon(lambda ticket: AnotherSpace(f"turn {ticket.sequence}"))
+        assert abandoned == len(open_before) and all(ticket.done for ticket in open_before)
+        self.flight.hold(sequence)
+        assert self.flight.release(restate=True) == len(self.wanted)
+
     @invariant()
     def nothing_is_doubled_or_overtaken(self) -> None:
         assert self.messages == self.sent[: len(self.messages)]
@@ -139,8 +157,20 @@ class LineMachine(RuleBasedStateMachine):
             self.answers_arrive()
         assert self.messages == self.sent
         assert self.facts == self.wanted
-        assert all(ticket.epoch is not None for ticket in self.tickets) and not len(self.flight)
+        assert all(ticket.done for ticket in self.tickets) and not len(self.flight)
         assert [t.sequence for t in self.tickets] == sorted({t.sequence for t in self.tickets})
+
+
+def _wish(wanted: dict[int, Any], actions: tuple[Action, ...]) -> None:
+    for action in actions:
+        match action:
+            case (0, int(handle), value):
+                wanted[handle] = value
+            case (1, int(handle)):
+                del wanted[handle]
+            case (3, int(old), int(new), value):
+                del wanted[old]
+                wanted[new] = value
 
 
 TestLine = pytest.mark.slow(LineMachine.TestCase)
