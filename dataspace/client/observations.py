@@ -199,12 +199,19 @@ class EpochStream(Source[EpochChanges], Iteration[EpochChanges]):
         held = sum([items for items, _ in self._costs]), sum([size for _, size in self._costs])
         self._pending_items = self._pending_bytes = self._ready = 0
         self._peeked = -1
-        if self._stream is None:
+        first = self._stream is None
+        if first:
             self._session.budget.join()
         if self._lazy:
             self._window.wanted = len(self._line)
         options = _going_on(self._options, self._told, net=net, restated=self._restated)
-        self._stream = self._session.open_stream(self, options.spec(), *self._window.open(held), number)
+        credit = self._window.open(held)
+        try:
+            self._stream = self._session.open_stream(self, options.spec(), *credit, number)
+        except DataspaceError:
+            if first:
+                self._session.budget.leave()
+            raise
         self._arrival.unpark_all()  # readers that peek must request it again
 
     def reopen(self, number: int, *, resumed: bool, moved: bool) -> None:

@@ -15,17 +15,14 @@ import enum
 from collections.abc import Iterator
 from typing import Final
 
-from dataspace.codec import MAX_DEPTH, MAX_ELEMENTS, pack, unpack
+from dataspace.codec import MAX_ELEMENTS, pack, unpack
 from dataspace.errors import ProtocolError, UsageError
 from dataspace.wire import packets as p
 from dataspace.wire.frames import MAX_FRAME, Cutter, frame
+from dataspace.wire.outgoing import CLIENT_DEPTH, FrameLimits
 
 FIRST_FRAME: Final = 16 << 10
 """Bytes that a stranger may send in the frame that holds the hello."""
-
-
-CLIENT_DEPTH: Final = MAX_DEPTH - 8
-"""Levels that a client may use: what it says is told to others within frames that add some of their own."""
 
 
 class Role(enum.Enum):
@@ -67,13 +64,26 @@ ALL_HEARD: Final = frozenset(kind for packets in TRANSITIONS[Role.SERVER].values
 _STREAMED: Final = frozenset(
     [p.Open, p.Offer, p.Ask, p.Peek, p.Available, p.Abort, p.Values, p.Done, p.Error]
 )
+_MEASURED: Final = frozenset([p.Open, p.Offer, p.Request])
+"""Packets with values of a client's caller; turns, and values of offers, are measured where they are made."""
 _FIRST: Final = {Role.SERVER: State.FRESH, Role.CLIENT: State.GREETING}
 
 
 class Session:
     """The protocol machine of one side of one connection."""
 
-    __slots__ = ("_cutter", "_depth", "_elements", "_heard", "_opened", "_resumed", "_said", "role", "size")
+    __slots__ = (
+        "_cutter",
+        "_depth",
+        "_elements",
+        "_heard",
+        "_opened",
+        "_resumed",
+        "_said",
+        "limits",
+        "role",
+        "size",
+    )
 
     def __init__(self, role: Role, *, max_frame: int = MAX_FRAME, max_elements: int = MAX_ELEMENTS) -> None:
         self.role = role
@@ -85,6 +95,8 @@ class Session:
         self._said = _FIRST[_other(role)]
         self._opened = 0
         self._resumed = False
+        self.limits = FrameLimits()
+        """What a daemon takes, as its welcome says."""
         self.size = 0
         """Bytes in the body of the frame that held the latest packet: what a frame of values costs."""
 
@@ -127,6 +139,8 @@ class Session:
                     raise ProtocolError(
                         "unexpected", f"{type(packet).__name__} while {self._heard.value}, {self._allowed()}"
                     )
+                if self._heard is State.GREETING and packet.__class__ is p.Welcome:
+                    self.limits = FrameLimits.read(packet.limits)
                 self._heard = after
                 if packet.__class__ in _STREAMED and self.role is Role.SERVER:
                     self._check_stream(packet)  # type: ignore[arg-type]  # narrowed by class
@@ -142,12 +156,18 @@ class Session:
             raise ProtocolError("limit", "nested deeper than can be said") from None
 
     def send(self, packet: p.Packet) -> bytes:
-        """The bytes of a packet; ``UsageError`` for one that may not be sent now."""
+        """The bytes of a packet; ``UsageError`` for one that may not be sent now.
+
+        Raises ``Refused("limit")`` for values of a client beyond what its daemon takes: nothing was sent.
+        """
         after = TRANSITIONS[_other(self.role)][self._said].get(packet.__class__)
         if after is None:
             raise UsageError(f"a {self.role.value} cannot send {type(packet).__name__} now")
+        framed = encode(packet)
+        if packet.__class__ in _MEASURED:
+            self.limits.check_frame(framed)
         self._said = after
-        return encode(packet)
+        return framed
 
     def _allowed(self) -> str:
         names = sorted(kind.__name__ for kind in TRANSITIONS[self.role][self._heard])

@@ -12,15 +12,19 @@ import trio
 
 from dataspace.errors import DataspaceError
 from dataspace.wire import packets as p
+from dataspace.wire.outgoing import FrameLimits
 from dataspace.wire.session import encode
 from index.values.values import Value
 
 
 class OutgoingOffer:
-    """One stream to the daemon; ``write`` sends frames."""
+    """One stream to the daemon; ``write`` sends frames, within the daemon's ``limits``."""
 
-    def __init__(self, number: int, write: Callable[[bytes], None]) -> None:
+    def __init__(
+        self, number: int, write: Callable[[bytes], None], limits: FrameLimits | None = None
+    ) -> None:
         self.number = number
+        self._limits = limits or FrameLimits()
         self._write = write
         self._asked = self._asked_size = 0
         self._sent = self._sent_size = 0
@@ -36,7 +40,12 @@ class OutgoingOffer:
 
     async def send(self, value: Value) -> None:
         """Sends a value when the daemon has capacity for it; raises the error that the stream has failed
-        with."""
+        with.
+
+        Raises ``Refused("limit")`` for a value beyond what the daemon takes: the stream goes on without it.
+        """
+        first, data = self._sent, encode(p.Values(self.number, self._sent, (value,), 0))
+        self._limits.check_frame(data)  # before it is promised as available
         self._waiting += 1
         self._answer_peek()
         try:
@@ -46,7 +55,8 @@ class OutgoingOffer:
             self._waiting -= 1
         if self._error is not None:
             raise self._error
-        data = encode(p.Values(self.number, self._sent, (value,), 0))
+        if self._sent != first:  # others came first
+            data = encode(p.Values(self.number, self._sent, (value,), 0))
         self._sent += 1
         self._sent_size += len(data) - 4
         self._write(data)

@@ -12,13 +12,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from dataspace.codec import MAX_ELEMENTS, pack, scan
-from dataspace.errors import ProtocolError, Refused, UsageError
+from dataspace.codec import pack
+from dataspace.errors import Refused, UsageError
 from dataspace.kernel.actions import Action
-from dataspace.wire.frames import HEAD, MAX_FRAME
-from dataspace.wire.session import CLIENT_DEPTH
+from dataspace.wire.outgoing import CLIENT_DEPTH, FrameLimits
 from index.values.freezing import bounded, is_flat
-from index.values.values import Map, Value
+from index.values.values import Value
 
 T = TypeVar("T")
 
@@ -30,19 +29,10 @@ SPARE: Final = 4096 * 4 + 256
 
 
 @dataclass(frozen=True, slots=True)
-class TurnLimits:
+class TurnLimits(FrameLimits):
     """The daemon's limits for one turn."""
 
-    frame_bytes: int = MAX_FRAME
-    frame_elements: int = MAX_ELEMENTS
     actions_per_turn: int = 65_536
-
-    @classmethod
-    def read(cls, limits: Map) -> TurnLimits:
-        """Returns the limits in a welcome; those that are missing have their defaults."""
-        names = cls.__slots__
-        known = {name: limits[name] for name in names if limits.get(name).__class__ is int}
-        return cls(**known)  # type: ignore[arg-type]  # integers, as just checked
 
     @property
     def portion_bytes(self) -> int:
@@ -55,18 +45,7 @@ class TurnLimits:
         for action in actions:
             if not is_flat(action[-1]):
                 _check_depth(action[-1])
-        size = len(framed) - HEAD
-        if size > self.frame_bytes:
-            raise Refused(
-                "limit",
-                f"turn of {size} bytes exceeds the daemon's limits.frame_bytes={self.frame_bytes}; "
-                "send smaller turns",
-            )
-        if size > self.frame_elements:
-            try:
-                scan(framed[HEAD:], self.frame_elements, depth=CLIENT_DEPTH)
-            except ProtocolError as error:
-                raise Refused(error.code, error.text) from None
+        self.check_size(framed, "turn")
 
 
 def _check_depth(value: Value) -> None:

@@ -221,8 +221,8 @@ class ClientSession:
     def ask(self, verb: str, arguments: Map, question: PendingRequest) -> None:
         """Sends one of the requests of WIRE.md without waiting; there must be a connection."""
         number = self._take_number()
-        self._requests[number] = question
         self.uplink.send(p.Request(number, verb, arguments))
+        self._requests[number] = question
 
     # -- streams to the daemon ------------------------------------------------------------------------
 
@@ -231,8 +231,10 @@ class ClientSession:
         """Opens a stream of values to the daemon; a block that ends before the stream aborts it."""
         await self._wait_up()
         number, self._next_stream = self._next_stream, self._next_stream + 1
-        offer = self._offers[number] = OutgoingOffer(number, lambda framed: self._write(framed, False))
         self.uplink.send(p.Offer(number, Map(spec)))
+        offer = self._offers[number] = OutgoingOffer(
+            number, lambda framed: self._write(framed, False), self.in_flight.limits
+        )
         try:
             yield offer
         finally:
@@ -256,14 +258,17 @@ class ClientSession:
         self, observation: Stream, spec: Map, items: int, size: int, number: int | None = None
     ) -> int:
         """Opens a stream, at once or after the next reconnect, and returns its number, which an old stream
-        keeps."""
+        keeps.
+
+        Raises ``Refused("limit")``, with nothing opened, for values beyond what the daemon takes.
+        """
         self._check_open()
         if number is None:
             number, self._next_stream = self._next_stream, self._next_stream + 1
-        self._streams[number] = observation
         self.uplink.send(
             p.Open(number, Map({"space": self.identity.space, **dict(spec.pairs())}), items, size)
         )
+        self._streams[number] = observation
         return number
 
     def send_on_stream(self, packet: p.Ask | p.Peek, *, at_once: bool = False) -> None:
@@ -354,7 +359,13 @@ class ClientSession:
         self._streams.clear()
         for number, observation in streams:
             if not isinstance(observation, PendingAbort):
-                observation.reopen(number, resumed=resumed, moved=moved)
+                try:
+                    observation.reopen(number, resumed=resumed, moved=moved)
+                except (
+                    Refused,
+                    UsageError,
+                ) as error:  # it was not opened before, or by a daemon that takes more
+                    observation.fail(error)
         for number in self._dropped if resumed else ():
             self.uplink.send(p.Abort(number, "", False), at_once=False)
         self._dropped.clear()
