@@ -209,14 +209,13 @@ class TopicConnection:
 
         Raises ``ProtocolError`` for a producer that does not wait for answers.
         """
-        producer = self._producers.get(packet.producer)
-        if producer is None:
-            raise Refused("no-producer", f"producer {packet.producer} is not one of this connection's")
+        producer = self._producer(packet.producer)
         if producer.unanswered > WINDOW:
             raise ProtocolError("overrun", f"{producer.unanswered} bytes unanswered, window {WINDOW}")
         entry = producer.entry
         try:
             for step in packet.steps:
+                self._producer(packet.producer)  # a step before this one may have been its last
                 self._carry_out(packet.producer, producer, step)
         finally:
             self._topics.retire(entry)
@@ -228,6 +227,13 @@ class TopicConnection:
             self._peer.start(self._answer_later, producer, packet.number, size)
         else:
             self._peer.say(p.Answer(packet.number, None))
+
+    def _producer(self, number: int) -> Producer:
+        """Returns a producer; raises ``Refused`` for one that has left, or was never this connection's."""
+        producer = self._producers.get(number)
+        if producer is None:
+            raise Refused("no-producer", f"producer {number} is not one of this connection's")
+        return producer
 
     def _on_disk(self, producer: Producer, number: int, size: int) -> None:
         """Answers a producer of a durable topic, whose steps are on disk."""

@@ -136,6 +136,23 @@ async def test_nobody_speaks_for_a_producer_of_another(url: str) -> None:
         await topic.flush()
 
 
+LASTS: tuple[tuple[Value, ...], ...] = ((forms.LEAVE,), (forms.CRASH, "on purpose"))
+
+
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize("last", LASTS)
+@pytest.mark.parametrize("after", [*LASTS, (forms.SEND, 0, pack(())), (forms.CHANGE, ((0, 1),))])
+async def test_a_step_after_the_last_one_is_refused_and_the_session_goes_on(
+    url: str, last: tuple[Value, ...], after: tuple[Value, ...], durable: bool
+) -> None:
+    async with Peer(url) as peer:
+        number = await joined(peer, durable=durable)
+        await peer.say(p.Produce(2, number, (last, after)), p.Ping(1))
+        denied, pong = await peer.hear(), await peer.hear()
+        assert isinstance(denied, p.Denied) and denied.code == "no-producer"
+        assert pong == p.Pong(1)
+
+
 @pytest.mark.parametrize(
     "step",
     [
