@@ -1,0 +1,543 @@
+"""What an attacker sends: packets that are right, nearly right, or wrong, of every kind and verb.
+
+A ``Script`` belongs to one connection.  It knows the names that all know, the numbers that the connection
+was given, and nothing that is secret.  What it makes depends on its seed and on what was answered, never on
+time.
+
+Always: each fact, message and batch that it makes says which tenant made it (``tagged``).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Final
+
+from dataspace.codec import pack
+from dataspace.transport.tokens import Token
+from dataspace.wire import packets as p
+from index.patterns.patterns import capture
+from index.values.values import Map, Record, Value
+from tests.abuse import tenants as known
+from tests.abuse.tenants import Tenant, tagged
+
+BIG: Final = (0, 1, 2, 3, 63, 64, 1 << 16, 1 << 31, 1 << 48, 1 << 62, (1 << 63) - 1)
+JUNK: Final[tuple[Value, ...]] = (
+    *(
+        None,
+        True,
+        False,
+        0,
+        -1,
+        1.5,
+        float("nan"),
+        -0.0,
+        1 << 63,
+        -(1 << 70),
+        "",
+        "a",
+        "lease:",
+        "\0",
+        b"",
+        b"\xc1",
+    ),
+    *(
+        (),
+        ((),),
+        Map(),
+        Map({"a": Map({"b": ()})}),
+        Record("_"),
+        Record("$", "x", None, Record("_")),
+        Record("lit", 1),
+    ),
+    *("x" * 4097, ("a", 1), Map({1: 2}), Record(Record("r"), 1), "main", "~", "\u202e"),
+)
+
+
+class Script:
+    """What one connection of one tenant sends; ``heard`` takes in what it was answered."""
+
+    def __init__(self, tenant: Tenant, chance: random.Random, foreign: tuple[int, ...] = ()) -> None:
+        """``foreign`` are numbers of others that it got to know: sessions, producers, topics."""
+        self.tenant = tenant
+        self.chance = chance
+        self.sequence = 0
+        self.stream = 0
+        self.number = 0
+        self.offered: list[int] = []
+        self.producers = list(foreign)
+        self.topics = list(foreign)
+        self.epoch = 0
+
+    # -- what it learns -------------------------------------------------------------------------------
+
+    def hear(self, packet: p.Packet) -> None:
+        """Notes the numbers in an answer."""
+        match packet:
+            case p.Welcome():
+                self.sequence, self.epoch = packet.sequence, packet.epoch
+            case p.Accepted(_, epochs):
+                self.epoch = max(self.epoch, *epochs)
+            case p.Answer(_, Map() as value):
+                for name, numbers in (("producer", self.producers), ("id", self.topics)):
+                    found = value.get(name)
+                    if found.__class__ is int:
+                        numbers.append(found)
+                        del numbers[:-8]
+            case _:
+                pass
+
+    # -- packets --------------------------------------------------------------------------------------
+
+    def hello(self) -> p.Hello:
+        """Returns a hello, mostly one that is admitted."""
+        chance, features = self.chance, dict[str, Value]()
+        if self.tenant.token:
+            features["token"] = self.tenant.token
+        if self.tenant.space != "main":
+            features["space"] = self.tenant.space
+        if self._seldom(0.15) or not self.tenant.token:
+            features["token"] = self._token()
+        if chance.random() < 0.4:
+            features["grace"] = chance.choice((0, 1, 200, 60_000, 1 << 62))
+        if chance.random() < 0.3:
+            features["resume"] = (self._foreign_number(), chance.randbytes(16))
+        if chance.random() < 0.2:
+            features["attempt"] = (chance.choice(BIG), chance.choice((b"", b"a", b"b")))
+        if self._seldom(0.05):
+            features["space"] = chance.choice(known.SPACES)
+        if self._seldom(0.05):
+            features[chance.choice(("heartbeat", "spoken", "space", "token", "nothing"))] = chance.choice(
+                JUNK
+            )
+        version = 1 if chance.random() < 0.98 else chance.choice(BIG)
+        return p.Hello(version, self.identity(), f"by-{self.tenant.name}", Map(features))
+
+    def packet(self) -> p.Packet:
+        """Returns the next packet."""
+        return self.chance.choices(_KINDS, _WEIGHTS)[0](self)
+
+    def _turn(self) -> p.Packet:
+        chance = self.chance
+        self.sequence += 1
+        sequence = (
+            self.sequence if chance.random() < 0.9 else chance.choice((*BIG, max(0, self.sequence - 3)))
+        )
+        actions = tuple(self._action() for _ in range(chance.choice((0, 1, 1, 1, 2, 3, 8))))
+        owner = "" if chance.random() < 0.5 else self._owner()
+        space = self.tenant.space if chance.random() < 0.95 else chance.choice(known.SPACES)
+        return p.Turn(sequence, space, owner, actions)
+
+    def _action(self) -> tuple[Value, ...]:
+        chance = self.chance
+        verb = chance.choice((0, 0, 0, 1, 1, 2, 3))
+        first, second = self._handle(), self._handle()
+        match verb:
+            case 0:
+                return (0, first, self._value())
+            case 1:
+                return (1, first)
+            case 2:
+                return (2, self._value())
+        return (3, first, second, self._value())
+
+    def _handle(self) -> int:
+        return self.chance.randrange(32) if self.chance.random() < 0.9 else self.chance.choice(BIG)
+
+    def _open(self) -> p.Packet:
+        chance = self.chance
+        self.stream += chance.choice((1, 1, 1, 1, 2))
+        credit = chance.choice((0, 1, 4, 64, 1 << 60))
+        return p.Open(
+            self.stream, Map(self._varied(self._spec())), credit, chance.choice((0, 1, 4096, 1 << 60))
+        )
+
+    def _spec(self) -> dict[str, Value]:
+        chance = self.chance
+        if chance.random() < 0.25:
+            spec: dict[str, Value] = {"kind": "topic", "topic": self._topic()}
+            if chance.random() < 0.5:
+                spec["as_of"] = (chance.choice(BIG),)
+            if chance.random() < 0.2:
+                spec["policy"] = "wait"
+            return spec
+        spec = {"pattern": self._pattern()}
+        for name in ("snapshot", "durable", "quiet", "net", "progress"):
+            if chance.random() < 0.3:
+                spec[name] = chance.random() < 0.7
+        for name in ("after", "as_of", "upto"):
+            if chance.random() < 0.1:
+                spec[name] = chance.choice((0, self.epoch, max(0, self.epoch - chance.randrange(200)), *BIG))
+        if chance.random() < 0.2:
+            spec["policy"] = chance.choice(("wait", "conflate", "fail", "drop"))
+        if chance.random() < 0.1:
+            spec |= {"kind": "columns", "durable": True, "upto": self.epoch}
+        if chance.random() < 0.1:
+            spec["space"] = chance.choice(known.SPACES)
+        return spec
+
+    def _ask(self) -> p.Packet:
+        return p.Ask(self._stream(), self.chance.choice(BIG), self.chance.choice(BIG))
+
+    def _peek(self) -> p.Packet:
+        return p.Peek(self._stream(), self.chance.choice(BIG))
+
+    def _abort(self) -> p.Packet:
+        return p.Abort(self._stream(), "", self.chance.random() < 0.5)
+
+    def _stream(self) -> int:
+        return self.chance.randint(1, max(1, self.stream)) if self.stream else 0
+
+    def _request(self) -> p.Packet:
+        self.number += 1
+        verb = self.chance.choice(_VERBS)
+        arguments = self._varied(_ARGUMENTS[verb](self))
+        return p.Request(self.number, verb, Map(arguments))
+
+    def _produce(self) -> p.Packet:
+        self.number += 1
+        producer = self.chance.choice(self.producers) if self.producers else self.chance.choice(BIG)
+        return p.Produce(
+            self.number, producer, tuple(self._step() for _ in range(self.chance.choice((1, 1, 2, 4))))
+        )
+
+    def _step(self) -> Value:
+        chance = self.chance
+        time, changes = (
+            chance.choice((0, 1, 2, 3, *BIG)),
+            ((chance.randrange(4), 1), (chance.randrange(3), -1)),
+        )
+        items = pack(tuple(Record(*tagged(self.tenant.name, "item", n)) for n in range(chance.randrange(3))))
+        if self._seldom(0.03):
+            items = chance.choice((b"", b"\xc1", b"\x01"))
+        step: tuple[Value, ...] = chance.choice(
+            (
+                (0, time, items),
+                (1, changes),
+                (5, time, items, changes),
+                (2,),
+                (3, "on purpose"),
+                (4,),
+                (0, time),
+            )
+        )
+        return chance.choice(JUNK) if self._seldom(0.02) else step
+
+    def _offer(self) -> p.Packet:
+        self.stream += 1
+        self.offered.append(self.stream)
+        return p.Offer(self.stream, Map(self._varied({"kind": "stage", "key": self._key()})))
+
+    def _values(self) -> p.Packet:
+        if not self.offered:
+            return self._offer()
+        values = tuple(self._operation() for _ in range(self.chance.randrange(4)))
+        first = 0 if self.chance.random() < 0.95 else self.chance.choice(BIG)
+        return p.Values(self.offered.pop(), first, values, 0)
+
+    def _done(self) -> p.Packet:
+        stream = self._stream()
+        return p.Done(stream) if self.chance.random() < 0.7 else p.Error(stream, "failed", "on purpose")
+
+    def _ping(self) -> p.Packet:
+        return p.Ping(self.chance.choice(BIG[:8]))
+
+    def _odd(self) -> p.Packet:
+        """What ends a session: a packet of the daemon, or one that may not come now."""
+        number = self.chance.choice(BIG)
+        return self.chance.choice(
+            (
+                p.Bye("", ""),
+                self.hello(),
+                p.Accepted(1, (1,)),
+                p.Reached(number, (1,)),
+                p.Done(number),
+                p.Answer(number, None),
+                p.Available(self._stream(), number),
+                p.Pong(number),
+                p.Bye("limit", "no"),
+            )
+        )
+
+    # -- arguments of requests --------------------------------------------------------------------------
+
+    def _varied(self, right: dict[str, Value]) -> dict[str, Value]:
+        """Returns arguments as they are, or with one that is missing, of another kind, or too many."""
+        chance = self.chance
+        if chance.random() < 0.85 or not right:
+            return right
+        name = chance.choice(sorted(right))
+        match chance.randrange(3):
+            case 0:
+                del right[name]
+            case 1:
+                right[name] = chance.choice(JUNK)
+            case _:
+                right[chance.choice(("space", "close", "key", "x", name.upper()))] = chance.choice(JUNK)
+        return right
+
+    def _frontier(self) -> dict[str, Value]:
+        return {"after": self.chance.choice((-1, 0)), "space": self.tenant.space}
+
+    def _acknowledge(self) -> dict[str, Value]:
+        chance = self.chance
+        wanted: dict[str, Value] = {
+            "reader": chance.choice(known.READERS),
+            "epoch": chance.choice((0, self.epoch, *BIG)),
+        }
+        return {**wanted, "forget": True} if chance.random() < 0.3 else wanted
+
+    def _lease(self) -> dict[str, Value]:
+        return {"owner": self._lease_name()}
+
+    def _within(self) -> dict[str, Value]:
+        return {"after": 0, "upto": self.epoch, "changes": self.chance.choice(BIG)}
+
+    def _stage(self) -> dict[str, Value]:
+        chance = self.chance
+        if chance.random() < 0.5:
+            return {
+                "key": self._key(),
+                "operations": tuple(self._operation() for _ in range(chance.randrange(4))),
+            }
+        return {"key": self._key(), "rows": self._rows()}
+
+    def _prepare(self) -> dict[str, Value]:
+        return {"rows": self._rows()}
+
+    def _discard(self) -> dict[str, Value]:
+        wanted: dict[str, Value] = {"key": self._key()}
+        return {**wanted, "close": self._key()} if self.chance.random() < 0.3 else wanted
+
+    def _publish(self) -> dict[str, Value]:
+        chance = self.chance
+        keys = tuple(
+            self._key() if chance.random() < 0.7 else self._rows() for _ in range(chance.randint(1, 2))
+        )
+        wanted: dict[str, Value] = {"keys": keys, "owner": self._owner(), "client": self.identity()}
+        wanted["sequence"] = chance.choice((*range(1, 40), *BIG))
+        for name, value in (
+            ("replace", True),
+            ("exclusive", True),
+            ("by", Record(self.tenant.label, capture("k"))),
+            ("discard", self._key()),
+            ("close", self._key()),
+        ):
+            if chance.random() < 0.15:
+                wanted[name] = value
+        return wanted
+
+    def _rules(self) -> dict[str, Value]:
+        chance = self.chance
+        ask = chance.choice(("explain", "why", "why-not", "graph", "monotone", "resume"))
+        about = chance.choice((self._value(), self._pattern(), "law"))
+        return {"ask": ask, "about": about, "form": chance.choice(("text", "rows"))}
+
+    def _index(self) -> dict[str, Value]:
+        return {
+            "form": self.chance.choice(("text", "mermaid", "dot")),
+            "most": self.chance.choice((1, 20, 1000)),
+        }
+
+    def _join(self) -> dict[str, Value]:
+        chance = self.chance
+        wanted: dict[str, Value] = {"topic": self._topic()}
+        for name, value in (
+            ("retain", chance.choice((0, 1000, 1 << 20))),
+            ("durable", True),
+            ("back", True),
+            ("age", 10),
+            ("name", chance.choice(known.PRODUCERS)),
+            ("away", chance.choice((0, 100, 300_000))),
+            ("partitions", chance.choice((1, 2))),
+            ("partition", chance.choice((0, 1))),
+            ("time", chance.choice(BIG)),
+        ):
+            if chance.random() < 0.25:
+                wanted[name] = value
+        return wanted
+
+    def _about_topic(self) -> dict[str, Value]:
+        chance = self.chance
+        id_ = chance.choice(self.topics) if self.topics else 1
+        return {
+            "topic": self._topic(),
+            "id": id_,
+            "after": 0,
+            "upto": chance.choice(BIG),
+            "at": 0,
+            "wait": 0,
+            "time": chance.choice(BIG),
+            "reader": chance.choice(known.READERS),
+            "number": chance.choice(BIG),
+        }
+
+    def _nothing(self) -> dict[str, Value]:
+        return {}
+
+    # -- names and values -----------------------------------------------------------------------------
+
+    def identity(self) -> str:
+        """Returns an identity: one of its own, or that of another."""
+        chance = self.chance
+        own = [f"~{self.tenant.name}-{chance.randrange(4)}", *self.tenant.names("durable")]
+        return chance.choice(own) if chance.random() < 0.7 else chance.choice(known.IDENTITIES)
+
+    def _owner(self) -> str:
+        chance = self.chance
+        own = self.tenant.names("durable")
+        if own and chance.random() < 0.5:
+            return chance.choice(own)
+        odd = ("", "rules", "durable:bank", "session:0.1", "actor:x", "lease:600000:bank interests")
+        return chance.choice((self._lease_name(), chance.choice(known.OWNERS), chance.choice(odd)))
+
+    def _lease_name(self) -> str:
+        if self.chance.random() < 0.5:
+            return f"lease:{self.chance.choice((1500, 60_000))}:{self.tenant.name}{self.chance.randrange(3)}"
+        return self.chance.choice(known.LEASES)
+
+    def _key(self) -> tuple[str, ...]:
+        return (
+            (self.tenant.name, str(self.chance.randrange(3)))
+            if self.chance.random() < 0.5
+            else self.chance.choice(known.KEYS)
+        )
+
+    def _topic(self) -> str:
+        own = self.tenant.names("topics")
+        return (
+            self.chance.choice(own)
+            if own and self.chance.random() < 0.6
+            else self.chance.choice(known.TOPICS)
+        )
+
+    def _token(self) -> str:
+        """Returns no token, or one that is damaged, made up, of another form, or without its caveat."""
+        chance = self.chance
+        others = [each.token for each in known.INNOCENTS.values()]
+        whole = chance.choice(others)
+        return chance.choice(
+            ("", "ds1.", f"{whole[:-1]}!", whole[: len(whole) // 2], f"ds1.{whole}", "x" * 8000, _STRIPPED)
+        )
+
+    def _foreign_number(self) -> int:
+        numbers = (*range(1, 12), *self.producers, *BIG)
+        chosen: int = self.chance.choice(numbers)
+        return chosen
+
+    def _value(self) -> Value:
+        """Returns a value to assert or to send, mostly one of the tenant's own."""
+        chance, number = self.chance, self.chance.randrange(40)
+        if chance.random() < 0.6:
+            return Record(self.tenant.label, f"by-{self.tenant.name}", number)
+        if chance.random() < 0.1:
+            return chance.choice(JUNK)
+        label = chance.choice(known.LABELS)
+        if label == "rule":
+            text = f"{self.tenant.label}($x) <- of_bank($x, $y)."
+            return Record("rule", f"by-{self.tenant.name}", text)
+        if label == "Observe":
+            return Record("Observe", self._pattern())
+        return Record(*tagged(self.tenant.name, label, number))
+
+    def _pattern(self) -> Value:
+        """Returns a pattern: of what the tenant may observe, of what it may not, or of nothing."""
+        chance = self.chance
+        label = chance.choice((self.tenant.label, known.SHARED, *known.LABELS))
+        plain = Record(
+            label, *(chance.choice((Record("_"), capture("x"), 1)) for _ in range(chance.randrange(4)))
+        )
+        return chance.choice(
+            (
+                plain,
+                plain,
+                plain,
+                capture("x"),
+                Record("_"),
+                Record("_", "record"),
+                Record("exact", plain),
+                Record("lit", plain),
+                Record("$", "y", "record", plain),
+                Record("$", None, None, Record("_")),
+                Record("Observe", capture("x")),
+                Record("Observe", plain),
+                (plain,),
+                Map({"a": plain}),
+                chance.choice(JUNK),
+            )
+        )
+
+    def _operation(self) -> Value:
+        verb = self.chance.choice(("assert", "assert", "retract", "send"))
+        return chance_junk if (chance_junk := self._junk_sometimes()) is not None else (verb, self._value())
+
+    def _junk_sometimes(self) -> Value:
+        return self.chance.choice(JUNK) if self._seldom(0.02) else None
+
+    def _rows(self) -> bytes:
+        """Returns packed operations in one of their three forms, sometimes damaged."""
+        chance, count = self.chance, self.chance.randrange(4)
+        label = self.tenant.label if chance.random() < 0.6 else chance.choice(known.LABELS)
+        by, numbers = f"by-{self.tenant.name}", tuple(range(count))
+        verb = chance.choice(("assert", "send", ("assert",) * count))
+        body = pack(
+            chance.choice(
+                (
+                    (verb, label, ((by,) * count, numbers), count),
+                    (verb, tuple((label, by, n) for n in numbers), ()),
+                    tuple(("assert", Record(label, by, n)) for n in numbers),
+                )
+            )
+        )
+        return body if not self._seldom(0.05) else body[: chance.randrange(len(body))]
+
+    def _seldom(self, share: float) -> bool:
+        return self.chance.random() < share
+
+
+_TWIN: Final = Token.read(known.ATTACKERS["cain"].token)
+_STRIPPED: Final = Token(_TWIN.secret_name, (), _TWIN.seal).text()
+"""A token from which the caveat was removed, so that its seal is wrong."""
+
+_PACKETS: Final[dict[Callable[[Script], p.Packet], float]] = {
+    Script._turn: 30,
+    Script._request: 40,
+    Script._open: 8,
+    Script._ask: 3,
+    Script._peek: 1,
+    Script._abort: 4,
+    Script._produce: 6,
+    Script._offer: 1,
+    Script._values: 2,
+    Script._done: 1,
+    Script._ping: 1,
+    Script._odd: 0.3,
+}
+_KINDS: Final = tuple(_PACKETS)
+_WEIGHTS: Final = tuple(_PACKETS.values())
+
+_ARGUMENTS: Final[dict[str, Callable[[Script], dict[str, Value]]]] = {
+    "sync": Script._nothing,
+    "status": Script._nothing,
+    "actors": Script._nothing,
+    "index": Script._index,
+    "frontier": Script._frontier,
+    "acknowledge": Script._acknowledge,
+    "within": Script._within,
+    "lease": Script._lease,
+    "renew": Script._lease,
+    "release": Script._lease,
+    "stage": Script._stage,
+    "prepare": Script._prepare,
+    "discard": Script._discard,
+    "publish": Script._publish,
+    "rules": Script._rules,
+    "join": Script._join,
+    "no-such-verb": Script._nothing,
+    **dict.fromkeys(
+        ("lookup", "end-topic", "topic-frontier", "topic-epochs", "topic-number", "topic-acknowledge"),
+        Script._about_topic,
+    ),
+}
+VERBS: Final = tuple(_ARGUMENTS)
+_VERBS: Final = VERBS

@@ -1,0 +1,283 @@
+"""Innocents: tenants that go about their work beside attackers, and a model of all that is theirs.
+
+Each owns something that an attacker would like to have: turn numbers, staged operations, a lease, producers
+of topics, a session that comes back, a named reader, rules.  ``step`` has each do one more piece of work,
+which must be answered as if it were alone; an administrator observes the whole space meanwhile.
+
+Always: after each step the facts of innocents are those of the model, and every fact or message of an
+attacker is one that its token allows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final, cast
+
+from dataspace.codec import pack, unpack
+from dataspace.kernel.actions import ASSERT, REPLACE
+from dataspace.topics.encoding import BATCH
+from dataspace.wire import packets as p
+from index.patterns.patterns import capture, discard
+from index.values.values import Map, Record, Value
+from tests.abuse.lines import Client
+from tests.abuse.oracle import Oracle, Violation
+from tests.abuse.tenants import ADMIN, ATTACKERS, INNOCENTS, SHARED
+
+LEASE: Final = "lease:600000:bank"
+LAW: Final = "derived($x) <- of_law($x)."
+GRACE: Final = 120_000
+
+
+class Watcher:
+    """The administrator: it observes all facts and messages of the space ``main``."""
+
+    def __init__(self, port: int, oracle: Oracle) -> None:
+        self.client = Client(port, oracle, ADMIN, INNOCENTS[ADMIN].token, client="~admin")
+        self._stream = self.client.open({"pattern": capture("x"), "quiet": True, "policy": "wait"})
+        self._facts: Counter[bytes] = Counter()
+        self.epochs = 0
+
+    def facts(self, label: str) -> list[bytes]:
+        """Returns the facts with a label, packed, in order."""
+        begin = pack(Record(label))
+        return sorted(each for each in self._facts if _label(each) == label or each == begin)
+
+    def take_in(self) -> None:
+        """Takes in what has happened; raises ``Violation`` for what no tenant may do."""
+        self.client.drain()
+        for told in self.client.told(self._stream):
+            self.epochs += 1
+            for (value,) in told.added:
+                _check(value)
+                self._facts[pack(value)] += 1
+            for (value,) in told.sent:
+                _check(value)
+            for (value,) in told.removed:
+                self._facts[pack(value)] -= 1
+                if self._facts[pack(value)] <= 0:
+                    del self._facts[pack(value)]
+
+    def count(self) -> int:
+        """How many facts there are."""
+        return len(self._facts)
+
+
+def _label(packed: bytes) -> str:
+    value = unpack(packed)
+    return str(value.label) if isinstance(value, Record) else ""
+
+
+def _check(value: Value) -> None:
+    """Raises ``Violation`` for a fact or message that names a tenant whose token does not allow it."""
+    made = Record("Observe") if not isinstance(value, Record) else value
+    by = made.fields[0] if made.fields else None
+    name = by.removeprefix("by-") if isinstance(by, str) and by.startswith("by-") else None
+    if name in ATTACKERS and made.label != ATTACKERS[name].label:
+        raise Violation(f"{name} has asserted or sent {value!r:.200}, which its token does not allow")
+    if made.label == "Observe" and made.fields:
+        _check_interest(made)
+
+
+def _check_interest(interest: Record) -> None:
+    """Raises ``Violation`` for an announced pattern that mentions what only innocents may observe."""
+    text = pack(interest)
+    for name in INNOCENTS:
+        if f"of_{name}".encode() in text and b"Zq7x" not in text:
+            raise Violation(f"the interest {interest!r:.200} of an attacker is announced")
+
+
+class Innocents:
+    """All innocent tenants of one daemon."""
+
+    def __init__(self, port: int, oracle: Oracle) -> None:
+        self._port = port
+        self._oracle = oracle
+        self.round = 0
+        self.model: dict[str, list[Value]] = {}
+        self.watcher = Watcher(port, oracle)
+        self._set_up_admin()
+        self._set_up_robots()
+        self._set_up_bank()
+        self._set_up_press()
+        self._set_up_sessions()
+        self.step()
+
+    def client(self, who: str, identity: str, **features: Value) -> Client:
+        """Returns a new connection of an innocent tenant."""
+        return Client(self._port, self._oracle, who, INNOCENTS[who].token, client=identity, **features)
+
+    def mark(self, what: str, *seers: str) -> str:
+        """Returns a mark that the administrator and these tenants may see."""
+        return self._oracle.mark(what, ADMIN, *seers)
+
+    # -- what they own ---------------------------------------------------------------------------------
+
+    def _set_up_admin(self) -> None:
+        admin, mark = self.watcher.client, self.mark
+        shared = [Record(SHARED, n) for n in range(8)]
+        law = Record("of_law", mark("law"))
+        actions = [Record("rule", mark("rule"), LAW), law, *shared]
+        admin.turn(*[(ASSERT, at, each) for at, each in enumerate(actions)], owner="laws")
+        self.model |= {"of_law": [law], "derived": [Record("derived", *law.fields)], SHARED: list(shared)}
+        admin.open({"pattern": Record("of_bank", mark("pattern"), discard())})
+        admin.request("lease", owner=f"lease:600000:{mark('lease')}")
+        admin.request("acknowledge", reader=mark("reader"), epoch=1)
+        admin.request("stage", key=(mark("key"),), operations=(("assert", Record("of_law", mark("row"))),))
+        admin.request("join", topic=mark("topic", "inspector"))  # the catalogue is for those who may inspect
+        admin.turn((ASSERT, 0, Record("of_admin", 0)), owner=mark("owner"))
+        self.model["of_admin"] = [Record("of_admin", 0)]
+        self.named = Client(self._port, self._oracle, ADMIN, INNOCENTS[ADMIN].token, client=mark("identity"))
+
+    def _set_up_robots(self) -> None:
+        self.robots = [self.client("robot", "robot-8"), self.client("robot", "owner:robot-9")]
+        for robot, owner in zip(self.robots, ("robot-8", "robot-9"), strict=True):
+            robot.turn((ASSERT, 0, Record("of_robot", owner, 0)), owner=owner)
+
+    def _set_up_bank(self) -> None:
+        self.bank = self.client("bank", "~bank")
+        secret = Record("of_bank", self.mark("fact", "bank"))
+        leased = Record("of_bank", self.mark("leased", "bank"))
+        self.bank.turn((ASSERT, 0, secret), owner="bank")
+        self.bank.request("lease", owner=LEASE)
+        self.bank.turn((ASSERT, 0, leased), owner=LEASE)
+        self.bank.request("acknowledge", reader="bank-reader", epoch=1)
+        self._acknowledged = 1
+        self.model["of_bank"] = [secret, leased]
+        self._stage()
+
+    def _set_up_press(self) -> None:
+        self.press = self.client("press", "~press")
+        self.desks: dict[str, int] = {}
+        self.read: dict[str, tuple[int, list[Value]]] = {}
+        self.printed: list[bytes] = []
+        for topic, more in (
+            ("press", {}),
+            ("ledger", {"durable": True, "name": "press-desk", "away": 60_000}),
+        ):
+            joined = self.press.request("join", topic=topic, retain=1 << 20, **more)  # type: ignore[arg-type]  # values
+            assert isinstance(joined, Map)
+            producer = joined["producer"]
+            assert isinstance(producer, int)
+            self.desks[topic] = producer
+            self.read[topic] = (self.press.open({"kind": "topic", "topic": topic, "policy": "wait"}), [])
+
+    def _set_up_sessions(self) -> None:
+        self.abel = self.client("abel", "~abel")
+        self.nomad = self.client("nomad", "~nomad", grace=GRACE)
+        for each in (self.abel, self.nomad):
+            fact = Record(f"of_{each.who}", self.mark("fact", each.who))
+            each.turn((ASSERT, 0, fact))
+            self.model[f"of_{each.who}"] = [fact]
+
+    def foreign(self) -> tuple[int, ...]:
+        """Numbers of innocents that an attacker may have seen: sessions, producers."""
+        lines = (self.nomad, self.abel, self.press, self.bank)
+        return (*[each.welcome.session for each in lines], *self.desks.values())
+
+    # -- what they do ----------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """Has each of them do one more piece of work, and compares everything with the model."""
+        self.round += 1
+        self._move_robots()
+        self._publish()
+        self._print()
+        self._come_back()
+        self.bank.request("renew", owner=LEASE)
+        self._acknowledge()
+        self.named.settle()
+        self.abel.settle()
+        self.check()
+
+    def _move_robots(self) -> None:
+        now = self.round
+        for robot, owner in zip(self.robots, ("robot-8", "robot-9"), strict=True):
+            robot.turn((REPLACE, now - 1, now, Record("of_robot", owner, now)), owner=owner)
+        self.model["of_robot"] = [Record("of_robot", owner, now) for owner in ("robot-8", "robot-9")]
+
+    def _stage(self) -> None:
+        """Stages the batch that the next step publishes."""
+        number = self.round + 1
+        self.batch: list[Value] = [Record("of_batch", number, self.mark("staged", "bank")) for _ in range(2)]
+        operations = tuple(("assert", each) for each in self.batch)
+        self._admin_stages(("bank", "q", str(number % 3)), operations)
+
+    def _admin_stages(self, key: tuple[str, ...], operations: tuple[Value, ...]) -> None:
+        self.watcher.client.request("stage", key=key, operations=operations)
+
+    def _publish(self) -> None:
+        key = ("bank", "q", str(self.round % 3))
+        self.watcher.client.request(
+            "publish", keys=(key,), owner="batches", client="batcher", sequence=self.round, replace=True
+        )
+        self.model["of_batch"] = self.batch
+        self._stage()
+
+    def _print(self) -> None:
+        """Sends an item to each topic, which its subscriber must be told, and nothing else."""
+        for topic, producer in self.desks.items():
+            at, item = self.round - 1, self.mark(topic, "press")
+            self.press.number += 1
+            steps = ((0, at, pack((item,))), (1, ((at, -1), (at + 1, 1))))
+            self.press.say(p.Produce(self.press.number, producer, steps))
+            answer = self.press.answer(self.press.number)
+            if isinstance(answer, p.Denied):
+                raise Violation(f"press: a step of its own producer was refused: {answer}")
+            stream, items = self.read[topic]
+            while len(items) < self.round:
+                for message in cast("list[tuple[Value, ...]]", self.press.taken(stream)):
+                    if message[0] == BATCH:
+                        items.append(unpack(cast("bytes", message[3])))
+                if len(items) < self.round:
+                    self.press.wait()
+            if items[-1] != (item,) or len(items) > self.round:
+                raise Violation(
+                    f"press: {items[self.round - 1 :]!r} came on {topic}, expected {item!r} alone"
+                )
+
+    def _come_back(self) -> None:
+        welcome = self.nomad.welcome
+        secret = welcome.features.get("secret")
+        self.nomad.close(reset=self.round % 2 == 0)
+        self.nomad = self.client("nomad", "~nomad", grace=GRACE, resume=(welcome.session, secret))
+        if self.nomad.welcome.features.get("resumed") is not True:
+            raise Violation(f"nomad: its session has gone: {self.nomad.welcome}")
+
+    def _acknowledge(self) -> None:
+        durable = self.watcher.client.request("sync")
+        assert isinstance(durable, int)
+        readers = self.status()["readers"]
+        if not isinstance(readers, Map) or readers.get("bank-reader") != self._acknowledged:
+            raise Violation(f"bank: of {readers!r} its reader is not at {self._acknowledged}")
+        self._acknowledged = max(1, durable // 2)
+        known = self.bank.request("acknowledge", reader="bank-reader", epoch=self._acknowledged)
+        if not isinstance(known, Map) or known["epoch"] != self._acknowledged:
+            raise Violation(f"bank: its reader is at {known!r}, expected {self._acknowledged}")
+
+    # -- what must be true -----------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raises ``Violation`` where the facts of innocents are not those of the model."""
+        self.watcher.client.request("sync")
+        self.watcher.client.settle()
+        self.watcher.take_in()
+        for label, facts in self.model.items():
+            wanted, there = sorted(map(pack, facts)), self.watcher.facts(label)
+            if wanted != there:
+                found = [unpack(each) for each in there]
+                raise Violation(f"facts {label} are {found}, but innocents have asserted {facts}")
+
+    def lines(self) -> list[Client]:
+        """All their connections."""
+        return [self.watcher.client, self.named, *self.robots, self.bank, self.press, self.abel, self.nomad]
+
+    def status(self) -> Map:
+        """Returns the status of the daemon, as the administrator sees it."""
+        status = self.watcher.client.request("status")
+        assert isinstance(status, Map)
+        return status
+
+    def close(self) -> None:
+        """Ends all their connections."""
+        for each in self.lines():
+            each.close()
