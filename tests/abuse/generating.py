@@ -14,53 +14,20 @@ from collections.abc import Callable
 from typing import Final
 
 from dataspace.codec import pack
-from dataspace.transport.tokens import Token
 from dataspace.wire import packets as p
 from index.patterns.patterns import capture
 from index.values.values import Map, Record, Value
 from tests.abuse import tenants as known
+from tests.abuse.palette import BIG, JUNK, Palette
 from tests.abuse.tenants import Tenant, tagged
 
-BIG: Final = (0, 1, 2, 3, 63, 64, 1 << 16, 1 << 31, 1 << 48, 1 << 62, (1 << 63) - 1)
-JUNK: Final[tuple[Value, ...]] = (
-    *(
-        None,
-        True,
-        False,
-        0,
-        -1,
-        1.5,
-        float("nan"),
-        -0.0,
-        1 << 63,
-        -(1 << 70),
-        "",
-        "a",
-        "lease:",
-        "\0",
-        b"",
-        b"\xc1",
-    ),
-    *(
-        (),
-        ((),),
-        Map(),
-        Map({"a": Map({"b": ()})}),
-        Record("_"),
-        Record("$", "x", None, Record("_")),
-        Record("lit", 1),
-    ),
-    *("x" * 4097, ("a", 1), Map({1: 2}), Record(Record("r"), 1), "main", "~", "\u202e"),
-)
 
-
-class Script:
+class Script(Palette):
     """What one connection of one tenant sends; ``heard`` takes in what it was answered."""
 
     def __init__(self, tenant: Tenant, chance: random.Random, foreign: tuple[int, ...] = ()) -> None:
         """``foreign`` are numbers of others that it got to know: sessions, producers, topics."""
-        self.tenant = tenant
-        self.chance = chance
+        super().__init__(tenant, chance)
         self.sequence = 0
         self.stream = 0
         self.number = 0
@@ -96,17 +63,17 @@ class Script:
             features["token"] = self.tenant.token
         if self.tenant.space != "main":
             features["space"] = self.tenant.space
-        if self._seldom(0.15) or not self.tenant.token:
-            features["token"] = self._token()
+        if self.seldom(0.15) or not self.tenant.token:
+            features["token"] = self.token()
         if chance.random() < 0.4:
             features["grace"] = chance.choice((0, 1, 200, 60_000, 1 << 62))
         if chance.random() < 0.3:
-            features["resume"] = (self._foreign_number(), chance.randbytes(16))
+            features["resume"] = (self.foreign_number(), chance.randbytes(16))
         if chance.random() < 0.2:
             features["attempt"] = (chance.choice(BIG), chance.choice((b"", b"a", b"b")))
-        if self._seldom(0.05):
+        if self.seldom(0.05):
             features["space"] = chance.choice(known.SPACES)
-        if self._seldom(0.05):
+        if self.seldom(0.05):
             features[chance.choice(("heartbeat", "spoken", "space", "token", "nothing"))] = chance.choice(
                 JUNK
             )
@@ -124,7 +91,7 @@ class Script:
             self.sequence if chance.random() < 0.9 else chance.choice((*BIG, max(0, self.sequence - 3)))
         )
         actions = tuple(self._action() for _ in range(chance.choice((0, 1, 1, 1, 2, 3, 8))))
-        owner = "" if chance.random() < 0.5 else self._owner()
+        owner = "" if chance.random() < 0.5 else self.owner()
         space = self.tenant.space if chance.random() < 0.95 else chance.choice(known.SPACES)
         return p.Turn(sequence, space, owner, actions)
 
@@ -134,12 +101,12 @@ class Script:
         first, second = self._handle(), self._handle()
         match verb:
             case 0:
-                return (0, first, self._value())
+                return (0, first, self.value())
             case 1:
                 return (1, first)
             case 2:
-                return (2, self._value())
-        return (3, first, second, self._value())
+                return (2, self.value())
+        return (3, first, second, self.value())
 
     def _handle(self) -> int:
         return self.chance.randrange(32) if self.chance.random() < 0.9 else self.chance.choice(BIG)
@@ -155,13 +122,13 @@ class Script:
     def _spec(self) -> dict[str, Value]:
         chance = self.chance
         if chance.random() < 0.25:
-            spec: dict[str, Value] = {"kind": "topic", "topic": self._topic()}
+            spec: dict[str, Value] = {"kind": "topic", "topic": self.topic()}
             if chance.random() < 0.5:
                 spec["as_of"] = (chance.choice(BIG),)
             if chance.random() < 0.2:
                 spec["policy"] = "wait"
             return spec
-        spec = {"pattern": self._pattern()}
+        spec = {"pattern": self.pattern()}
         for name in ("snapshot", "durable", "quiet", "net", "progress"):
             if chance.random() < 0.3:
                 spec[name] = chance.random() < 0.7
@@ -208,7 +175,7 @@ class Script:
             ((chance.randrange(4), 1), (chance.randrange(3), -1)),
         )
         items = pack(tuple(Record(*tagged(self.tenant.name, "item", n)) for n in range(chance.randrange(3))))
-        if self._seldom(0.03):
+        if self.seldom(0.03):
             items = chance.choice((b"", b"\xc1", b"\x01"))
         step: tuple[Value, ...] = chance.choice(
             (
@@ -221,17 +188,17 @@ class Script:
                 (0, time),
             )
         )
-        return chance.choice(JUNK) if self._seldom(0.02) else step
+        return chance.choice(JUNK) if self.seldom(0.02) else step
 
     def _offer(self) -> p.Packet:
         self.stream += 1
         self.offered.append(self.stream)
-        return p.Offer(self.stream, Map(self._varied({"kind": "stage", "key": self._key()})))
+        return p.Offer(self.stream, Map(self._varied({"kind": "stage", "key": self.key()})))
 
     def _values(self) -> p.Packet:
         if not self.offered:
             return self._offer()
-        values = tuple(self._operation() for _ in range(self.chance.randrange(4)))
+        values = tuple(self.operation() for _ in range(self.chance.randrange(4)))
         first = 0 if self.chance.random() < 0.95 else self.chance.choice(BIG)
         return p.Values(self.offered.pop(), first, values, 0)
 
@@ -288,7 +255,7 @@ class Script:
         return {**wanted, "forget": True} if chance.random() < 0.3 else wanted
 
     def _lease(self) -> dict[str, Value]:
-        return {"owner": self._lease_name()}
+        return {"owner": self.lease_name()}
 
     def _within(self) -> dict[str, Value]:
         return {"after": 0, "upto": self.epoch, "changes": self.chance.choice(BIG)}
@@ -297,31 +264,31 @@ class Script:
         chance = self.chance
         if chance.random() < 0.5:
             return {
-                "key": self._key(),
-                "operations": tuple(self._operation() for _ in range(chance.randrange(4))),
+                "key": self.key(),
+                "operations": tuple(self.operation() for _ in range(chance.randrange(4))),
             }
-        return {"key": self._key(), "rows": self._rows()}
+        return {"key": self.key(), "rows": self.rows()}
 
     def _prepare(self) -> dict[str, Value]:
-        return {"rows": self._rows()}
+        return {"rows": self.rows()}
 
     def _discard(self) -> dict[str, Value]:
-        wanted: dict[str, Value] = {"key": self._key()}
-        return {**wanted, "close": self._key()} if self.chance.random() < 0.3 else wanted
+        wanted: dict[str, Value] = {"key": self.key()}
+        return {**wanted, "close": self.key()} if self.chance.random() < 0.3 else wanted
 
     def _publish(self) -> dict[str, Value]:
         chance = self.chance
         keys = tuple(
-            self._key() if chance.random() < 0.7 else self._rows() for _ in range(chance.randint(1, 2))
+            self.key() if chance.random() < 0.7 else self.rows() for _ in range(chance.randint(1, 2))
         )
-        wanted: dict[str, Value] = {"keys": keys, "owner": self._owner(), "client": self.identity()}
+        wanted: dict[str, Value] = {"keys": keys, "owner": self.owner(), "client": self.identity()}
         wanted["sequence"] = chance.choice((*range(1, 40), *BIG))
         for name, value in (
             ("replace", True),
             ("exclusive", True),
             ("by", Record(self.tenant.label, capture("k"))),
-            ("discard", self._key()),
-            ("close", self._key()),
+            ("discard", self.key()),
+            ("close", self.key()),
         ):
             if chance.random() < 0.15:
                 wanted[name] = value
@@ -330,7 +297,7 @@ class Script:
     def _rules(self) -> dict[str, Value]:
         chance = self.chance
         ask = chance.choice(("explain", "why", "why-not", "graph", "monotone", "resume"))
-        about = chance.choice((self._value(), self._pattern(), "law"))
+        about = chance.choice((self.value(), self.pattern(), "law"))
         return {"ask": ask, "about": about, "form": chance.choice(("text", "rows"))}
 
     def _index(self) -> dict[str, Value]:
@@ -341,7 +308,7 @@ class Script:
 
     def _join(self) -> dict[str, Value]:
         chance = self.chance
-        wanted: dict[str, Value] = {"topic": self._topic()}
+        wanted: dict[str, Value] = {"topic": self.topic()}
         for name, value in (
             ("retain", chance.choice((0, 1000, 1 << 20))),
             ("durable", True),
@@ -361,7 +328,7 @@ class Script:
         chance = self.chance
         id_ = chance.choice(self.topics) if self.topics else 1
         return {
-            "topic": self._topic(),
+            "topic": self.topic(),
             "id": id_,
             "after": 0,
             "upto": chance.choice(BIG),
@@ -375,129 +342,6 @@ class Script:
     def _nothing(self) -> dict[str, Value]:
         return {}
 
-    # -- names and values -----------------------------------------------------------------------------
-
-    def identity(self) -> str:
-        """Returns an identity: one of its own, or that of another."""
-        chance = self.chance
-        own = [f"~{self.tenant.name}-{chance.randrange(4)}", *self.tenant.names("durable")]
-        return chance.choice(own) if chance.random() < 0.7 else chance.choice(known.IDENTITIES)
-
-    def _owner(self) -> str:
-        chance = self.chance
-        own = self.tenant.names("durable")
-        if own and chance.random() < 0.5:
-            return chance.choice(own)
-        odd = ("", "rules", "durable:bank", "session:0.1", "actor:x", "lease:600000:bank interests")
-        return chance.choice((self._lease_name(), chance.choice(known.OWNERS), chance.choice(odd)))
-
-    def _lease_name(self) -> str:
-        if self.chance.random() < 0.5:
-            return f"lease:{self.chance.choice((1500, 60_000))}:{self.tenant.name}{self.chance.randrange(3)}"
-        return self.chance.choice(known.LEASES)
-
-    def _key(self) -> tuple[str, ...]:
-        return (
-            (self.tenant.name, str(self.chance.randrange(3)))
-            if self.chance.random() < 0.5
-            else self.chance.choice(known.KEYS)
-        )
-
-    def _topic(self) -> str:
-        own = self.tenant.names("topics")
-        return (
-            self.chance.choice(own)
-            if own and self.chance.random() < 0.6
-            else self.chance.choice(known.TOPICS)
-        )
-
-    def _token(self) -> str:
-        """Returns no token, or one that is damaged, made up, of another form, or without its caveat."""
-        chance = self.chance
-        others = [each.token for each in known.INNOCENTS.values()]
-        whole = chance.choice(others)
-        return chance.choice(
-            ("", "ds1.", f"{whole[:-1]}!", whole[: len(whole) // 2], f"ds1.{whole}", "x" * 8000, _STRIPPED)
-        )
-
-    def _foreign_number(self) -> int:
-        numbers = (*range(1, 12), *self.producers, *BIG)
-        chosen: int = self.chance.choice(numbers)
-        return chosen
-
-    def _value(self) -> Value:
-        """Returns a value to assert or to send, mostly one of the tenant's own."""
-        chance, number = self.chance, self.chance.randrange(40)
-        if chance.random() < 0.6:
-            return Record(self.tenant.label, f"by-{self.tenant.name}", number)
-        if chance.random() < 0.1:
-            return chance.choice(JUNK)
-        label = chance.choice(known.LABELS)
-        if label == "rule":
-            text = f"{self.tenant.label}($x) <- of_bank($x, $y)."
-            return Record("rule", f"by-{self.tenant.name}", text)
-        if label == "Observe":
-            return Record("Observe", self._pattern())
-        return Record(*tagged(self.tenant.name, label, number))
-
-    def _pattern(self) -> Value:
-        """Returns a pattern: of what the tenant may observe, of what it may not, or of nothing."""
-        chance = self.chance
-        label = chance.choice((self.tenant.label, known.SHARED, *known.LABELS))
-        plain = Record(
-            label, *(chance.choice((Record("_"), capture("x"), 1)) for _ in range(chance.randrange(4)))
-        )
-        return chance.choice(
-            (
-                plain,
-                plain,
-                plain,
-                capture("x"),
-                Record("_"),
-                Record("_", "record"),
-                Record("exact", plain),
-                Record("lit", plain),
-                Record("$", "y", "record", plain),
-                Record("$", None, None, Record("_")),
-                Record("Observe", capture("x")),
-                Record("Observe", plain),
-                (plain,),
-                Map({"a": plain}),
-                chance.choice(JUNK),
-            )
-        )
-
-    def _operation(self) -> Value:
-        verb = self.chance.choice(("assert", "assert", "retract", "send"))
-        return chance_junk if (chance_junk := self._junk_sometimes()) is not None else (verb, self._value())
-
-    def _junk_sometimes(self) -> Value:
-        return self.chance.choice(JUNK) if self._seldom(0.02) else None
-
-    def _rows(self) -> bytes:
-        """Returns packed operations in one of their three forms, sometimes damaged."""
-        chance, count = self.chance, self.chance.randrange(4)
-        label = self.tenant.label if chance.random() < 0.6 else chance.choice(known.LABELS)
-        by, numbers = f"by-{self.tenant.name}", tuple(range(count))
-        verb = chance.choice(("assert", "send", ("assert",) * count))
-        body = pack(
-            chance.choice(
-                (
-                    (verb, label, ((by,) * count, numbers), count),
-                    (verb, tuple((label, by, n) for n in numbers), ()),
-                    tuple(("assert", Record(label, by, n)) for n in numbers),
-                )
-            )
-        )
-        return body if not self._seldom(0.05) else body[: chance.randrange(len(body))]
-
-    def _seldom(self, share: float) -> bool:
-        return self.chance.random() < share
-
-
-_TWIN: Final = Token.read(known.ATTACKERS["cain"].token)
-_STRIPPED: Final = Token(_TWIN.secret_name, (), _TWIN.seal).text()
-"""A token from which the caveat was removed, so that its seal is wrong."""
 
 _PACKETS: Final[dict[Callable[[Script], p.Packet], float]] = {
     Script._turn: 30,
