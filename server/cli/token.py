@@ -12,6 +12,7 @@ from dataspace.errors import UsageError
 from dataspace.transport.credentials import default_token, read_token
 from dataspace.transport.tokens import narrow, new_secret
 from index.values.values import Map, Value
+from server.config.principals import NAME, checked_name
 from server.config.rights import Rights
 from server.config.units import duration
 
@@ -46,8 +47,9 @@ def caveat(args: argparse.Namespace) -> Map:
     if args.lasting:
         until = datetime.now(UTC) + timedelta(seconds=duration(args.lasting))
         listed["until"] = until.replace(microsecond=0)
+    Rights.read(Map(listed))  # errors are reported here rather than by the daemon
+    if args.name is not None:
+        listed[NAME] = checked_name(args.name)
     if not listed:
-        raise UsageError("no restriction; give the rights that the token keeps, or --for a time")
-    made = Map(listed)
-    Rights.read(made)  # errors are reported here rather than by the daemon
-    return made
+        raise UsageError("no restriction; give the rights that the token keeps, --for a time, or a --name")
+    return Map(listed)

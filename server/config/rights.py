@@ -20,6 +20,7 @@ from dataspace.kernel.actions import ASSERT, REPLACE, SEND, Action
 from index.patterns.patterns import ATOM_CLASSES, Pattern, lit, matcher, skeleton
 from index.patterns.text import parse_pattern, unparse
 from index.values.values import Map, Record, Value, same
+from server.config.principals import Principal
 
 PATTERNS: Final = ("assert", "send", "observe")
 NAMES: Final = ("durable", "topics", "readers")
@@ -90,12 +91,21 @@ EVERYTHING: Final = Rights()
 class Permit:
     """What one connection may do: the rights of its token and of each of its caveats.
 
-    ``key`` is the entry of the configuration for the secret that the token comes from.
+    ``key`` is the entry of the configuration for the secret that the token comes from; ``principal`` is the
+    bearer, None for a peer without a token.
     """
 
-    def __init__(self, name: str, tables: Sequence[Rights] = (), *, key: object = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        tables: Sequence[Rights] = (),
+        *,
+        key: object = None,
+        principal: Principal | None = None,
+    ) -> None:
         self.name = name
         self.key = key
+        self.principal = principal
         self._tables = [table for table in tables if table != EVERYTHING]
         self._asserts = [_matchers(table.assert_) for table in self._tables]
         self._sends = [_matchers(table.send) for table in self._tables]

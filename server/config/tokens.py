@@ -15,6 +15,7 @@ from dataspace.codec import unpack
 from dataspace.errors import ProtocolError, UsageError
 from dataspace.transport.tokens import Token, name_of
 from index.values.values import Map
+from server.config.principals import NAME, Principal
 from server.config.rights import EVERYTHING, OPEN, Permit, Rights
 
 LEAST: Final = 16
@@ -64,10 +65,12 @@ class Keys:
             key = self._by_name.get(shown.secret_name)
             if key is None or not shown.is_sealed_by(key.secret):
                 raise _unauthorized("the token is unknown to this daemon")
-            tables = [key.rights, *(Rights.read(_caveat(each)) for each in shown.caveats)]
+            caveats = [(packed, _caveat(packed)) for packed in shown.caveats]
+            principal = Principal.of_token(key.name, caveats)
+            tables = [key.rights, *(Rights.read(_unnamed(caveat)) for _, caveat in caveats)]
         except UsageError as error:
             raise _unauthorized(str(error)) from None
-        permit = Permit(key.name, tables, key=key)
+        permit = Permit(key.name, tables, key=key, principal=principal)
         if permit.until is not None and permit.until <= datetime.now(UTC):
             raise _unauthorized(f"the token expired at {permit.until:%Y-%m-%dT%H:%M:%SZ}")
         return permit
@@ -81,6 +84,11 @@ def _caveat(packed: bytes) -> Map:
     if not isinstance(caveat, Map):
         raise UsageError("a caveat of the token is not valid")
     return caveat
+
+
+def _unnamed(caveat: Map) -> Map:
+    """Returns the rights in a caveat."""
+    return Map({name: value for name, value in caveat.pairs() if name != NAME})
 
 
 def _unauthorized(text: str) -> ProtocolError:

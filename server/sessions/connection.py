@@ -26,6 +26,7 @@ from dataspace.wire.features import EMPTY, SYSTEM
 from dataspace.wire.session import Role, Session, State
 from index.values.values import Map, Value
 from relay.delivery.outbox import OutStream
+from server.config.principals import DAEMON, Principal
 from server.config.rights import OPEN
 from server.owners.leases import PREFIX as LEASE
 from server.publication.offers import Offers
@@ -77,6 +78,8 @@ class Connection:
         self.since = trio.current_time()
         self.state: SessionState | None = None
         self.permit = OPEN
+        self.principal: Principal = DAEMON if trusted else Principal.of_peer(link.peer)
+        """Who the peer is: until its hello the address, from then on its token, if it has one."""
         self.lost = False
         """True if the connection was lost, rather than ended by one of its two ends."""
         self._scope = trio.CancelScope()
@@ -328,6 +331,7 @@ class Connection:
         """Answers a hello with a welcome; raises ``ProtocolError`` for a peer that is not admitted."""
         admitted = admit(self.house, hello, trusted=self.trusted)
         wanted, self.permit, self.home = admitted.wanted, admitted.permit, admitted.home
+        self.principal = self.permit.principal or self.principal
         if self.permit.until is not None:
             self.start(self._expel, self.permit.until)
         self.name = hello.name
@@ -336,11 +340,12 @@ class Connection:
         if resumed:
             self.session.resume()
         logger.info(
-            "session %d: %r (%r) from %s%s",  # quoted, so that no name writes lines of its own
+            "session %d: %r (%r) from %s, %s%s",  # quoted, so that no name writes lines of its own
             self.state.number,
             self.name,
             hello.client,
             self.link.peer,
+            self.principal,
             f" came back as connection {self.number}" if resumed else "",
         )
         interval = heartbeat(self.limits, wanted)

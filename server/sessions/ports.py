@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from dataspace.kernel.space import Space
     from dataspace.transport.sockets import Link
     from server.config.model import Limits
+    from server.config.principals import Principal
     from server.config.rights import Permit
     from server.owners.turn_numbers import Client, Clients
 
@@ -65,6 +66,10 @@ class SessionPeer(Protocol):
     @property
     def permit(self) -> Permit:
         """What the client may do."""
+
+    @property
+    def principal(self) -> Principal:
+        """Who the client is."""
 
     @property
     def lost(self) -> bool:

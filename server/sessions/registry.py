@@ -50,6 +50,7 @@ class SessionState:
         "number",
         "owner",
         "permit",
+        "principal",
         "secret",
     )
 
@@ -63,6 +64,7 @@ class SessionState:
         self.client = client
         self.connection: SessionPeer | None = connection
         self.permit = connection.permit
+        self.principal = connection.principal
         self.grace = grace
         self.secret = os.urandom(SECRET_BYTES) if grace else b""
         self.announced: dict[int, Value] = {}
@@ -132,7 +134,7 @@ class Sessions:
         """
         before = self._by_client.get(identity)
         if before is not None:
-            if before.permit.name != connection.permit.name:
+            if before.permit.principal != connection.permit.principal:
                 raise ProtocolError("not-allowed", f"{identity!r:.80} has connected with another token")
             if before.connection is not None:
                 if before.is_after(wanted.attempt):
@@ -141,7 +143,7 @@ class Sessions:
             if before.admits(wanted.resume):
                 self._stop_waiting(before)
                 before.connection, before.attempt = connection, wanted.attempt
-                before.permit = connection.permit
+                before.permit, before.principal = connection.permit, connection.principal
                 self.resumed += 1
                 return before, True
             self._end(before)

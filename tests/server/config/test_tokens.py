@@ -145,6 +145,37 @@ async def test_nobody_takes_over_the_session_of_another_token(url: str) -> None:
         await mine.assert_(Record("still", "here"))
 
 
+async def test_two_tokens_narrowed_from_one_secret_are_two_bearers(url: str) -> None:
+    kitchen, hall = (narrow(ADMIN, Map({"name": name})) for name in ("kitchen", "hall"))
+    async with dataspace.connect(url, token=kitchen, client="~mine") as mine:
+        for other in (
+            hall,
+            ADMIN,
+            narrow(kitchen, Map({"assert": True})),
+            narrow(hall, Map({"name": "kitchen"})),
+        ):
+            with pytest.raises(ProtocolError, match="has connected with another token"):
+                async with dataspace.connect(url, token=other, client="~mine"):
+                    pass
+        await mine.assert_(Record("still", "here"))
+
+
+async def test_a_token_that_is_renewed_under_its_name_is_the_same_bearer(url: str) -> None:
+    until = datetime.now(UTC) + timedelta(hours=1)
+    caveats: list[dict[str, Value]] = [{"name": "kitchen"}, {"name": "kitchen", "until": until}]
+    async with Peer(url) as first, Peer(url) as second:
+        for peer, caveat in zip((first, second), caveats, strict=True):
+            wanted = Wanted(token=narrow(ADMIN, Map(caveat)))
+            await peer.say(p.Hello(p.VERSION, "~mine", "", wanted.packed()))
+            assert isinstance(await peer.hear(), p.Welcome)
+        assert (await first.farewell()).code == "superseded"
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "#1", "a b", "x" * 65, 7])
+async def test_the_name_of_a_caveat_is_a_word(url: str, name: Value) -> None:
+    assert "the name of a caveat is" in await _refused(url, narrow(ADMIN, Map({"name": name})))
+
+
 async def test_a_narrowed_token_is_good_for_less_and_for_as_long_as_it_says(url: str) -> None:
     soon = datetime.now(UTC) + timedelta(seconds=1)
     narrower = narrow(narrow(ADMIN, Map({"observe": ("p(_)",)})), Map({"until": soon}))
