@@ -33,6 +33,9 @@ BYTES: Final = 4 << 20
 TOLD: Final = 1_024
 """Changes that one observer gets from here; an observer that has missed more is fed from the log."""
 
+STEP: Final = 128
+"""Changes that are looked at in one step."""
+
 _number = itemgetter(0)
 
 
@@ -136,29 +139,62 @@ class Recent:
             self._sorted_to = change[0]
 
 
-def retold(
-    recent: Recent, form: Skeleton, after: int, count: Callable[[Captures], int]
-) -> Iterator[Rows] | None:
-    """Returns what an observer of a pattern would have received since ``after``; None if it is too much.
+class Retelling:
+    """What an observer of a pattern would have received since an epoch, found in steps.
 
-    ``count`` returns how many facts there are now with some captures; called when the first epoch is read.
+    New epochs may come between two steps.  When ``step`` returns False all epochs there are have been looked
+    at, or ``is_too_much`` is true and there is nothing to be had from here.
     """
-    root = form.shape[0][1] if form.shape else None
-    match = match_reader(form)
 
-    def rows(values: Iterable[Value]) -> list[Captures]:
-        return [row for row in map(match, values) if row is not None]
+    def __init__(self, recent: Recent, form: Skeleton, after: int) -> None:
+        self._recent = recent
+        self._root = form.shape[0][1] if form.shape else None
+        self._match: Final = match_reader(form)
+        self._at = after
+        self._room = TOLD
+        self._found: list[Rows] = []
+        self._left: Iterator[Change] = iter(())
+        self.is_too_much = False
+        """True if the changes are too many, or epochs that were not looked at are no longer in memory."""
 
-    found: list[Rows] = []
-    room = TOLD
-    for number, time, added, messages, removed in recent.of_class(after, root):
-        came, said, went = rows(added), rows(messages), rows(removed)
+    def step(self, most: int = STEP) -> bool:
+        """Looks at about ``most`` changes; returns False once there is nothing more to look at."""
+        seen = 0
+        while not self.is_too_much and seen < most:
+            change = next(self._left, None)
+            if change is None:
+                later = self._later()
+                if not later:
+                    return False
+                self._left = iter(later)
+                continue
+            seen += _size(change)
+            self._take(change)
+        return not self.is_too_much
+
+    def epochs(self, count: Callable[[Captures], int]) -> Iterator[Rows]:
+        """Returns the epochs with what was visible of them.
+
+        ``count`` returns how many facts there are now with some captures; called when the first is read.
+        """
+        return _visible(self._found, count)
+
+    def _later(self) -> Sequence[Change]:
+        """Returns the epochs since those that were looked at."""
+        self.is_too_much |= self._at < self._recent.after
+        return () if self.is_too_much else self._recent.of_class(self._at, self._root)
+
+    def _take(self, change: Change) -> None:
+        number, time, added, messages, removed = change
+        came, said, went = self._rows(added), self._rows(messages), self._rows(removed)
+        self._at = number
         if came or said or went:
-            found.append((number, time, came, said, went))
-            room -= len(came) + len(said) + len(went)
-            if room < 0:
-                return None
-    return _visible(found, count)
+            self._found.append((number, time, came, said, went))
+            self._room -= len(came) + len(said) + len(went)
+            self.is_too_much |= self._room < 0
+
+    def _rows(self, values: Iterable[Value]) -> list[Captures]:
+        return [row for row in map(self._match, values) if row is not None]
 
 
 def _visible(found: Sequence[Rows], count: Callable[[Captures], int]) -> Iterator[Rows]:

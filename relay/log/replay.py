@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from dataspace.kernel.epochs import Epoch
@@ -54,13 +55,21 @@ class Live:
         return next((each.number - 1 for each in self.pending if not each.silent), self.epoch)
 
 
+PACE_VALUES: Final = 512
+"""Values of a state that are read between two calls of ``Replay.pace``."""
+
+
 class Replay:
-    """One reader of one pattern, at an epoch.  For one thread at a time; all calls but ``tail`` block."""
+    """One reader of one pattern, at an epoch.  For one thread at a time; all calls but ``tail`` block.
+
+    ``pace`` is called again and again while the bag is made, and may block so that others can work.
+    """
 
     def __init__(self, log: LogReader, pattern: Value, after: int, *, live: Live | None = None) -> None:
         """Raises ``UsageError`` for no pattern, ``Refused("epoch-gone")`` for a beginning not retained."""
         log.check_retained(after)
         self.at = after
+        self.pace: Callable[[], None] = _at_once
         self._log = log
         self.live = live
         form = skeleton(pattern)
@@ -210,8 +219,10 @@ class Replay:
         return self.live.durable, bag
 
     def _bag_of(self, facts: Iterable[Value]) -> RowCounts:
-        bag = RowCounts()
-        bag.change(self._rows(facts), ())
+        bag, left = RowCounts(), iter(facts)
+        while some := [*islice(left, PACE_VALUES)]:
+            bag.change(self._rows(some), ())
+            self.pace()
         return bag
 
     def _difference(self, changes: Iterable[Change]) -> dict[Hashable, tuple[int, Captures]]:
@@ -220,10 +231,15 @@ class Replay:
 
     def _changes(self, after: int, upto: int) -> Iterator[Change]:
         for segment in self._log.segments(after, upto):
+            self.pace()
             yield from segment.changes_after(after, upto)
 
     def _rows(self, values: Iterable[Value]) -> list[Captures]:
         return [row for row in map(self._match, values) if row is not None]
+
+
+def _at_once() -> None:
+    """Lets nobody else work."""
 
 
 @dataclass(frozen=True, slots=True)

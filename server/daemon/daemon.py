@@ -27,6 +27,7 @@ from server.config.tokens import Keys
 from server.daemon.space import HostedSpace, no_space, now
 from server.hosting.actors import HostedActors
 from server.hosting.verbs import hosting_verbs
+from server.lane import Lane
 from server.owners import verbs as leases
 from server.publication import verbs as publication
 from server.sessions.connection import Connection, Verb
@@ -61,6 +62,8 @@ class Daemon:
         self._dirty: list[SendQueue] = []
         self.slow = SlowCounts()
         self.room = MemoryBudget(config.limits.waiting_bytes)
+        self.lane = Lane()
+        """Where replays and other background work have their turns."""
         self.replays = trio.Semaphore(config.limits.all_replays)
         """Replays that may hold a part of the log in memory at once; the others wait for their turn."""
         self.keys = Keys(config.keys)
@@ -80,6 +83,7 @@ class Daemon:
                 flows=config.flows,
                 flush=self.flush,
                 names=names,
+                lane=self.lane,
                 system=self.system,
             )
         self.main = self.spaces[MAIN]

@@ -34,6 +34,7 @@ from relay.store.staging import Staging
 from server.config.model import HostedFlow, Limits, SpaceConfig
 from server.hosting.flows import HostedFlows
 from server.hosting.rules import OWNER, actions_to_hold, startable_facts, warn_of_troubles
+from server.lane import Lane
 from server.owners.leases import Leases
 from server.owners.publishers import Publishers
 from server.owners.turn_numbers import Client, Clients
@@ -62,12 +63,17 @@ class HostedSpace:
         flows: Sequence[HostedFlow],
         flush: Callable[[], None],
         names: Collection[str],
+        lane: Lane,
         system: SystemSpace,
     ) -> None:
-        """``flush`` is called after turns; ``names`` are those of all spaces of the daemon."""
+        """``flush`` is called after turns; ``names`` are those of all spaces of the daemon.
+
+        What takes long is done in the ``lane``.
+        """
         self.settings = settings
         self.limits = limits
         self.flush = flush
+        self.lane = lane
         self._names = names
         self._system = system
         self.name = settings.name
@@ -75,7 +81,6 @@ class HostedSpace:
         self.identity = log.identity
         self.publishing = trio.Lock()
         self.recalling = trio.Lock()
-        self.finding = trio.CapacityLimiter(1)
         self.rules_due = trio.Event()
         self.sessions = Sessions(self)
         self.leases = Leases(self, most=limits.leases, longest=limits.lease_seconds)
@@ -315,7 +320,8 @@ class HostedSpace:
             newest = client.first_epoch or 0
             await self.commits.wait_durable(newest)  # else the log would not know of turns on their way to it
             find = partial(self.log.find_turns, client.name, missing, upto=newest)
-            known |= await trio.to_thread.run_sync(find, limiter=self.finding)
+            async with self.lane.work(client.name):
+                known |= await trio.to_thread.run_sync(find)
         return known
 
     # -- looking --------------------------------------------------------------------------------------

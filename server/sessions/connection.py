@@ -28,6 +28,7 @@ from index.values.values import Map, Value
 from relay.delivery.outbox import OutStream
 from server.config.principals import DAEMON, Principal
 from server.config.rights import OPEN
+from server.lane import Work
 from server.owners.leases import PREFIX as LEASE
 from server.publication.offers import Offers
 from server.sessions.greeting import admit, heartbeat, spoken, welcome
@@ -151,6 +152,10 @@ class Connection:
                 reason = "the daemon ended it"
         finally:
             self._leave(reason)
+
+    def work(self) -> Work:
+        """Returns a piece of background work, which takes turns with that of other principals."""
+        return self.house.lane.work(self.permit.name or self.number)
 
     def start(self, function: Callable[..., Awaitable[None]], *args: object) -> None:
         """Runs a task of this connection, which ends with it."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from relay.log.writer import GroupCommit
     from server.config.model import Limits
     from server.config.tokens import Keys
+    from server.lane import Lane
     from server.sessions.registry import Sessions
     from server.sessions.sending import SendQueue
     from server.system import SystemSpace
@@ -91,6 +92,10 @@ class House(Protocol):
     @property
     def room(self) -> MemoryBudget:
         """The memory in which changes wait for observers."""
+
+    @property
+    def lane(self) -> Lane:
+        """Where background work has its turns."""
 
     @property
     def replays(self) -> trio.Semaphore:

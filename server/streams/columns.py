@@ -45,8 +45,9 @@ async def replay_columns(
     blocks = replay.blocks(request.upto)
     if request.as_of is not None:
         blocks = chain(replay.state(time), blocks)
+    work = peer.work()
     while True:
-        async with slots.reading():
+        async with slots.reading(), work:
             block = await trio.to_thread.run_sync(next, blocks, None)
         if block is None:
             break

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from relay.log.recent import Recent
     from relay.store.errors import LogFailed
     from server.config.rights import Permit
+    from server.lane import Work
     from server.streams.request import StreamRequest
 
 
@@ -126,6 +127,9 @@ class StreamPeer(Protocol):
     def wake(self, stream: OutStream) -> None:
         """Notes that a stream has something to send."""
 
+    def work(self) -> Work:
+        """Returns a piece of background work of this client."""
+
     def fail(self, stream: OutStream, code: str, text: str) -> None:
         """Ends a stream with an error."""
 
@@ -150,3 +154,6 @@ class HistoryReader(Protocol):
     @property
     def permit(self) -> Permit:
         """What the client may do."""
+
+    def work(self) -> Work:
+        """Returns a piece of background work of this client."""

@@ -1,7 +1,9 @@
 """A replay: feeds a stream from the log, as fast as it is read, and then with live changes.
 
+All that takes long here is background work, and has its turns in the lane of the daemon.
+
 Always: a stream gets every epoch once, whether from the log, from what is not on disk yet, or live; no more
-than a few hundred changes are offered before other tasks may run.
+than a few hundred changes are offered at once; a replay that waits for its reader is not in the lane.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from index.patterns.skeletons import skeleton
 from relay.delivery.backlog import BYTE_LIMIT, MESSAGE_LIMIT
 from relay.delivery.net_changes import NetChange
 from relay.delivery.outbox import OutStream
-from relay.log.recent import Recent, retold
+from relay.log.recent import Recent, Retelling
 from relay.log.replay import Replay
 from server.streams.ports import Feeding, StreamPeer
 from server.streams.request import StreamRequest
@@ -30,7 +32,7 @@ YIELD_SECONDS: Final = 0.5
 
 SLICE: Final = 512
 SLICE_BYTES: Final = 64 << 10
-"""Changes, and about the bytes of them, that a replay offers before other tasks run."""
+"""Changes, and about the bytes of them, that a replay offers at once."""
 
 
 class StreamReplay:
@@ -51,6 +53,7 @@ class StreamReplay:
         self.stream = stream
         self.request = request
         self.observation = feeding.backlog(stream, request)
+        self.work = peer.work()
 
     async def run(self) -> None:
         """Feeds the stream until it is complete, or is fed live."""
@@ -60,12 +63,13 @@ class StreamReplay:
             return
         replay = await from_log(self.home, request, Replay)
         start = replay.at
-        async with self.slots.reading():
+        async with self.slots.reading(), self.work:
+            replay.pace = self.work.pass_on_from_thread
             await trio.to_thread.run_sync(replay.prepare)
-        if request.wants_state:
-            since = await trio.to_thread.run_sync(time_of, self.home, start)
-            self.observation.extend(Changes(start, since, replay.bag(), flags=SNAPSHOT))
-            self._wake()
+            if request.wants_state:
+                since = await trio.to_thread.run_sync(time_of, self.home, start)
+                self.observation.extend(Changes(start, since, replay.bag(), flags=SNAPSHOT))
+                self._wake()
         at = await self._feed_net(replay) if request.net else start
         while request.upto is None or at < request.upto:
             goal = commits.durable if request.upto is None else min(commits.durable, request.upto)
@@ -93,9 +97,15 @@ class StreamReplay:
         if past or request.after is None or not await self._recalls(recent, after):
             return False
         form = skeleton(request.pattern)
-        epochs = retold(recent, form, after, partial(self.home.space.index.row_count, form))
-        if epochs is None:
+        retelling = Retelling(recent, form, after)
+        async with self.work:
+            while retelling.step():
+                if self.work.is_over:
+                    await self.work.pass_on()
+        if retelling.is_too_much:
             return False
+        # nothing has waited since the last epoch was found
+        epochs = retelling.epochs(partial(self.home.space.index.row_count, form))
         self.feeding.attach(self.stream, request.pattern, self.observation, self.home.space)
         changes = [Changes(*epoch) for epoch in epochs]
         if request.net and changes:
@@ -114,7 +124,8 @@ class StreamReplay:
         if recent.lacks(after):
             async with self.home.recalling:
                 if recent.lacks(after):  # else another one has read it meanwhile
-                    read = await trio.to_thread.run_sync(recent.missing, self.home.log, after)
+                    async with self.work:
+                        read = await trio.to_thread.run_sync(recent.missing, self.home.log, after)
                     if read is not None:
                         recent.put_before(after, read)
         return after >= recent.after
@@ -128,18 +139,20 @@ class StreamReplay:
         now = max(replay.at, min(now, self.home.space.epoch))
         await self.home.commits.wait_durable(now)
         difference, size = NetChange(replay.at + 1), 0
-        async with self.slots.reading():
+        async with self.slots.reading(), self.work:
             for number, micros, added, messages, removed in replay.epochs(now):
                 changes = Changes(number, micros, added, messages, removed)
                 difference.fold(changes)
                 size += len(changes.packed) if messages else 0
-                if difference.epochs % SLICE == 0:
-                    await trio.lowlevel.checkpoint()
+                if self.work.is_over:
+                    await self.work.pass_on()
                 if len(difference.messages) >= MESSAGE_LIMIT or size >= BYTE_LIMIT:
                     self.observation.extend(difference.changes())
                     difference, size = NetChange(number + 1), 0
                     self._wake()
+                    self.work.leave()
                     await self._wait_room()
+                    await self.work.enter()
         if len(difference):
             self.observation.extend(difference.changes())
             self._wake()
@@ -148,7 +161,7 @@ class StreamReplay:
     async def _feed(self, replay: Replay, goal: int) -> None:
         """Feeds the stream up to an epoch that is on disk."""
         while replay.at < goal:
-            async with self.slots.reading():
+            async with self.slots.reading(), self.work:
                 await self._feed_some(replay, goal)
             await self._wait_room()
 
@@ -161,18 +174,29 @@ class StreamReplay:
             slice.append(changes)
             size += changes.size + 1
             room += len(changes.packed)
-            if size >= SLICE or room >= SLICE_BYTES:
+            is_over = self.work.is_over
+            if is_over or size >= SLICE or room >= SLICE_BYTES:
                 self._offer(slice)
                 slice, size, room = [], 0, 0
-                await trio.lowlevel.checkpoint()
-                while self._is_full:
-                    if self.slots.wanted:
+                if is_over:
+                    await self.work.pass_on()
+                if self._is_full:
+                    self.work.leave()
+                    if not await self._is_read_soon():
                         return  # the next call continues here
-                    with trio.move_on_after(YIELD_SECONDS) as patience:
-                        await self.stream.wait_taken()
-                    if patience.cancelled_caught:
-                        return  # it may not be read for long, and a part of the log is in memory for it
+                    await self.work.enter()
         self._offer(slice)
+
+    async def _is_read_soon(self) -> bool:
+        """Waits while the stream is full, but not for long: a part of the log is in memory for it."""
+        while self._is_full:
+            if self.slots.wanted:
+                return False
+            with trio.move_on_after(YIELD_SECONDS) as patience:
+                await self.stream.wait_taken()
+            if patience.cancelled_caught:
+                return False
+        return True
 
     def _offer(self, epochs: list[Changes]) -> None:
         if epochs:

@@ -66,7 +66,8 @@ async def _within(reader: HistoryReader, arguments: Map) -> Value:
     home = reader.home
     upto = min(number(arguments, "upto"), home.commits.durable)
     asked = (number(arguments, "after"), upto, number(arguments, "changes"))
-    return await trio.to_thread.run_sync(home.log.within, *asked)
+    async with reader.work():
+        return await trio.to_thread.run_sync(home.log.within, *asked)
 
 
 async def _acknowledge(reader: HistoryReader, arguments: Map) -> Value:

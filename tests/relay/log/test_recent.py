@@ -9,10 +9,11 @@ from hypothesis import given, strategies as st
 
 from dataspace.kernel.epochs import Epoch
 from index.errors import UsageError
-from index.patterns.skeletons import skeleton
+from index.patterns.patterns import capture
+from index.patterns.skeletons import Skeleton, skeleton
 from index.values.values import Record
 from relay.log.log import Log
-from relay.log.recent import TOLD, Recent, retold
+from relay.log.recent import TOLD, Recent, Retelling
 from tests.relay.log.histories import append, epoch, flight, lived
 from tests.relay.log.test_replay import ANY, PATTERNS, Turns, exactly, histories, logged
 
@@ -39,10 +40,18 @@ def test_it_tells_what_a_live_observer_was_told(
     after = data.draw(st.integers(min(recent.after, space.epoch), space.epoch))
     for pattern, witness in zip(PATTERNS, witnesses, strict=True):
         form = skeleton(pattern)
-        told = retold(recent, form, after, partial(space.index.row_count, form))
+        retelling = _found(recent, form, after)
+        told = None if retelling.is_too_much else retelling.epochs(partial(space.index.row_count, form))
         expected = [each for each in witness.told if each[0] > after]
         if recent.after <= after:
             assert told is not None and exactly(list(told)) == exactly(expected)
+
+
+def _found(recent: Recent, form: Skeleton, after: int) -> Retelling:
+    retelling = Retelling(recent, form, after)
+    while retelling.step():
+        pass
+    return retelling
 
 
 def test_it_is_bounded_in_changes_and_in_bytes() -> None:
@@ -67,9 +76,31 @@ def test_who_has_missed_much_is_told_from_the_log() -> None:
     recent = Recent(0)
     for number in range(1, TOLD + 2):
         recent.add(epoch(number, flight(number)), 10)
-    assert retold(recent, skeleton(ANY), 0, lambda _: 0) is None
-    assert retold(recent, skeleton(ANY), 1, lambda _: 0) is not None
-    assert retold(recent, skeleton(Record("other", ANY)), 0, lambda _: 0) is not None
+    assert _found(recent, skeleton(ANY), 0).is_too_much
+    assert not _found(recent, skeleton(ANY), 1).is_too_much
+    assert not _found(recent, skeleton(Record("other", ANY)), 0).is_too_much
+
+
+def test_it_is_found_in_steps_while_epochs_come_and_go() -> None:
+    recent = Recent(0, changes=2 * TOLD)
+    for number in range(1, TOLD):
+        recent.add(epoch(number, flight(number)), 10)
+    form = skeleton(capture())
+    retelling, steps = Retelling(recent, form, 0), 0
+    while retelling.step(100):
+        steps += 1
+        if steps == 5:
+            recent.add(epoch(TOLD, flight(TOLD)), 10)
+    assert steps == (TOLD - 1) * 2 // 100
+    assert [each[0] for each in retelling.epochs(lambda _: 1)] == [*range(1, TOLD + 1)]
+
+    late = Retelling(recent, form, 0)
+    assert late.step(100)
+    for number in range(TOLD + 1, 3 * TOLD):
+        recent.add(epoch(number, flight(number)), 10)
+    while late.step():
+        pass
+    assert late.is_too_much, "what it had not looked at was forgotten"
 
 
 def test_what_is_before_something_forgotten_is_not_read_again(log: Log) -> None:

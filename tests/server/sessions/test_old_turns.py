@@ -67,7 +67,7 @@ async def test_turns_that_only_the_log_remembers_do_not_hold_the_session_up(tmp_
         await _many_turns(wire, newest)
         assert daemon.home.clients.get("me").epoch_of(100) is None, "it is not remembered"
         old = range(1, 1001)
-        async with daemon.home.finding:  # the log is slow
+        async with daemon.daemon.lane.work("another"):  # others work
             await wire.say(*[turn(at, (SEND, fact(at))) for at in old])
             await wire.say(p.Ping(1), turn(newest + 2, (ASSERT, 1, fact(0))), p.Ping(2))
             with trio.fail_after(30):
@@ -89,7 +89,7 @@ async def test_old_turns_that_wait_are_bounded_and_all_are_answered(
         await wire.greet("me")
         await _many_turns(wire, newest)
         old = range(1, 101)
-        async with daemon.home.finding:
+        async with daemon.daemon.lane.work("another"):
             await wire.say(*[turn(at, (SEND, fact(at))) for at in old], p.Ping(1))
             await _settle(daemon)
             assert len(daemon.daemon.connections[1]._old_turns._wanted) <= 10
@@ -99,7 +99,7 @@ async def test_old_turns_that_wait_are_bounded_and_all_are_answered(
 
 async def _settle(daemon: Inside) -> None:
     """Until the session waits."""
-    while daemon.home.finding.statistics().tasks_waiting < 1:
+    while daemon.daemon.lane.statistics().waiting < 1:
         await trio.lowlevel.checkpoint()
     await trio.testing.wait_all_tasks_blocked()
 

@@ -25,6 +25,7 @@ from relay.delivery.outbox import OutStream
 from relay.delivery.policies import SlowCounts
 from relay.log.log import Log
 from relay.log.writer import GroupCommit
+from server.lane import Lane, Work
 from server.streams.observations import Observations
 from server.streams.slots import ReplaySlots
 from server.system import SystemSpace
@@ -94,6 +95,7 @@ class ListPeer:
         self.said: list[p.Packet] = []
         self.failed: dict[int, str] = {}
         self.woken = trio.Event()
+        self.lane = Lane()
         self._nursery = nursery
 
     def start(self, function: Callable[..., Awaitable[None]], *args: object) -> None:
@@ -105,6 +107,9 @@ class ListPeer:
     def wake(self, stream: OutStream) -> None:
         self.woken.set()
         self.woken = trio.Event()
+
+    def work(self) -> Work:
+        return self.lane.work(self.name)
 
     def fail(self, stream: OutStream, code: str, text: str) -> None:
         self.failed[stream.number] = code

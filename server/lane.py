@@ -1,0 +1,160 @@
+"""The lane: one piece of background work at a time, each asker in its turn.
+
+The daemon runs on one thread.  Work that takes long (a replay, a search in the log, a large frame) is cut
+into slices, but slices alone are not fair: the event loop runs every task that is ready once in each pass, so
+forty tasks with slices of 5 ms make a pass of 200 ms, which everything else waits for.  So background work
+passes one token: a single slice runs between two passes of the loop.  Askers take turns whatever number of
+pieces each has, and after a slice other tasks have the thread for as long as the slice took, if they can use
+it.  Work in a thread takes its turns here as well, since threads share the interpreter.
+
+Always: at most one piece of work holds the lane; it passes to the asker that has waited longest since its
+last slice; one that is cancelled leaves no gap.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from time import perf_counter
+from types import TracebackType
+from typing import Final, Self
+
+import trio
+
+SLICE_SECONDS: Final = 0.005
+"""Seconds after which a piece of work lets others have the thread."""
+
+IDLE_SECONDS: Final = 0.0001
+"""A pass of the event loop that takes less than this had nothing to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneStatistics:
+    """Counts: slices so far, pieces of work that wait for one, and the askers that these belong to."""
+
+    slices: int
+    waiting: int
+    askers: int
+
+
+class Lane:
+    """The token, and those that wait for it; ``clock`` counts seconds."""
+
+    def __init__(self, *, clock: Callable[[], float] = perf_counter) -> None:
+        self.clock: Final = clock
+        self._askers: OrderedDict[Hashable, deque[trio.Event]] = OrderedDict()
+        self._is_taken = False
+        self._slices = 0
+
+    def work(self, asker: Hashable) -> Work:
+        """Returns a piece of work for an asker, such as a connection; ``async with`` waits for its turn."""
+        return Work(self, asker)
+
+    def statistics(self) -> LaneStatistics:
+        """Returns counts, in O(askers)."""
+        waiting = sum(map(len, self._askers.values()))
+        return LaneStatistics(self._slices, waiting, len(self._askers))
+
+    async def take(self, asker: Hashable) -> None:
+        """Waits until it is the turn of this asker; ``leave`` must follow, once."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if self._is_taken:
+            await self._wait(asker)
+        self._is_taken = True
+        self._slices += 1
+
+    async def _wait(self, asker: Hashable) -> None:
+        turn = trio.Event()
+        mine = self._askers.setdefault(asker, deque())
+        mine.append(turn)
+        try:
+            await turn.wait()
+        except BaseException:
+            if turn.is_set():  # the token came and nobody is there to use it
+                self.leave(asker)
+            else:
+                mine.remove(turn)
+                if not mine:
+                    del self._askers[asker]
+            raise
+
+    def leave(self, asker: Hashable) -> None:
+        """Passes the token on: to the asker whose turn it is, and among its pieces to the first."""
+        if asker in self._askers:
+            self._askers.move_to_end(asker)  # now, as others may have come while it had its turn
+        if not self._askers:
+            self._is_taken = False
+            return
+        following, waiting = next(iter(self._askers.items()))
+        waiting.popleft().set()
+        if not waiting:
+            del self._askers[following]
+
+    async def yield_thread(self, used: float) -> None:
+        """Lets other tasks have the thread for as long as a slice has ``used`` it, if they want it."""
+        given = 0.0
+        while True:
+            before = self.clock()
+            await trio.lowlevel.checkpoint()
+            spent = self.clock() - before
+            given += spent
+            if spent < IDLE_SECONDS or given >= used:
+                return
+
+
+class Work:
+    """A piece of work that has its turn while it is entered.
+
+    It asks ``is_over`` after each 50 µs of work or so, and calls ``pass_on`` when its slice is over; what it
+    waits for in between, it waits for outside of its turn (``leave``, ``enter``).
+    """
+
+    __slots__ = ("_asker", "_has_turn", "_lane", "_since", "_until")
+
+    def __init__(self, lane: Lane, asker: Hashable) -> None:
+        self._lane = lane
+        self._asker = asker
+        self._has_turn = False
+        self._since = self._until = 0.0
+
+    async def __aenter__(self) -> Self:
+        await self.enter()
+        return self
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.leave()
+
+    async def enter(self) -> None:
+        """Waits for a turn, unless it is this one's."""
+        if not self._has_turn:
+            await self._lane.take(self._asker)
+            self._has_turn = True
+            self._since = self._lane.clock()
+            self._until = self._since + SLICE_SECONDS
+
+    def leave(self) -> None:
+        """Ends the turn; may be called again."""
+        if self._has_turn:
+            self._has_turn = False
+            self._lane.leave(self._asker)
+
+    @property
+    def is_over(self) -> bool:
+        """True if the slice has taken its time; 0.1 µs."""
+        return self._lane.clock() > self._until
+
+    async def pass_on(self) -> None:
+        """Lets other tasks run, and then the other askers; returns when it is this one's turn again."""
+        try:
+            await self._lane.yield_thread(self._lane.clock() - self._since)
+        finally:
+            self.leave()
+        await self.enter()
+
+    def pass_on_from_thread(self) -> None:
+        """Does ``pass_on`` for a thread that works in this turn, if the slice is over; blocks."""
+        if self.is_over:
+            trio.from_thread.run(self.pass_on)

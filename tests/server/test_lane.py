@@ -1,0 +1,111 @@
+"""The lane lets one slice run between two passes of the loop, and every asker has its turn."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from server.lane import SLICE_SECONDS, Lane, LaneStatistics
+
+
+class Steps:
+    """A clock of work: each look at it is a fifth of a slice later."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += SLICE_SECONDS / 5
+        return self.now
+
+
+async def _toil(lane: Lane, asker: str, slices: int, order: list[str]) -> None:
+    async with lane.work(asker) as work:
+        for n in range(slices):
+            order.append(asker)
+            while not work.is_over:
+                pass
+            if n + 1 < slices:
+                await work.pass_on()
+
+
+async def test_askers_take_turns_however_many_pieces_one_has() -> None:
+    lane, order = Lane(clock=Steps()), list[str]()
+    async with trio.open_nursery() as nursery:
+        for _ in range(10):
+            nursery.start_soon(_toil, lane, "bully", 3, order)
+        nursery.start_soon(_toil, lane, "innocent", 3, order)
+    at = [n for n, asker in enumerate(order) if asker == "innocent"]
+    assert len(order) == 33
+    assert at[0] <= 11, "it may have come when ten had just begun"
+    assert [later - earlier for earlier, later in pairwise(at)] == [2, 2]
+
+
+async def test_a_task_that_is_no_work_runs_after_each_slice() -> None:
+    lane, order = Lane(clock=Steps()), list[str]()
+    longest = 0
+    async with trio.open_nursery() as nursery:
+        for n in range(40):
+            nursery.start_soon(_toil, lane, f"asker {n}", 5, order)
+        while len(order) < 200:
+            before = len(order)
+            await trio.lowlevel.checkpoint()
+            longest = max(longest, len(order) - before)
+    assert longest <= 2, "two where the token was passed and the next ran in the same pass"
+
+
+async def test_one_that_is_cancelled_leaves_no_gap() -> None:
+    lane = Lane(clock=Steps())
+    first = lane.work("first")
+    await first.enter()
+    with trio.move_on_after(0):
+        async with lane.work("second"):
+            raise AssertionError("it is not its turn")
+    assert lane.statistics() == LaneStatistics(1, 0, 0)
+    with trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_toil, lane, "third", 1, [])
+            await wait_all_tasks_blocked()
+            assert lane.statistics() == LaneStatistics(1, 1, 1)
+            first.leave()  # the token is on its way to the third
+            scope.cancel()
+    with trio.fail_after(1):
+        async with lane.work("last"):
+            pass
+
+
+async def test_a_thread_takes_its_turns() -> None:
+    lane, order = Lane(clock=Steps()), list[str]()
+
+    async def in_thread(asker: str) -> None:
+        async with lane.work(asker) as work:
+
+            def toil() -> None:
+                for _ in range(3):
+                    order.append(asker)
+                    while not work.is_over:
+                        pass
+                    work.pass_on_from_thread()
+
+            await trio.to_thread.run_sync(toil)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(in_thread, "one")
+        nursery.start_soon(in_thread, "two")
+    assert sorted(order[:2]) == sorted(order[2:4]) == sorted(order[4:]) == ["one", "two"]
+
+
+async def test_work_waits_for_others_outside_of_its_turn() -> None:
+    lane = Lane(clock=Steps())
+    work = lane.work("one")
+    await work.enter()
+    work.leave()
+    work.leave()
+    async with lane.work("two"):
+        assert lane.statistics().waiting == 0
+    await work.enter()
+    await work.enter()
+    assert lane.statistics() == LaneStatistics(3, 0, 0)
+    work.leave()
