@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -34,9 +35,7 @@ async def _drain(wire: Wire, done: list[int]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("more", [{}, {"net": True}, {"as_of": 1}], ids=["plain", "net", "state"])
-async def test_a_turn_is_answered_between_two_slices_of_replays(
-    tmp_path: Path, more: dict[str, bool | int]
-) -> None:
+async def test_a_turn_is_answered_between_two_slices_of_replays(tmp_path: Path, more: dict[str, Any]) -> None:
     async with inside(tmp_path) as daemon:
         last = await _past(daemon)
         lane = daemon.daemon.lane

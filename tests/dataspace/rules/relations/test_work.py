@@ -16,7 +16,6 @@ from dataspace.kernel.derivation import RULES
 from dataspace.kernel.limits import SpaceLimits
 from dataspace.kernel.space import Space
 from dataspace.rules.engine.rebuild import SUSPECT
-from dataspace.rules.language.parser import read_rules
 from index.values.values import Record, Value, key
 from tests.dataspace.rules.oracle import Facts, follow
 
