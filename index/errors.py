@@ -1,6 +1,6 @@
 """Errors that say who is at fault, as far as the index knows anybody.
 
-The class answers the first question of whoever reads a traceback: ``UsageError`` means that this
+The class answers the first question of a reader of a traceback: ``UsageError`` means that this
 program broke a rule of the method it called, ``InternalError`` that the project did and should hear
 of it.  Errors about peers and connections are added one layer up, in ``dataspace.errors``.
 """

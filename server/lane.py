@@ -71,7 +71,7 @@ class Lane:
         try:
             await turn.wait()
         except BaseException:
-            if turn.is_set():  # the token came and nobody is there to use it
+            if turn.is_set():  # the token came too late for it to be used
                 self.leave(asker)
             else:
                 mine.remove(turn)

@@ -2,17 +2,17 @@
 
 Sessions and durable owners claim facts under handles of their own; the index counts the claims and knows
 who is interested.  ``commit`` takes one turn: it is checked and applied whole, or refused and nothing has
-happened.  What it meant comes back as an ``Epoch``, for the log and for whoever waits on it, and goes to
+happened.  What it meant comes back as an ``Epoch``, for the log and for callers that wait for it, and goes to
 the observers as ``Changes``.  The space reads no clock and writes no file; its caller says what time it is.
 
 The *commit point* of a turn is where the caller's ``submit`` returns, or, without one, where the epoch has
 its number.  An exception before it, whatever it is and wherever it strikes, undoes all of the turn: claims,
-index, rules, number.  After it the turn stands: all observers are told, and then the exception goes on.
+index, rules, number.  After it the turn stands: all observers are notified, and then the exception goes on.
 What a defect interrupts in the index or in rules is made anew from the claims: O(space), and rules begin
 again as after a restart, but for the facts that they hold.
 
 Always: a fact is in the index as many times as there are claims on it; an epoch's number and time are
-higher and not lower than those before; additions are told before messages, messages before removals.
+higher and not lower than those before; additions come before messages, messages before removals.
 """
 
 from __future__ import annotations
@@ -398,7 +398,7 @@ class Space:
     def _apply(
         self, draft: PendingTurn, claims: tuple[Claims, ...], now: int, client: str | None, sequence: int
     ) -> Epoch:
-        """Changes the index and numbers the epoch; the observers are told when it is committed."""
+        """Changes the index and numbers the epoch; the observers are notified when it is committed."""
         messages = draft.messages
         coming, going = draft.at or draft.places
         draft.is_patching = True
@@ -415,7 +415,7 @@ class Space:
     def _tell(self) -> None:
         """The turn is committed: tells every observer, and raises then what one of them has raised.
 
-        What an exception kept from being told at all is told when the next turn begins.
+        What an exception kept from all observers reaches them when the next turn begins.
         """
         number, time, touched = self.epoch, self.time, self._touched
         try:

@@ -171,8 +171,8 @@ class Shell:
         if len(ending) < len(found):
             own = [leaf for leaf in found if leaf not in ending] if ending else [error]
             failure = own[0] if len(own) == 1 else BaseExceptionGroup("several errors", own)
-            strays = () if ending else (trio.Cancelled,)
-            if not is_within(failure, (*self.engine.fence, *strays)):
+            cancellations = () if ending else (trio.Cancelled,)
+            if not is_within(failure, (*self.engine.fence, *cancellations)):
                 raise failure
             crash = crash_of(f"actor {facet.actor.name}, facet {facet}, linked task", failure)
             self.engine.fell(facet.actor, "linked task", crash)

@@ -1,6 +1,6 @@
 """Counted times: change batches, and the frontier that follows from them.
 
-Several holders may hold the same time, and a time is over only when the last has let go.  So progress is
+Several holders may hold the same time, and a time is over only when the last has released it.  So progress is
 told as *changes*, each a time and by how much its count moved; a ``ChangeBatch`` adds them up, and a
 ``MutableAntichain`` keeps the minimal times whose count is above zero and answers with what changed
 *visibly*, which is all that anybody else needs to hear.

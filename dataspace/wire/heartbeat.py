@@ -2,8 +2,8 @@
 
 A broken line does not say so: a peer that lost its power or its route leaves a connection *half open*, on
 which nothing comes and into which one can write for minutes.  So both sides promise to say something at
-least every interval, a ``Ping`` if there is nothing else, and whoever hears nothing for two intervals takes
-the line as lost.  The arithmetic is apart from both sides' tasks, which own a clock.
+least every interval, a ``Ping`` if there is nothing else, and a side that hears nothing for two intervals
+takes the line as lost.  The arithmetic is apart from both sides' tasks, which own a clock.
 
 Always: a peer that keeps the promise is not given up, however little of what it says gets through at a
 time (any byte counts); one that is gone is found within two intervals of its last byte.

@@ -3,7 +3,7 @@
 One class serves both roles.  The machine is data: ``TRANSITIONS`` says for each role and state which
 packets may be *received* and what follows; sending is checked against the other role's table, so that
 each side also refuses to break the protocol itself.  ``feed`` takes bytes and gives packets, ``send``
-takes a packet and gives bytes; whoever owns a socket stands between them.
+takes a packet and gives bytes; the owner of a socket stands between them.
 
 Always: any bytes give packets or ``ProtocolError``, and byte by byte gives the same as all at once;
 after an error or a goodbye nothing more is accepted; stream numbers are opened once, in ascending order.
@@ -177,7 +177,7 @@ class Session:
         self,
         packet: p.Open | p.Offer | p.Ask | p.Peek | p.Available | p.Abort | p.Values | p.Done | p.Error,
     ) -> None:
-        """A client numbers all streams, whoever sends on them."""
+        """A client numbers all streams, those it sends on and those it receives."""
         if packet.__class__ is p.Open or packet.__class__ is p.Offer:
             if packet.stream <= self._opened:
                 raise ProtocolError(

@@ -1,6 +1,6 @@
 """Windows: how much may each stream be sent before the application has taken what came?
 
-There is no credit for a connection as a whole, which is where others stall: a stream that nobody reads would
+There is no credit for a connection as a whole, which is where others stall: a stream that is not read would
 use it up.  Instead the receiver divides a budget of memory among its streams, and each gets a window of its
 own.  A window begins small and grows as long as it *runs dry*, that is, as the application has taken all that
 came and waits, although the sender had used up its credit; it shrinks when more streams want a share.
@@ -126,7 +126,7 @@ class ReceiveWindow:
     def ask(self, parts: tuple[int, int] = (0, 0)) -> tuple[int, int] | None:
         """The totals to ask for now, or None while half the window is left.
 
-        ``parts`` is what has come of an epoch that is not whole, and that nobody can take.
+        ``parts`` is what has come of an epoch that is not whole, and that cannot be taken yet.
         """
         taken, size = self._taken + parts[0], self._taken_size + parts[1]
         grows = self._fixed is None and self._is_dry(taken)

@@ -197,7 +197,7 @@ class _MapParts:
 
 
 class Map(_MapParts):
-    """An immutable mapping whose keys are told apart strictly, held in the total order of its keys.
+    """An immutable mapping whose keys are compared strictly, held in the total order of its keys.
 
     >>> Map([(True, "yes"), (1, "one")])[1]
     'one'

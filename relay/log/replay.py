@@ -239,7 +239,7 @@ class Replay:
 
 
 def _at_once() -> None:
-    """Lets nobody else work."""
+    """Does not yield: nothing else runs meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """CatchUpMessages: the steps of a topic as the messages that a subscriber as of some times would have had.
 
 Who reads the past from the disk, and who takes over where that meets the present, must be told one history.
-So the frontiers that are told are those that were, moved up to the times that were asked for: no time
+So the frontiers that a subscriber receives are those that were, moved up to the times it asked for: no time
 before them is of interest, and none of them is over as long as it was not.
 
 Always: the messages are a snapshot of each partition, then what happened at or after those times in order;

@@ -7,7 +7,7 @@ partition of the same topic, so a time that is over must go on filtering those w
 
 Always: nothing is sent at a time for which its producer holds no capability, and no capability comes to be
 but after one of the same producer, so the lower frontier never goes back (a *lasting* partition takes over
-what its last producer lets go of, so that its frontier is never empty); a subscriber hears a snapshot,
+what its last producer releases, so that its frontier is never empty); a subscriber hears a snapshot,
 then everything that follows it, without gap or overlap; nothing happens where an error is raised.
 """
 
@@ -247,7 +247,7 @@ class Publisher:
         self._subscribers.pop(subscriber, None)
 
     def _broadcast(self, message: Message) -> None:
-        for tell in list(self._subscribers.values()):  # who is told may leave
+        for tell in list(self._subscribers.values()):  # a notified subscriber may leave
             tell(message)
 
     # -- looking --------------------------------------------------------------------------------------

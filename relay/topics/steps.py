@@ -251,7 +251,7 @@ class StepLog:
         return next((each for each, member in self.members.items() if name and member.name == name), None)
 
     def _begin(self) -> None:
-        """What is told from now on belongs to the next position; we are told first, as we came first."""
+        """What is sent from now on belongs to the next position; this subscriber is served first."""
         if not self._begun:
             self._begun = True
             self.position += 1

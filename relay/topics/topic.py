@@ -4,10 +4,10 @@ Each partition is a ``Publisher`` of its own; what they have in common is who ma
 that all producers have left is *ended*, and no longer holds anybody back; a producer may join it again, but
 only at a time that no group has seen the end of.
 
-A *lasting* topic has no end but ``end``: its partitions hold their places while nobody publishes to them,
+A *lasting* topic has no end but ``end``: its partitions hold their places while they have no producers,
 and follow the others.
 
-Always: a subscription of which every partition has ended is over, and is told so once; producers are known
+Always: a subscription of which every partition has ended is over, and is notified once; producers are known
 to one partition only.
 """
 

@@ -14,7 +14,7 @@ from relay.spark.demo.flights import SLOT, Flight
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What is compared: the same shape whoever computed it.
+    """What is compared: the same shape from both computations.
 
     ``flights`` counts by carrier and origin, ``aloft`` is the most that were in the air at once by
     origin, the messages are counted by origin, ``airborne`` is how many are in the air at the end.

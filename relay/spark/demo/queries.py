@@ -4,7 +4,7 @@
 whole set replaced with each batch.  *Kept* writes every change once to Parquet files, from which the final
 figures are taken: a prefix sum needs all rows in order, which no stream has until it is over.
 
-A flight is told apart by carrier, number, origin and scheduled time; that is what the pattern captures, since
+A flight is identified by carrier, number, origin and scheduled time; that is what the pattern captures, since
 an observer of fewer captures would be told of the first and the last flight of a kind only.
 """
 

@@ -1,7 +1,7 @@
 """The replay: three clients, one for each airport of New York, that bring its flights to the daemon.
 
 Each owns its facts durably under its own name and numbers its turns by their place in the year.  When it is
-started again it is told the number of its last turn that took effect and goes on after that one, so nothing
+started again it receives the number of its last turn that took effect and goes on after that one, so nothing
 is retracted and nothing is repeated; a connection lost on the way is mended by the client library with the
 same numbers.  Turns are sent without waiting for the ones before, within a window.
 

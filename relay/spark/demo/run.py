@@ -94,7 +94,7 @@ class Run:
         self._replay = Program("relay.spark.demo.replay", *arguments, log=folder / "replay.log")
 
     async def run(self, display: Display) -> Outcome:
-        """All of it; raises ``Failed`` if a part gives up, and what Spark raises."""
+        """All of it; raises ``Failed`` if a part fails, and what Spark raises."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._watch_daemon)
             expected = await _in_thread(self._expected)

@@ -2,7 +2,7 @@
 
 Devices assert ``reading(device, degrees)``; a query keeps the newest reading of each, and its ``complete``
 result, those above the limit, is the whole set of one writer.  So an alert goes as soon as the reading is
-back in range, and an observer is told ``-`` without anybody having sent it.
+back in range, and an observer receives ``-`` although no client sent it.
 
     python -m dataspace.spark examples.alerts
 """

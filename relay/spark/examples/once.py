@@ -2,7 +2,7 @@
 
 A sensor that gets no answer sends ``alarm(number, place)`` again, as another message in another epoch.  The
 number tells that it is the same alarm; ``_epoch_timestamp`` never goes back, so as a watermark it lets Spark
-forget a number once nobody repeats it any more.
+forget a number once no message repeats it any more.
 
     python -m dataspace.spark examples.once
 """

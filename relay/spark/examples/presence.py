@@ -1,7 +1,7 @@
 """Presence sessions: who was where, from when to when.
 
-``present(who, room)`` comes with ``+`` and goes with ``-``, in turn, since an observer is told of the first
-claim and the last.  So the n-th coming of somebody to a room belongs to the n-th going, and a stay whose
+``present(who, room)`` comes with ``+`` and goes with ``-``, in turn, since an observer is notified of the
+first claim and the last.  So the n-th coming of somebody to a room belongs to the n-th going, and a stay whose
 going is missing is not over.
 
     python -m dataspace.spark examples.presence
