@@ -1,8 +1,8 @@
 """Presence sessions: who was where, from when to when.
 
 ``present(who, room)`` comes with ``+`` and goes with ``-``, in turn, since an observer is notified of the
-first claim and the last.  So the n-th coming of somebody to a room belongs to the n-th going, and a stay whose
-going is missing is not over.
+first claim and the last.  So the n-th coming of somebody to a room belongs to the n-th going, and a stay
+whose going is missing is not over.
 
     python -m dataspace.spark examples.presence
 """
