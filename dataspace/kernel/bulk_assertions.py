@@ -9,13 +9,32 @@ Always: taken whole or one by one, the claims and the turn are the same; what ca
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, overload
 
 from dataspace.errors import ProtocolError, Refused
-from dataspace.kernel.actions import ASSERT, Action
+from dataspace.kernel.actions import ASSERT, RETRACT, Action
 from dataspace.kernel.handles import ALL, NO_HANDLE, SECRET
 from index.values.values import Record, Value, key
+
+
+def replacing(claims: Mapping[int, Value], values: Sequence[Value], first_handle: int) -> tuple[Action, ...]:
+    """Returns the actions that make ``values`` the whole set of what an owner claims; O(both sets).
+
+    Facts in both stay under their handles; new ones get handles from ``first_handle`` upwards.
+    """
+    wanted = {key(value): value for value in values}
+    actions: list[Action] = []
+    kept = set()
+    for handle, value in claims.items():
+        at = key(value)
+        if at in wanted and at not in kept:
+            kept.add(at)
+        else:
+            actions.append((RETRACT, handle))
+    fresh = [value for at, value in wanted.items() if at not in kept]
+    actions.extend((ASSERT, first_handle + n, value) for n, value in enumerate(fresh))
+    return tuple(actions)
 
 
 class Assertions(Sequence[Action]):

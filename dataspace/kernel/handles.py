@@ -37,10 +37,12 @@ class Handles(MutableMapping[int, Value]):
     ``places`` is that dict, for what must not cost a call.
     """
 
-    __slots__ = ("highest", "places")
+    __slots__ = ("highest", "places", "size")
 
     def __init__(self, pairs: Iterable[tuple[int, Value]] = ()) -> None:
         self.places: dict[int, Value] = {handle * SECRET & ALL: value for handle, value in pairs}
+        self.size = 0
+        """Bytes of what is claimed, as a space counts them (``limits.size_of``)."""
         self.highest: int | None = None
         """Highest handle of ``FRESH`` so far; None until ``fresh()`` is first called."""
 
@@ -95,12 +97,15 @@ class Handles(MutableMapping[int, Value]):
         """Returns the handles of these places, which are not copied."""
         made = cls.__new__(cls)
         made.places = places
+        made.size = 0
         made.highest = None
         return made
 
     def copy(self) -> Handles:
         """Returns a copy, which costs as that of a dict."""
-        return Handles.at(self.places.copy())
+        made = Handles.at(self.places.copy())
+        made.size = self.size
+        return made
 
     def __repr__(self) -> str:
         return f"Handles({dict(self.items())!r:.80})"

@@ -9,13 +9,15 @@ Always: between turns nothing is collected; an interest without observers is in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from dataspace.kernel.changes import Captures, Changes
+from dataspace.kernel.limits import SpaceLimits, size_of_pattern
 from index.patterns.events import ADDED, REMOVED, Event
-from index.patterns.patterns import Skeleton, capture_names
-from index.values.values import Value
+from index.patterns.patterns import Skeleton, capture_names, skeleton
+from index.trie.trie import Index
+from index.values.values import Value, key
 
 
 class Observer(Protocol):
@@ -96,6 +98,65 @@ class Interest:
         if last is not None:
             del waiting[: waiting.index(last) + 1]
         tell_each([observer.offer for observer in waiting], changes)
+
+
+class Interests:
+    """The interests of one index by pattern; what has changes to close is put into ``touched``."""
+
+    __slots__ = ("_by_pattern", "_index", "_limits", "_touched", "size")
+
+    def __init__(self, index: Index, touched: list[Interest], limits: SpaceLimits) -> None:
+        self._index = index
+        self._touched = touched
+        self._limits = limits
+        self._by_pattern: dict[object, Interest] = {}
+        self.size = 0
+        """Bytes that the patterns take, about."""
+
+    def __len__(self) -> int:
+        return len(self._by_pattern)
+
+    def __iter__(self) -> Iterator[Interest]:
+        return iter(self._by_pattern.values())
+
+    @property
+    def observers(self) -> int:
+        """Observers of all patterns; O(patterns)."""
+        return sum([len(interest.observers) for interest in self])
+
+    def observe(self, pattern: Value, observer: Observer) -> Interest:
+        """Calls an observer with the changes of a pattern from the next epoch on.
+
+        Raises ``UsageError`` for a pattern that is none, ``Refused`` beyond a limit.
+        """
+        at = key(pattern)
+        interest = self._by_pattern.get(at)
+        if interest is None:
+            form, size = skeleton(pattern), self.size + size_of_pattern(at)
+            self._limits.check_patterns(len(self._by_pattern) + 1, size)
+            interest = Interest(pattern, form, self._touched)
+            self._index.add_handler(form, interest.notice)
+            interest.forget()
+            self._touched.clear()
+            self._by_pattern[at] = interest
+            self.size = size
+        interest.observers[observer] = None
+        return interest
+
+    def ignore(self, interest: Interest, observer: Observer) -> None:
+        """Stops calling an observer; the last one takes the pattern out of the index."""
+        del interest.observers[observer]
+        if not interest.observers:
+            self._index.remove_handler(interest.skeleton, interest.notice)
+            at = key(interest.pattern)
+            del self._by_pattern[at]
+            self.size -= size_of_pattern(at)
+
+    def forget(self) -> None:
+        """Drops what was collected for all observers."""
+        for interest in self:
+            interest.forget()
+        self._touched.clear()
 
 
 def tell_each(offers: Sequence[Callable[..., None]], *args: object) -> None:

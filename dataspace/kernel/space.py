@@ -27,17 +27,30 @@ from dataspace.kernel.changes import Captures
 from dataspace.kernel.derivation import RULES, RuleHost
 from dataspace.kernel.epochs import Claims, Epoch
 from dataspace.kernel.handles import ALL, FRESH, SECRET, Handles, Held
-from dataspace.kernel.interests import Interest, Observer, tell_each
-from dataspace.kernel.limits import SpaceLimits, SpaceStatistics
+from dataspace.kernel.interests import Interest, Interests, tell_each
+from dataspace.kernel.limits import (
+    SpaceLimits,
+    SpaceStatistics,
+    size_of,
+    weights,
+)
 from dataspace.kernel.rule_facts import rules_in
 from dataspace.kernel.turns import InForm, PendingTurn, take, take_back
 from dataspace.rules.relations.budgets import Bounds
 from index.patterns.patterns import skeleton
+from index.trie.nodes import all_at
 from index.trie.trie import NOTHING, Index
-from index.values.values import Value, key
+from index.values.values import Value
 
 Submit: TypeAlias = Callable[[Epoch], None]
 """Takes an epoch into the log, or raises and takes nothing: then the turn has not happened."""
+
+Admit: TypeAlias = Callable[[int, int], None]
+"""Gets the claims and bytes that a turn adds, where it adds any; raises ``Refused`` to refuse it."""
+
+
+Was: TypeAlias = tuple[int, int, int, int, int]
+"""Before a turn: epoch, time, claims and bytes of all owners, and the bytes of the owner of the turn."""
 
 
 class Space:
@@ -51,8 +64,12 @@ class Space:
         self.index: Final = Index()
         self._claims: dict[str, Handles] = {}
         self._claimed = 0
-        self._interests: dict[object, Interest] = {}
+        self._size = 0
+        self._counting = True
         self._touched: list[Interest] = []
+        self._interests: Final = Interests(self.index, self._touched, self.limits)
+        self.observe: Final = self._interests.observe
+        self.ignore: Final = self._interests.ignore
         self._most = self.limits.actions_per_turn
         self.damage: BaseException | None = None
         """Why a turn that failed could not be undone; from then on every turn raises ``InternalError``."""
@@ -80,6 +97,7 @@ class Space:
         sequence: int = 0,
         publication: bool = False,
         submit: Submit | None = None,
+        admit: Admit | None = None,
     ) -> Epoch:
         """Applies one turn of one owner, or raises and leaves everything as it was.
 
@@ -92,11 +110,11 @@ class Space:
             self._check_length(actions, publication)
         if self._touched:
             self._tell()
-        was = self.epoch, self.time, self._claimed
         held = self._claims.get(owner)
+        was = self.epoch, self.time, self._claimed, self._size, 0 if held is None else held.size
         draft = PendingTurn([], [], [])
         try:
-            claims = self._take(owner, held, actions, draft, publication)
+            claims = self._take(owner, held, actions, draft, publication, admit)
             if self.rules.awake or rules_in(draft.added):  # as ``_conclude``, for turns that are rarer
                 claims += self._follow(draft)
             epoch = self._apply(draft, claims, now, client, sequence)
@@ -112,8 +130,10 @@ class Space:
     def act(self, owner: str, actions: Sequence[Action], now: int) -> None:
         """Like ``commit`` without an ``Epoch``, and quicker: for actors in a space without a log.
 
-        What actors do is in form already: values are frozen, handles are new or their own.
+        What actors do is in form already: values are frozen, handles are new or their own.  From then on no
+        bytes of facts are counted, and their limits do not hold.
         """
+        self._counting = False
         if self.rules.awake:
             self.commit(owner, actions, now)
             return
@@ -121,7 +141,7 @@ class Space:
             self._check_length(actions, publication=False)
         if self._touched:
             self._tell()
-        was = self.epoch, self.time, self._claimed
+        was = self.epoch, self.time, self._claimed, self._size, 0
         if len(actions) == 1 and actions[0][0] == SEND:
             try:
                 self.index.send(actions[0][1])
@@ -129,7 +149,7 @@ class Space:
                     self.time = now
                 self.epoch += 1
             except BaseException:
-                self.epoch, self.time, self._claimed = was
+                self.epoch, self.time = was[:2]
                 self._forget_news()
                 raise
         else:
@@ -152,8 +172,9 @@ class Space:
             changed.append(Claims(owner, (), list(claims)))
             draft.removed.extend(claims.values())
         try:
-            for owner in ending:
+            for owner, claims in ending.items():
                 del self._claims[owner]
+                self._size -= claims.size
             epoch = self._conclude(draft, tuple(changed), now)
             if submit is not None:
                 submit(epoch)
@@ -163,24 +184,6 @@ class Space:
         if self._touched:
             self._tell()
         return epoch
-
-    def replace_all(self, owner: str, values: Sequence[Value], first_handle: int) -> tuple[Action, ...]:
-        """The actions that make ``values`` the whole set of what an owner claims; O(both sets).
-
-        Facts in both stay under their handles; new ones get handles from ``first_handle`` upwards.
-        """
-        wanted = {key(value): value for value in values}
-        actions: list[Action] = []
-        kept = set()
-        for handle, value in self._claims.get(owner, {}).items():
-            at = key(value)
-            if at in wanted and at not in kept:
-                kept.add(at)
-            else:
-                actions.append((RETRACT, handle))
-        fresh = [value for at, value in wanted.items() if at not in kept]
-        actions.extend((ASSERT, first_handle + n, value) for n, value in enumerate(fresh))
-        return tuple(actions)
 
     def advance(self, now: int, *, submit: Submit | None = None) -> Epoch | None:
         """The turn that rules ask for by ``next``, or that a restart leaves to them; None if there is none.
@@ -217,34 +220,12 @@ class Space:
         facts = [value for claims in owners.values() for value in claims.values()]
         if RULES in owners or rules_in(facts):  # a rule need not have derived anything yet
             self.rules.adopt(owners.get(RULES, {}))
+        self._size = self._count()
         self._claimed = len(facts)
         self.index.patch(facts, ())
         self.epoch, self.time = epoch, time
 
     # -- observers ------------------------------------------------------------------------------------
-
-    def observe(self, pattern: Value, observer: Observer) -> Interest:
-        """Lets an observer be told of the changes of a pattern from the next epoch on.
-
-        Raises ``UsageError`` for a pattern that is none.  What matches now is ``matches(pattern)``.
-        """
-        at = key(pattern)
-        interest = self._interests.get(at)
-        if interest is None:
-            interest = Interest(pattern, skeleton(pattern), self._touched)
-            self.index.add_handler(interest.skeleton, interest.notice)
-            interest.forget()
-            self._touched.clear()
-            self._interests[at] = interest
-        interest.observers[observer] = None
-        return interest
-
-    def ignore(self, interest: Interest, observer: Observer) -> None:
-        """Stops telling an observer; the last one takes the pattern out of the index."""
-        del interest.observers[observer]
-        if not interest.observers:
-            self.index.remove_handler(interest.skeleton, interest.notice)
-            del self._interests[key(interest.pattern)]
 
     def matches(self, pattern: Value) -> list[Captures]:
         """The distinct captures of a pattern now; O(matches) if it is observed, else O(facts alike)."""
@@ -268,19 +249,26 @@ class Space:
         """
         return {**self._claims, RULES: self.rules.claims} if self.rules.claimed else self._claims
 
+    def bytes_of(self, owner: str) -> int:
+        """Bytes of what an owner claims, as limits count them; O(1)."""
+        held = self._claims.get(owner)
+        return 0 if held is None else held.size
+
     def owners(self) -> list[str]:
         """All who claim something."""
         return [*self._claims, RULES] if self.rules.claimed else list(self._claims)
 
     def statistics(self) -> SpaceStatistics:
-        """Counts, in O(patterns)."""
+        """Counts, in O(patterns); O(facts) where bytes are not counted as turns come."""
         return SpaceStatistics(
             epoch=self.epoch,
             facts=len(self.index),
             claims=self._claimed,
             owners=len(self.owners()),
             patterns=len(self._interests),
-            observers=sum(len(interest.observers) for interest in self._interests.values()),
+            observers=self._interests.observers,
+            facts_bytes=self._size if self._counting else self._count(),
+            patterns_bytes=self._interests.size,
         )
 
     # -- how a turn is made ---------------------------------------------------------------------------
@@ -292,25 +280,31 @@ class Space:
         actions: Sequence[Action],
         draft: PendingTurn,
         publication: bool,
+        admit: Admit | None,
     ) -> tuple[Claims, ...]:
         """Checks the turn and takes it into the claims of its owner: what it changes of them."""
         places = {} if held is None else held.places
         if publication and actions.__class__ is Assertions:
             actions.take(places, draft.asserted)
             draft.added += actions.values
+            draft.size = size_of(len(actions), weights(draft.places[0]))
         else:
             take(places, actions, draft)
         if held is not None and held.highest is not None:
             last = draft.asserted[-1:] if actions.__class__ is Assertions else draft.asserted
             held.note([handle for handle, _ in last])
-        if draft.added or not places:
-            self._keep(owner, held, places, draft.added, draft.removed)
+        size = draft.size if self._counting else 0
+        if draft.added or held is None or not places:
+            self._keep(owner, held, places, len(draft.added) - len(draft.removed), size, admit)
+        else:
+            held.size += size
+            self._size += size
         if draft.asserted or draft.retracted:
             claim = owner, draft.asserted, list(draft.retracted)
             return (tuple.__new__(Claims, claim),)  # as ``_apply`` makes its epoch
         return ()
 
-    def _act(self, owner: str, actions: Sequence[InForm], now: int, was: tuple[int, int, int]) -> None:
+    def _act(self, owner: str, actions: Sequence[InForm], now: int, was: Was) -> None:
         """As ``_take`` and ``_apply``, for actions that are in form.
 
         Its own lists and no draft of theirs, one walk and no calls: this is most of a turn.
@@ -335,7 +329,7 @@ class Space:
                     places[action[-2] * SECRET & ALL] = action[-1]
             if held is not None:
                 held.highest = None  # who wants to know counts them; actors number their own
-            self._keep(owner, held, places, added, removed)
+            self._keep(owner, held, places, len(added) - len(removed), 0, None)
             if rules_in(added):
                 draft = PendingTurn(added, messages, removed)
                 self._conclude(draft, (), now)
@@ -362,22 +356,35 @@ class Space:
         owner: str,
         held: Handles | None,
         places: dict[int, Value],
-        added: list[Value],
-        removed: list[Value],
+        grown: int,
+        size: int,
+        admit: Admit | None,
     ) -> None:
-        """Keeps what an owner claims now; ``Refused`` if that is too much."""
-        limits, grown = self.limits, len(added) - len(removed)
-        if added and (len(places) > limits.facts_per_owner or self._is_full(grown)):
-            raise limits.no_room(owner, len(places), self._claimed - self.rules.claimed + grown)
+        """Keeps what an owner claims now, ``grown`` claims and ``size`` bytes more; ``Refused`` if too much.
+
+        What rules derive is bounded apart, and no part of it.
+        """
+        own, total = size if held is None else held.size + size, self._size + size
+        if grown > 0 or size > 0:
+            limits = self.limits
+            count = self._claimed + grown
+            if (
+                len(places) > limits.facts_per_owner
+                or own > limits.facts_bytes_per_owner
+                or total > limits.facts_bytes
+                or (count > limits.facts and count - self.rules.claimed > limits.facts)
+            ):
+                raise limits.no_room(owner, (len(places), own), (count - self.rules.claimed, total))
+            if admit is not None:
+                admit(grown, size)
         if not places:
             self._claims.pop(owner, None)
         elif held is None:
-            self._claims[owner] = Handles.at(places)
-
-    def _is_full(self, grown: int) -> bool:
-        """Whether owners would claim too much; what rules derive is bounded apart, and no part of it."""
-        most = self.limits.facts
-        return self._claimed + grown > most and self._claimed - self.rules.claimed + grown > most
+            held = self._claims[owner] = Handles.at(places)
+            held.size = size
+        else:
+            held.size = own
+        self._size = total
 
     def _check_length(self, actions: Sequence[Action], publication: bool) -> None:
         self._check_sound()
@@ -427,6 +434,12 @@ class Space:
         finally:
             touched.clear()
 
+    def _count(self) -> int:
+        """Counts the bytes of what each owner claims; returns all of them."""
+        for held in self._claims.values():
+            held.size = size_of(len(held), weights(all_at(list(held.values()))))
+        return sum([held.size for held in self._claims.values()])
+
     # -- how a turn is undone -------------------------------------------------------------------------
 
     def _undo(
@@ -436,7 +449,7 @@ class Space:
         actions: Sequence[InForm],
         draft: PendingTurn,
         begun: int,
-        was: tuple[int, int, int],
+        was: Was,
     ) -> None:
         """Puts back the claims of an owner, and all else as ``_restore``."""
 
@@ -446,15 +459,16 @@ class Space:
             else:
                 take_back(held.places, actions, begun, draft.removed)
                 held.highest = None
+                held.size = was[4] if self._counting else 0
                 self._claims[owner] = held
 
         self._restore(put_back, draft, was)
 
-    def _restore(self, put_back: Callable[[], None], draft: PendingTurn, was: tuple[int, int, int]) -> None:
+    def _restore(self, put_back: Callable[[], None], draft: PendingTurn, was: Was) -> None:
         """Puts back claims, numbers, and what rules and the index were; or notes that this failed as well."""
         try:
             put_back()
-            self.epoch, self.time, self._claimed = was
+            self.epoch, self.time, self._claimed, self._size, _ = was
             derived = self.rules.undo(draft.removed) if draft.is_followed else ()
             if draft.is_patching:
                 self.index.reset([*self._claimed_values(), *derived])
@@ -466,20 +480,18 @@ class Space:
     def _forget_news(self) -> None:
         """Drops what was collected for observers, by an index that was interrupted anywhere."""
         self.index.calm()
-        for interest in self._interests.values():
-            interest.forget()
-        self._touched.clear()
+        self._interests.forget()
 
     def _claimed_values(self) -> Iterator[Value]:
         """What owners claim, but for rules."""
         return (value for held in self._claims.values() for value in held.values())
 
-    def _begin(self) -> tuple[int, int, int]:
+    def _begin(self) -> Was:
         """What a turn must put back if it fails; ``commit`` and ``act`` have this written out."""
         self._check_sound()
         if self._touched:
             self._tell()
-        return self.epoch, self.time, self._claimed
+        return self.epoch, self.time, self._claimed, self._size, 0
 
     def _check_sound(self) -> None:
         if self.damage is not None:

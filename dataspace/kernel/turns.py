@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 from dataspace.errors import Refused
 from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, SEND, Action, no_action, no_handle
 from dataspace.kernel.handles import ALL, NO_HANDLE, SECRET
+from dataspace.kernel.limits import FACT_BYTES, LONG, TEXT_BYTES, WIDE, weight
 from index.patterns.text import unparse
 from index.trie.nodes import At, all_at, at_of
 from index.values.freezing import is_flat
@@ -42,7 +43,11 @@ class PendingTurn:
         "messages",
         "removed",
         "retracted",
+        "size",
     )
+
+    size: int
+    """Bytes by which what is claimed has grown, as ``limits.size_of`` counts them; once it was taken."""
 
     def __init__(self, added: list[Value], messages: list[Value], removed: list[Value]) -> None:
         self.added = added
@@ -71,17 +76,18 @@ def take(places: dict[int, Value], actions: Sequence[Action], draft: PendingTurn
     """
     added, messages, removed = draft.added, draft.messages, draft.removed
     asserted, retracted = draft.asserted, draft.retracted
+    grown = 0
     coming: list[At] = []
     going: list[At] = []
     again: list[int] = []  # what was begun under handles that this turn had ended
     for action in actions:
         if action.__class__ is not tuple:
             raise no_action(action)
-        size = len(action)
-        verb = action[0] if size else None
+        length = len(action)
+        verb = action[0] if length else None
         if verb.__class__ is not int:
             raise no_action(action)
-        if (verb == ASSERT and size == 3) or (verb == REPLACE and size == 4):
+        if (verb == ASSERT and length == 3) or (verb == REPLACE and length == 4):
             handle, value = action[-2], action[-1]
             if handle.__class__ is not int or not 0 <= handle < NO_HANDLE:
                 raise no_handle(handle)
@@ -91,16 +97,22 @@ def take(places: dict[int, Value], actions: Sequence[Action], draft: PendingTurn
             if handle in retracted:
                 again.append(handle)
             # fails for what no index can hold
-            at = value._text or value.text if value.__class__ is Record else at_of(value)
+            if value.__class__ is Record:  # as ``at_of`` and ``weight``, without their calls
+                at = value._text or value.text
+                size = len(at)
+                grown += size if size < LONG or at.isascii() else WIDE * size
+            else:
+                at = at_of(value)
+                grown += weight(at)
             if verb == REPLACE:
                 going.append(_release(places, action[1], removed, retracted))
             coming.append(at)
             asserted.append((handle, value))
             places[place] = value
             added.append(value)
-        elif verb == RETRACT and size == 2:
+        elif verb == RETRACT and length == 2:
             going.append(_release(places, action[1], removed, retracted))
-        elif verb == SEND and size == 2:
+        elif verb == SEND and length == 2:
             message = action[1]
             if not is_flat(message):
                 key(message)  # fails as above
@@ -110,7 +122,14 @@ def take(places: dict[int, Value], actions: Sequence[Action], draft: PendingTurn
     for handle in again:
         if handle * SECRET & ALL in places:  # it stands for another value, and was not ended
             retracted.pop(handle, None)
+    for at in going:
+        if at.__class__ is str:  # as above
+            size = len(at)
+            grown -= size if size < LONG or at.isascii() else WIDE * size
+        else:
+            grown -= weight(at)
     draft.at = coming, going
+    draft.size = FACT_BYTES * (len(coming) - len(going)) + TEXT_BYTES * grown
 
 
 def _release(places: dict[int, Value], handle: Value, removed: list[Value], retracted: dict[int, None]) -> At:

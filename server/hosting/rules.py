@@ -16,6 +16,7 @@ from typing import Final
 from dataspace.errors import Refused, UsageError
 from dataspace.flows.mermaid import mermaid
 from dataspace.kernel.actions import Action
+from dataspace.kernel.bulk_assertions import replacing
 from dataspace.kernel.derivation import RuleHost
 from dataspace.kernel.space import Space
 from dataspace.rules.engine.explaining import Explainer, Proof
@@ -118,4 +119,4 @@ def warn_of_troubles(host: RuleHost, facts: Sequence[Value]) -> None:
 
 def actions_to_hold(space: Space, facts: Sequence[Value]) -> tuple[Action, ...]:
     """Returns the actions that make these the rules that the daemon holds."""
-    return space.replace_all(OWNER, facts, space.fresh_handle(OWNER))
+    return replacing(space.claims(OWNER), facts, space.fresh_handle(OWNER))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from dataspace.errors import Refused
 from dataspace.kernel.actions import ASSERT, RETRACT, SEND, Action
-from dataspace.kernel.bulk_assertions import Assertions
+from dataspace.kernel.bulk_assertions import Assertions, replacing
 from index.patterns.patterns import matcher
 from index.values.values import Value, key, keys, same
 from server.publication.packed import Operations
@@ -306,4 +306,4 @@ def _replacing(space: Space, owner: str, operations: Operations, fresh: int) -> 
     verbs, values = operations
     asserted = [value for verb, value in zip(verbs, values, strict=True) if verb == "assert"]
     sent = [(SEND, value) for verb, value in zip(verbs, values, strict=True) if verb == "send"]
-    return (*space.replace_all(owner, asserted, fresh), *sent)
+    return (*replacing(space.claims(owner), asserted, fresh), *sent)

@@ -10,6 +10,7 @@ from hypothesis import example, given, strategies as st
 
 from dataspace.errors import ProtocolError, Refused, UsageError
 from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, SEND, Action
+from dataspace.kernel.bulk_assertions import replacing
 from dataspace.kernel.changes import Changes
 from dataspace.kernel.epochs import Epoch
 from dataspace.kernel.handles import FRESH
@@ -216,7 +217,7 @@ def test_only_an_empty_space_is_restored() -> None:
 def test_a_set_that_is_replaced_keeps_what_stays() -> None:
     space = Space("main")
     space.commit("me", [(ASSERT, 1, "a"), (ASSERT, 2, "b")], 0)
-    plan = space.replace_all("me", ["b", "c", "c"], 10)
+    plan = replacing(space.claims("me"), ["b", "c", "c"], 10)
     assert sorted(plan, key=repr) == [(ASSERT, 10, "c"), (RETRACT, 1)]
 
 

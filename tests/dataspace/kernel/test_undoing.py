@@ -61,7 +61,7 @@ class _Room:
         space.index.check()
         if told:
             assert not space._touched
-            assert not any(interest._waiting for interest in space._interests.values())
+            assert not any(interest._waiting for interest in space._interests)
         claims = {
             owner: {h if owner != "rules" else key(v): key(v) for h, v in held.items()}
             for owner, held in space.all_claims().items()
@@ -69,6 +69,11 @@ class _Room:
         bag = Counter(at for held in claims.values() for at in held.values())
         assert bag == {key(value): space.index.count(value) for value in space.index.values()}
         assert space._claimed == bag.total()
+        sizes = {owner: space.bytes_of(owner) for owner in claims if owner != "rules"}
+        if space._counting:
+            assert space._size == sum(sizes.values())
+            assert space._count() == space._size, "bytes are the same as counted anew"
+            assert sizes == {owner: space.bytes_of(owner) for owner in sizes}
         return space.epoch, space.time, claims, space.fresh_handle("a")
 
     def heard(self) -> list[Any]:
