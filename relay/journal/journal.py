@@ -35,6 +35,9 @@ from relay.store.storage import Storage, closed_on_failure
 MAX_READERS: Final = 1024
 """Named readers of one topic."""
 
+READER_BYTES: Final = 1024
+"""Bytes of the name of a reader."""
+
 
 class Journal(JournalReader):
     """The journal of a data directory.  One thread at a time writes; any number of threads read meanwhile."""
@@ -95,6 +98,10 @@ class Journal(JournalReader):
         known = [name for name, _, _ in self.acknowledged(slot)]
         if reader not in known and len(known) >= MAX_READERS:
             raise Refused("limit", f"{len(known)} named readers of one topic, limit {MAX_READERS}")
+        if reader not in known and (size := len(reader.encode(errors="surrogatepass"))) > READER_BYTES:
+            raise Refused(
+                "limit", f"a reader's name of {size} bytes, limit {READER_BYTES}: choose a shorter one"
+            )
         with self._storage.transaction() as connection:
             connection.execute(
                 "INSERT INTO topic_readers VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE"

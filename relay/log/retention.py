@@ -85,6 +85,9 @@ class Trimmed:
 READERS: Final = 1024
 """Names that are kept."""
 
+READER_BYTES: Final = 1024
+"""Bytes of the name of a reader."""
+
 SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS readers (
     name TEXT PRIMARY KEY, epoch INTEGER NOT NULL, seen INTEGER NOT NULL
@@ -128,6 +131,10 @@ class Readers:
         before = self._known.get(name)
         if before is None and len(self._known) >= READERS:
             raise Refused("limit", f"{len(self._known)} named readers, limit {READERS}: forget one")
+        if before is None and (size := len(name.encode(errors="surrogatepass"))) > READER_BYTES:
+            raise Refused(
+                "limit", f"a reader's name of {size} bytes, limit {READER_BYTES}: choose a shorter one"
+            )
         reader = NamedReader(name, max(epoch, before.epoch if before else 0), now)
         with self._storage.transaction() as connection:
             connection.execute(

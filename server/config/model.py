@@ -18,6 +18,7 @@ from dataspace.wire.frames import MAX_FRAME
 from index.values.values import Value
 from relay.delivery.memory import WAITING_BYTES
 from relay.log.retention import Retention
+from server.config.names import IDENTITIES, NAME_BYTES
 from server.config.rules import RuleText
 from server.config.tokens import Key
 
@@ -47,6 +48,10 @@ class Limits:
     waiting_sessions: int = 4096
     offered_bytes: int = 8 << 20
     waiting_bytes: int = WAITING_BYTES
+    identities: int = IDENTITIES
+    """Identities without a connection whose turn numbers are remembered: the latest ones."""
+    name_bytes: int = NAME_BYTES
+    """Bytes of the name of an identity, an owner or a lease."""
     leases: int = 65_536
     lease_seconds: float = 86_400.0
     frame_seconds: float = 30.0

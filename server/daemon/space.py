@@ -32,6 +32,7 @@ from relay.log.writer import GroupCommit
 from relay.store.errors import LogFailed
 from relay.store.staging import Staging
 from server.config.model import HostedFlow, Limits, SpaceConfig
+from server.config.names import check_name
 from server.hosting.flows import HostedFlows
 from server.hosting.rules import OWNER, actions_to_hold, startable_facts, warn_of_troubles
 from server.lane import Lane
@@ -83,7 +84,9 @@ class HostedSpace:
         self.recalling = trio.Lock()
         self.rules_due = trio.Event()
         self.sessions = Sessions(self)
-        self.leases = Leases(self, most=limits.leases, longest=limits.lease_seconds)
+        self.leases = Leases(
+            self, most=limits.leases, longest=limits.lease_seconds, name_bytes=limits.name_bytes
+        )
         self.space = Space(settings.name, limits=settings.limits)
         self.space.rules.clock = time.perf_counter_ns
         self.space.rules.on_trouble = self._state_suspended
@@ -99,7 +102,9 @@ class HostedSpace:
     def _recover(self) -> None:
         """Restores what the log holds, and retracts in one epoch what sessions and actors owned."""
         state = self.log.recover()
-        self.clients = Clients(self.log.clients)
+        self.clients = Clients(
+            self.log.clients, most=self.limits.identities, name_bytes=self.limits.name_bytes
+        )
         self.space.restore(state.owners, state.epoch, state.time)
         self.space.epoch = max(self.space.epoch, self.log.next_epoch - 1)
         self.incarnation = self.space.epoch
@@ -218,6 +223,7 @@ class HostedSpace:
         if self.commits.full is not None:
             self._check_room(actions, internal=client is None and not publication)
         self.commits.check_open()
+        check_name("an owner", owner, self.limits.name_bytes)
         name = client.name if client else None
         if not publication:
             self.ledgers.forget(owner)
@@ -353,6 +359,7 @@ class HostedSpace:
             "sessions_waiting": self.sessions.waiting,
             "sessions_resumed": self.sessions.resumed,
             "leases": len(self.leases),
+            "identities": len(self.clients),
             "durable_epoch": self.commits.durable,
             "oldest_epoch": self.log.oldest,
             **self._rules_status(),

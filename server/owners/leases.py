@@ -17,6 +17,7 @@ from typing import Final
 import trio
 
 from dataspace.errors import Refused
+from server.config.names import NAME_BYTES, check_name
 from server.owners.deadlines import Deadlines
 from server.owners.ports import Owners
 
@@ -28,8 +29,9 @@ PREFIX: Final = "lease:"
 class Leases:
     """The leases of a space, by owner: at most ``most``, each of at most ``longest`` seconds."""
 
-    def __init__(self, owners: Owners, *, most: int, longest: float) -> None:
+    def __init__(self, owners: Owners, *, most: int, longest: float, name_bytes: int = NAME_BYTES) -> None:
         self._owners = owners
+        self._name_bytes = name_bytes
         self._most = most
         self._longest = longest
         self._running: Final = Deadlines(self._expire)
@@ -50,6 +52,7 @@ class Leases:
     def grant(self, owner: str) -> bool:
         """Begins a lease, or renews one that runs; returns True if it is a new one."""
         time_to_live(owner, most=self._longest)
+        check_name("a lease", owner, self._name_bytes)
         fresh = owner not in self._running
         if fresh and len(self._running) >= self._most:
             raise Refused("limit", f"{len(self._running)} leases, the limit is limits.leases={self._most}")

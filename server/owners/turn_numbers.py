@@ -8,8 +8,8 @@ turns are kept here as well, so that a whole window of them can be answered.
 Identities that begin with ``~`` are *passing*: chosen at random by a client that connects again after a
 lost connection, but never after a restart.  Of those that are not connected only the latest are kept.
 
-Always: a turn is applied only if its number is higher than any before it from the same identity; memory
-is bounded by the identities that are not passing, plus those limits.
+Always: a turn is applied only if its number is higher than any before it from the same identity, for all that
+are connected and the latest ones that are not (``limits.identities``); names are bounded, and so is memory.
 """
 
 from __future__ import annotations
@@ -20,9 +20,13 @@ from collections.abc import MutableMapping
 from typing import Final
 
 from dataspace.errors import Refused
+from server.config.names import IDENTITIES, NAME_BYTES, check_name
 
 WINDOW: Final = 4096
 """Turns of one identity whose epochs are remembered, at least; at most twice as many, 8 bytes each."""
+
+KEPT: Final = 256
+"""Turns of one identity whose epochs are remembered while it has no connection; the others are in the log."""
 
 PASSED: Final = 1024
 """Passing identities that are remembered after their connection has ended."""
@@ -62,6 +66,12 @@ class Client:
         at = sequence - self._first
         return self._epochs[at] if 0 <= at < len(self._epochs) else None
 
+    def shrink(self) -> None:
+        """Remembers only the epochs of the latest turns."""
+        if len(self._epochs) > KEPT:
+            self._first += len(self._epochs) - KEPT
+            self._epochs = self._epochs[-KEPT:]
+
     @property
     def first_epoch(self) -> int | None:
         """The epoch of the oldest turn that is remembered: those before it are in the log up to there."""
@@ -78,39 +88,86 @@ def refusal(sequence: int, epoch: int | None) -> Refused:
 
 
 class Clients:
-    """Every identity that has numbered turns; ``logged`` is the log's own table, kept equal."""
+    """Every identity that has numbered turns; ``logged`` is the log's own table, kept equal.
 
-    __slots__ = ("_known", "_logged", "_passed")
+    Of those that no connection has, the latest ``most`` are remembered, and the latest ``PASSED`` passing ones.
+    """
 
-    def __init__(self, logged: MutableMapping[str, tuple[int, int]]) -> None:
-        self._known = {name: Client(name, sequence, epoch) for name, (sequence, epoch) in logged.items()}
+    __slots__ = ("_fresh", "_held", "_kept", "_known", "_logged", "_most", "_name_bytes", "_passed")
+
+    def __init__(
+        self,
+        logged: MutableMapping[str, tuple[int, int]],
+        *,
+        most: int = IDENTITIES,
+        name_bytes: int = NAME_BYTES,
+    ) -> None:
+        self._known: dict[str, Client] = {}
         self._logged = logged
-        self._passed: OrderedDict[str, None] = OrderedDict(
-            (name, None) for name in logged if name.startswith(PASSING)
-        )
-        self._forget_passed()
+        self._most = most
+        self._name_bytes = name_bytes
+        self._held: set[str] = set()  # those of connections
+        self._fresh: OrderedDict[str, None] = OrderedDict()  # those that have numbered no turn yet
+        self._passed: OrderedDict[str, None] = OrderedDict()
+        self._kept: OrderedDict[str, None] = OrderedDict()
+        for name in sorted(logged, key=lambda name: logged[name][1]):
+            client = self._known[name] = Client(name, *logged[name])
+            self._file(client)
 
     def __len__(self) -> int:
         return len(self._known)
 
     def get(self, name: str) -> Client:
-        """Returns the identity of this name, a new one if it was never seen (or is forgotten)."""
-        self._passed.pop(name, None)
+        """Returns the identity of this name, a new one if it was never seen (or is forgotten).
+
+        Raises ``Refused`` for a name that is too long.
+        """
         client = self._known.get(name)
         if client is None:
-            client = self._known[name] = Client(name)
+            check_name("an identity", name, self._name_bytes)
+            client = self._known[name] = Client(name, *self._logged.get(name, (0, 0)))
+        if name not in self._held:
+            self._file(client)
+        return client
+
+    def check(self, name: str) -> None:
+        """Raises ``Refused`` for a name that is too long for an identity."""
+        check_name("an identity", name, self._name_bytes)
+
+    def connect(self, name: str) -> Client:
+        """Like ``get``, for a connection: the identity is remembered until ``left``."""
+        client = self.get(name)
+        self._take(name)
+        self._held.add(name)
         return client
 
     def left(self, client: Client) -> None:
         """Notes that a connection of this identity has ended."""
+        self._held.discard(client.name)
         if not client.sequence:
+            self._take(client.name)
             self._known.pop(client.name, None)
-        elif client.name.startswith(PASSING):
-            self._passed[client.name] = None
-            self._forget_passed()
+        else:
+            client.shrink()
+            self._file(client)
 
-    def _forget_passed(self) -> None:
-        while len(self._passed) > PASSED:
-            name, _ = self._passed.popitem(last=False)
-            self._known.pop(name, None)
-            self._logged.pop(name, None)
+    def _take(self, name: str) -> None:
+        for lately in (self._fresh, self._passed, self._kept):
+            lately.pop(name, None)
+
+    def _file(self, client: Client) -> None:
+        """Notes an identity as the latest of its kind; the oldest one beyond the bound is forgotten."""
+        self._take(client.name)
+        lately, most = self._fresh, PASSED
+        if client.name.startswith(PASSING):
+            lately = self._passed if client.sequence else self._fresh
+        elif client.sequence:
+            lately, most = self._kept, self._most
+        lately[client.name] = None
+        while len(lately) > most:
+            name, _ = lately.popitem(last=False)
+            if lately is self._fresh and self._known[name].sequence:  # it has numbered its first turn since
+                self._file(self._known[name])
+            else:
+                del self._known[name]
+                self._logged.pop(name, None)

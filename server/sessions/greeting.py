@@ -45,6 +45,7 @@ def admit(house: House, hello: p.Hello, *, trusted: bool) -> Admission:
     try:
         permit.check_space(wanted.space)
         home = house.find_space(wanted.space)
+        home.clients.check(hello.client)
         if not hello.client.startswith(PASSING):
             permit.check_durable(hello.client.removeprefix("owner:"))
     except Refused as refusal:

@@ -151,7 +151,7 @@ class Sessions:
         state = SessionState(
             home,
             f"session:{home.incarnation}.{connection.number}",
-            home.clients.get(identity),
+            home.clients.connect(identity),
             connection,
             min(wanted.grace, home.limits.grace_seconds),
         )

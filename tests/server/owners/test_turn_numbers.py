@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, strategies as st
 
-from server.owners.turn_numbers import PASSED, WINDOW, Client, Clients
+from dataspace.errors import Refused
+from server.owners.turn_numbers import KEPT, PASSED, WINDOW, Client, Clients
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=50))
@@ -49,3 +51,59 @@ def test_passing_identities_are_forgotten_in_the_log_as_well() -> None:
     assert clients.get("owner:me").sequence == 7
     assert len(clients) == PASSED + 1
     assert logged.keys() == {"owner:me", *(f"~{number}" for number in range(10, PASSED + 10))}
+
+
+def test_identities_without_a_connection_are_bounded_and_those_connected_are_remembered() -> None:
+    logged: dict[str, tuple[int, int]] = {}
+    clients = Clients(logged, most=10)
+    connected = clients.connect("owner:connected")
+    connected.applied(3, 1)
+    logged["owner:connected"] = (3, 1)
+    for number in range(100):
+        client = clients.connect(f"owner:{number}")
+        client.applied(5, number + 2)
+        logged[client.name] = (5, number + 2)
+        clients.left(client)
+    assert len(clients) == 11
+    assert clients.get("owner:connected") is connected
+    assert [clients.get(f"owner:{number}").sequence for number in range(90, 100)] == [5] * 10
+    assert logged.keys() == {"owner:connected", *(f"owner:{number}" for number in range(90, 100))}
+    again = Clients(dict(logged), most=10)
+    assert len(again) == 10, "what the log has is bounded from the start as well"
+    assert again.get("owner:99").sequence == 5
+
+
+def test_an_identity_that_is_only_asked_for_is_not_remembered_for_ever() -> None:
+    clients = Clients({})
+    for number in range(3 * PASSED):
+        clients.get(f"owner:{number}")
+    assert len(clients) == PASSED
+
+
+def test_a_publisher_that_numbers_its_first_turn_is_kept_among_those_that_have() -> None:
+    logged: dict[str, tuple[int, int]] = {}
+    clients = Clients(logged)
+    clients.get("owner:me").applied(1, 7)
+    for number in range(3 * PASSED):
+        clients.get(f"owner:{number}")
+    assert clients.get("owner:me").sequence == 1
+
+
+def test_an_identity_without_a_connection_answers_its_latest_turns() -> None:
+    clients = Clients({})
+    client = clients.connect("owner:me")
+    for sequence in range(1, 1001):
+        client.applied(sequence, sequence)
+    clients.left(client)
+    assert client.epoch_of(1000) == 1000
+    assert client.epoch_of(1001 - KEPT) == client.first_epoch == 1001 - KEPT
+    assert client.epoch_of(1000 - KEPT) is None, "it is looked up in the log"
+
+
+def test_a_name_that_is_too_long_is_refused_by_the_limit() -> None:
+    clients = Clients({}, name_bytes=8)
+    clients.get("12345678")
+    for name in ("123456789", "äääää"):
+        with pytest.raises(Refused, match="limit name_bytes=8"):
+            clients.connect(name)
+    assert len(clients) == 1
