@@ -16,7 +16,7 @@ Always: ``unpack(pack(v))`` is the same value as ``v``; any bytes give a value o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from functools import partial
 from typing import Any, Final
 
@@ -34,6 +34,12 @@ MAX_DEPTH: Final = 64
 
 MAX_ELEMENTS: Final = 1 << 18
 """Elements (atoms and compounds, nested ones included) in one frame."""
+
+SCAN_STEP: Final = 2048
+"""Values that are scanned in a step, in about a millisecond."""
+
+MAP_ELEMENTS: Final = 8
+"""Elements that a map counts as, besides its keys and values: it makes as much work as so many."""
 
 
 def pack(value: object) -> bytes:
@@ -67,11 +73,11 @@ def unpack(data: bytes | memoryview, *, elements: int = MAX_ELEMENTS, depth: int
     ``depth`` levels (``MAX_DEPTH`` at most) or ``elements``, whatever else the bytes hold.  With None only
     what could break the interpreter is bounded: for bytes from a peer that has bounded them before.
     """
-    if len(data) > elements:  # each element is one byte at least
+    if may_exceed(data, elements):
         scan(bytes(data), elements, depth=depth)
     value = unpack_own(data)
     if depth is not None and value.__class__ in _COMPOUND:
-        _bound_depth(value, depth, depth)
+        bound_depth(value, depth, depth)
     return value
 
 
@@ -82,10 +88,33 @@ def unpack_own(data: bytes | memoryview) -> Value:
     except ProtocolError:
         raise
     except (RecursionError, msgpack.StackError):
-        raise _too_deep() from None
+        raise too_deep() from None
     except (ValueError, OverflowError, TypeError, msgpack.UnpackException) as error:
-        said = str(error) or type(error).__name__
-        raise ProtocolError("malformed", f"no value in {len(data)} bytes: {said}") from None
+        raise malformed(data, error) from None
+
+
+def malformed(data: bytes | memoryview, error: Exception) -> ProtocolError:
+    """Returns the refusal of bytes that msgpack cannot decode."""
+    said = str(error) or type(error).__name__
+    return ProtocolError("malformed", f"no value in {len(data)} bytes: {said}")
+
+
+def most_elements(data: bytes | memoryview) -> int:
+    """Returns a number of elements that some bytes cannot exceed; O(bytes), at some 1 ns each.
+
+    Each element is one byte at least, and a map begins with one of a few.
+    """
+    maps = len(data) - len(bytes(data).translate(None, _MAP_HEADS))
+    return len(data) + (MAP_ELEMENTS - 1) * maps
+
+
+def may_exceed(data: bytes | memoryview, elements: int) -> bool:
+    """True if some bytes must be scanned to learn whether they hold more elements than so many."""
+    return MAP_ELEMENTS * len(data) > elements and most_elements(data) > elements
+
+
+_MAP_HEADS: Final = bytes([*range(0x80, 0x90), 0xDE, 0xDF, MAP])
+"""The first bytes of maps, and the code of those that are extensions."""
 
 
 # -- packing ------------------------------------------------------------------------------------------
@@ -130,22 +159,24 @@ def _map_form(thing: Map, below: Callable[[], Callable[[object], bytes]]) -> obj
 # -- unpacking ----------------------------------------------------------------------------------------
 
 
-def _too_deep(levels: int = MAX_DEPTH) -> ProtocolError:
+def too_deep(levels: int = MAX_DEPTH) -> ProtocolError:
+    """Returns the refusal of what nests beyond so many levels."""
     return ProtocolError("limit", f"nested deeper than {levels} levels")
 
 
-def _decoder(depth: int) -> Callable[[bytes | memoryview], Value]:
+def decoder(depth: int) -> Callable[[bytes | memoryview], Value]:
+    """Returns what decodes a payload inside ``depth`` extensions; it bounds nothing but their number."""
     if depth > MAX_DEPTH:
         return _refuse_depth
-    below = _decoder(depth + 1)
+    below = decoder(depth + 1)
 
     def extension(code: int, payload: bytes) -> Value:
         if code == RECORD:
-            return _record(below(payload))
+            return record(below(payload))
         if code == BIG_INTEGER:
             return _big_integer(payload)
         if code == MAP:
-            return _map(below(payload))
+            return pairs_map(below(payload))
         raise ProtocolError("malformed", f"extension {code}, known are 1 to 3 and timestamps")
 
     decode: Callable[[Any], Any] = partial(
@@ -153,23 +184,24 @@ def _decoder(depth: int) -> Callable[[bytes | memoryview], Value]:
         use_list=False,
         strict_map_key=True,
         timestamp=3,
-        object_pairs_hook=_text_map,
+        object_pairs_hook=text_map,
         ext_hook=extension,
     )
     return decode
 
 
 def _refuse_depth(_payload: bytes | memoryview) -> Value:
-    raise _too_deep()
+    raise too_deep()
 
 
-def _record(parts: Value) -> Value:
+def record(parts: Value) -> Value:
+    """Returns the record whose payload has these parts."""
     if parts.__class__ is not tuple or not parts:
         raise ProtocolError("malformed", "a record is an array that begins with its label")
     return Record.of(parts[0], parts[1:])
 
 
-def _bound_depth(value: Value, budget: int, levels: int) -> None:
+def bound_depth(value: Value, budget: int, levels: int) -> None:
     """Refuses what nests beyond the budget; atoms inside a compound cost no call of their own."""
     if value.__class__ is tuple:
         parts: Iterable[Value] = value
@@ -182,10 +214,10 @@ def _bound_depth(value: Value, budget: int, levels: int) -> None:
     else:
         return
     if budget <= 0:
-        raise _too_deep(levels)
+        raise too_deep(levels)
     for part in parts:
         if part.__class__ in _COMPOUND:
-            _bound_depth(part, budget - 1, levels)
+            bound_depth(part, budget - 1, levels)
 
 
 _COMPOUND: Final = frozenset([tuple, Record, Map])
@@ -209,20 +241,26 @@ def _big_integer(payload: bytes) -> int:
     return number
 
 
-def _map(halves: Value) -> Map:
+def pairs_map(halves: Value) -> Map:
+    """Returns the map whose payload has these keys and values in turn."""
     if halves.__class__ is not tuple or len(halves) % 2:
         raise ProtocolError("malformed", "a map is an array of keys and values in turn")
     return Map.of(list(zip(halves[::2], halves[1::2], strict=True)))
 
 
-def _text_map(pairs: list[tuple[Value, Value]]) -> Map:
+def text_map(pairs: list[tuple[Value, Value]]) -> Map:
+    """Returns the map of pairs that a msgpack map has; raises ``ProtocolError`` for keys that are no text."""
+    if not pairs:
+        return NO_ENTRIES
     for at, _ in pairs:
         if at.__class__ is not str:
             raise ProtocolError("malformed", "a map with keys that are no text is extension 3")
     return Map.of(pairs)
 
 
-_decode: Final = _decoder(0)
+NO_ENTRIES: Final = Map()
+
+_decode: Final = decoder(0)
 
 
 # -- scanning -----------------------------------------------------------------------------------------
@@ -259,7 +297,19 @@ def scan(data: bytes, elements: int, *, depth: int | None = MAX_DEPTH) -> int:
     declared ones counted, and ``ProtocolError("malformed")`` where the bytes end early.  Levels are those
     of ``unpack``: a record, a sequence and a map are one each, whatever they are written as.
     """
-    at, seen, end = 0, 0, len(data)
+    steps = scanning(data, elements, depth=depth, step=len(data) + 1)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return int(end.value)
+
+
+def scanning(
+    data: bytes, elements: int, *, depth: int | None = MAX_DEPTH, step: int = SCAN_STEP
+) -> Generator[None, None, int]:
+    """As ``scan``, but yields after each ``step`` values, so that other work can be done in between."""
+    at, seen, end, pause = 0, 0, len(data), step
     levels = end if depth is None else depth
     open_counts, wrapped = [1], False
     while open_counts:
@@ -271,9 +321,14 @@ def scan(data: bytes, elements: int, *, depth: int | None = MAX_DEPTH) -> int:
         byte = data[at]
         at += 1
         seen += 1
+        if seen > pause:
+            pause = seen + step
+            yield
         if byte in _EXTENSIONS and not wrapped:
             at, wrapped = _extension(data, at, _EXTENSIONS[byte])
             open_counts[-1] -= not wrapped  # else its payload takes its place
+            if wrapped and data[at - 1] == MAP:
+                seen += MAP_ELEMENTS - 1
             continue
         open_counts[-1] -= 1
         if not _IS_COMPOUND[byte]:
@@ -283,17 +338,20 @@ def scan(data: bytes, elements: int, *, depth: int | None = MAX_DEPTH) -> int:
             at += width + int.from_bytes(data[at : at + width], "big") if width else _SKIP[byte]
             continue
         if len(open_counts) > levels:
-            raise _too_deep(levels)
+            raise too_deep(levels)
         wrapped, width, children = False, _LENGTH[byte], _COUNT[byte]
         if width:
             children = int.from_bytes(data[at : at + width], "big") * _PER[byte]
             at += width
+        if _IS_MAP[byte]:
+            seen += MAP_ELEMENTS - 1
         if seen + children > elements:
             raise ProtocolError("limit", f"{seen + children} elements, limit {elements}")
         open_counts.append(children)
     return seen
 
 
+_IS_MAP: Final = [0x80 <= byte < 0x90 or byte in (0xDE, 0xDF) for byte in range(256)]
 _IS_COMPOUND: Final = [0x80 <= byte < 0xA0 or _PER[byte] > 0 for byte in range(256)]
 
 

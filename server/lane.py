@@ -143,16 +143,21 @@ class Work:
 
     @property
     def is_over(self) -> bool:
-        """True if the slice has taken its time; 0.1 µs."""
-        return self._lane.clock() > self._until
+        """True if the slice has taken its time, or the turn was left; 0.1 µs."""
+        return not self._has_turn or self._lane.clock() > self._until
 
     async def pass_on(self) -> None:
         """Lets other tasks run, and then the other askers; returns when it is this one's turn again."""
+        await self.finish()
+        await self.enter()
+
+    async def finish(self) -> None:
+        """Ends the turn, after other tasks had the thread for as long as this one."""
         try:
-            await self._lane.yield_thread(self._lane.clock() - self._since)
+            if self._has_turn:
+                await self._lane.yield_thread(self._lane.clock() - self._since)
         finally:
             self.leave()
-        await self.enter()
 
     def pass_on_from_thread(self) -> None:
         """Does ``pass_on`` for a thread that works in this turn, if the slice is over; blocks."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from dataspace.client.session.pending import PendingRequest
-from dataspace.codec import MAX_ELEMENTS, pack, scan
+from dataspace.codec import MAX_ELEMENTS, may_exceed, pack, scan
 from dataspace.errors import AnotherSpace, Broken, DataspaceError, ProtocolError, Refused, UsageError
 from dataspace.topics import encoding as forms
 from dataspace.topics.times import Order, Time, less_equal
@@ -229,7 +229,7 @@ class Publication:
         if len(packed) > most:
             said = f"items of {len(packed)} bytes, limit {most}: {SPARE} below limits.frame_bytes"
             raise Refused("limit", f"{said}; send them in several calls")
-        if len(packed) > MAX_ELEMENTS:
+        if may_exceed(packed, MAX_ELEMENTS):
             try:
                 scan(packed, MAX_ELEMENTS)
             except ProtocolError as error:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Self
 
-from dataspace.codec import MAX_DEPTH, MAX_ELEMENTS, scan
+from dataspace.codec import MAX_DEPTH, MAX_ELEMENTS, may_exceed, scan
 from dataspace.errors import ProtocolError, Refused
 from dataspace.wire.frames import HEAD, MAX_FRAME
 from index.values.values import Map
@@ -36,12 +36,17 @@ class FrameLimits:
 
     def check_frame(self, framed: bytes) -> None:
         """Raises ``Refused("limit")`` for a frame that the daemon would end the session for; O(elements)."""
-        self.check_size(framed)
-        if self.frame_elements >= len(framed) - HEAD > CLIENT_DEPTH:  # each level is one byte at least
+        self._check_bytes(framed, "packet")
+        if len(framed) - HEAD > CLIENT_DEPTH:  # each level is one byte at least
             self._scan(framed, "packet")
 
     def check_size(self, framed: bytes, what: str = "packet") -> None:
         """Like ``check_frame``, for values whose depth is known to be allowed; O(1) unless it is large."""
+        self._check_bytes(framed, what)
+        if may_exceed(framed, self.frame_elements):
+            self._scan(framed, what)
+
+    def _check_bytes(self, framed: bytes, what: str) -> None:
         size = len(framed) - HEAD
         if size > self.frame_bytes:
             raise Refused(
@@ -49,8 +54,6 @@ class FrameLimits:
                 f"{what} of {size} bytes exceeds the daemon's limits.frame_bytes={self.frame_bytes}; "
                 f"send smaller {what}s",
             )
-        if size > self.frame_elements:
-            self._scan(framed, what)
 
     def _scan(self, framed: bytes, what: str) -> None:
         try:

@@ -20,6 +20,7 @@ from dataspace.errors import ProtocolError, UsageError
 from dataspace.wire import packets as p
 from dataspace.wire.frames import MAX_FRAME, Cutter, frame
 from dataspace.wire.outgoing import CLIENT_DEPTH, FrameLimits
+from dataspace.wire.slices import PIECE_BYTES, unpacking
 
 FIRST_FRAME: Final = 16 << 10
 """Bytes that a stranger may send in the frame that holds the hello."""
@@ -128,12 +129,20 @@ class Session:
 
         Raises ``ProtocolError`` in its place among the packets; it ends the session.
         """
+        return (packet for packet in self.steps(chunk) if packet is not None)
+
+    def steps(self, chunk: bytes) -> Iterator[p.Packet | None]:
+        """The same, and None again and again while a large frame is read, so that others can work."""
         table = TRANSITIONS[self.role]
         try:
             for body in self._cutter.feed(chunk):
                 if self._heard is State.FRESH:
                     p.check_version(body)  # before anything else, since the rest depends on it
-                packet = p.read(unpack(body, elements=self._elements, depth=self._depth))
+                if self._depth is not None and len(body) > PIECE_BYTES:
+                    value = yield from unpacking(body, elements=self._elements, depth=self._depth)
+                else:
+                    value = unpack(body, elements=self._elements, depth=self._depth)
+                packet = p.read(value)
                 after = table[self._heard].get(packet.__class__)
                 if after is None:
                     raise ProtocolError(

@@ -14,7 +14,6 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
-from time import perf_counter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import trio
@@ -31,6 +30,7 @@ from server.config.rights import OPEN
 from server.lane import Work
 from server.owners.leases import PREFIX as LEASE
 from server.publication.offers import Offers
+from server.sessions.bundles import act_on
 from server.sessions.greeting import admit, heartbeat, spoken, welcome
 from server.sessions.old_turns import OldTurns
 from server.sessions.registry import SessionState
@@ -45,10 +45,6 @@ if TYPE_CHECKING:
     from server.sessions.house import HomeSpace, House
 
 logger = logging.getLogger("dataspace")
-
-BUNDLE: Final = 64
-BUNDLE_SECONDS: Final = 0.005
-"""Packets of one peer handled before other tasks run, and the seconds that they may take."""
 
 LOSSES: Final = frozenset(["timeout", "stalled"])
 """Codes of goodbyes after which the peer may connect again and resume its session."""
@@ -175,7 +171,7 @@ class Connection:
             if not chunk:
                 return
             self.received += len(chunk)
-            some = await self._act_on(chunk)
+            some = await act_on(self, self.session.steps(chunk))
             self.flush()
             deadline = self._deadline(deadline, some)
             await self._wait_room()
@@ -201,18 +197,14 @@ class Connection:
             return ProtocolError("timeout", f"no data for {2 * beat.interval:g} s")
         return ProtocolError("timeout", f"a frame took longer than {limits.frame_seconds} s")
 
-    async def _act_on(self, chunk: bytes) -> bool:
-        """Acts on the packets of a chunk, with pauses for other tasks; returns True if there were any."""
-        count, until = 0, perf_counter() + BUNDLE_SECONDS
-        for count, packet in enumerate(self.session.feed(chunk), 1):
-            if self.session.parted:
-                break
-            await self._act(packet)
-            if count % BUNDLE == 0 or perf_counter() > until:
-                self.flush()
-                await trio.lowlevel.checkpoint()
-                until = perf_counter() + BUNDLE_SECONDS
-        return count > 0
+    @property
+    def parted(self) -> bool:
+        """True once the daemon has sent its goodbye."""
+        return self.session.parted
+
+    def may_wait(self, packet: p.Packet) -> bool:
+        """True for a turn that was sent before, whose answer may have to be found in the log."""
+        return packet.__class__ is p.Turn and packet.sequence <= self.own.client.sequence
 
     def _deadline(self, before: float, some: bool) -> float:
         """Returns when the peer must have finished the frame that it has begun: absolute, not for each byte.
@@ -293,7 +285,7 @@ class Connection:
 
     # -- what the peer sends -------------------------------------------------------------------------
 
-    async def _act(self, packet: p.Packet) -> None:
+    async def act(self, packet: p.Packet) -> None:
         match packet:
             case p.Turn():
                 await self._turn(packet)

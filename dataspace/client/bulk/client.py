@@ -22,7 +22,7 @@ from dataspace.client.assembling import Assembler
 from dataspace.client.bulk.blocks import Block, block
 from dataspace.client.bulk.packed import PackedColumns, Pairs
 from dataspace.client.session.portions import TurnLimits
-from dataspace.codec import pack
+from dataspace.codec import most_elements, pack
 from dataspace.errors import Broken, Closed, ProtocolError, Refused, Unreachable
 from dataspace.kernel.epoch_changes import EpochChanges
 from dataspace.transport.addresses import Address, parse_url
@@ -226,7 +226,7 @@ class BulkClient:
     def _stage(self, key: tuple[str, ...], operations: PackedColumns | Pairs) -> None:
         """Stages operations in one request, or in several where they are too large for one."""
         body = operations.packed()
-        if len(body) > self.limits.portion_bytes - len(pack(key)) and len(operations) > 1:
+        if most_elements(body) > self.limits.portion_bytes - len(pack(key)) and len(operations) > 1:
             for half in operations.halves():
                 self._stage(key, half)
         else:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from dataspace.codec import pack
+from dataspace.codec import most_elements, pack
 from dataspace.errors import Refused, UsageError
 from dataspace.kernel.actions import Action
 from dataspace.wire.outgoing import CLIENT_DEPTH, FrameLimits
@@ -57,7 +57,7 @@ def _check_depth(value: Value) -> None:
 
 def portions(items: Iterable[T], *, most: int, size: int) -> Iterator[list[T]]:
     """Yields lists of items, each of at most ``most`` items and about ``size`` packed bytes, but of one item
-    at least.
+    at least.  A map counts as the bytes of so many elements as it counts as.
 
     >>> list(portions([1, 2, 3], most=2, size=1000)), list(portions(["long", "longer", 1], most=9, size=8))
     ([[1, 2], [3]], [['long'], ['longer', 1]])
@@ -65,7 +65,7 @@ def portions(items: Iterable[T], *, most: int, size: int) -> Iterator[list[T]]:
     part: list[T] = []
     used = 0
     for item in items:
-        cost = len(pack(item))
+        cost = most_elements(pack(item))
         if part and (len(part) >= most or used + cost > size):
             yield part
             part, used = [], 0

@@ -25,6 +25,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from dataspace.client.bulk.packed import Pairs, unpacked
+from dataspace.codec import most_elements
 from dataspace.errors import DataspaceError, Refused
 from dataspace.faults import reach
 from relay.spark.common.connections import asked, lent
@@ -247,7 +248,7 @@ def _fitting(link: BulkClient, batch: StagedBatch, pieces: Sequence[Key | bytes]
     fitting: list[Key | bytes] = []
     for piece in pieces:
         if isinstance(piece, bytes):
-            if len(piece) > min(room, most):
+            if len(piece) > room or most_elements(piece) > most:
                 key = (*batch.prefix, "driver", secrets.token_hex(8))  # which is not closed with the attempt
                 link.stage(key, unpacked(piece))
                 piece = key
