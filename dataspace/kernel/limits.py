@@ -61,7 +61,8 @@ def weights(keys: Iterable[At]) -> int:
 class SpaceLimits:
     """What one owner and the whole space may hold; a turn beyond a limit is refused whole."""
 
-    actions_per_turn: int = 65_536
+    actions_per_turn: int = 16_384
+    """A turn is atomic, so that others wait for all of it: some 50 ms for so many actions."""
     actions_per_publication: int = 1_000_000
     facts_per_owner: int = 1_000_000
     facts: int = 4_000_000

@@ -34,6 +34,9 @@ SEGMENT_BYTES: Final = 64 << 10
 
 CHECKSUM_BYTES: Final = 16
 
+PIECE: Final = 1024
+"""Values that are packed in one call, which keeps the interpreter to itself."""
+
 Change = tuple[int, int, Sequence[Value], Sequence[Value], Sequence[Value]]
 """Number, time, added, messages, removed: an epoch without its claims."""
 
@@ -119,22 +122,31 @@ def encode(epoch: Epoch) -> Encoded:
     changes = len(values)
     claims = _claims_form(epoch.claims, values)
     rows, plain = rows_of(values)
-    body = pack(
-        (
-            epoch.number,
-            epoch.time,
-            len(added),
-            len(messages),
-            len(removed),
-            rows,
-            plain,
-            claims,
-            epoch.client,
-            epoch.sequence,
-            epoch.silent,
-        )
-    )
+    head = (epoch.number, epoch.time, len(added), len(messages), len(removed))
+    tail = (plain, claims, epoch.client, epoch.sequence, epoch.silent)
+    body = pack((*head, rows, *tail)) if len(rows) <= PIECE else _packed_in_pieces(head, rows, tail)
     return Encoded(epoch.number, epoch.time, body, changes)
+
+
+def _packed_in_pieces(head: Sequence[Any], rows: Sequence[Value], tail: Sequence[Any]) -> bytes:
+    """Returns the same bytes as one call, in many: other threads run in between."""
+    plain, claims, *rest = tail
+    pieces = [array_head(len(head) + 1 + len(tail)), *map(pack, head)]
+    pieces += _array_in_pieces(rows)
+    pieces += _array_in_pieces(plain)
+    pieces.append(array_head(len(claims)))
+    for owner, handles, positions, retracted in claims:
+        pieces += [array_head(4), pack(owner), *_array_in_pieces(handles)]
+        pieces += [pack(None)] if positions is None else _array_in_pieces(positions)
+        pieces += _array_in_pieces(retracted)
+    return b"".join([*pieces, *map(pack, rest)])
+
+
+def _array_in_pieces(values: Sequence[Any]) -> Iterator[bytes]:
+    yield array_head(len(values))
+    for start in range(0, len(values), PIECE):
+        some = values[start : start + PIECE]
+        yield pack(some)[len(array_head(len(some))) :]
 
 
 def decode(body: bytes) -> Epoch:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import trio
@@ -33,6 +34,7 @@ from relay.store.errors import LogFailed
 from relay.store.staging import Staging
 from server.config.model import HostedFlow, Limits, SpaceConfig
 from server.config.names import check_name
+from server.daemon.endings import Endings
 from server.hosting.flows import HostedFlows
 from server.hosting.rules import OWNER, actions_to_hold, startable_facts, warn_of_troubles
 from server.lane import Lane
@@ -92,6 +94,7 @@ class HostedSpace:
         self.space.rules.on_trouble = self._state_suspended
         self._suspended: dict[Record, None] = {}
         self.commits = GroupCommit(log, after_group=flush, state=self.space.all_claims)
+        self.endings = Endings(lane, self.commits, step=self._retract_some, flush=flush)
         self.staging = Staging(settings.data, limit=limits.staged_bytes, kept=limits.staged_seconds)
         self.prepared = Prepared()
         self.publishers = Publishers()
@@ -154,6 +157,7 @@ class HostedSpace:
             nursery.start_soon(self.sessions.run)
             nursery.start_soon(self.leases.run)
             nursery.start_soon(self.staging.run)
+            nursery.start_soon(self.endings.run)
             nursery.start_soon(self._advance)
             nursery.start_soon(self.flows.run, self._turn)
             nursery.start_soon(retain, self.log, self.commits, self.settings.retention)
@@ -224,6 +228,8 @@ class HostedSpace:
             self._check_room(actions, internal=client is None and not publication)
         self.commits.check_open()
         check_name("an owner", owner, self.limits.name_bytes)
+        if owner in self.endings.left:
+            self.endings.finish(owner)
         name = client.name if client else None
         if not publication:
             self.ledgers.forget(owner)
@@ -266,14 +272,19 @@ class HostedSpace:
     def end_owners(self, owners: Sequence[str]) -> None:
         """Retracts in one turn all that some owners claim; raises nothing.
 
-        If that fails, which is a bug, each of them is ended alone.  An owner that cannot be ended keeps its
+        What one of them claims beyond a turn's limit goes in turns of its own, from now on (``Endings``).  If
+        one turn fails, which is a bug, each of them is ended alone.  An owner that cannot be ended keeps its
         claims, which is logged; they go with the next start of the daemon.
         """
         try:
             self.commits.check_open()
+            most = self.space.limits.actions_per_turn
+            large = [owner for owner in owners if len(self.space.claims(owner)) > most]
             for owner in owners:
                 self.ledgers.forget(owner)
-            self.space.end(owners, now(), submit=self.commits.submit)
+            self.space.end([each for each in owners if each not in large], now(), submit=self.commits.submit)
+            for owner in large:
+                self.endings.begin(owner)
             if self.space.rules.pending:
                 self.rules_due.set()
         except (LogFailed, Closed):
@@ -281,6 +292,27 @@ class HostedSpace:
         except Exception:  # noqa: BLE001  # a fence around the end of an owner: a defect ends nothing else
             self._stop_if_damaged()
             self._note_unended(owners)
+
+    def _retract_some(self, owner: str, most: int) -> bool:
+        """Retracts some of what an ended owner claims, at most so many facts; True if any are left.
+
+        If it fails, the rest stays until the next start of the daemon, as for ``end_owners``.
+        """
+        actions = [(RETRACT, handle) for handle in islice(self.space.claims(owner), most)]
+        try:
+            self.commits.check_open()
+            if actions:
+                self.space.commit(owner, actions, now(), submit=self.commits.submit)
+                if self.space.rules.pending:
+                    self.rules_due.set()
+        except (LogFailed, Closed):
+            self._stop_if_damaged()
+            return False
+        except Exception:  # noqa: BLE001  # as in end_owners
+            self._stop_if_damaged()
+            self._note_unended([owner])
+            return False
+        return bool(self.space.claims(owner))
 
     def _note_unended(self, owners: Sequence[str]) -> None:
         """Ends each of some owners that could not be ended together, and logs those that cannot."""

@@ -150,8 +150,8 @@ class Connection:
             self._leave(reason)
 
     def work(self) -> Work:
-        """Returns a piece of background work, which takes turns with that of other principals."""
-        return self.house.lane.work(self.permit.name or self.number)
+        """Returns a piece of background work, which takes turns with that of other tokens and connections."""
+        return self.house.lane.work(self.permit.principal or self.number)
 
     def start(self, function: Callable[..., Awaitable[None]], *args: object) -> None:
         """Runs a task of this connection, which ends with it."""

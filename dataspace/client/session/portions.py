@@ -32,7 +32,7 @@ SPARE: Final = 4096 * 4 + 256
 class TurnLimits(FrameLimits):
     """The daemon's limits for one turn."""
 
-    actions_per_turn: int = 65_536
+    actions_per_turn: int = 16_384
 
     @property
     def portion_bytes(self) -> int:

@@ -13,6 +13,7 @@ import relay
 from dataspace.kernel.epochs import Claims, Epoch
 from index.values.freezing import freeze
 from index.values.values import Record, Value, key
+from relay.log import segments
 from relay.log.segments import CHECKSUM_BYTES, SEGMENT_BYTES, cut, decode, encode
 from tests.relay.log.histories import epoch, flight, plain
 
@@ -79,6 +80,24 @@ def test_an_epoch_comes_back_as_it_was(whole: Epoch) -> None:
     encoded = encode(whole)
     assert strictly(decode(encoded.body)) == strictly(whole)
     assert encoded.changes == len(whole.added) + len(whole.messages) + len(whole.removed)
+
+
+@given(epochs())
+def test_an_epoch_in_pieces_has_the_same_bytes(whole: Epoch) -> None:
+    once = encode(whole).body
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(segments, "PIECE", 1)
+        assert encode(whole).body == once
+
+
+def test_a_large_epoch_has_the_bytes_of_one_call() -> None:
+    facts = [flight(n) for n in range(3 * segments.PIECE + 1)]
+    claims = [Claims("me", [*enumerate(facts)], [*range(10, 4 * segments.PIECE)])]
+    large = Epoch(7, 8, facts, facts[:5], facts[5:9], claims, "me", 3)
+    rows = encode(large).body
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(segments, "PIECE", 1 << 20)
+        assert encode(large).body == rows
 
 
 @given(st.lists(epochs(), min_size=1, max_size=4), st.data())

@@ -273,7 +273,7 @@ def test_output_that_the_terminal_cannot_show_is_escaped(daemon: DaemonProcess, 
 
 def test_a_reader_that_has_seen_enough_ends_the_command(daemon: DaemonProcess, space: BlockingSpace) -> None:
     with space.turn() as turn:
-        for n in range(20_000):
+        for n in range(16_000):
             turn.assert_(Record("many", n))
     for words in (["observe", "many($n)"], ["log", "many($n)", "--json"]):
         with Running(daemon.url, *words) as command:

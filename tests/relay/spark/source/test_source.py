@@ -279,9 +279,9 @@ def test_a_filter_on_one_use_of_a_frame_does_not_leak_into_another(
 def test_a_large_epoch_comes_whole_and_in_order(spark: SparkSession, daemon: Daemon, label: str) -> None:
     from index.values.values import Record
 
-    daemon.turn_of([("assert", Record(label, at)) for at in range(25_000)])
+    daemon.turn_of([("assert", Record(label, at)) for at in range(15_000)])
     rows = read(spark, daemon.url, f"{label}($n:int)", arrowBatchRows=4000)
-    assert [(row[0], row[-1]) for row in rows] == [(at, at) for at in range(25_000)]
+    assert [(row[0], row[-1]) for row in rows] == [(at, at) for at in range(15_000)]
 
 
 def test_reading_announces_no_interest(spark: SparkSession, daemon: Daemon, label: str) -> None:
