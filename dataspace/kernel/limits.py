@@ -73,6 +73,9 @@ class SpaceLimits:
     patterns_bytes: int = 1 << 30
     """Different patterns that are observed, and about the bytes that they take."""
     rules: int = 1_000
+    rules_per_owner: int = 500
+    rule_bytes_per_owner: int = 1 << 20
+    """Rules that one owner may assert, and the bytes of their names and texts."""
     derived_per_turn: int = 1_000_000
     derived_bytes_per_turn: int = 128 << 20
     derived_bytes: int = 128 << 20
@@ -115,6 +118,14 @@ class SpaceLimits:
         else:
             return
         raise Refused("limit", f"{said}; end other observations, or raise it in the daemon's configuration")
+
+    def check_rules(self, owner: str, rules: int, size: int) -> None:
+        """Raises ``Refused`` where one owner would assert too many rules, or too much text in them."""
+        if rules > self.rules_per_owner:
+            raise Refused("limit", f"{rules} rules of {owner}, limit rules_per_owner={self.rules_per_owner}")
+        if size > self.rule_bytes_per_owner:
+            most = self.rule_bytes_per_owner
+            raise Refused("limit", f"{size} bytes in rules of {owner}, limit rule_bytes_per_owner={most}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,15 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Final, TypeGuard
 
+from dataspace.kernel.handles import ALL, SECRET
+from dataspace.kernel.limits import SpaceLimits
 from dataspace.rules.relations.complaints import complaint
 from dataspace.rules.relations.terms import MAX_FACT, size_in_facts
 from index.patterns.text import unparse
-from index.values.values import Map, Record, Value
+from index.values.values import Map, Record, Value, text_of
 
 WITHOUT: Final = "not carried out: no rules are here (limits.rules=0, or --without-rules)"
+
+
+class RuleQuotas:
+    """How many rules, and how much text in them, each owner asserts; looked at when it asserts another one.
+
+    ``exempt`` are owners that may assert any number.
+    """
+
+    def __init__(self, limits: SpaceLimits) -> None:
+        self.exempt: frozenset[str] = frozenset()
+        self._limits = limits
+        self._places: dict[str, set[int]] = {}  # of rules, and of what was a rule and is not there any more
+
+    def check(
+        self, owner: str, places: Mapping[int, Value], asserted: Sequence[tuple[int, Value]] | None
+    ) -> None:
+        """Raises ``Refused`` if an owner asserts too much, with what it has ``asserted`` and ``places`` have.
+
+        None for what it has asserted stands for all that it claims.
+        O(its rules), and O(its claims) the first time.
+        """
+        if owner in self.exempt:
+            return
+        known = self._places.get(owner)
+        if known is None or asserted is None:
+            known = {place for place, value in places.items() if is_rule(value)}
+        else:
+            known |= {handle * SECRET & ALL for handle, value in asserted if is_rule(value)}
+            known &= places.keys()
+        self._places[owner] = known
+        rules = [value for place in known if is_rule(value := places[place])]
+        size = sum(
+            len(part.encode(errors="surrogatepass")) for rule in rules for part in map(_text, rule.fields)
+        )
+        self._limits.check_rules(owner, len(rules), size)
+
+    def keep(self, owners: Container[str]) -> None:
+        """Forgets all owners but these; O(owners with rules)."""
+        self._places = {owner: known for owner, known in self._places.items() if owner in owners}
+
+
+def _text(value: Value) -> str:
+    return value if isinstance(value, str) else text_of(value)
 
 
 def is_rule(value: Value) -> TypeGuard[Record]:

@@ -34,7 +34,7 @@ from dataspace.kernel.limits import (
     size_of,
     weights,
 )
-from dataspace.kernel.rule_facts import rules_in
+from dataspace.kernel.rule_facts import RuleQuotas, rules_in
 from dataspace.kernel.turns import InForm, PendingTurn, take, take_back
 from dataspace.rules.relations.budgets import Bounds
 from index.patterns.patterns import skeleton
@@ -73,6 +73,7 @@ class Space:
         self._most = self.limits.actions_per_turn
         self.damage: BaseException | None = None
         """Why a turn that failed could not be undone; from then on every turn raises ``InternalError``."""
+        self.rule_quotas: Final = RuleQuotas(self.limits)
         self.rules: Final = RuleHost(
             self.index,
             max_rules=self.limits.rules,
@@ -290,6 +291,9 @@ class Space:
             draft.size = size_of(len(actions), weights(draft.places[0]))
         else:
             take(places, actions, draft)
+        if rules_in(draft.added):
+            self.rule_quotas.keep(self._claims)
+            self.rule_quotas.check(owner, places, draft.asserted)
         if held is not None and held.highest is not None:
             last = draft.asserted[-1:] if actions.__class__ is Assertions else draft.asserted
             held.note([handle for handle, _ in last])
@@ -331,6 +335,7 @@ class Space:
                 held.highest = None  # who wants to know counts them; actors number their own
             self._keep(owner, held, places, len(added) - len(removed), 0, None)
             if rules_in(added):
+                self.rule_quotas.check(owner, places, None)
                 draft = PendingTurn(added, messages, removed)
                 self._conclude(draft, (), now)
                 return

@@ -90,6 +90,7 @@ class HostedSpace:
             self, most=limits.leases, longest=limits.lease_seconds, name_bytes=limits.name_bytes
         )
         self.space = Space(settings.name, limits=settings.limits)
+        self.space.rule_quotas.exempt = frozenset({OWNER})
         self.space.rules.clock = time.perf_counter_ns
         self.space.rules.on_trouble = self._state_suspended
         self._suspended: dict[Record, None] = {}

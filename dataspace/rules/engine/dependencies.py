@@ -128,6 +128,20 @@ class Outline:
         cycle = set(map(id, self.cycles.get(id(self.head(self.rules[number])), ())))
         return sum(id(atom.relation) in cycle for atom in self.atoms[number])
 
+    def leads_to_itself(self, number: int) -> bool:
+        """True if what a rule derives may set it off again, in this tick or in a later one.  O(graph)."""
+        onward: dict[str, list[str]] = {}
+        for edge in self.graph.edges:
+            onward.setdefault(edge.source, []).append(edge.target)
+        start = self.names[id(self.head(self.rules[number]))]
+        reached, waiting = {start}, [start]
+        while waiting:
+            for name in onward.get(waiting.pop(), ()):
+                if name not in reached:
+                    reached.add(name)
+                    waiting.append(name)
+        return any(self.names[id(atom.relation)] in reached for atom in self.atoms[number])
+
     def _add_head(self, rule: Rule) -> None:
         for at in _heads_of(rule):
             if at not in self.heads:

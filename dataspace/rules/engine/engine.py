@@ -412,23 +412,38 @@ class ComponentEngine:
         for head in self._sending:
             yield from head.said()
 
-    def asking(self) -> list[HeadRelation]:
-        """The heads of ``next`` that ask for a tick."""
+    def asking(self) -> list[Placed]:
+        """Returns the rules of ``next`` that ask for a tick: those that lead to themselves, if any does."""
         due = {id(head) for head, _, _ in self._schedule}
-        return [
+        heads = [
             head
             for head in self._delayed
             if id(self.outline.heads[key(head.of), head.width, Verb.ASSERT]) in due or head.is_due
         ]
+        asking = [at for at, rule in enumerate(self.outline.rules) if self.outline.head(rule) in heads]
+        leading = [at for at in asking if self.outline.leads_to_itself(at)]
+        return [self.rules[at] for at in leading or asking]
 
     def rows(self) -> int:
         """Rows in all relations, those of base facts as well; O(relations)."""
         return sum(len(each.states) for each in self.outline.relations())
 
+    def gone(self) -> int:
+        """Returns how many of its derived rows have gone in this tick; O(heads)."""
+        return sum(len(went) for _, went, _, _ in self._news)
+
     def used(self, at: int) -> int:
         """The work of a rule in this tick."""
         made = self.used_of(at, Unit.BYTES) // BYTES_OF_WORK
         return self.used_of(at, Unit.STEPS) + self.used_of(at, Unit.ROWS) + made
+
+    def blame(self, at: int, unit: Unit) -> tuple[int, int, int]:
+        """Returns how likely it was a rule that used up a unit; the highest is to blame.
+
+        Rules of one head share its rows: of these it is the one that made more facts, or goes round a cycle.
+        """
+        recursion = self.outline.recursion(at)
+        return self.used_of(at, unit), self._compilers[at].limits.facts.used, recursion
 
     def used_of(self, at: int, unit: Unit) -> int:
         """What a rule has used of one unit in this tick."""

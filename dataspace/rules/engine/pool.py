@@ -35,6 +35,7 @@ class EnginePool:
         self.base_facts: Final[BaseFacts[ComponentEngine]] = BaseFacts()
         self.components: Final[Components[ComponentEngine]] = Components()
         self.budget: Final = TickBudget(bounds)
+        self.budget.gone = lambda: sum(engine.gone() for engine in self.components)
         self.costs: Final = Costs(clock)
         self.delaying: Final[dict[ComponentEngine, None]] = {}
         """Those that may ask for a tick."""

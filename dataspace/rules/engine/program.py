@@ -25,7 +25,6 @@ from dataspace.rules.engine.pool import EnginePool
 from dataspace.rules.engine.rebuild import Remaking
 from dataspace.rules.engine.resuming import Pair
 from dataspace.rules.engine.texts import MAX_RULES
-from dataspace.rules.language.syntax import Verb
 from dataspace.rules.relations.budgets import Bounds
 from dataspace.rules.relations.failures import Defect
 from index.values.positions import Class, class_of
@@ -351,14 +350,8 @@ class Program:
 
     def _stop_asking(self, reason: str) -> list[Placed]:
         """Suspends the rules that ask for ticks without end: all rules that this takes away."""
-        asking = {head.of for engine in self._delaying for head in engine.asking()}
-        return [
-            lost
-            for engine in self._delaying
-            for each in engine.rules
-            if each.rule.head.verb is Verb.NEXT and each.rule.head.label in asking
-            for lost in self.texts.suspend(each.number, reason)
-        ]
+        asking = [each for engine in self._delaying for each in engine.asking()]
+        return [lost for each in asking for lost in self.texts.suspend(each.number, reason)]
 
     # -- looking --------------------------------------------------------------------------------------
 

@@ -158,7 +158,7 @@ class Remaking:
         unit = failure.unit
         rules = [(each, at) for each in self._pool.components for at in range(len(each.rules))]
         grown = [pair for pair in rules if pair[0].used_of(pair[1], unit)] or [(engine, 0)]
-        most, at = max(grown, key=lambda of: (of[0].used_of(of[1], unit), of[0].outline.recursion(of[1])))
+        most, at = max(grown, key=lambda of: of[0].blame(of[1], unit))
         head = _head(most, at)
         last = ", ".join([unparse(head.fact(row))[:60] for row in list(head.states)[-3:]])
         what = f"{failure.what}, the last ones {last}" if last else failure.what
@@ -175,13 +175,17 @@ class Remaking:
         if not reasons or self._overran < 2:
             return []
         used = {rule.number: each.used(at) for each in new for at, rule in enumerate(each.rules)}
+        by_use = sorted(
+            used, key=lambda number: used[number], reverse=True
+        )  # a text is named by its heaviest
         share = SUSPECT[min(self._overran, len(SUSPECT)) - 1]
-        newest = sorted(used)[len(used) - int(len(used) * share) :]
-        heavy = [number for number, its in used.items() if its and 2 * its * len(used) >= sum(used.values())]
+        suspected = set(sorted(used)[len(used) - int(len(used) * share) :])
+        suspected |= {each for each, its in used.items() if its and 2 * its * len(used) >= sum(used.values())}
         reason = f"had a part in this: {reasons[0]}"
         return [
             lost
-            for number in dict.fromkeys([*heavy, *newest])
+            for number in by_use
+            if number in suspected
             for lost in self._pool.texts.suspend(number, reason)
         ]
 

@@ -62,6 +62,12 @@ WORK_PER_ACTION: Final = 20
 READS_OF_AN_ACTION: Final = 4
 """Facts read by rules that are made anew allow as much work as one fact that comes."""
 
+WORK_PER_REMOVAL: Final = 8
+"""Units of work that a tick may do further for each derived fact that goes.
+
+It was paid for when it came; and to suspend the rule would remove it as well.
+"""
+
 UNBOUNDED: Final = 1 << 62
 
 
@@ -97,10 +103,12 @@ class TickBudget:
         "_may_hold",
         "_may_make",
         "_may_work",
+        "_allowed",
         "_part",
         "_room",
         "bounds",
         "few",
+        "gone",
         "held",
         "inserted",
         "tick",
@@ -121,7 +129,9 @@ class TickBudget:
         self._part = min(PART, bounds.rows)
         self._left = self._looked = self._made = 0
         self._room = bounds.made
-        self._may_work = UNBOUNDED
+        self._may_work = self._allowed = UNBOUNDED
+        self.gone: Callable[[], int] = int
+        """Gives the number of derived rows that have gone in this tick."""
         self.work = 0
         """Units of work of this tick so far."""
         self.total = 0
@@ -139,9 +149,9 @@ class TickBudget:
         self._looked = self._made = self.work = 0
         bounds = self.bounds
         if actions is None or bounds.work is None:
-            self._may_work = UNBOUNDED
+            self._may_work = self._allowed = UNBOUNDED
         else:
-            self._may_work = bounds.work + bounds.work_per_action * actions
+            self._may_work = self._allowed = bounds.work + bounds.work_per_action * actions
         room = self._may_hold - self.held + freed
         self._room = room if room < self._may_make else self._may_make
         if self.inserted:
@@ -179,6 +189,8 @@ class TickBudget:
     def _work(self, units: int) -> None:
         """Counts work that is about to be done; ``RanAway`` if it is too much, and then it is not counted."""
         work = self.work + units
+        if work > self._may_work:
+            self._may_work = self._allowed + WORK_PER_REMOVAL * self.gone()
         if work > self._may_work:
             bounds = self.bounds
             limits = f"derive_work={bounds.work}, derive_work_per_action={bounds.work_per_action}"

@@ -59,7 +59,7 @@ def shown_name(name: Value) -> Value:
 
 
 def shown_whole(row: Map) -> Map:
-    """Returns what of a complaint's row is shown as it was, without values that were cut short."""
+    """Returns the row of a complaint without the values that were cut short."""
     return Map.of([pair for pair in row.pairs() if not (isinstance(pair[1], str) and _CUT.search(pair[1]))])
 
 

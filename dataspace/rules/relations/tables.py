@@ -153,7 +153,8 @@ class _Writer:
         self._script.begin("def settle():", loops=True)
         write(f"touched = {pending}[:]", f"{pending}.clear()")
         spend, few = self._script.bind(budget.spend), self._script.bind(budget.few)
-        write(f"if len(touched) > {few}: {spend}({self._script.bind(self._relation)}, len(touched))")
+        coming = "len([0 for st in touched if st[0] and not st[2]])"  # what goes was paid for when it came
+        write(f"if len(touched) > {few}: {spend}({self._script.bind(self._relation)}, {coming})")
         write("for st in touched:")
         self._script.depth = 2
         write("tot, _, born, said, row, _ = st", "if born > 0:", "    if not tot:")

@@ -150,6 +150,23 @@ def test_ticks_that_next_causes_without_end_are_bounded_by_their_work_as_well() 
     assert "caused by next alone, took more than 100000 units of work" in suspended(space)["r0"]
 
 
+def test_what_many_turns_have_led_to_may_go_in_one() -> None:
+    keep = "next(seen($x)) <- n($x). next(seen($x)) <- seen($x), not forget(_)."
+    space = space_with(
+        keep, "old($x) <- seen($x), not n($x).", "pair($x, $y) <- seen($x), m($y).", work=1_000
+    )
+    space.commit("b", [(ASSERT, n, Record("m", n)) for n in range(5)], 0)
+    for n in range(500):
+        space.commit("a", [(ASSERT, n, Record("n", n))], 0)
+        space.commit("a", [(RETRACT, n)], 0)
+        space.advance(0)
+    assert suspended(space) == {} and len(space.claims(RULES)) == 500 + 500 + 2_500
+    space.commit("a", [(ASSERT, 0, Record("forget", 1))], 0)
+    while space.rules.pending:
+        space.advance(0)
+    assert suspended(space) == {} and len(space.claims(RULES)) == 0
+
+
 # -- the law -----------------------------------------------------------------------------------------
 
 HEADS = ("p($x, $y)", "q($x)", "p($y, $x)", "n($x + 1)", "n($y)", "s(sum($x))")
