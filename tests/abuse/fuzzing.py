@@ -13,10 +13,12 @@ attackers is left in the daemon but what their tokens let them keep.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import time
 from collections import Counter, deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -114,21 +116,27 @@ class Fuzzing:
 
     def run(self, packets: int) -> None:
         """Sends so many packets; raises ``Violation`` with the seed and the way to see it again."""
-        self.daemon.start()
         try:
-            self._run(packets)
+            with self._daemon():
+                innocents = Innocents(self.daemon.port, self.oracle)
+                self._run(innocents, packets)
+            with self._daemon():
+                innocents.check_restarted(self.daemon.port)
         except Violation as violation:
             raise Violation(f"{violation}\n{self._again(packets)}") from violation
-        finally:
-            self.daemon.stop()
-        if self.daemon.process.returncode != 0 or "Traceback" in self.daemon.errors:
-            said = self.daemon.errors[-4000:]
-            raise Violation(
-                f"the daemon ended with {self.daemon.process.returncode}: {said}\n{self._again(packets)}"
-            )
 
-    def _run(self, packets: int) -> None:
-        innocents = Innocents(self.daemon.port, self.oracle)
+    @contextlib.contextmanager
+    def _daemon(self) -> Iterator[None]:
+        """Runs the daemon, which must end in good order, without a defect in what it logged."""
+        self.daemon.start()
+        try:
+            yield
+        finally:
+            status = self.daemon.stop()
+        if status != 0 or "Traceback" in self.daemon.errors:
+            raise Violation(f"the daemon ended with {status}: {self.daemon.errors[-4000:]}")
+
+    def _run(self, innocents: Innocents, packets: int) -> None:
         at_first, due = self._memory(), self.every
         while self.packets < packets:
             self._attack(innocents)

@@ -11,6 +11,7 @@ attacker is one that its token allows.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
 from dataspace.codec import pack, unpack
@@ -26,6 +27,8 @@ from tests.abuse.tenants import ADMIN, ATTACKERS, INNOCENTS, SHARED
 LEASE: Final = "lease:600000:bank"
 LAW: Final = "derived($x) <- of_law($x)."
 GRACE: Final = 120_000
+PASSING: Final = ("of_abel", "of_nomad")
+"""Labels of facts that go with a session."""
 
 
 class Watcher:
@@ -41,6 +44,18 @@ class Watcher:
         """Returns the facts with a label, packed, in order."""
         begin = pack(Record(label))
         return sorted(each for each in self._facts if _label(each) == label or each == begin)
+
+    def differences(self, model: Mapping[str, Sequence[Value]]) -> list[str]:
+        """Returns how the facts with some labels differ from those of a model."""
+        self.client.request("sync")
+        self.client.settle()
+        self.take_in()
+        found = []
+        for label, facts in model.items():
+            there = self.facts(label)
+            if sorted(map(pack, facts)) != there:
+                found.append(f"facts {label} are {[unpack(each) for each in there]}, expected {facts}")
+        return found
 
     def take_in(self) -> None:
         """Takes in what has happened; raises ``Violation`` for what no tenant may do."""
@@ -258,14 +273,18 @@ class Innocents:
 
     def check(self) -> None:
         """Raises ``Violation`` where the facts of innocents are not those of the model."""
-        self.watcher.client.request("sync")
-        self.watcher.client.settle()
-        self.watcher.take_in()
-        for label, facts in self.model.items():
-            wanted, there = sorted(map(pack, facts)), self.watcher.facts(label)
-            if wanted != there:
-                found = [unpack(each) for each in there]
-                raise Violation(f"facts {label} are {found}, but innocents have asserted {facts}")
+        differences = self.watcher.differences(self.model)
+        if differences:
+            raise Violation("; ".join(differences))
+
+    def check_restarted(self, port: int) -> None:
+        """Raises ``Violation`` unless what outlasts connections is there after a restart."""
+        watcher = Watcher(port, self._oracle)
+        kept = {label: self.model[label] for label in self.model if label not in PASSING}
+        differences = watcher.differences({**kept, **dict.fromkeys(PASSING, ())})
+        watcher.client.close()
+        if differences:
+            raise Violation(f"after a restart: {'; '.join(differences)}")
 
     def lines(self) -> list[Client]:
         """All their connections."""
