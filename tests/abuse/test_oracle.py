@@ -1,7 +1,6 @@
-"""Attackers of all kinds change nothing and learn nothing, whatever they send; see ``fuzzing``.
+"""The oracle of the fuzzer notices each harm that an attacker might do.
 
-Ten million packets with 50 rounds; a failure says how to run its seed again.  The oracle is tested as well:
-each harm that an attacker might do is done by a tenant that may, and must be noticed.
+A tenant that may do it does it here; that attackers cannot is for ``test_fuzzing``.
 """
 
 from __future__ import annotations
