@@ -172,7 +172,11 @@ class Client(Line):
         self.stream = 0
         named = {"token": token, **features} if token else features
         self.say(p.Hello(p.VERSION, client, who, Map(named)))
-        self.welcome = self.expect(p.Welcome)
+        try:
+            self.welcome = self.expect(p.Welcome)
+        except Violation:
+            self.close()
+            raise
         self.sequence = self.welcome.sequence
 
     def turn(self, *actions: tuple[Value, ...], owner: str = "", space: str = "main") -> int:
