@@ -24,6 +24,10 @@ from tests.abuse.oracle import LONGEST, Oracle, Violation
 PATIENCE: Final = 60.0
 """Seconds without a byte after which a daemon counts as hung; a run never comes near."""
 
+HERE: Final = "127.0.0.1"
+ELSEWHERE: Final = "127.0.0.2"
+"""Two addresses of this machine, which are two principals in a daemon without tokens."""
+
 BARRIER: Final = 1 << 40
 """Pings that end a bundle are numbered from here on."""
 
@@ -44,7 +48,8 @@ Kind = TypeVar("Kind", bound=tuple[object, ...])
 class Line:
     """One connection of one tenant; ``over`` once the daemon has ended it."""
 
-    def __init__(self, port: int, oracle: Oracle, who: str) -> None:
+    def __init__(self, port: int, oracle: Oracle, who: str, *, source: str = HERE) -> None:
+        """``source`` is the address of this machine to connect from."""
         self.who = who
         self.over = False
         self.deaf = False
@@ -54,7 +59,7 @@ class Line:
         self._machine = Session(Role.CLIENT, max_frame=64 << 20, max_elements=64 << 20)
         self._tail = b""
         self._barrier = BARRIER
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
+        self._socket = socket.create_connection((HERE, port), PATIENCE, (source, 0))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.setblocking(False)
 
@@ -165,9 +170,17 @@ class Client(Line):
     """A line with good manners: it says hello, numbers its turns and requests, and waits for answers."""
 
     def __init__(
-        self, port: int, oracle: Oracle, who: str, token: str, *, client: str, **features: Value
+        self,
+        port: int,
+        oracle: Oracle,
+        who: str,
+        token: str,
+        *,
+        client: str,
+        source: str = HERE,
+        **features: Value,
     ) -> None:
-        super().__init__(port, oracle, who)
+        super().__init__(port, oracle, who, source=source)
         self.number = 0
         self.stream = 0
         named = {"token": token, **features} if token else features

@@ -21,7 +21,7 @@ from dataspace.kernel.actions import ASSERT, REPLACE
 from dataspace.wire import packets as p
 from index.patterns.patterns import capture
 from index.values.values import Record, Value
-from tests.abuse.lines import Client, Line
+from tests.abuse.lines import ELSEWHERE, HERE, PATIENCE, Client, Line
 from tests.abuse.oracle import Oracle, Violation
 from tests.server.processes import DaemonProcess
 
@@ -95,9 +95,12 @@ class Stage:
         """Where the daemon listens."""
         return self.daemon.port
 
-    def client(self, who: str, *, token: str = "", identity: str = "", **features: Value) -> Client:
+    def client(
+        self, who: str, *, token: str = "", identity: str = "", source: str = HERE, **features: Value
+    ) -> Client:
         """Returns a connection of an attacker that has said hello."""
-        made = Client(self.port, self.oracle, who, token, client=identity or f"~{who}", **features)
+        name = identity or f"~{who}"
+        made = Client(self.port, self.oracle, who, token, client=name, source=source, **features)
         self._lines.append(made)
         return made
 
@@ -120,6 +123,14 @@ class Stage:
         """Returns the nanoseconds for which the daemon's loop has been running so far."""
         pid = self.daemon.process.pid
         return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0])
+
+    def wait_given_back(self, most: int) -> None:
+        """Returns once the daemon has grown by no more than so many bytes; makes round trips meanwhile."""
+        until = time.monotonic() + PATIENCE
+        while self.grown() > most:
+            self.trip()
+            if time.monotonic() > until:
+                raise Violation(f"the daemon keeps {self.grown() >> 20} MiB more than it had")
 
     def trip(self, attackers: Sequence[Line] = ()) -> None:
         """Has the innocent make one round trip while the attackers' connections are read."""
@@ -150,7 +161,9 @@ class Innocent:
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
-        self.client = Client(stage.port, stage.oracle, "innocent", stage.token, client="~innocent")
+        self.client = Client(
+            stage.port, stage.oracle, "innocent", stage.token, client="~innocent", source=ELSEWHERE
+        )
         self._number = 0
         self.client.turn((ASSERT, 0, Record("innocent", 0)))
         self._stream = self.client.open({"pattern": Record("innocent", capture("n")), "quiet": True})
