@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import trio
 
 from dataspace.codec import unpack
-from dataspace.errors import Broken, DataspaceError, ProtocolError, Refused
+from dataspace.errors import Broken, DataspaceError, ProtocolError, Refused, UsageError
 from dataspace.topics import encoding as forms
 from dataspace.topics.messages import Batch, Crash, Frontier
 from dataspace.topics.subscriber import Subscriber, SubscriberStatistics
@@ -84,6 +84,9 @@ class Subscription:
         self._wanted = None if partitions is None else tuple(partitions)
         self._atomic = atomic
         self._as_of = _times(as_of)
+        if up_to is not None and self._as_of and all(_ends_before(up_to, each) for each in self._as_of):
+            begun = " or ".join(map(repr, self._as_of))
+            raise UsageError(f"no time is at or after {begun} and before {up_to!r}")
         self._up_to = up_to
         self._slow = slow
         self._timeout = timeout
@@ -389,3 +392,11 @@ def _times(as_of: Iterable[Time] | Time | None) -> tuple[Time, ...] | None:
     if as_of is None:
         return None
     return tuple(as_of) if isinstance(as_of, list) else (as_of,)  # type: ignore[return-value]  # a time is no list
+
+
+def _ends_before(end: Time, begin: Time) -> bool:
+    """True if no time is at or after ``begin`` and before ``end``; the daemon refuses what is no time of the
+    topic."""
+    if isinstance(end, tuple) and isinstance(begin, tuple):
+        return len(end) == len(begin) and less_equal(end, begin)
+    return isinstance(end, int) and isinstance(begin, int) and end <= begin

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
 from dataspace.codec import pack
+from dataspace.errors import Refused
 from index.errors import UsageError
 from index.patterns.patterns import capture_names
 from index.patterns.skeletons import CheckKind, skeleton
@@ -152,10 +153,15 @@ def export(
 ) -> int:
     """Writes the changes of the epochs ``since`` to ``until``, or of all that are held; how many there were.
 
-    A daemon may be writing the log meanwhile.  Raises ``Refused("epoch-gone")`` for what is not held.
+    A daemon may be writing the log meanwhile.  Raises ``Refused("epoch-gone")`` for what is not held, and
+    ``UsageError`` for a range that ends before it begins.
     """
+    if since is not None and until is not None and until < since:
+        raise UsageError(f"the epochs {since} to {until} are none: the last is before the first")
     log = LogReader.open(directory)
     try:
+        if until is not None and 0 < until < log.oldest:
+            raise Refused("epoch-gone", f"the epochs up to {until} are gone, the oldest held is {log.oldest}")
         after = (log.oldest if since is None else max(1, since)) - 1
         upto = log.last if until is None else min(until, log.last)
         return WRITERS[form](changes(log, pattern, after, max(after, upto), state=state), pattern, file)

@@ -181,6 +181,8 @@ async def log(args: argparse.Namespace) -> int:
         after = max(1, oldest if args.since is None else args.since) - 1
         upto = args.until if args.until is not None or args.follow else newest
         if upto is not None and upto <= after:
+            if 0 < upto < oldest:
+                raise UsageError(f"the epochs up to {upto} are gone, the oldest held is {oldest}")
             if after >= newest:
                 say(f"dataspace: nothing from epoch {after + 1} on: the newest is {newest} (--follow waits)")
             return 0

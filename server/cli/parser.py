@@ -128,8 +128,10 @@ def _mistake(args: argparse.Namespace) -> str:
             return "no program after --; name one, such as -- ./backup.sh"
     if args.command == "observe" and args.conflate and args.since is None:
         return "--conflate needs --from"
-    if args.command == "observe" and args.since and args.until and args.until < args.since:
-        return f"--until {args.until} is before --from {args.since}"
+    for name, first in (("--from", "since"), ("--after", "after")):
+        began, ended = getattr(args, first, None), getattr(args, "until", None)
+        if isinstance(began, int) and isinstance(ended, int) and ended < began:  # no times of topics
+            return f"--until {ended} is before {name} {began}"
     if args.command == "assert":
         ways = {"--durable": args.durable, "--for": args.hold, "a program": args.program}
         given = [name for name, value in ways.items() if value]
@@ -257,9 +259,15 @@ def _epochs(command: argparse.ArgumentParser) -> None:
         "pattern", metavar="PATTERN", nargs="?", default="$", help="default: every fact and message"
     )
     command.add_argument(
-        "--from", dest="since", type=int, metavar="EPOCH", help="the first epoch (default: the oldest)"
+        "--from",
+        dest="since",
+        type=topic_options.epoch_number,
+        metavar="EPOCH",
+        help="the first epoch (default: the oldest)",
     )
-    command.add_argument("--until", type=int, metavar="EPOCH", help="the last epoch (default: the newest)")
+    command.add_argument(
+        "--until", type=topic_options.epoch_number, metavar="EPOCH", help="the last epoch (default: the newest)"
+    )
 
 
 def _log_words(words: list[str]) -> list[str]:
@@ -384,6 +392,4 @@ def _count(text: str) -> int:
 
 def _epoch(text: str) -> int:
     """Returns the number of an epoch: at least one."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no epoch, give 1 or more")
-    return int(text)
+    return topic_options.epoch_number(text, least=1)

@@ -87,7 +87,7 @@ def _read_parser(
     command.add_argument(
         "--after", type=int, metavar="N", help="begin after this number (default: the oldest retained)"
     )
-    command.add_argument("--until", type=int, metavar="N", help="end with this number (default: the newest)")
+    command.add_argument("--until", type=epoch_number, metavar="N", help="end with this number (default: the newest)")
     command.add_argument("--json", action="store_true", help="print one JSON object per line")
 
 
@@ -112,3 +112,10 @@ def _subscribe_parser(
     command.add_argument("--torn", action="store_true", help="also print the rest of epochs that had begun")
     command.add_argument("--count", type=int, metavar="N", help="end after N epochs")
     command.add_argument("--json", action="store_true", help="print one JSON object per line")
+
+
+def epoch_number(text: str, least: int = 0) -> int:
+    """Returns the number of an epoch that an option names, which is ``least`` at least."""
+    if not text.isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text!r} is no epoch, give {least} or more")
+    return int(text)

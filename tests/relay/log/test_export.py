@@ -11,13 +11,16 @@ import pyarrow.parquet as parquet
 import pytest
 
 from dataspace.codec import unpack
+from dataspace.errors import Refused
 from dataspace.kernel.actions import ASSERT, RETRACT, SEND
+from dataspace.kernel.epochs import Epoch
 from index.errors import UsageError
 from index.patterns.text import parse_pattern
 from index.values.jsons import from_json
 from index.values.values import Map, Record, Value
 from relay.log.export import export
 from relay.log.log import Log
+from relay.log.retention import Retention
 from relay.log.segments import encode
 from tests.relay.log.histories import lived
 
@@ -121,3 +124,22 @@ def test_a_part_and_the_state_before_it(directory: Path) -> None:
     told = [(json.loads(line)["epoch"], json.loads(line)["change"]) for line in lines]
     assert told == [(1, "+"), (2, "+"), (2, "!"), (2, "-")]
     assert exported(directory, "jsonl", since=3) == b""
+
+
+def test_a_range_of_epochs_in_which_nothing_can_be_is_refused(directory: Path) -> None:
+    with pytest.raises(UsageError, match="the epochs 5 to 2 are none"):
+        exported(directory, "jsonl", since=5, until=2)
+    assert exported(directory, "jsonl", since=2, until=2)
+
+
+def test_epochs_that_are_all_gone_are_refused(directory: Path) -> None:
+    log = Log.open(directory)
+    log.recover(snapshot=True)
+    log.append([encode(Epoch(3, 30, added=["more"]))])
+    while log.trim(Retention(age=0.0), 1 << 60).more:
+        pass
+    oldest = log.oldest
+    log.close()
+    assert oldest > 1
+    with pytest.raises(Refused, match="the epochs up to 1 are gone, the oldest held is"):
+        exported(directory, "jsonl", until=1)

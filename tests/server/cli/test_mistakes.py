@@ -100,6 +100,36 @@ def test_other_patterns_are_not(capsys: pytest.CaptureFixture[str], text: str) -
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["log", "--from", "5", "--until", "2"], "--until 2 is before --from 5"),
+        (["log", "read", "a($b)", "--from", "5", "--until", "2"], "--until 2 is before --from 5"),
+        (["log", "read", "a($b)", "--from", "5", "--until", "0"], "--until 0 is before --from 5"),
+        (["log", "export", "--from", "5", "--until", "2"], "--until 2 is before --from 5"),
+        (["observe", "a($b)", "--from", "5", "--until", "2"], "--until 2 is before --from 5"),
+        (["topic", "read", "t", "--after", "5", "--until", "2"], "--until 2 is before --after 5"),
+        (["log", "read", "--from", "-1"], "'-1' is no epoch, give 0 or more"),
+        (["log", "read", "--until", "x"], "'x' is no epoch, give 0 or more"),
+        (["topic", "read", "t", "--until", "-3"], "'-3' is no epoch, give 0 or more"),
+    ],
+)
+def test_a_range_of_epochs_in_which_nothing_can_be_is_refused(
+    capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    with pytest.raises(SystemExit) as exit:
+        parse(words)
+    assert exit.value.code == 2
+    assert capsys.readouterr().err.rstrip().endswith(said)
+
+
+@pytest.mark.slow
+def test_times_of_a_topic_between_which_nothing_can_be_are_refused(daemon: DaemonProcess) -> None:
+    shown = run(daemon.url, "topic", "subscribe", "t", "--from", "5", "--until", "2", "--wait", "0s")
+    assert shown.returncode == 2
+    assert "no time is at or after 5 and before 2" in shown.stderr
+
+
 @pytest.mark.slow
 def test_a_log_that_is_read_beyond_its_newest_epoch_says_so(daemon: DaemonProcess) -> None:
     assert run(daemon.url, "send", "n(1)").returncode == 0
