@@ -266,7 +266,10 @@ def _epochs(command: argparse.ArgumentParser) -> None:
         help="the first epoch (default: the oldest)",
     )
     command.add_argument(
-        "--until", type=topic_options.epoch_number, metavar="EPOCH", help="the last epoch (default: the newest)"
+        "--until",
+        type=topic_options.epoch_number,
+        metavar="EPOCH",
+        help="the last epoch (default: the newest)",
     )
 
 

@@ -87,7 +87,9 @@ def _read_parser(
     command.add_argument(
         "--after", type=int, metavar="N", help="begin after this number (default: the oldest retained)"
     )
-    command.add_argument("--until", type=epoch_number, metavar="N", help="end with this number (default: the newest)")
+    command.add_argument(
+        "--until", type=epoch_number, metavar="N", help="end with this number (default: the newest)"
+    )
     command.add_argument("--json", action="store_true", help="print one JSON object per line")
 
 

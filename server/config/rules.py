@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,17 +27,39 @@ def rule_facts(given: Sequence[Path | RuleText]) -> list[Value]:
 
     Raises ``UsageError`` for one that cannot be read or carried out, or not together with those before it.
     """
-    facts: list[Value] = []
-    rules: list[Rule] = []
+    texts = RuleTexts()
     for each in given:
-        text = text_of(each)
+        texts.add(each)
+    return texts.facts
+
+
+class RuleTexts:
+    """Texts of rules that can be carried out together, taken one after another."""
+
+    def __init__(self) -> None:
+        self.facts: list[Value] = []
+        """A rule fact for each."""
+        self._rules: list[Rule] = []
+
+    def add(self, given: Path | RuleText) -> None:
+        """Takes one more; raises ``UsageError``, and nothing is taken, for one that cannot be read or carried
+        out, or not together with those before it."""
+        text = text_of(given)
         try:
-            rules += read_rules(text)
+            rules = [*self._rules, *read_rules(text)]
             Outline(rules)
         except UsageError as error:
-            raise UsageError(f"{_source(each)}: {error}") from None
-        facts.append(Record("rule", name_of(each), text))
-    return facts
+            raise UsageError(f"{_source(given)}: {error}") from None
+        self._rules = rules
+        self.facts.append(Record("rule", name_of(given), text))
+
+    def keep(self, fact: Record) -> None:
+        """Takes a rule fact that is held already, whether or not it can be carried out."""
+        self.facts.append(fact)
+        with suppress(UsageError):
+            rules = [*self._rules, *read_rules(str(fact.fields[1]))]
+            Outline(rules)
+            self._rules = rules
 
 
 def text_of(given: Path | RuleText) -> str:

@@ -3,8 +3,8 @@
 A leaked token can be revoked, a certificate renewed, and the rules that the daemon holds edited, while the
 facts of other clients stay.  These are applied at once; other changed settings are named, and need a restart.
 
-Always: an invalid configuration changes nothing; if one rule is invalid, no rule changes; a session that goes
-on has a token that is valid now, for the same rights.
+Always: an invalid configuration changes nothing; rules that are invalid stay as they were, and are named; a
+session that goes on has a token that is valid now, for the same rights.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import trio
 
 from dataspace.errors import DataspaceError
 from server.config.model import Config, SpaceConfig
-from server.config.rules import rule_facts
 from server.config.tokens import Keys
 from server.sessions.listeners import context_for
 
@@ -62,10 +61,15 @@ def reload(daemon: Daemon, config: Config) -> str:
     daemon.keys = Keys(config.keys)
     daemon.config = replace(daemon.config, keys=config.keys, tls=config.tls)
     ended = _expel(daemon)
-    told = [f"the configuration was reloaded: {len(daemon.keys)} tokens, {ended} sessions ended"]
+    counts = f"{_counted('token', len(daemon.keys))}, {_counted('session', ended)} ended"
+    told = [f"the configuration was reloaded: {counts}"]
     told += _take_rules(daemon, config)
     told += [f"these have changed and need a restart: {', '.join(later)}"] if later else []
     return "; ".join(told)
+
+
+def _counted(word: str, count: int) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
 def _differs(name: str, before: Config, now: Config) -> bool:
@@ -77,16 +81,18 @@ def _without_rules(config: Config) -> list[SpaceConfig]:
 
 
 def _take_rules(daemon: Daemon, config: Config) -> list[str]:
-    """Takes the rules of every space anew, or of none where one is bad; what came of it."""
+    """Takes the rules of every space anew; returns what changed, and what is wrong with those that are not
+    taken."""
     told = []
-    try:
-        wanted = [(each.name, rule_facts(each.rules)) for each in config.all_spaces()]
-        for name, facts in wanted:
-            home = daemon.spaces.get(name)
-            if home is not None and home.take_rules(facts):
-                told.append(f"the rules of {name} have changed")
-    except DataspaceError as error:
-        told.append(f"rules are not taken: {error}")
+    for each in config.all_spaces():
+        home = daemon.spaces.get(each.name)
+        if home is not None:
+            try:
+                changed, troubles = home.take_rules(each.rules)
+            except DataspaceError as error:
+                changed, troubles = False, [f"those of {each.name}: {error}"]
+            told += [f"the rules of {each.name} have changed"] if changed else []
+            told += [f"rules are not taken: {trouble}" for trouble in troubles]
     daemon.flush()
     return told
 

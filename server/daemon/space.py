@@ -26,7 +26,7 @@ from dataspace.kernel.actions import RETRACT, Action
 from dataspace.kernel.epochs import Epoch
 from dataspace.kernel.space import Space
 from dataspace.wire.features import SYSTEM
-from index.values.values import Map, Record, Value
+from index.values.values import Map, Record
 from relay.log.log import Log
 from relay.log.trimming import retain
 from relay.log.writer import GroupCommit
@@ -35,8 +35,9 @@ from relay.store.staging import Staging
 from server.config.model import HostedFlow, Limits, SpaceConfig
 from server.config.names import check_name
 from server.daemon.endings import Endings
+from server.config.rules import RuleText
 from server.hosting.flows import HostedFlows
-from server.hosting.rules import OWNER, actions_to_hold, startable_facts, warn_of_troubles
+from server.hosting.rules import OWNER, actions_to_hold, reloaded_facts, startable_facts, warn_of_troubles
 from server.lane import Lane
 from server.owners.leases import Leases
 from server.owners.publishers import Publishers
@@ -139,16 +140,18 @@ class HostedSpace:
             self.space.advance(now(), submit=self.commits.submit)
         warn_of_troubles(self.space.rules, facts)
 
-    def take_rules(self, facts: Sequence[Value]) -> bool:
-        """Makes these the rules that the daemon holds, in one turn; true if others were held before.
+    def take_rules(self, given: Sequence[Path | RuleText]) -> tuple[bool, list[str]]:
+        """Makes these the rules that the daemon holds, in one turn.
 
-        Raises ``Refused``, and nothing has happened, where the turn is beyond a limit.
+        Returns whether others were held before, and what is wrong with those that are not taken.  Raises
+        ``Refused``, and nothing has happened, where the turn is beyond a limit.
         """
+        facts, troubles = reloaded_facts(self.space, given)
         rules = actions_to_hold(self.space, facts)
         if rules:
             self.commit(OWNER, rules, None, 0, None)
             warn_of_troubles(self.space.rules, facts)
-        return bool(rules)
+        return bool(rules), troubles
 
     # -- life -----------------------------------------------------------------------------------------
 

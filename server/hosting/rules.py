@@ -22,7 +22,7 @@ from dataspace.kernel.space import Space
 from dataspace.rules.engine.explaining import Explainer, Proof
 from index.patterns.text import unparse
 from index.values.values import Map, Record, Value
-from server.config.rules import RuleText, name_of, text_of
+from server.config.rules import RuleText, RuleTexts, name_of, text_of
 
 logger = logging.getLogger("dataspace")
 
@@ -97,16 +97,39 @@ def startable_facts(space: Space, given: Sequence[Path | RuleText]) -> list[Valu
     One bad file does not keep a daemon from starting.  A file that cannot be read leaves the rules of its
     name as the log has them; a text that cannot be carried out is held, and has its ``rule-error``.
     """
-    before = list(space.claims(OWNER).values())
     facts: list[Value] = []
     for each in given:
         try:
             facts.append(Record("rule", name_of(each), text_of(each)))
         except UsageError as error:
-            kept = [fact for fact in before if isinstance(fact, Record) and fact.fields[0] == name_of(each)]
+            kept = _held(space, each)
             facts += [fact for fact in kept if fact not in facts]
             logger.error("%s; rules of this name that are held from before: %d", error, len(kept))
     return facts
+
+
+def reloaded_facts(space: Space, given: Sequence[Path | RuleText]) -> tuple[list[Value], list[str]]:
+    """Returns the rule facts that a running daemon holds from now on, and what is wrong with some of them.
+
+    A text that cannot be read or carried out, or not together with those before it, leaves the rules of its
+    name as they are held now, and the others are taken.
+    """
+    texts, troubles = RuleTexts(), list[str]()
+    for each in given:
+        try:
+            texts.add(each)
+        except UsageError as error:
+            kept = [fact for fact in _held(space, each) if fact not in texts.facts]
+            for fact in kept:
+                texts.keep(fact)
+            troubles.append(f"{error} ({'its old text stays' if kept else 'no old text is held'})")
+    return texts.facts, troubles
+
+
+def _held(space: Space, given: Path | RuleText) -> list[Record]:
+    """Returns the rule facts of this name that the daemon holds."""
+    held = space.claims(OWNER).values()
+    return [fact for fact in held if isinstance(fact, Record) and fact.fields[0] == name_of(given)]
 
 
 def warn_of_troubles(host: RuleHost, facts: Sequence[Value]) -> None:

@@ -89,7 +89,7 @@ async def test_a_token_that_is_taken_back_ends_its_sessions_and_no_others(
                     await goes.assert_(Record("reading", "d1", 1.0))
                     await stays.assert_(Record("present", "me"))
                     said = await reread.take(config_of(tmp_path, OPEN), capfd)
-                    assert said == f"{READ}: 1 tokens, 1 sessions ended\n"
+                    assert said == f"{READ}: 1 token, 1 session ended\n"
                     await trio.sleep_forever()
             assert await stays.matches("reading($device, _)") == []
             assert await stays.matches("present($who)") == [("me",)]
@@ -120,7 +120,7 @@ async def test_a_token_that_is_good_for_something_else_ends_its_sessions(
             async with dataspace.connect(url, token=SENSOR.secret) as goes:
                 assert "0 sessions ended" in await reread.take(config_of(tmp_path, SENSOR), capfd)
                 await goes.assert_(Record("reading", "d1", 1.0))
-                assert "1 sessions ended" in await reread.take(config_of(tmp_path, now), capfd)
+                assert "1 session ended" in await reread.take(config_of(tmp_path, now), capfd)
                 await trio.sleep_forever()
         async with dataspace.connect(url, token=now.secret) as comes:
             with pytest.raises(Refused):
@@ -143,7 +143,7 @@ async def test_a_session_that_waits_for_its_client_goes_with_its_token(
             while (await looks.status())["sessions_waiting"] != 1:
                 await looks.sync()
             assert await looks.matches("reading($device, _)") == [("d1",)]
-            assert "1 sessions ended" in await reread.take(config_of(tmp_path, OPEN), capfd)
+            assert "1 session ended" in await reread.take(config_of(tmp_path, OPEN), capfd)
             assert await looks.matches("reading($device, _)") == []
 
 
@@ -197,12 +197,54 @@ async def test_rules_of_a_file_that_was_edited_are_taken(
             said = await reread.take(config, capfd)
             assert f"; rules are not taken: rules of {file}: " in said
             assert await space.matches("quiet($x)") == [("a",)], "a bad file changes nothing"
+            assert "(its old text stays)" in said
             without = replace(config, rules=(), spaces=(replace(config.spaces[0], rules=()),))
             said = await reread.take(without, capfd)
             assert "the rules of main have changed; the rules of other have changed\n" in said
             assert (await space.matches("quiet($x)"), await other.matches("here($x)")) == ([], [])
             said = await reread.take(replace(without, spaces=()), capfd)
             assert said.endswith("these have changed and need a restart: spaces\n")
+
+
+async def test_one_broken_file_of_rules_keeps_no_other_from_being_taken(
+    tmp_path: Path, nursery: trio.Nursery, capfd: pytest.CaptureFixture[str]
+) -> None:
+    names = ("first", "second", "third", "fourth")
+    files = [tmp_path / f"{name}.rules" for name in names]
+    for name, file in zip(names, files, strict=True):
+        file.write_text(f"{name}($x) <- said($x).")
+    config = on_two_spaces(tmp_path / "data", files[0])
+    config = replace(config, rules=tuple(files[:3]))
+    reread = Reread(config)
+    url = await reread.start(nursery)
+    with trio.fail_after(20):
+        async with dataspace.connect(url) as space, dataspace.connect(url, space="other") as other:
+            await space.assert_(Record("said", "a"))
+            await other.assert_(Record("p", 1))
+            files[0].write_text("one($x) <- said($x).")
+            files[1].write_text("second($x) <- sa")
+            files[2].unlink()
+            files[3].write_text("fourth($x) <- said($x), not second($x). second($x) <- fourth($x).")
+            there = replace(config.spaces[0], rules=(RuleText("there", "there($x) <- p($x)."),))
+            said = await reread.take(replace(config, rules=tuple(files), spaces=(there,)), capfd)
+            assert said.startswith(f"{READ}: 0 tokens, 0 sessions ended; the rules of main have changed; ")
+            assert said.endswith("; the rules of other have changed\n"), "one space holds up no other"
+            parts = said.split("; rules are not taken: ")[1:]
+            assert [part.split(": ")[0] for part in parts] == [f"rules of {file}" for file in files[1:]]
+            old = ["old text stays" in part for part in parts]
+            assert old == [True, True, False] and "(no old text is held)" in parts[2]
+            held = {name: await space.matches(f"{name}($x)") for name in ("first", "one", *names[1:])}
+            assert [name for name, rows in held.items() if rows] == ["one", "second", "third"]
+            assert await space.matches("rule-error($name, _, _, _)") == []
+            assert await other.matches("there($x)") == [(1,)]
+            files[1].write_text("two($x) <- said($x).")
+            said = await reread.take(replace(config, rules=tuple(files[:2]), spaces=(there,)), capfd)
+            assert "not taken" not in said
+            assert [len(await space.matches(f"{name}($x)")) for name in ("two", "second", "third")] == [
+                1,
+                0,
+                0,
+            ]
 
 
 @pytest.mark.slow
