@@ -29,6 +29,9 @@ _NAME: Final = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 _HASHED: Final = 16
 """Bytes of the hash of a caveat without a name."""
 
+UNNAMED: Final = "#"
+"""What a part begins with that is the hash of a caveat; no name has it."""
+
 Kind = Literal["token", "address", "unix", "daemon"]
 
 
@@ -76,10 +79,10 @@ DAEMON: Final = Principal("daemon")
 
 
 def _part(packed: bytes, caveat: Map) -> str:
-    """Returns the part that a caveat adds: hashes begin with ``#``, which no name has."""
+    """Returns the part that a caveat adds: its name, or its hash."""
     name: Value = caveat.get(NAME)
     if name is None:
-        return f"#{hashlib.sha256(packed).hexdigest()[: 2 * _HASHED]}"
+        return f"{UNNAMED}{hashlib.sha256(packed).hexdigest()[: 2 * _HASHED]}"
     return checked_name(name)
 
 

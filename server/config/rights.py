@@ -20,7 +20,7 @@ from dataspace.kernel.actions import ASSERT, REPLACE, SEND, Action
 from index.patterns.patterns import ATOM_CLASSES, Pattern, lit, matcher, skeleton
 from index.patterns.text import parse_pattern, unparse
 from index.values.values import Map, Record, Value, same
-from server.config.principals import Principal
+from server.config.principals import UNNAMED, Principal
 
 PATTERNS: Final = ("assert", "send", "observe")
 NAMES: Final = ("durable", "topics", "readers")
@@ -190,7 +190,16 @@ class Permit:
             raise self._refusal(what)
 
     def _refusal(self, what: str) -> Refused:
-        return Refused("not-allowed", f"the token {self.name!r} does not allow to {what}")
+        return Refused("not-allowed", f"the token {self._token} does not allow to {what}")
+
+    @property
+    def _token(self) -> str:
+        """Returns how a refusal names the token: a narrowed one is not the one that it comes from."""
+        caveats = self.principal.parts[1:] if self.principal is not None else ()
+        if not caveats:
+            return repr(self.name)
+        named = [part for part in caveats if not part.startswith(UNNAMED)]
+        return f"{named[-1]!r} narrowed from {self.name!r}" if named else f"narrowed from {self.name!r}"
 
 
 OPEN: Final = Permit("")

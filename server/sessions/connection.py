@@ -354,7 +354,7 @@ class Connection:
     async def _expel(self, until: datetime) -> None:
         """Ends the connection when its token expires."""
         await trio.sleep(max(0.0, (until - datetime.now(UTC)).total_seconds()))
-        self.dismiss("unauthorized", "the token is not good any more")
+        self.dismiss("unauthorized", f"the token expired at {until:%Y-%m-%dT%H:%M:%SZ}")
 
     async def _turn(self, turn: p.Turn) -> None:
         client = self.own.client
