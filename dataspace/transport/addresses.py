@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 from dataclasses import dataclass
 from typing import Final
 
-from dataspace.errors import UsageError
+from dataspace.errors import Unreachable, UsageError
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 7377
@@ -103,3 +104,26 @@ def _unix(path: str) -> Address:
     if size > MAX_PATH:
         raise UsageError(f"the path of a Unix socket has at most {MAX_PATH} bytes, {path!r} has {size}")
     return Address(path=path)
+
+
+def unreachable(address: Address, error: OSError | None) -> Unreachable:
+    """Returns the error for an address where nothing answers, with the system's reason if there is one."""
+    reason = "no answer" if error is None else _reason(error)
+    return Unreachable(
+        f"no daemon at {address.url} ({reason}); start one with: dataspace serve --listen {address.listen}"
+    )
+
+
+def _reason(error: OSError) -> str:
+    """Returns the system's reason, without the groups and causes that the attempts at each address add."""
+    inner: BaseException | None = error
+    while inner is not None:
+        if isinstance(inner, BaseExceptionGroup):
+            inner = inner.exceptions[0]
+        elif isinstance(inner, socket.gaierror):  # it has numbers of its own
+            return f"the name does not resolve: {inner.strerror or inner}".lower()
+        elif isinstance(inner, OSError) and inner.errno:
+            return os.strerror(inner.errno).lower()
+        else:
+            inner = inner.__cause__
+    return str(error)

@@ -7,14 +7,13 @@ Always: a failed attempt raises ``Unreachable`` with the system's reason, and le
 
 from __future__ import annotations
 
-import os
 import socket
 import ssl
 
 import trio
 
 from dataspace.errors import Unreachable
-from dataspace.transport.addresses import Address
+from dataspace.transport.addresses import Address, unreachable
 from dataspace.transport.credentials import Credentials, said_by_tls
 from dataspace.transport.sockets import Link, SocketLink
 from dataspace.transport.tls import TlsLink
@@ -42,7 +41,7 @@ async def open_link(address: Address, credentials: Credentials, *, timeout: floa
                     raise Unreachable(f"no TLS with {address.url}: {said_by_tls(failure)}") from failure
                 raise
             return secured
-    raise _unreachable(address, "no answer" if patience.cancelled_caught or error is None else _reason(error))
+    raise unreachable(address, None if patience.cancelled_caught else error)
 
 
 async def _connected(address: Address) -> socket.socket:
@@ -53,25 +52,3 @@ async def _connected(address: Address) -> socket.socket:
     else:
         stream = await trio.open_tcp_stream(address.host, address.port)
     return socket.socket(fileno=stream.socket.detach())
-
-
-def _unreachable(address: Address, reason: str) -> Unreachable:
-    """Returns the error for an address where nothing answers."""
-    return Unreachable(
-        f"no daemon at {address.url} ({reason}); start one with: dataspace serve --listen {address.listen}"
-    )
-
-
-def _reason(error: OSError) -> str:
-    """Returns the system's reason, without the groups and causes that the attempts at each address add."""
-    inner: BaseException | None = error
-    while inner is not None:
-        if isinstance(inner, BaseExceptionGroup):
-            inner = inner.exceptions[0]
-        elif isinstance(inner, socket.gaierror):  # it has numbers of its own
-            return f"the name does not resolve: {inner.strerror or inner}".lower()
-        elif isinstance(inner, OSError) and inner.errno:
-            return os.strerror(inner.errno).lower()
-        else:
-            inner = inner.__cause__
-    return str(error)

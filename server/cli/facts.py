@@ -344,10 +344,13 @@ def _status_lines(fields: dict[Value, Value]) -> list[tuple[str, str]]:
 
 
 def _rules_line(told: dict[Value, Value]) -> str:
-    """How many rules there are, and which takes most time."""
+    """How many rules are carried out, and which takes most time; a rule has one clause or more."""
     if "rules" not in told:  # an older daemon
         return "unknown"
-    line = f"{told['rules']!r}, {told['rules_suspended']!r} suspended"
+    clauses, texts = told["rules"], told.get("rule_texts", told["rules"])
+    assert isinstance(clauses, int)  # by WIRE.md
+    line = f"{texts!r} with {clauses} {_plural('clause', clauses)}" if texts else "0"
+    line += f", {told['rules_suspended']!r} suspended"
     if not told["costliest_rule"]:
         return line
     most, name = told["costliest_rule_milliseconds"], str(told["costliest_rule"])

@@ -380,6 +380,7 @@ class HostedSpace:
         counts, (name, spent, total) = rules.statistics(), rules.costliest()
         return {
             "rules": 0 if counts is None else counts.rules,
+            "rule_texts": 0 if counts is None else counts.texts - counts.troubled,
             "rules_suspended": len(self._suspended),
             "rules_milliseconds": total // 1_000_000,
             "costliest_rule": name,

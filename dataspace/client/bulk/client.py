@@ -25,7 +25,7 @@ from dataspace.client.session.portions import TurnLimits
 from dataspace.codec import most_elements, pack
 from dataspace.errors import Broken, Closed, ProtocolError, Refused, Unreachable
 from dataspace.kernel.epoch_changes import EpochChanges
-from dataspace.transport.addresses import Address, parse_url
+from dataspace.transport.addresses import Address, parse_url, unreachable
 from dataspace.transport.credentials import Credentials, Tls, said_by_tls
 from dataspace.wire import packets as p
 from dataspace.wire.features import MAIN, Wanted
@@ -377,19 +377,33 @@ class BulkClient:
 def _connected(address: Address, credentials: Credentials, timeout: float) -> socket.socket:
     """Returns a socket to a daemon, with TLS where the address demands it."""
     try:
-        if address.path:
-            made = socket.socket(socket.AF_UNIX)
-            made.settimeout(timeout)
-            made.connect(address.path)
-            return made
-        made = socket.create_connection((address.host, address.port), timeout=timeout)
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if not address.tls:
-            return made
-        return credentials.context().wrap_socket(made, server_hostname=credentials.server_name(address.host))
+        made = _opened(address, timeout)
+        try:
+            if not address.tls:
+                return made
+            return credentials.context().wrap_socket(
+                made, server_hostname=credentials.server_name(address.host)
+            )
+        except BaseException:
+            made.close()
+            raise
     except ssl.SSLError as error:
         raise Unreachable(f"no TLS with {address.url}: {said_by_tls(error)}") from error
     except OSError as error:
-        raise Unreachable(
-            f"no daemon at {address.url} ({error}); start one with: dataspace serve --listen {address.listen}"
-        ) from error
+        raise unreachable(address, error) from error
+
+
+def _opened(address: Address, timeout: float) -> socket.socket:
+    """Returns a socket that is connected; a failed attempt leaves none open."""
+    if not address.path:
+        made = socket.create_connection((address.host, address.port), timeout=timeout)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return made
+    made = socket.socket(socket.AF_UNIX)
+    try:
+        made.settimeout(timeout)
+        made.connect(address.path)
+    except BaseException:
+        made.close()
+        raise
+    return made

@@ -51,6 +51,7 @@ _PRODUCT: Final = re.compile(r"//|[*/%]")
 _AGGREGATE: Final = re.compile(rf"({'|'.join(AGGREGATES)})\(")
 _OR: Final = re.compile(r"or\b|\|\|?|;")
 _VERB: Final = re.compile(r"(next|send)\(")
+_NO_HEAD: Final = "expected the head of a rule, such as reach($x, $y)"
 
 
 MAX_TEXT: Final = 128 * 1024
@@ -124,9 +125,9 @@ class _RuleReader(Reader):
         head = self._head()
         body: list[Literal] = []
         if self.expect("<-", ".") == "<-":
-            body.append(self._literal())
+            body.append(self._needed("<-"))
             while self._goes_on():
-                body.append(self._literal())
+                body.append(self._needed(","))
         if len(body) > MAX_LITERALS:
             raise self.error(f"{len(body)} literals in one rule, limit {MAX_LITERALS}", at)
         rule = Rule(head, tuple(body))
@@ -138,6 +139,16 @@ class _RuleReader(Reader):
         except UsageError as error:
             raise self.error(str(error), at) from None
         return rule
+
+    def _needed(self, behind: str) -> Literal:
+        """Returns the literal that must stand behind ``<-`` or a comma."""
+        self.blanks()
+        if self.ahead() in ("", ".", ","):
+            said = (
+                f"expected what the rule needs behind '{behind}', such as edge($x, $y), found {self.found()}"
+            )
+            raise self.error(said)
+        return self._literal()
 
     def _goes_on(self) -> bool:
         """Whether another literal follows."""
@@ -172,6 +183,8 @@ class _RuleReader(Reader):
         self.blanks()
         at = self.position
         label: Value
+        if self.text.startswith("<-", at):
+            raise self.error(f"{_NO_HEAD}, before '<-'", at)
         if self.take_here("<"):
             label = super().value(1)
             self.expect(">")
@@ -183,7 +196,7 @@ class _RuleReader(Reader):
         else:
             label = self.take_match(WORD)
             if not label or label in KEYWORDS or label == "_":
-                raise self.error("expected the head of a rule, such as reach($x, $y)", at)
+                raise self.error(_NO_HEAD, at)
         if not self.take_here("("):
             raise self.error(f"expected '(' right behind the label of a head, found {self.found()}")
         return label

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 import trio
 
+from dataspace.client.bulk.client import BulkClient
 from dataspace.errors import Unreachable
 from dataspace.transport.addresses import parse_url
 from dataspace.transport.credentials import Credentials
@@ -143,3 +144,16 @@ async def test_a_name_that_does_not_resolve_is_said_to_be_that() -> None:
     with pytest.raises(Unreachable, match=r"\(the name does not resolve: [a-z ]+\); start one with"):
         await open_link(parse_url("tcp://no.such.host.invalid:1"), Credentials.settle("", None), timeout=30.0)
     await trio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("tcp://no.such.host.invalid:1", "the name does not resolve: [a-z ]+"),
+        ("tcp://127.0.0.1:1", "connection refused"),
+        ("unix:///no/such/socket", "no such file or directory"),
+    ],
+)
+def test_a_bulk_client_says_the_same(url: str, reason: str) -> None:
+    with pytest.raises(Unreachable, match=rf"no daemon at {url} \({reason}\); start one with"):
+        BulkClient(url)

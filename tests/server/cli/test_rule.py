@@ -163,7 +163,14 @@ def test_a_suspended_rule_is_seen_and_resumes_by_itself_or_when_it_is_asked_to(n
         with Running(url, "rule", "add", "wide", wide) as added:
             assert added.error_line() == "added rule wide\n"
             told = status(url)
-            assert (told["rules"], told["rules_suspended"]) == (2, 0)
+            assert (told["rule_texts"], told["rules"], told["rules_suspended"]) == (2, 2, 0)
+            with Running(
+                url, "rule", "add", "more", "one($x) <- p($x). one($x) <- q($x). two($x) <- r($x)."
+            ) as more:
+                assert more.error_line() == "added rule more\n"
+                assert "\nrules      3 with 5 clauses, 0 suspended; " in run(url, "status").stdout
+                told = status(url)
+                assert (told["rule_texts"], told["rules"]) == (3, 5)
             assert told["costliest_rule"] in ("twice", "wide")
         tried = run(url, "rule", "resume", "wide")
         assert tried.returncode == 1 and "no rule 'wide' is suspended in space 'main'" in tried.stderr

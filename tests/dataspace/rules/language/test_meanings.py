@@ -30,6 +30,13 @@ REFUSED = {
     "p($x) <- q($x) or r($x).": "there is no or: write a rule for each case",
     "p($x) <- q($x) || r($x).": "there is no or",
     "p($x) <- q($x); r($x).": "there is no or",
+    " <- .": "expected the head of a rule, such as reach($x, $y), before '<-' (line 1, column 2)",
+    "<- q($x).": "expected the head of a rule, such as reach($x, $y), before '<-'",
+    "send(<- q($x)).": "expected the head of a rule, such as reach($x, $y), before '<-'",
+    "p($x) <- .": "expected what the rule needs behind '<-', such as edge($x, $y), found '.'",
+    "p($x) <-": "expected what the rule needs behind '<-', such as edge($x, $y), found the end",
+    "p($x) <- q($x), .": "expected what the rule needs behind ',', such as edge($x, $y), found '.'",
+    "p($x) <- , q($x).": "expected what the rule needs behind '<-', such as edge($x, $y), found ','",
     "p(count()) <- q($x).": "count() of what? name a variable of the body, such as count($x)",
 }
 
