@@ -7,6 +7,7 @@ from typing import Final, TypeGuard
 
 from dataspace.kernel.handles import ALL, SECRET
 from dataspace.kernel.limits import SpaceLimits
+from dataspace.rules.relations.budgets import Bounds
 from dataspace.rules.relations.complaints import complaint
 from dataspace.rules.relations.terms import MAX_FACT, size_in_facts
 from index.patterns.text import unparse
@@ -56,6 +57,17 @@ class RuleQuotas:
 
 def _text(value: Value) -> str:
     return value if isinstance(value, str) else text_of(value)
+
+
+def bounds_of(limits: SpaceLimits) -> Bounds:
+    """Returns what rules may derive and do within the limits of a space."""
+    return Bounds(
+        limits.derived_per_turn,
+        limits.derived_bytes_per_turn,
+        limits.derived_bytes,
+        limits.derive_work,
+        limits.derive_work_per_action,
+    )
 
 
 def is_rule(value: Value) -> TypeGuard[Record]:

@@ -28,15 +28,9 @@ from dataspace.kernel.derivation import RULES, RuleHost
 from dataspace.kernel.epochs import Claims, Epoch
 from dataspace.kernel.handles import ALL, FRESH, SECRET, Handles, Held
 from dataspace.kernel.interests import Interest, Interests, tell_each
-from dataspace.kernel.limits import (
-    SpaceLimits,
-    SpaceStatistics,
-    size_of,
-    weights,
-)
-from dataspace.kernel.rule_facts import RuleQuotas, rules_in
+from dataspace.kernel.limits import SpaceLimits, SpaceStatistics, size_of, weights
+from dataspace.kernel.rule_facts import RuleQuotas, bounds_of, rules_in
 from dataspace.kernel.turns import InForm, PendingTurn, take, take_back
-from dataspace.rules.relations.budgets import Bounds
 from index.patterns.patterns import skeleton
 from index.trie.nodes import all_at
 from index.trie.trie import NOTHING, Index
@@ -74,17 +68,8 @@ class Space:
         self.damage: BaseException | None = None
         """Why a turn that failed could not be undone; from then on every turn raises ``InternalError``."""
         self.rule_quotas: Final = RuleQuotas(self.limits)
-        self.rules: Final = RuleHost(
-            self.index,
-            max_rules=self.limits.rules,
-            bounds=Bounds(
-                self.limits.derived_per_turn,
-                self.limits.derived_bytes_per_turn,
-                self.limits.derived_bytes,
-                self.limits.derive_work,
-                self.limits.derive_work_per_action,
-            ),
-        )
+        bounds = bounds_of(self.limits)
+        self.rules: Final = RuleHost(self.index, max_rules=self.limits.rules, bounds=bounds)
 
     # -- turns ----------------------------------------------------------------------------------------
 

@@ -34,8 +34,8 @@ from relay.store.errors import LogFailed
 from relay.store.staging import Staging
 from server.config.model import HostedFlow, Limits, SpaceConfig
 from server.config.names import check_name
-from server.daemon.endings import Endings
 from server.config.rules import RuleText
+from server.daemon.endings import Endings
 from server.hosting.flows import HostedFlows
 from server.hosting.rules import OWNER, actions_to_hold, reloaded_facts, startable_facts, warn_of_troubles
 from server.lane import Lane

@@ -90,7 +90,8 @@ def refusal(sequence: int, epoch: int | None) -> Refused:
 class Clients:
     """Every identity that has numbered turns; ``logged`` is the log's own table, kept equal.
 
-    Of those that no connection has, the latest ``most`` are remembered, and the latest ``PASSED`` passing ones.
+    Of those that no connection has, the latest ``most`` are remembered, and of passing ones the latest
+    ``PASSED``.
     """
 
     __slots__ = ("_fresh", "_held", "_kept", "_known", "_logged", "_most", "_name_bytes", "_passed")
