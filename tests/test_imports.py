@@ -64,7 +64,7 @@ server/config               dataspace/actors dataspace/kernel dataspace/rules/en
 server/owners               dataspace/wire server/config
 server/streams              dataspace/kernel dataspace/wire relay/delivery relay/log relay/store server/config server/lane server/system
 server/publication          dataspace/kernel dataspace/wire relay/log relay/store server/config server/owners
-server/topics               dataspace/topics dataspace/wire relay/delivery relay/journal relay/store relay/topics server/config server/owners server/system
+server/topics               dataspace/topics dataspace/wire relay/delivery relay/journal relay/store relay/topics server/owners server/system
 server/hosting              dataspace/actors dataspace/actors/engine dataspace/client dataspace/flows dataspace/kernel dataspace/rules/engine dataspace/running dataspace/transport dataspace/wire server/config server/owners
 server/sessions             dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/log relay/store server/config server/lane server/owners server/publication server/streams server/system server/topics
 server/daemon               dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/journal relay/log relay/store server/config server/hosting server/lane server/owners server/publication server/sessions server/streams server/system server/topics

@@ -5,6 +5,10 @@ under keys of theirs, on disk, until it is published as one turn or discarded.  
 own, beside the log's: its bulk comes and goes and must neither pass through the log's write-ahead log nor
 hold up a turn, and a log can be copied or verified without it.
 
+What is staged belongs to its *stager*, a text with parts such as ``token:gateway/night``, and to those whose
+text is a beginning of it in whole parts; the empty text is everybody's beginning.  To others it is not there:
+several may use the same key.
+
 Always: what ``stage`` returned from is on disk and survives a restart; bytes are bounded, those of keys
 included, and what is too much is refused whole; what was not published in time is deleted; a key with nothing
 staged is refused, never taken for an empty one; nothing comes in any more below a key that was closed.
@@ -71,8 +75,8 @@ class Staging:
         self._limit = limit
         self._kept = kept
         self._bytes = 0
-        self._gone: list[bytes] = []
-        self._closed: OrderedDict[bytes, None] = OrderedDict()
+        self._gone: list[tuple[bytes, str]] = []
+        self._closed: OrderedDict[tuple[bytes, str], None] = OrderedDict()
         self._discarding = threading.Lock()
         with closed_on_failure(self._storage):
             self.purge(kept)
@@ -86,33 +90,33 @@ class Staging:
             except LogFailed as failure:  # what should have gone does no harm, but for its room
                 logger.warning("%s; what was staged too long ago stays", failure)
 
-    async def stage(self, key: Key, body: bytes) -> None:
+    async def stage(self, key: Key, body: bytes, by: str = "") -> None:
         """Keeps a blob under a key, after those that are there; it is on disk when this returns.
 
         Raises ``Refused("limit")`` beyond the limit of bytes, ``Refused("closed")`` below a key that was
         closed, ``LogFailed`` if the disk refuses.
         """
-        await trio.to_thread.run_sync(self._stage, key, body)
+        await trio.to_thread.run_sync(self._stage, key, body, by)
 
-    async def staged(self, keys: Sequence[Key]) -> list[bytes]:
-        """Returns what is staged under these keys, in their order and in the order of staging.
+    async def staged(self, keys: Sequence[Key], by: str = "") -> list[bytes]:
+        """Returns what is staged under these keys for ``by``, in their order and in the order of staging.
 
         Raises ``Refused("not-staged")`` for a key of which nothing is here.
         """
-        return await trio.to_thread.run_sync(self._staged, list(keys))
+        return await trio.to_thread.run_sync(self._staged, list(keys), by)
 
-    async def discard(self, *prefixes: Key, close: Key | None = None) -> None:
-        """Drops all under keys that begin like one of these; O(what is dropped).
+    async def discard(self, *prefixes: Key, close: Key | None = None, by: str = "") -> None:
+        """Drops all that belongs to ``by`` under keys that begin like one of these; O(keys that begin so).
 
-        Under keys that begin like ``close`` nothing is staged any more: later blobs are refused.
+        Under keys that begin like ``close`` it stages nothing any more: later blobs of its are refused.
         Where the disk has no space even for that, it is repeated before anything else is staged; until
         then only the next daemon finds it.
         """
         if close is not None:
-            self._closed[_text(close)] = None
+            self._closed[_text(close), by] = None
             if len(self._closed) > CLOSED:
                 self._closed.popitem(last=False)
-        self._gone += map(_text, prefixes)
+        self._gone += [(_text(prefix), by) for prefix in prefixes]
         try:
             await trio.to_thread.run_sync(self._discard)
         except LogFailed as failure:
@@ -133,12 +137,12 @@ class Staging:
         """Closes the file; what is staged stays."""
         self._storage.close()
 
-    def _stage(self, key: Key, body: bytes) -> None:
-        at = _text(key)
+    def _stage(self, key: Key, body: bytes, by: str) -> None:
+        at = _place(key, by)
         if self._gone:
             self._discard()
         with self._storage.transaction() as connection:
-            if self._closed and any(_text(key[:end]) in self._closed for end in range(1, len(key) + 1)):
+            if self._closed and self._is_closed(key, by):
                 raise Refused(
                     "closed", f"{key} was published or discarded already, nothing more is staged under it"
                 )
@@ -148,24 +152,32 @@ class Staging:
             connection.execute(_APPEND, {"key": at, "since": time.time(), "body": body})
             self._bytes = size
 
-    def _staged(self, keys: Sequence[Key]) -> list[bytes]:
+    def _is_closed(self, key: Key, by: str) -> bool:
+        texts = [_text(key[:end]) for end in range(1, len(key) + 1)]
+        return any((text, each) in self._closed for text in texts for each in _beginnings(by))
+
+    def _staged(self, keys: Sequence[Key], by: str) -> list[bytes]:
         bodies: list[bytes] = []
         for key in keys:
-            at = _text(key)
-            rows = self._storage.rows("SELECT body FROM staged WHERE key = ? ORDER BY part", at)
-            if not rows or at.startswith(tuple(self._gone)):
+            rows = [
+                body
+                for at, body in self._storage.rows(_UNDER, _text(key), *_below(_text(key) + _STAGER))
+                if _belongs(at, by) and not any(at.startswith(g) and _belongs(at, to) for g, to in self._gone)
+            ]
+            if not rows:
                 raise Refused("not-staged", f"nothing is staged under {key}")
-            bodies.extend([body for (body,) in rows])
+            bodies.extend(rows)
         return bodies
 
     def _discard(self) -> None:
         with self._discarding:
             going, size = list(self._gone), 0
             with self._storage.transaction() as connection:
-                for begin in going:
-                    below = (begin, begin + b"\xff")
-                    size += connection.execute(f"{_TOTAL} WHERE key >= ? AND key < ?", below).fetchone()[0]
-                    connection.execute("DELETE FROM staged WHERE key >= ? AND key < ?", below)
+                for begin, by in going:
+                    places = [at for (at,) in connection.execute(_KEYS, _below(begin)) if _belongs(at, by)]
+                    for at in places:
+                        size += connection.execute(f"{_TOTAL} WHERE key = ?", (at,)).fetchone()[0]
+                        connection.execute("DELETE FROM staged WHERE key = ?", (at,))
             self._bytes -= size
             del self._gone[: len(going)]
 
@@ -176,6 +188,37 @@ INSERT INTO staged VALUES (
     :key, (SELECT ifnull(max(part), 0) + 1 FROM staged WHERE key = :key), :since, :body
 )
 """
+
+_UNDER: Final = "SELECT key, body FROM staged WHERE key = ? OR (key >= ? AND key < ?) ORDER BY key, part"
+_KEYS: Final = "SELECT DISTINCT key FROM staged WHERE key >= ? AND key < ?"
+_STAGER: Final = b"\xff"
+"""Between the text of a key and its stager; no text has such a byte."""
+
+
+def _below(begin: bytes) -> tuple[bytes, bytes]:
+    """Returns the bounds of all places that begin so, the second excluded."""
+    return begin, begin + _STAGER + b"\xff"
+
+
+def _place(key: Key, by: str) -> bytes:
+    """Returns what is in the column of keys: the text of the key, and the stager unless that is empty."""
+    return _text(key) + (_STAGER + by.encode() if by else b"")
+
+
+def _belongs(at: bytes, by: str) -> bool:
+    """True if what is staged at a place belongs to ``by``.
+
+    >>> place = _place(("k",), "token:a/b")
+    >>> [_belongs(place, by) for by in ("", "token:a", "token:a/b", "token:a/b/c", "token:")]
+    [True, True, True, False, False]
+    """
+    return by in _beginnings(at.partition(_STAGER)[2].decode())
+
+
+def _beginnings(stager: str) -> list[str]:
+    """Returns the texts of all to whom what a stager stages belongs."""
+    parts = stager.split("/") if stager else []
+    return ["/".join(parts[:end]) for end in range(len(parts) + 1)]
 
 
 def _text(key: Key) -> bytes:

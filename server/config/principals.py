@@ -52,7 +52,7 @@ class Principal:
 
         Raises ``UsageError`` for a caveat whose name is not valid.
         """
-        return cls("token", (quote(name, safe=" @:"), *[_part(*each) for each in caveats]))
+        return cls("token", (quote(name, safe="@:"), *[_part(*each) for each in caveats]))
 
     @classmethod
     def of_peer(cls, peer: str) -> Principal:
@@ -87,9 +87,9 @@ def _part(packed: bytes, caveat: Map) -> str:
 
 
 def checked_name(name: Value) -> str:
-    """Returns the name of a caveat; raises ``UsageError`` for one that is not valid."""
+    """Returns a word that names a bearer; raises ``UsageError`` for one that is not valid."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise UsageError(f"the name of a caveat is 1 to 64 letters, digits and . _ @ -, not {name!r:.80}")
+        raise UsageError(f"a name or a stamp is 1 to 64 letters, digits and . _ @ -, not {name!r:.80}")
     return name
 
 

@@ -1,77 +1,116 @@
 """Rights: what the bearer of a token may do.
 
 A table of the configuration, or a caveat of a narrowed token, lists rights.  One that lists none of them
-allows everything; one that lists some allows exactly those.  ``spaces`` and ``until`` are conditions beside
-them.  A bearer may do what *each* table allows, so that a caveat can only restrict.
+allows everything; one that lists some allows exactly those.  What it lists under ``deny`` it takes away from
+that.  ``spaces`` and ``until`` are conditions beside them, and ``stamp`` is what the bearer's claims carry.
+A bearer may do what *each* table allows, so that a caveat can only restrict.
 
-Always: a pattern is refused unless it is certain that it asks for no more than is allowed; no text of a
-refusal holds a token.
+Always: a pattern is refused unless it is certain that it asks for no more than is allowed, and for nothing
+that is denied; no text of a refusal holds a token.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from types import MappingProxyType
 from typing import Final
 
 from dataspace.errors import Refused, UsageError
 from dataspace.kernel.actions import ASSERT, REPLACE, SEND, Action
-from index.patterns.patterns import ATOM_CLASSES, Pattern, lit, matcher, skeleton
+from index.patterns.patterns import Pattern, matcher, skeleton
 from index.patterns.text import parse_pattern, unparse
-from index.values.values import Map, Record, Value, same
-from server.config.principals import UNNAMED, Principal
+from index.values.values import Map, Record, Value
+from server.config.covering import apart, covers
+from server.config.principals import UNNAMED, Principal, checked_name
 
 PATTERNS: Final = ("assert", "send", "observe")
-NAMES: Final = ("durable", "topics", "readers")
+NAMES: Final = ("durable", "readers")
+TOPICS: Final = ("publish", "subscribe", "retain", "end")
+"""What can be done with a topic: to send to it, to read it, to have it keep what was sent, to end it."""
+
 FLAGS: Final = ("rules", "inspect")
+RIGHTS: Final = (*PATTERNS, "durable", "topics", "readers", *FLAGS)
 CONDITIONS: Final = ("spaces", "until")
-KNOWN: Final = (*PATTERNS, *NAMES, *FLAGS, *CONDITIONS)
+KNOWN: Final = (*RIGHTS, *CONDITIONS, "deny", "stamp")
 RULE: Final = "rule"
+MAX_STAMPS: Final = 8
+"""Entries of the stamp of one table."""
 
 Scope = tuple[str, ...] | bool
 """True for everything, False for nothing, or a list of what is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
+class TopicRights:
+    """The topics with which each thing may be done."""
+
+    publish: Scope = True
+    subscribe: Scope = True
+    retain: Scope = True
+    end: Scope = True
+
+    def stated(self) -> Value:
+        """Returns the entry of a table for these rights."""
+        scopes: dict[str, Value] = {name: getattr(self, name) for name in TOPICS}
+        alike = isinstance(self.publish, bool) and all(scope is self.publish for scope in scopes.values())
+        return self.publish if alike else Map(scopes)
+
+
+NO_TOPICS: Final = TopicRights(False, False, False, False)
+
+
+@dataclass(frozen=True, slots=True)
 class Rights:
-    """One table of rights; each ``Scope`` is of patterns as text, or of names."""
+    """One table of rights; each ``Scope`` is of patterns as text, or of names.
+
+    ``deny`` has the same for what is taken away; ``stamp`` is pairs of words.
+    """
 
     assert_: Scope = True
     send: Scope = True
     observe: Scope = True
     durable: Scope = True
-    topics: Scope = True
+    topics: TopicRights = field(default_factory=TopicRights)
     readers: Scope = True
     rules: bool = True
     inspect: bool = True
     spaces: Scope = True
     until: datetime | None = None
+    deny: Rights | None = None
+    stamp: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def read(cls, stated: Map) -> Rights:
         """Returns the rights in a table; ``UsageError`` has the error in it."""
-        for name in stated:
-            if name not in KNOWN:
-                raise UsageError(f"no right {name!r:.60}, known are {', '.join(KNOWN)}")
-        rest = not any(name in stated for name in (*PATTERNS, *NAMES, *FLAGS))
-        read: dict[str, Scope] = {name: _scope(stated, name, rest) for name in (*PATTERNS, *NAMES)}
-        for name in PATTERNS:
-            _check_patterns(name, read[name])
+        _check_known(stated, KNOWN)
+        rest = not any(name in stated for name in RIGHTS)
         until = stated.get("until")
         if until is not None and not isinstance(until, datetime):
             raise UsageError(f"until must be a time with a time zone, got {until!r:.60}")
+        return replace(
+            cls._listed(stated, rest, all_of_topics=False),
+            spaces=_scope(stated, "spaces", True),
+            until=until,
+            deny=_denied(stated),
+            stamp=_stamp(stated),
+        )
+
+    @classmethod
+    def _listed(cls, stated: Map, rest: bool, *, all_of_topics: bool) -> Rights:
+        read: dict[str, Scope] = {name: _scope(stated, name, rest) for name in (*PATTERNS, *NAMES)}
+        for name in PATTERNS:
+            _check_patterns(name, read[name])
         return cls(
             assert_=read["assert"],
             send=read["send"],
             observe=read["observe"],
             durable=read["durable"],
-            topics=read["topics"],
+            topics=_topics(stated, rest, all_of_topics),
             readers=read["readers"],
             rules=_flag(stated, "rules", rest),
             inspect=_flag(stated, "inspect", rest),
-            spaces=_scope(stated, "spaces", True),
-            until=until,
         )
 
     def stated(self) -> Map:
@@ -79,20 +118,35 @@ class Rights:
         listed: dict[str, Value] = {} if self.spaces is True else {"spaces": self.spaces}
         if self.until is not None:
             listed["until"] = self.until
-        if replace(self, spaces=True, until=None) == Rights():
+        if self.deny is not None:
+            listed["deny"] = Map(self.deny._listing())
+        if self.stamp:
+            listed["stamp"] = Map(dict(self.stamp))
+        if replace(self, spaces=True, until=None, deny=None, stamp=()) == Rights():
             return Map(listed)
-        others = (*PATTERNS[1:], *NAMES, *FLAGS)
-        return Map({"assert": self.assert_, **{name: getattr(self, name) for name in others}, **listed})
+        return Map({**self._listing(), **listed})
+
+    def _listing(self) -> dict[str, Value]:
+        names = (*PATTERNS[1:], *NAMES, *FLAGS)
+        listed: dict[str, Value] = {"assert": self.assert_, "topics": self.topics.stated()}
+        return listed | {name: getattr(self, name) for name in names}
+
+    @property
+    def denied(self) -> Rights:
+        """What is taken away, nothing if nothing was stated."""
+        return NOTHING if self.deny is None else self.deny
 
 
 EVERYTHING: Final = Rights()
+NOTHING: Final = Rights(False, False, False, False, NO_TOPICS, False, False, False)
 
 
 class Permit:
     """What one connection may do: the rights of its token and of each of its caveats.
 
     ``key`` is the entry of the configuration for the secret that the token comes from; ``principal`` is the
-    bearer, None for a peer without a token.
+    bearer, None for a peer without a token; ``stamp`` is what every claim of the bearer carries.  Raises
+    ``UsageError`` for tables with different stamps of one name.
     """
 
     def __init__(
@@ -107,9 +161,10 @@ class Permit:
         self.key = key
         self.principal = principal
         self._tables = [table for table in tables if table != EVERYTHING]
-        self._asserts = [_matchers(table.assert_) for table in self._tables]
-        self._sends = [_matchers(table.send) for table in self._tables]
+        self._asserts = [_allowing(table.assert_, table.denied.assert_) for table in self._tables]
+        self._sends = [_allowing(table.send, table.denied.send) for table in self._tables]
         self.until = min((table.until for table in tables if table.until is not None), default=None)
+        self.stamp: Mapping[str, str] = MappingProxyType(_together(self._tables))
 
     @property
     def open(self) -> bool:
@@ -128,14 +183,15 @@ class Permit:
 
     def check_value(self, verb: str, value: Value) -> None:
         """Raises ``Refused`` for a fact or a message that may not be asserted or sent."""
-        if verb == "assert" and value.__class__ is Record and value.label == RULE:
-            self.check_rules()
-            return
         if verb == "retract":
             return
-        tables = self._asserts if verb == "assert" else self._sends
-        for matches in tables:
-            if matches is not None and not any(match(value) is not None for match in matches):
+        rule = verb == "assert" and value.__class__ is Record and value.label == RULE
+        if rule:
+            self.check_rules()
+        for allowed, denied in self._asserts if verb == "assert" else self._sends:
+            if any(match(value) is not None for match in denied) or not (
+                rule or allowed is None or any(match(value) is not None for match in allowed)
+            ):
                 raise self._refusal(f"{verb} {unparse(value):.200}")
 
     def check_observe(self, pattern: Pattern) -> None:
@@ -144,49 +200,72 @@ class Permit:
         if self._tables:
             skeleton(pattern)
         for table in self._tables:
-            allowed = table.observe
-            if not _within(allowed, lambda text: covers(parse_pattern(text), pattern)):
+            if not _within(table.observe, lambda text: covers(parse_pattern(text), pattern)):
                 raise self._refusal(f"observe {unparse(pattern):.200}")
+            if _within(table.denied.observe, lambda text: not apart(parse_pattern(text), pattern)):
+                raise self._refusal(f"observe {unparse(pattern):.200}, which might show what is denied")
 
     def check_reads(self) -> None:
         """Raises ``Refused`` if nothing may be observed."""
-        self._check(all(table.observe for table in self._tables), "read the log")
+        self._check(lambda table: bool(table.observe), lambda no: no.observe is True, "read the log")
 
     def check_writes(self) -> None:
         """Raises ``Refused`` if nothing may be asserted."""
-        self._check(all(table.assert_ for table in self._tables), "hold facts")
+        self._check(lambda table: bool(table.assert_), lambda no: no.assert_ is True, "hold facts")
 
     def check_durable(self, owner: str) -> None:
         """Raises ``Refused`` for an owner, or an identity, that outlasts its connection, unless it is
         allowed."""
-        self._check_name("durable", owner, f"speak for the durable owner {owner!r:.80}")
+        if not self.allows_durable(owner):
+            raise self._refusal(f"speak for the durable owner {owner!r:.80}")
 
-    def check_topic(self, name: str) -> None:
-        """Raises ``Refused`` for a topic that is not allowed."""
-        self._check_name("topics", name, f"use topic {name!r:.80}")
+    def allows_durable(self, owner: str) -> bool:
+        """True if an owner, or an identity, that outlasts its connection is allowed."""
+        return self._allows_name(lambda table: table.durable, owner)
+
+    def check_topic(self, doing: str, name: str) -> None:
+        """Raises ``Refused`` unless one of ``TOPICS`` may be done with a topic."""
+        if not self._allows_name(lambda table: getattr(table.topics, doing), name):
+            raise self._refusal(f"{doing} topic {name!r:.80}")
+
+    def check_topic_known(self, name: str) -> None:
+        """Raises ``Refused`` for a topic of which nothing may be learned."""
+        if not any(self._allows_name(lambda table: getattr(table.topics, each), name) for each in TOPICS):  # noqa: B023
+            raise self._refusal(f"use topic {name!r:.80}")
 
     def check_reader(self, name: str) -> None:
         """Raises ``Refused`` for a named reader that is not allowed; the log keeps what such a reader has not
         read."""
-        self._check_name("readers", name, f"speak for reader {name!r:.80}")
+        if not self._allows_name(lambda table: table.readers, name):
+            raise self._refusal(f"speak for reader {name!r:.80}")
 
     def check_space(self, name: str) -> None:
         """Raises ``Refused`` for a dataspace that is not allowed."""
-        self._check_name("spaces", name, f"use space {name!r:.80}")
+        if not all(_within(table.spaces, name.__eq__) for table in self._tables):
+            raise self._refusal(f"use space {name!r:.80}")
 
     def check_rules(self) -> None:
         """Refuses to add rules, or to have them carried out again."""
-        self._check(all(table.rules for table in self._tables), "add rules")
+        self._check(lambda table: table.rules, lambda no: no.rules, "add rules")
 
     def check_inspect(self, what: str) -> None:
         """Raises ``Refused`` if the daemon may not be inspected."""
-        self._check(all(table.inspect for table in self._tables), f"ask for {what}")
+        if not self.inspects:
+            raise self._refusal(f"ask for {what}")
 
-    def _check_name(self, right: str, name: str, what: str) -> None:
-        self._check(all(_within(getattr(table, right), name.__eq__) for table in self._tables), what)
+    @property
+    def inspects(self) -> bool:
+        """True if the daemon may be inspected."""
+        return all(table.inspect and not table.denied.inspect for table in self._tables)
 
-    def _check(self, allowed: bool, what: str) -> None:
-        if not allowed:
+    def _allows_name(self, scope: Callable[[Rights], Scope], name: str) -> bool:
+        return all(
+            _within(scope(table), name.__eq__) and not _within(scope(table.denied), name.__eq__)
+            for table in self._tables
+        )
+
+    def _check(self, allowed: Callable[[Rights], bool], denied: Callable[[Rights], bool], what: str) -> None:
+        if not all(allowed(table) and not denied(table.denied) for table in self._tables):
             raise self._refusal(what)
 
     def _refusal(self, what: str) -> Refused:
@@ -200,98 +279,6 @@ class Permit:
             return repr(self.name)
         named = [part for part in caveats if not part.startswith(UNNAMED)]
         return f"{named[-1]!r} narrowed from {self.name!r}" if named else f"narrowed from {self.name!r}"
-
-
-OPEN: Final = Permit("")
-
-
-def covers(allowed: Pattern, asked: Pattern) -> bool:
-    """True if ``allowed`` certainly matches all that ``asked`` matches; False where that is not certain.
-
-    >>> covers(parse_pattern("reading(_)"), parse_pattern('reading("d1", $value:float)'))
-    True
-    >>> covers(parse_pattern('reading("d1")'), parse_pattern("reading($device)"))
-    False
-    """
-    kind = _special(allowed)
-    if kind in ("_", "$"):
-        wanted, below = _parts(allowed)
-        return (wanted is None or _has_class(asked, wanted)) and (below is None or covers(below, asked))
-    if kind == "lit":
-        constant = _constant(asked)
-        return constant is not None and same(constant[0], allowed.fields[0])  # type: ignore[union-attr]  # a record
-    if kind == "exact":
-        return same(allowed, asked)
-    if _special(asked) == "$":
-        below = _parts(asked)[1]
-        return below is not None and covers(allowed, below)
-    if _special(asked) == "exact":
-        inner = asked.fields[0]  # type: ignore[union-attr]  # a record
-        return _special(inner) is None and _covers_structure(
-            allowed, inner
-        )  # inside it, reserved labels are plain ones
-    if _special(asked) == "lit":
-        return matcher(allowed)(asked.fields[0]) is not None  # type: ignore[union-attr]  # a record
-    return _special(asked) is None and _covers_structure(allowed, asked)
-
-
-def _covers_structure(allowed: Pattern, asked: Pattern) -> bool:
-    if allowed.__class__ is not asked.__class__:
-        return False
-    if isinstance(allowed, Record) and isinstance(asked, Record):
-        return same(allowed.label, asked.label) and _covers_all(allowed.fields, asked.fields)
-    if isinstance(allowed, tuple) and isinstance(asked, tuple):
-        return _covers_all(allowed, asked)
-    if isinstance(allowed, Map) and isinstance(asked, Map):
-        return all(name in asked and covers(part, asked[name]) for name, part in allowed.pairs())
-    return same(allowed, asked)
-
-
-def _covers_all(allowed: tuple[Value, ...], asked: tuple[Value, ...]) -> bool:
-    """True if each part of ``allowed`` covers that of ``asked``, which may name more parts."""
-    return len(asked) >= len(allowed) and all(map(covers, allowed, asked))
-
-
-def _special(pattern: Pattern) -> str | None:
-    """Returns which of the four reserved records a pattern is; None if it is none of them."""
-    if isinstance(pattern, Record) and pattern.label in ("_", "$", "lit", "exact"):
-        return str(pattern.label)
-    return None
-
-
-def _parts(pattern: Pattern) -> tuple[str | None, Pattern | None]:
-    """Returns the class and the inner pattern of a discard or a capture."""
-    assert isinstance(pattern, Record)  # a discard or a capture
-    if pattern.label == "_":
-        return (str(pattern.fields[0]) if pattern.fields else None), None
-    _, of_class, below = pattern.fields
-    below = lit(None) if below is None else below  # null is a pattern as well, other than no pattern
-    return (None if of_class is None else str(of_class)), below
-
-
-def _has_class(asked: Pattern, wanted: str) -> bool:
-    kind = _special(asked)
-    if kind in ("_", "$"):
-        of_class, below = _parts(asked)
-        return of_class == wanted or (below is not None and _has_class(below, wanted))
-    if kind in ("lit", "exact"):
-        return _is(asked.fields[0], wanted)  # type: ignore[union-attr]  # a record
-    return _is(asked, wanted)
-
-
-def _is(value: Value, wanted: str) -> bool:
-    return value.__class__ is ATOM_CLASSES[wanted]
-
-
-def _constant(asked: Pattern) -> tuple[Value] | None:
-    """Returns the only value that is asked for, in a tuple; None if there may be several."""
-    kind = _special(asked)
-    if kind == "lit":
-        return (asked.fields[0],)  # type: ignore[union-attr]  # a record
-    if kind == "$":
-        below = _parts(asked)[1]
-        return None if below is None else _constant(below)
-    return None if kind is not None or isinstance(asked, Record | tuple | Map) else (asked,)
 
 
 # -- reading -----------------------------------------------------------------------------------------
@@ -326,6 +313,61 @@ def _check_patterns(name: str, scope: Scope) -> None:
             raise UsageError(f"{name}: {text!r:.80} captures, write _ for what may be anything")
 
 
+def _check_known(stated: Map, known: tuple[str, ...]) -> None:
+    for name in stated:
+        if name not in known:
+            raise UsageError(f"no right {name!r:.60}, known are {', '.join(known)}")
+
+
+def _denied(stated: Map) -> Rights | None:
+    """Returns what a table denies; a list of topics denies everything about them."""
+    value = stated.get("deny")
+    if value is None:
+        return None
+    if not isinstance(value, Map):
+        raise UsageError(f"deny must be a table of rights, got {value!r:.60}")
+    _check_known(value, RIGHTS)
+    return Rights._listed(value, False, all_of_topics=True)
+
+
+def _topics(stated: Map, rest: bool, all_of: bool) -> TopicRights:
+    """Returns the entry ``topics``; a list of names is without ``end``, unless ``all_of`` it is meant."""
+    value = stated.get("topics", rest)
+    if isinstance(value, Map):
+        for name in value:
+            if name not in TOPICS:
+                raise UsageError(f"topics has no {name!r:.60}, known are {', '.join(TOPICS)}")
+        return TopicRights(*[_scope(value, name, False) for name in TOPICS])
+    scope = _scope(stated, "topics", rest)
+    return TopicRights(scope, scope, scope, scope if all_of or isinstance(scope, bool) else False)
+
+
+def _stamp(stated: Map) -> tuple[tuple[str, str], ...]:
+    value = stated.get("stamp", Map())
+    if not isinstance(value, Map) or len(value) > MAX_STAMPS:
+        raise UsageError(f"stamp must be a table of up to {MAX_STAMPS} words, got {value!r:.60}")
+    return tuple([(checked_name(name), checked_name(word)) for name, word in value.pairs()])
+
+
+def _together(tables: Iterable[Rights]) -> dict[str, str]:
+    """Returns the stamps of all tables; none of them can replace one that a table before it has."""
+    stamps: dict[str, str] = {}
+    for name, word in [pair for table in tables for pair in table.stamp]:
+        if stamps.setdefault(name, word) != word:
+            raise UsageError(f"a caveat stamps {name}={word}, which is stamped {name}={stamps[name]} already")
+    return stamps
+
+
+Matchers = list[Callable[[Value], object]]
+
+
+def _allowing(allowed: Scope, denied: Scope) -> tuple[Matchers | None, Matchers]:
+    """Returns functions that match what is allowed, None for everything, and those for what is denied."""
+    if denied is True:
+        return [], [matcher(Record("_"))]
+    return _matchers(allowed), _matchers(denied) or []
+
+
 def _matchers(scope: Scope) -> list[Callable[[Value], object]] | None:
     """Returns a function for each allowed pattern, which matches values; None where everything is allowed."""
     if scope is True:
@@ -335,3 +377,6 @@ def _matchers(scope: Scope) -> list[Callable[[Value], object]] | None:
 
 def _within(scope: Scope, allows: Callable[[str], bool]) -> bool:
     return scope if isinstance(scope, bool) else any(map(allows, scope))
+
+
+OPEN: Final = Permit("")

@@ -68,9 +68,9 @@ class Keys:
             caveats = [(packed, _caveat(packed)) for packed in shown.caveats]
             principal = Principal.of_token(key.name, caveats)
             tables = [key.rights, *(Rights.read(_unnamed(caveat)) for _, caveat in caveats)]
+            permit = Permit(key.name, tables, key=key, principal=principal)
         except UsageError as error:
             raise _unauthorized(str(error)) from None
-        permit = Permit(key.name, tables, key=key, principal=principal)
         if permit.until is not None and permit.until <= datetime.now(UTC):
             raise _unauthorized(f"the token expired at {permit.until:%Y-%m-%dT%H:%M:%SZ}")
         return permit

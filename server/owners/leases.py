@@ -4,6 +4,8 @@ A lease outlives connections and restarts of the daemon, but not its time, so th
 returns need no cleaning up.  Its name contains its time to live, ``lease:10000:NAME`` with milliseconds, so
 that the log needs no further record of it: a daemon that finds facts of a lease begins its time again.
 
+A lease belongs to the bearer that it was granted to, which its name ends with (``bearers``).
+
 Always: facts are asserted for granted leases only, so that a client that was away for too long gets an error
 before anything else is done for it; a lease that ends retracts all it owned in one turn.
 """
@@ -18,12 +20,11 @@ import trio
 
 from dataspace.errors import Refused
 from server.config.names import NAME_BYTES, check_name
+from server.owners.bearers import LEASE as PREFIX
 from server.owners.deadlines import Deadlines
 from server.owners.ports import Owners
 
 logger = logging.getLogger("dataspace")
-
-PREFIX: Final = "lease:"
 
 
 class Leases:

@@ -37,10 +37,12 @@ PASSING: Final = "~"
 class Client:
     """One identity: its newest turn, and the epochs of the latest ones."""
 
-    __slots__ = ("_epochs", "_first", "name", "sequence")
+    __slots__ = ("_epochs", "_first", "holder", "name", "sequence")
 
     def __init__(self, name: str, sequence: int = 0, epoch: int = 0) -> None:
         self.name = name
+        self.holder = ""
+        """The bearer of a token that came with this identity since the daemon started; empty if none."""
         self.sequence = sequence
         self._first = sequence
         self._epochs = array("q", [epoch] if sequence else [])
@@ -141,6 +143,11 @@ class Clients:
         self._take(name)
         self._held.add(name)
         return client
+
+    def holder(self, name: str) -> str:
+        """Returns who has come with an identity, as ``Client.holder``; empty for one that was never seen."""
+        client = self._known.get(name)
+        return "" if client is None else client.holder
 
     def left(self, client: Client) -> None:
         """Notes that a connection of this identity has ended."""

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from dataspace.wire.arguments import text
 from index.values.values import Map, Value
-from server.config.rights import Permit
+from server.owners.bearers import Bearer
 from server.owners.leases import Leases
 
 
@@ -27,25 +27,25 @@ class LeasePeer(Protocol):
         """The space that the session is about."""
 
     @property
-    def permit(self) -> Permit:
-        """What the client may do."""
+    def bearer(self) -> Bearer:
+        """Who the client is, and what it may do."""
 
 
 async def _lease(holder: LeasePeer, arguments: Map) -> Value:
     """Grants or renews a lease; the answer is whether it is a new one, without facts."""
-    holder.permit.check_writes()
-    return Map({"fresh": holder.home.leases.grant(text(arguments, "owner"))})
+    owner = holder.bearer.lease(text(arguments, "owner"))
+    return Map({"fresh": holder.home.leases.grant(owner)})
 
 
 async def _renew(holder: LeasePeer, arguments: Map) -> Value:
     """Renews a lease; denied if it has ended."""
-    holder.home.leases.renew(text(arguments, "owner"))
+    holder.home.leases.renew(holder.bearer.own(text(arguments, "owner")))
     return None
 
 
 async def _release(holder: LeasePeer, arguments: Map) -> Value:
     """Ends a lease and retracts what it owned."""
-    holder.home.leases.release(text(arguments, "owner"))
+    holder.home.leases.release(holder.bearer.own(text(arguments, "owner")))
     return None
 
 

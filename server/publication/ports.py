@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dataspace.wire.packets import Packet
     from relay.store.staging import Staging
     from server.config.model import Limits
-    from server.config.rights import Permit
+    from server.owners.bearers import Bearer
     from server.owners.leases import Leases
     from server.owners.publishers import Publishers
     from server.owners.turn_numbers import Client, Clients
@@ -99,14 +99,22 @@ class OfferPeer(Protocol):
         """The space that the session is about."""
 
     @property
-    def permit(self) -> Permit:
-        """What the client may do."""
+    def bearer(self) -> Bearer:
+        """Who the client is, and what it may do."""
 
     def say(self, packet: Packet) -> None:
         """Queues a control packet."""
 
     def start(self, function: Callable[..., Awaitable[None]], *args: object) -> None:
         """Runs a task that ends with the connection."""
+
+
+class Numbered(Protocol):
+    """The session of a connection."""
+
+    @property
+    def client(self) -> Client:
+        """The identity that the connection has proved."""
 
 
 class PublicationPeer(Protocol):
@@ -117,5 +125,9 @@ class PublicationPeer(Protocol):
         """The space that the session is about."""
 
     @property
-    def permit(self) -> Permit:
-        """What the client may do."""
+    def bearer(self) -> Bearer:
+        """Who the client is, and what it may do."""
+
+    @property
+    def own(self) -> Numbered:
+        """The session."""

@@ -18,26 +18,28 @@ from dataspace.errors import Refused
 from dataspace.faults import reach
 from index.values.values import Value
 from server.config.rights import OPEN, Permit
-from server.owners.leases import PREFIX as LEASE
+from server.owners.bearers import LEASE, NOBODY, Bearer
 from server.owners.turn_numbers import refusal
 from server.publication.packed import Operations, check, check_pair, read
 from server.publication.ports import Committer
 
 
 async def stage(
-    home: Committer, at: tuple[str, ...], operations: tuple[Value, ...], permit: Permit = OPEN
+    home: Committer, at: tuple[str, ...], operations: tuple[Value, ...], bearer: Bearer = NOBODY
 ) -> None:
     """Appends pairs of verb and value to those on disk under a key, if permitted."""
     for operation in operations:
         check_pair(operation)
-    _permitted(operations, permit)
-    await home.staging.stage(at, pack(operations))
+    _permitted(operations, bearer.permit)
+    await home.staging.stage(at, pack(operations), bearer.holder)
 
 
-async def stage_packed(home: Committer, at: tuple[str, ...], body: bytes, permit: Permit = OPEN) -> int:
+async def stage_packed(home: Committer, at: tuple[str, ...], body: bytes, bearer: Bearer = NOBODY) -> int:
     """Like ``stage`` for packed operations, kept as they came once checked; returns how many they are."""
-    count = _checked(home, body, permit)[1]  # the operations read are freed before waiting for the disk
-    await home.staging.stage(at, body)
+    count = _checked(home, body, bearer.permit)[
+        1
+    ]  # the operations read are freed before waiting for the disk
+    await home.staging.stage(at, body, bearer.holder)
     return count
 
 
@@ -71,7 +73,8 @@ async def publish(
     home: Committer,
     keys: Sequence[tuple[str, ...] | bytes],
     *,
-    permit: Permit = OPEN,
+    bearer: Bearer = NOBODY,
+    session: str = "",
     owner: str,
     client: str,
     sequence: int,
@@ -83,22 +86,25 @@ async def publish(
 ) -> int:
     """Commits what is staged under these keys as one turn; returns its epoch once that is on disk.
 
-    Operations in any packed form may stand in place of a key: they are checked now, and were never staged.
+    ``client`` is checked against ``session``, the identity that the connection has proved (``Bearer``).
+    Operations in any packed form may stand in place of a key: they were never staged.  All are checked by the
+    rights of the ``bearer``, whoever staged them.
     An exclusive publisher has the owner until another one begins to publish (``Publishers``).  What was
     published is discarded then, or all that is under ``discard``; that and ``close`` are those of
     ``Staging.discard``.
     """
-    if not owner:
-        raise Refused("bad-request", "owner must name a durable owner")
+    name = bearer.owner(owner)
+    identity = bearer.publisher(client, name, session=session, clients=home.clients)
     reach("publish-before-commit")
     async with home.publishing:
-        epoch = await _published(home, client, sequence)
+        epoch = await _published(home, identity, sequence)
         if epoch is None:
-            known = home.clients.get(client)
+            known = home.clients.get(identity)
             if exclusive:
                 home.publishers.check(owner, client, began=known.sequence > 0)
-            operations = await _staged(home, keys, permit)
-            name = _granted(home, owner)
+            operations = await _staged(home, keys, bearer)
+            if name.startswith(LEASE):
+                home.leases.grant(name)
             plan = home.ledgers.plan(name, operations, replace=replace, by=by)
             epoch = home.commit(name, plan.actions, known, sequence, None, publication=True).number
             plan.settle()
@@ -108,17 +114,20 @@ async def publish(
     await home.commits.wait_durable(epoch)
     reach("publish-after-commit")
     staged = [at for at in keys if not isinstance(at, bytes)]
-    await home.staging.discard(*(staged if discard is None else [discard]), close=close)
+    dropped = staged if discard is None else [discard]
+    await home.staging.discard(*dropped, close=close, by=bearer.holder)
     return epoch
 
 
-async def _staged(home: Committer, keys: Sequence[tuple[str, ...] | bytes], permit: Permit) -> Operations:
+async def _staged(home: Committer, keys: Sequence[tuple[str, ...] | bytes], bearer: Bearer) -> Operations:
     """Returns all operations under these keys; raises ``Refused`` once they exceed the limit."""
     limit = home.space.limits.actions_per_publication
     verbs: list[str] = []
     values: list[Value] = []
     for at in keys:
-        for operations in await _read(home, at, permit):
+        for operations in await _read(home, at, bearer):
+            if not bearer.permit.open:  # who staged it, or had it prepared, may have other rights
+                _check(operations, bearer.permit)
             verbs.extend(operations.verbs)
             values.extend(operations.values)
             if len(verbs) > limit:
@@ -128,15 +137,13 @@ async def _staged(home: Committer, keys: Sequence[tuple[str, ...] | bytes], perm
     return Operations(verbs, values)
 
 
-async def _read(home: Committer, at: tuple[str, ...] | bytes, permit: Permit) -> Iterable[Operations]:
+async def _read(home: Committer, at: tuple[str, ...] | bytes, bearer: Bearer) -> Iterable[Operations]:
     """Returns the operations under a key, part by part, or those given in place of one."""
     if not isinstance(at, bytes):
-        return map(read, map(unpack_own, await home.staging.staged([at])))
+        return map(read, map(unpack_own, await home.staging.staged([at], bearer.holder)))
     prepared = home.prepared.taken(at)
     if prepared is None:
-        return [read(_checked(home, at, permit)[0])]
-    if not permit.open:  # the client that had it prepared may be another one
-        _check(prepared, permit)
+        return [read(_checked(home, at, OPEN)[0])]
     return [prepared]
 
 
@@ -149,11 +156,3 @@ async def _published(home: Committer, client: str, sequence: int) -> int | None:
     if not epoch:
         raise refusal(sequence, epoch)
     return epoch
-
-
-def _granted(home: Committer, owner: str) -> str:
-    """Returns the owner to publish for: a lease, which is begun or renewed, or a durable owner."""
-    if owner.startswith(LEASE):
-        home.leases.grant(owner)
-        return owner
-    return f"durable:{owner}"

@@ -8,7 +8,6 @@ from typing import Final
 from dataspace.errors import Refused
 from dataspace.wire.arguments import key, number, text, texts
 from index.values.values import Map, Value
-from server.owners.leases import PREFIX as LEASE
 from server.publication.ports import PublicationPeer
 from server.publication.publish import prepare, publish, stage, stage_packed
 
@@ -17,11 +16,11 @@ async def _stage(peer: PublicationPeer, arguments: Map) -> Value:
     """Stores operations under a key until they are published or discarded."""
     rows = arguments.get("rows")
     if isinstance(rows, bytes):
-        return await stage_packed(peer.home, texts(arguments, "key"), rows, peer.permit)
+        return await stage_packed(peer.home, texts(arguments, "key"), rows, peer.bearer)
     operations = arguments.get("operations")
     if not isinstance(operations, tuple):
         raise Refused("bad-request", "operations must be an array")
-    await stage(peer.home, texts(arguments, "key"), operations, peer.permit)
+    await stage(peer.home, texts(arguments, "key"), operations, peer.bearer)
     return len(operations)
 
 
@@ -30,13 +29,13 @@ async def _prepare(peer: PublicationPeer, arguments: Map) -> Value:
     rows = arguments.get("rows")
     if not isinstance(rows, bytes):
         raise Refused("bad-request", "rows must be binary")
-    return await prepare(peer.home, rows, peer.permit)
+    return await prepare(peer.home, rows, peer.bearer.permit)
 
 
 async def _discard(peer: PublicationPeer, arguments: Map) -> Value:
     """Deletes what is staged under keys with this beginning, and may close one for good."""
     close = texts(arguments, "close") if "close" in arguments else None
-    await peer.home.staging.discard(texts(arguments, "key"), close=close)
+    await peer.home.staging.discard(texts(arguments, "key"), close=close, by=peer.bearer.holder)
     return None
 
 
@@ -45,13 +44,17 @@ async def _publish(peer: PublicationPeer, arguments: Map) -> Value:
     keys = arguments.get("keys")
     if not isinstance(keys, tuple):
         raise Refused("bad-request", "keys must be an array of keys, or of binary in place of one")
-    _check_publisher(peer, text(arguments, "owner"), text(arguments, "client"))
+    owner, client = text(arguments, "owner"), text(arguments, "client")
+    session = peer.own.client.name
+    name = peer.bearer.owner(owner)  # before anything else: a sink asks so for its rights, without a number
+    peer.bearer.publisher(client, name, session=session, clients=peer.home.clients)
     return await publish(
         peer.home,
         [each if isinstance(each, bytes) else key(each) for each in keys],
-        permit=peer.permit,
-        owner=text(arguments, "owner"),
-        client=text(arguments, "client"),
+        bearer=peer.bearer,
+        session=session,
+        owner=owner,
+        client=client,
         sequence=number(arguments, "sequence"),
         replace=arguments.get("replace") is True,
         by=arguments.get("by"),
@@ -59,16 +62,6 @@ async def _publish(peer: PublicationPeer, arguments: Map) -> Value:
         discard=texts(arguments, "discard") if "discard" in arguments else None,
         close=texts(arguments, "close") if "close" in arguments else None,
     )
-
-
-def _check_publisher(peer: PublicationPeer, owner: str, client: str) -> None:
-    """Raises ``Refused`` for an owner, or the identity of one, that the client has no right to."""
-    if client.startswith("owner:"):
-        peer.permit.check_durable(client.removeprefix("owner:"))
-    if owner.startswith(LEASE):
-        peer.permit.check_writes()
-    else:
-        peer.permit.check_durable(owner)
 
 
 VERBS: Final[Mapping[str, Callable[[PublicationPeer, Map], Awaitable[Value]]]] = {

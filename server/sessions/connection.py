@@ -26,9 +26,9 @@ from dataspace.wire.session import Role, Session, State
 from index.values.values import Map, Value
 from relay.delivery.outbox import OutStream
 from server.config.principals import DAEMON, Principal
-from server.config.rights import OPEN
+from server.config.rights import OPEN, Permit
 from server.lane import Work
-from server.owners.leases import PREFIX as LEASE
+from server.owners.bearers import LEASE, Bearer
 from server.publication.offers import Offers
 from server.sessions.bundles import act_on
 from server.sessions.greeting import admit, heartbeat, spoken, welcome
@@ -74,9 +74,7 @@ class Connection:
         self.name = ""
         self.since = trio.current_time()
         self.state: SessionState | None = None
-        self.permit = OPEN
-        self.principal: Principal = DAEMON if trusted else Principal.of_peer(link.peer)
-        """Who the peer is: until its hello the address, from then on its token, if it has one."""
+        self.bearer = Bearer(OPEN, DAEMON if trusted else Principal.of_peer(link.peer))
         self.lost = False
         """True if the connection was lost, rather than ended by one of its two ends."""
         self._scope = trio.CancelScope()
@@ -220,6 +218,16 @@ class Connection:
         return before
 
     @property
+    def permit(self) -> Permit:
+        """What the peer may do; before its hello nothing asks for it."""
+        return self.bearer.permit
+
+    @property
+    def principal(self) -> Principal:
+        """Who the peer is: until its hello the address, from then on its token, if it has one."""
+        return self.bearer.principal
+
+    @property
     def own(self) -> SessionState:
         """The session; there is one, since no packet passes the session machine before the hello."""
         assert self.state is not None
@@ -326,13 +334,12 @@ class Connection:
 
     def _greet(self, hello: p.Hello) -> None:
         """Answers a hello with a welcome; raises ``ProtocolError`` for a peer that is not admitted."""
-        admitted = admit(self.house, hello, trusted=self.trusted)
-        wanted, self.permit, self.home = admitted.wanted, admitted.permit, admitted.home
-        self.principal = self.permit.principal or self.principal
+        admitted = admit(self.house, hello, self.principal, trusted=self.trusted)
+        wanted, self.bearer, self.home = admitted.wanted, admitted.bearer, admitted.home
         if self.permit.until is not None:
             self.start(self._expel, self.permit.until)
         self.name = hello.name
-        self.state, resumed = self.home.sessions.greet(self, hello.client, wanted)
+        self.state, resumed = self.home.sessions.greet(self, admitted.client, wanted)
         self.house.greeted(self.number)
         if resumed:
             self.session.resume()
@@ -377,11 +384,10 @@ class Connection:
         """Returns the owner of a turn: the session, a lease, which the turn renews, or a durable owner."""
         if not turn.owner:
             return self.own.owner
-        if turn.owner.startswith(LEASE):
-            self.home.leases.renew(turn.owner)
-            return turn.owner
-        self.permit.check_durable(turn.owner)
-        return f"durable:{turn.owner}"
+        owner = self.bearer.owner(turn.owner)
+        if owner.startswith(LEASE):
+            self.home.leases.renew(owner)
+        return owner
 
     # -- streams --------------------------------------------------------------------------------------
 
@@ -409,7 +415,7 @@ class Connection:
     def _feeder(self, spec: Map) -> Observations | TopicConnection:
         """Returns what feeds a stream; raises ``Refused`` if the peer may not open it."""
         if spec.get("kind") == "topic":
-            self.permit.check_topic(str(spec.get("topic")))
+            self.permit.check_topic("subscribe", str(spec.get("topic")))
             return self.following
         if spec.get("space") == SYSTEM:
             self.permit.check_inspect(f"space {SYSTEM!r}")

@@ -17,8 +17,9 @@ from dataspace.wire.observing import OPTIONS as OBSERVED, Policy
 from dataspace.wire.session import ALL_HEARD
 from index.values.values import Map
 from server.config.model import Limits
-from server.config.rights import OPEN, Permit
-from server.owners.turn_numbers import PASSING
+from server.config.principals import Principal
+from server.config.rights import OPEN
+from server.owners.bearers import Bearer
 from server.sessions.house import HomeSpace, House
 from server.sessions.registry import SessionState
 from server.topics.following import OPTIONS as FOLLOWED
@@ -26,31 +27,32 @@ from server.topics.following import OPTIONS as FOLLOWED
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """An admitted client: what it requests, what it may do, and the space of its session."""
+    """An admitted client: what it requests, who it is, its identity, and the space of its session."""
 
     wanted: Wanted
-    permit: Permit
+    bearer: Bearer
+    client: str
     home: HomeSpace
 
 
-def admit(house: House, hello: p.Hello, *, trusted: bool) -> Admission:
+def admit(house: House, hello: p.Hello, peer: Principal, *, trusted: bool) -> Admission:
     """Returns what a hello is admitted to; raises ``ProtocolError`` for a client that is not admitted.
 
-    With ``trusted`` it needs no token.
+    With ``trusted`` it needs no token; without one it is the ``peer``.
     """
     if not hello.client:
         raise ProtocolError("malformed", "Hello.client must not be empty: turns are numbered by it")
     wanted = Wanted.read(hello.features)
     permit = OPEN if trusted else house.keys.admit(wanted.token)
+    bearer = Bearer(permit, permit.principal or peer)
     try:
         permit.check_space(wanted.space)
         home = house.find_space(wanted.space)
         home.clients.check(hello.client)
-        if not hello.client.startswith(PASSING):
-            permit.check_durable(hello.client.removeprefix("owner:"))
+        client = bearer.client(hello.client, home.clients)
     except Refused as refusal:
         raise ProtocolError(refusal.code, refusal.text) from None
-    return Admission(wanted, permit, home)
+    return Admission(wanted, bearer, client, home)
 
 
 def spoken(verbs: Iterable[str]) -> Map:

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from dataspace.kernel.space import Space
     from dataspace.transport.sockets import Link
     from server.config.model import Limits
-    from server.config.principals import Principal
-    from server.config.rights import Permit
+    from server.owners.bearers import Bearer
     from server.owners.turn_numbers import Client, Clients
 
 
@@ -64,12 +63,8 @@ class SessionPeer(Protocol):
         """What the client calls itself."""
 
     @property
-    def permit(self) -> Permit:
-        """What the client may do."""
-
-    @property
-    def principal(self) -> Principal:
-        """Who the client is."""
+    def bearer(self) -> Bearer:
+        """Who the client is, and what it may do."""
 
     @property
     def lost(self) -> bool:

@@ -36,21 +36,21 @@ SECRET_BYTES: Final = 16
 class SessionState:
     """The state of one session: its owner names, its announced interests, and the secret to resume it with.
 
-    ``announced`` are the patterns of its streams that are facts, by stream; ``grace`` is in seconds.
+    The owner names end with the bearer of a token.  ``announced`` are the patterns of its streams that are
+    facts, by stream; ``grace`` is in seconds.
     """
 
     __slots__ = (
         "_space",
         "announced",
         "attempt",
+        "bearer",
         "client",
         "connection",
         "grace",
         "interests",
         "number",
         "owner",
-        "permit",
-        "principal",
         "secret",
     )
 
@@ -59,23 +59,26 @@ class SessionState:
     ) -> None:
         self._space = space
         self.number = connection.number
-        self.owner = owner
-        self.interests = f"{owner} interests"
+        self.bearer = connection.bearer
+        self.owner = self.bearer.own(owner)
+        self.interests = self.bearer.own(f"{owner} interests")
         self.client = client
         self.connection: SessionPeer | None = connection
-        self.permit = connection.permit
-        self.principal = connection.principal
         self.grace = grace
         self.secret = os.urandom(SECRET_BYTES) if grace else b""
         self.announced: dict[int, Value] = {}
         self.attempt: tuple[int, bytes] | None = None
 
+    def is_of(self, attempt: tuple[int, bytes] | None) -> bool:
+        """True if the same process tried another connection with this attempt."""
+        return attempt is not None and self.attempt is not None and attempt[1] == self.attempt[1]
+
     def is_after(self, attempt: tuple[int, bytes] | None) -> bool:
         """True if the same process tried this connection later: hellos may be read in any order."""
         return (
-            attempt is not None
+            self.is_of(attempt)
+            and attempt is not None
             and self.attempt is not None
-            and attempt[1] == self.attempt[1]
             and attempt[0] < self.attempt[0]
         )
 
@@ -134,16 +137,13 @@ class Sessions:
         """
         before = self._by_client.get(identity)
         if before is not None:
-            if before.permit.principal != connection.permit.principal:
-                raise ProtocolError("not-allowed", f"{identity!r:.80} has connected with another token")
+            _check_successor(before, connection, identity, wanted)
             if before.connection is not None:
-                if before.is_after(wanted.attempt):
-                    raise ProtocolError("superseded", "the same client has connected again since")
                 before.connection.supersede(_superseded(identity, connection.name))
             if before.admits(wanted.resume):
                 self._stop_waiting(before)
                 before.connection, before.attempt = connection, wanted.attempt
-                before.permit, before.principal = connection.permit, connection.principal
+                before.bearer = connection.bearer
                 self.resumed += 1
                 return before, True
             self._end(before)
@@ -156,6 +156,7 @@ class Sessions:
             min(wanted.grace, home.limits.grace_seconds),
         )
         state.attempt = wanted.attempt
+        state.client.holder = connection.bearer.holder
         self._by_client[identity] = state
         return state, False
 
@@ -175,7 +176,7 @@ class Sessions:
 
     def end_waiting(self, stands: Callable[[Permit], bool]) -> int:
         """Ends suspended sessions whose permit no longer stands; returns how many.  O(suspended sessions)."""
-        ended = [state for state in self._left.values() if not stands(state.permit)]
+        ended = [state for state in self._left.values() if not stands(state.bearer.permit)]
         for state in ended:
             self._end(state)
         return len(ended)
@@ -214,6 +215,20 @@ class Sessions:
         if self._by_client.get(name) is state:
             del self._by_client[name]
             self._home.clients.left(state.client)
+
+
+def _check_successor(before: SessionState, connection: SessionPeer, identity: str, wanted: Wanted) -> None:
+    """Raises ``ProtocolError`` for a connection that may not take the place of another one's session.
+
+    A ticket that is not the session's is no mistake of a process that has lost the welcome with the new one.
+    """
+    if before.bearer.holder != connection.bearer.holder:
+        raise ProtocolError("not-allowed", f"{identity!r:.80} has connected with another token")
+    if before.connection is not None and before.is_after(wanted.attempt):
+        raise ProtocolError("superseded", "the same client has connected again since")
+    if wanted.resume and not before.admits(wanted.resume) and not before.is_of(wanted.attempt):
+        text = f"resume has not the number and secret of the session of {identity!r:.80}, which goes on"
+        raise ProtocolError("not-allowed", f"{text}: come back without resume to take its place")
 
 
 def _superseded(identity: str, name: str) -> str:

@@ -127,6 +127,8 @@ class TopicConnection:
         retain, owner = _integer(arguments, "retain", 0), self._peer.number
         if arguments.get("back") is True:
             raise Refused("no-topic", f"no topic named {name!r} to come back to")
+        if retain or arguments.get("durable") is True:
+            self._peer.bearer.permit.check_topic("retain", name)
         if arguments.get("durable") is not True:
             return self._topics.make(name, order, partitions, retain, owner)
         age = arguments.get("age")
@@ -147,7 +149,7 @@ class TopicConnection:
 
     def _come_back(self, entry: TopicEntry, arguments: Map) -> Value:
         """Attaches a disconnected producer to this connection, if there is one of the given name."""
-        name, back = _name(arguments), arguments.get("back") is True
+        name, back = self._name(arguments), arguments.get("back") is True
         ledger = entry.ledger
         number = ledger.named(name) if ledger is not None and name else None
         if ledger is not None and number is not None:
@@ -179,7 +181,7 @@ class TopicConnection:
             start = entry.topic.join(number, at, time)  # type: ignore[arg-type]  # join checks it
         else:
             self._durable.check_room()
-            name, away = _name(arguments), _integer(arguments, "away", 0)
+            name, away = self._name(arguments), _integer(arguments, "away", 0)
             if away > MAX_AWAY:
                 raise Refused("limit", f"away={away} milliseconds, limit {MAX_AWAY}")
             if away < 0 or (away and not name):
@@ -199,6 +201,11 @@ class TopicConnection:
         return Map(
             {"producer": number, "time": start, "id": entry.number, "taken": 0, "held": held, "sent": ()}
         )
+
+    def _name(self, arguments: Map) -> str:
+        """Returns the name under which a producer is kept: it belongs to the bearer that joins."""
+        stated = _name(arguments)
+        return self._peer.bearer.own(stated) if stated else ""
 
     def _publication(self, number: int, entry: TopicEntry) -> Record:
         at = entry.topic.partition_of(number)
@@ -306,6 +313,8 @@ class TopicConnection:
         dormant = entry.ledger is not None and not entry.topic.producers
         if entry.owner != self._peer.number and not dormant:
             raise Refused("not-owner", f"topic {name!r} belongs to session {entry.owner}")
+        if entry.owner != self._peer.number:
+            self._peer.bearer.permit.check_topic("end", name)
         self._topics.end(entry)
         self._durable.end(entry)
 

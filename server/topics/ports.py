@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from dataspace.wire.packets import Packet
     from relay.delivery.outbox import OutStream
+    from server.owners.bearers import Bearer
 
 
 class TopicPeer(Protocol):
@@ -16,6 +17,10 @@ class TopicPeer(Protocol):
     @property
     def number(self) -> int:
         """The number of the connection."""
+
+    @property
+    def bearer(self) -> Bearer:
+        """Who the client is, and what it may do."""
 
     @property
     def gone(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Protocol
 from dataspace.errors import Refused
 from dataspace.wire.arguments import number, text
 from index.values.values import Map, Value
-from server.config.rights import Permit
+from server.owners.bearers import Bearer
 from server.topics.catalogue import Topics
 from server.topics.catch_up import topic_acknowledge, topic_epochs, topic_frontier, topic_number
 from server.topics.durable import DurableTopics
@@ -24,8 +24,8 @@ class TopicAsker(Protocol):
         """What it publishes and subscribes."""
 
     @property
-    def permit(self) -> Permit:
-        """What the client may do."""
+    def bearer(self) -> Bearer:
+        """Who the client is, and what it may do."""
 
 
 class TopicVerbs:
@@ -50,13 +50,14 @@ class TopicVerbs:
 
     async def join(self, peer: TopicAsker, arguments: Map) -> Value:
         """Makes the connection a producer of a partition of a topic."""
-        answer = peer.following.join(_name(peer, arguments), arguments)
+        answer = peer.following.join(_name(peer, arguments, "publish"), arguments)
         await self._durable.writer.wait_durable()
         return answer
 
     async def lookup(self, peer: TopicAsker, arguments: Map) -> Value:
         """Returns the shape of a topic; waits up to ``wait`` ms until there is one of that name."""
-        name, wait = _name(peer, arguments), max(0, number(arguments, "wait", 0))
+        name, wait = text(arguments, "topic"), max(0, number(arguments, "wait", 0))
+        peer.bearer.permit.check_topic_known(name)
         entry = await self._topics.wait_for(name, wait)
         topic = entry.topic
         return Map(
@@ -72,16 +73,16 @@ class TopicVerbs:
     async def frontier(self, peer: TopicAsker, arguments: Map) -> Value:
         """Returns what is completed of a durable topic; waits up to ``wait`` ms for more than ``after``."""
         after, wait = number(arguments, "after", -1), max(0, number(arguments, "wait", 0))
-        return await topic_frontier(self._topics, _name(peer, arguments), after, wait)
+        return await topic_frontier(self._topics, _name(peer, arguments, "subscribe"), after, wait)
 
     async def epochs(self, peer: TopicAsker, arguments: Map) -> Value:
         """Returns some of the completed epochs of a range of numbers, the same each time."""
-        name, identity = _name(peer, arguments), number(arguments, "id")
+        name, identity = _name(peer, arguments, "subscribe"), number(arguments, "id")
         return await topic_epochs(self._topics, self._journal, name, identity, arguments)
 
     async def number_at(self, peer: TopicAsker, arguments: Map) -> Value:
         """Returns the number after which the completed epochs at or after a time begin."""
-        name, identity = _name(peer, arguments), number(arguments, "id")
+        name, identity = _name(peer, arguments, "subscribe"), number(arguments, "id")
         return await topic_number(self._topics, self._journal, name, identity, arguments.get("time"))
 
     async def acknowledge(self, peer: TopicAsker, arguments: Map) -> Value:
@@ -89,21 +90,23 @@ class TopicVerbs:
         reader, epoch = text(arguments, "reader"), max(0, number(arguments, "number"))
         if not reader:
             raise Refused("bad-request", "reader must not be empty")
-        place = (_name(peer, arguments), number(arguments, "id"))
-        peer.permit.check_reader(reader)
+        place = (_name(peer, arguments, "subscribe"), number(arguments, "id"))
+        peer.bearer.permit.check_reader(reader)
         return await topic_acknowledge(
             self._topics, self._journal, *place, reader, epoch, time.time_ns() // 1000
         )
 
     async def end_topic(self, peer: TopicAsker, arguments: Map) -> Value:
-        """Ends a topic that this session made."""
-        peer.following.end_topic(_name(peer, arguments))
+        """Ends a topic that this session made, or a durable one that nobody publishes to."""
+        name = text(arguments, "topic")
+        peer.bearer.permit.check_topic_known(name)
+        peer.following.end_topic(name)
         await self._durable.writer.wait_durable()
         return None
 
 
-def _name(peer: TopicAsker, arguments: Map) -> str:
-    """Returns the name of a topic; raises ``Refused`` if the client has no right to it."""
+def _name(peer: TopicAsker, arguments: Map, doing: str) -> str:
+    """Returns the name of a topic; raises ``Refused`` if the client has no right to do this with it."""
     name = text(arguments, "topic")
-    peer.permit.check_topic(name)
+    peer.bearer.permit.check_topic(doing, name)
     return name

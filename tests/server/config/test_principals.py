@@ -71,5 +71,5 @@ def test_the_daemon_is_nobody_else() -> None:
 
 
 def test_a_name_that_is_no_word_is_refused() -> None:
-    with pytest.raises(UsageError, match="the name of a caveat is 1 to 64 letters"):
+    with pytest.raises(UsageError, match="a name or a stamp is 1 to 64 letters"):
         of(("t", [Map({"name": "a/b"})]))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 from hypothesis import example, given, strategies as st
 
@@ -10,7 +13,8 @@ from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, SEND
 from index.patterns.patterns import exact, lit, matcher
 from index.patterns.text import parse, parse_pattern
 from index.values.values import Map, Record, Value
-from server.config.rights import EVERYTHING, Permit, Rights, covers
+from server.config.covering import apart, covers
+from server.config.rights import EVERYTHING, TOPICS, Permit, Rights
 
 ATOMS = st.sampled_from([None, True, 1, 1.0, "a", b"a"])
 CLASSES = st.sampled_from(["int", "str", "record", "seq", "map", "bool"])
@@ -101,7 +105,7 @@ def test_what_is_not_listed_is_not_allowed() -> None:
     for check in [
         lambda: permit.check_observe(parse_pattern("p($x)")),
         lambda: permit.check_durable("anything"),
-        lambda: permit.check_topic("anything"),
+        lambda: permit.check_topic("publish", "anything"),
         lambda: permit.check_reader("anything"),
         lambda: permit.check_inspect("the index"),
         permit.check_reads,
@@ -137,6 +141,9 @@ def test_a_caveat_can_only_take_away() -> None:
         {"spaces": ("kitchen",)},
         {"observe": ("p(_)",), "readers": ("nightly",), "rules": True},
         {"assert": True, "send": ("m(_)",), "durable": ("d",), "topics": ("t",), "inspect": True},
+        {"topics": Map({"publish": ("t",), "end": True})},
+        {"deny": Map({"assert": ("p(_)",), "topics": ("t",)}), "stamp": Map({"by": "sensor-7"})},
+        {"observe": True, "deny": Map({"observe": ("p(_)",)}), "spaces": ("main",)},
     ],
 )
 def test_what_is_stated_of_rights_states_the_same_rights(table: dict[str, Value]) -> None:
@@ -153,8 +160,125 @@ def test_what_is_stated_of_rights_states_the_same_rights(table: dict[str, Value]
         ({"observe": 3}, "observe must be true, false or an array of patterns as text, got 3"),
         ({"rules": "yes"}, "rules must be true or false"),
         ({"until": "tomorrow"}, "until must be a time"),
+        ({"topics": Map({"read": True})}, "topics has no 'read', known are publish"),
+        ({"deny": True}, "deny must be a table of rights"),
+        ({"deny": Map({"spaces": True})}, "no right 'spaces', known are assert"),
+        ({"deny": Map({"assert": ("p($x)",)})}, "captures, write _"),
+        ({"stamp": "me"}, "stamp must be a table of up to 8 words"),
+        ({"stamp": Map({"by": "a b"})}, "a name or a stamp is 1 to 64 letters"),
     ],
 )
 def test_a_table_that_is_none_is_refused(table: dict[str, Value], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         Rights.read(Map(table))
+
+
+@given(PATTERNS, PATTERNS, VALUES)
+@example(parse_pattern("exact([_])"), parse_pattern("[_, _]"), (1, 2))
+def test_patterns_that_are_apart_match_nothing_together(one: Value, other: Value, value: Value) -> None:
+    if apart(one, other):
+        assert matcher(one)(value) is None or matcher(other)(value) is None
+
+
+@given(PATTERNS, PATTERNS)
+def test_apart_is_the_same_from_both_sides(one: Value, other: Value) -> None:
+    assert apart(one, other) is apart(other, one)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "are"),
+    [
+        ("p(_)", "q($x)", True),
+        ("p(_)", "p($x)", False),
+        ("p(_)", "$x", False),
+        ("p(_)", "$x:int", True),
+        ('p("a")', 'p("b", $x)', True),
+        ('p("a")', "p($x)", False),
+        ("p(_:int)", 'p("a")', True),
+        ("p(_:int)", "p($x:str)", True),
+        ("p(_, _)", "exact(p(_))", True),
+        ('{"k": 1}', '{"k": 2, "l": _}', True),
+        ('{"k": 1}', '{"l": 1}', False),
+        ("[1]", "[2, _]", True),
+        ("p(_)", "[_]", True),
+        ("lit(p(1))", "p(2)", True),
+        ("lit(p(1))", "p(_)", False),
+        ("p($x(q(_)))", "p(r(_))", True),
+    ],
+)
+def test_examples_of_apart(one: str, other: str, are: bool) -> None:
+    assert apart(parse_pattern(one), parse_pattern(other)) is are
+
+
+def test_what_is_denied_is_taken_away_from_everything() -> None:
+    permit = _permit({"deny": Map({"assert": ("secret(_)", "reading(_, _:str)"), "observe": ("secret(_)",)})})
+    permit.check_actions([(ASSERT, 1, parse("reading(1, 2)")), (SEND, parse("secret(1)"))])
+    permit.check_observe(parse_pattern("reading($x)"))
+    for action in [(ASSERT, 1, parse("secret(1)")), (REPLACE, 1, 2, parse('reading(1, "a")'))]:
+        with pytest.raises(Refused, match="not-allowed"):
+            permit.check_actions([action])
+    for pattern in ("secret($x)", "secret(1)", "$x", "$x:record"):
+        with pytest.raises(Refused, match="which might show what is denied"):
+            permit.check_observe(parse_pattern(pattern))
+    with pytest.raises(Refused):
+        _permit({"rules": True, "deny": Map({"assert": ("rule(_, _)",)})}).check_actions(
+            [(ASSERT, 1, parse('rule("r", "p($x) <- q($x).")'))]
+        )
+
+
+def test_names_and_flags_are_denied_as_well() -> None:
+    denied: dict[str, Value] = {
+        "durable": ("admin",),
+        "topics": ("t",),
+        "readers": ("nightly",),
+        "rules": True,
+        "inspect": True,
+    }
+    permit = _permit({"deny": Map(denied)})
+    checks: list[Callable[[], object]] = [
+        lambda: permit.check_durable("admin"),
+        *[partial(permit.check_topic, doing, "t") for doing in TOPICS],
+        lambda: permit.check_topic_known("t"),
+        lambda: permit.check_reader("nightly"),
+        lambda: permit.check_inspect("the index"),
+        permit.check_rules,
+    ]
+    for check in checks:
+        with pytest.raises(Refused):
+            check()
+    permit.check_durable("mine")
+    permit.check_topic("end", "u")
+    permit.check_topic_known("u")
+    permit.check_reader("weekly")
+    permit.check_reads()
+    permit.check_writes()
+    for nothing in [
+        _permit({"deny": Map({"observe": True})}).check_reads,
+        _permit({"deny": Map({"assert": True})}).check_writes,
+    ]:
+        with pytest.raises(Refused):
+            nothing()
+
+
+def test_the_rights_of_a_topic_are_several() -> None:
+    listed = _permit({"topics": ("t",)})
+    for doing in ("publish", "subscribe", "retain"):
+        listed.check_topic(doing, "t")
+    for doing, name in [("end", "t"), ("publish", "u")]:
+        with pytest.raises(Refused, match=f"does not allow to {doing} topic"):
+            listed.check_topic(doing, name)
+    several = _permit({"topics": Map({"publish": ("t",), "end": True})})
+    several.check_topic("publish", "t")
+    several.check_topic("end", "anything")
+    several.check_topic_known("anything")
+    with pytest.raises(Refused):
+        several.check_topic("subscribe", "t")
+
+
+def test_stamps_of_all_tables_are_together_and_none_is_replaced() -> None:
+    permit = _permit({"stamp": Map({"by": "sensor-7"})}, {"stamp": Map({"room": "kitchen"})})
+    assert dict(permit.stamp) == {"by": "sensor-7", "room": "kitchen"}
+    assert not permit.open
+    permit.check_actions([(ASSERT, 1, parse("anything(1)"))])
+    with pytest.raises(UsageError, match="stamps by=sensor-8, which is stamped by=sensor-7 already"):
+        _permit({"stamp": Map({"by": "sensor-7"})}, {"stamp": Map({"by": "sensor-8"})})

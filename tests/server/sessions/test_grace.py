@@ -220,16 +220,33 @@ async def test_the_secret_admits_and_the_session_has_its_number(url: str, witnes
 
 
 @pytest.mark.parametrize("off", [(1, b""), (0, b"\0" * 16)])
-async def test_a_wrong_number_or_secret_begins_a_new_session(
+async def test_a_wrong_number_or_secret_ends_no_session(
     url: str, witness: RemoteSpace, off: tuple[int, bytes]
 ) -> None:
     first = await _left_waiting(url, witness)
     secret = first.features["secret"]
     assert isinstance(secret, bytes)
+    wrong = Wanted(grace=GRACE, resume=(first.session + off[0], off[1] or secret))
     async with Peer(url) as peer:
-        again = await _greeted(peer, Wanted(grace=GRACE, resume=(first.session + off[0], off[1] or secret)))
+        await peer.say(p.Hello(p.VERSION, "~peer", "", wrong.packed()))
+        refused = await peer.farewell()
+        assert (refused.code, "come back without resume" in refused.text) == ("not-allowed", True)
+    assert await witness.matches("fact($)") != [], "the session waits as before"
+    async with Peer(url) as peer:
+        again = await _greeted(peer, Wanted(grace=GRACE))
         assert again.session != first.session and "resumed" not in again.features
         assert await witness.matches("fact($)") == [], "the older session of this identity has ended"
+
+
+async def test_a_process_that_lost_its_welcome_may_show_the_ticket_of_the_session_before(
+    url: str, witness: RemoteSpace
+) -> None:
+    async with Peer(url) as unheard, Peer(url) as peer:
+        first = await _greeted(unheard, Wanted(grace=GRACE, attempt=(1, b"process")))
+        stale = Wanted(grace=GRACE, resume=(first.session - 1, b"\0" * 16), attempt=(2, b"process"))
+        again = await _greeted(peer, stale)
+        assert again.session != first.session
+        assert (await unheard.farewell()).code == "superseded"
 
 
 async def test_a_client_takes_over_from_its_own_ghost(url: str, witness: RemoteSpace) -> None:

@@ -16,8 +16,7 @@ from dataspace.wire.features import Wanted
 from index.patterns.patterns import capture, observe
 from index.values.values import Record
 from server.config.model import Limits
-from server.config.principals import Principal
-from server.config.rights import OPEN, Permit
+from server.owners.bearers import NOBODY
 from server.owners.turn_numbers import Client, Clients
 from server.sessions.registry import Sessions
 
@@ -55,8 +54,7 @@ class Held:
 class Caller:
     """``server.sessions.ports.SessionPeer``."""
 
-    permit: Permit = OPEN
-    principal = Principal("unix")
+    bearer = NOBODY
 
     def __init__(self, number: int, name: str = "caller") -> None:
         self.number = number

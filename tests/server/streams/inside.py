@@ -6,6 +6,7 @@ committed in memory and wait for the disk, as they do on a slow one.
 
 from __future__ import annotations
 
+import itertools
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,6 +20,7 @@ from dataspace.wire import packets as p
 from dataspace.wire.session import Role, Session
 from relay.log.log import Log
 from server.config.model import Config, Limits
+from server.config.tokens import Key
 from server.daemon.daemon import Daemon
 from server.daemon.space import HostedSpace
 from server.sessions.connection import Connection
@@ -66,6 +68,7 @@ class Inside:
         self.home: HostedSpace = daemon.main
         self._log = log
         self._nursery = nursery
+        self._numbers = itertools.count(1)
         self._held = False
         self.wires: list[Wire] = []
 
@@ -80,11 +83,11 @@ class Inside:
             self._held = False
             self._log._writing.release()
 
-    def connect(self) -> Wire:
-        """A new peer, which has said nothing yet."""
+    def connect(self, *, trusted: bool = True) -> Wire:
+        """A new peer, which has said nothing yet; one that is not trusted needs a token if there are any."""
         ours, theirs = socket.socketpair()
-        number = len(self.daemon.connections) + 1
-        connection = Connection(self.daemon, SocketLink(ours), number, self.daemon.verbs, trusted=True)
+        number = next(self._numbers)
+        connection = Connection(self.daemon, SocketLink(ours), number, self.daemon.verbs, trusted=trusted)
         self.daemon.connections[number] = connection
         self._nursery.start_soon(connection.run)
         self.wires.append(Wire(theirs))
@@ -92,9 +95,11 @@ class Inside:
 
 
 @asynccontextmanager
-async def inside(data: Path, limits: Limits | None = None) -> AsyncIterator[Inside]:
+async def inside(
+    data: Path, limits: Limits | None = None, keys: tuple[Key, ...] = ()
+) -> AsyncIterator[Inside]:
     """A daemon with its log in a directory, until the end of the block; it ends in good order."""
-    config = Config(data=data, limits=limits or Limits())
+    config = Config(data=data, limits=limits or Limits(), keys=keys)
     (settings,) = config.all_spaces()
     log = Log.open(settings.data)
     daemon = Daemon(config, [(settings, log)])
@@ -102,6 +107,7 @@ async def inside(data: Path, limits: Limits | None = None) -> AsyncIterator[Insi
     try:
         async with trio.open_nursery() as writers:
             writers.start_soon(home.commits.run)
+            writers.start_soon(daemon.durable_topics.writer.run)
             await home.commits.wait_durable(home.space.epoch)
             async with trio.open_nursery() as nursery:
                 made = Inside(daemon, log, nursery)
@@ -114,6 +120,7 @@ async def inside(data: Path, limits: Limits | None = None) -> AsyncIterator[Insi
                     nursery.cancel_scope.cancel()
             with trio.CancelScope(shield=True):
                 await home.commits.close()
+                await daemon.durable_topics.writer.close()
     finally:
         daemon.durable_topics.writer.journal.close()
         home.staging.close()

@@ -1,0 +1,116 @@
+"""Bearers: the one check of what a connection may call its own.
+
+Turns, publications, leases, staged operations and producers are all known by names that clients choose, so a
+name alone proves nothing.  Each request that states one asks here for the name under which the daemon keeps
+it.  A name that may be shared needs a right that lists it (durable owners, identities that outlast the
+connection, readers, topics).  All others belong to who uses them: the daemon keeps them with the principal
+as their end, ``lease:1000:backup @ token:gateway``, so that two bearers cannot mean the same one.  That is in
+the log as well, and a daemon that starts again still has it.
+
+Always: without tokens every name is kept as it was stated; no name that a client states can have the end of
+another bearer's.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dataspace.errors import Refused
+from server.config.principals import DAEMON, Principal
+from server.config.rights import OPEN, Permit
+from server.owners.turn_numbers import PASSING, Clients
+
+LEASE: Final = "lease:"
+DURABLE: Final = "durable:"
+OWNER: Final = "owner:"
+"""What the identity of a durable owner begins with."""
+
+AT: Final = " @ "
+"""Between a name and the bearer to whom it belongs."""
+
+
+class Bearer:
+    """What one connection may do, and who it is.
+
+    ``holder`` is its principal as text, empty without a token.
+    """
+
+    __slots__ = ("end", "holder", "permit", "principal")
+
+    def __init__(self, permit: Permit, principal: Principal) -> None:
+        self.permit: Final = permit
+        self.principal: Final = principal
+        self.holder: Final = "" if permit.principal is None else str(permit.principal)
+        stamps = "".join([f" {name}={word}" for name, word in sorted(permit.stamp.items())])
+        self.end: Final = f"{AT}{self.holder}{stamps}" if self.holder else ""
+        """What the names end with that belong to this bearer alone."""
+
+    def own(self, stated: str) -> str:
+        """Returns the name under which something is kept that belongs to this bearer alone."""
+        return f"{_plain(stated)}{self.end}"
+
+    def owner(self, stated: str) -> str:
+        """Returns the owner of facts that a turn or a publication states; raises ``Refused``.
+
+        It is a lease of this bearer, or a durable owner to which it has a right.
+        """
+        if stated.startswith(LEASE):
+            return self.lease(stated)
+        if not stated:
+            raise Refused("bad-request", "owner must name a durable owner, or a lease")
+        self.permit.check_durable(_plain(stated))
+        return self._stamped(f"{DURABLE}{stated}")
+
+    def lease(self, stated: str) -> str:
+        """Returns the owner that a lease is kept as, one that may be granted; raises ``Refused``."""
+        self.permit.check_writes()
+        return self.own(stated)
+
+    def client(self, stated: str, clients: Clients) -> str:
+        """Returns the identity that a hello states, under which its turns are numbered; raises ``Refused``.
+
+        One that outlasts its connection needs a right; a passing one belongs to who came with it first.
+        """
+        passing = _plain(stated).startswith(PASSING)
+        if not passing:
+            self.permit.check_durable(stated.removeprefix(OWNER))
+        client = self._stamped(stated)
+        if passing and clients.holder(client) not in ("", self.holder):
+            raise _foreign(stated)
+        return client
+
+    def publisher(self, stated: str, owner: str, *, session: str, clients: Clients) -> str:
+        """Returns the identity that a publication for an owner is numbered under; raises ``Refused``.
+
+        It is what was stated if that is the identity of the session, or one to which there is a right.  Any
+        other belongs to the owner, whoever else publishes under the same name for another one.
+        """
+        passing, client = _plain(stated).startswith(PASSING), self._stamped(stated)
+        if client == session:
+            return client
+        if not passing and self.permit.allows_durable(stated.removeprefix(OWNER)):
+            return client
+        if passing and self.permit.open and clients.holder(client) in ("", self.holder):
+            return client
+        if passing or stated.startswith(OWNER) or clients.holder(client):
+            raise _foreign(stated)
+        return f"{stated}{AT}{owner}"
+
+    def _stamped(self, name: str) -> str:
+        """Returns a name that may be shared, which a bearer with a stamp has for itself."""
+        return f"{name}{self.end}" if self.permit.stamp else name
+
+
+NOBODY: Final = Bearer(OPEN, DAEMON)
+"""The daemon itself, which may do everything."""
+
+
+def _plain(stated: str) -> str:
+    """Returns a name that a client stated; raises ``Refused`` for one that reads as if it had an end."""
+    if AT in stated:
+        raise Refused("bad-request", f"{stated!r:.80} contains {AT!r}, which stands before a bearer's name")
+    return stated
+
+
+def _foreign(client: str) -> Refused:
+    return Refused("not-allowed", f"{client!r:.80} has connected with another token, and numbers its turns")
