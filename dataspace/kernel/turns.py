@@ -79,6 +79,7 @@ def take(places: dict[int, Value], actions: Sequence[Action], draft: PendingTurn
     grown = 0
     coming: list[At] = []
     going: list[At] = []
+    at: At
     again: list[int] = []  # what was begun under handles that this turn had ended
     for action in actions:
         if action.__class__ is not tuple:

@@ -82,8 +82,8 @@ class _Decoding:
         if left <= 0:
             raise too_deep(self._levels)
         if code in (RECORD, MAP):
-            parts = yield from self._payload(data[at:], left - 1, inside + 1)
-            return record(parts) if code == RECORD else pairs_map(parts)
+            fields = yield from self._payload(data[at:], left - 1, inside + 1)
+            return record(fields) if code == RECORD else pairs_map(fields)
         parts = yield from self._parts(data[at:], count, left - 1, inside)
         return tuple(parts) if code == _ARRAY else text_map(list(zip(parts[::2], parts[1::2], strict=True)))
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from dataspace.codec import pack, unpack
 from dataspace.kernel.actions import ASSERT, REPLACE
@@ -117,7 +117,7 @@ class Innocents:
         self._set_up_sessions()
         self.step()
 
-    def client(self, who: str, identity: str, **features: Value) -> Client:
+    def client(self, who: str, identity: str, **features: Any) -> Client:
         """Returns a new connection of an innocent tenant."""
         return Client(self._port, self._oracle, who, INNOCENTS[who].token, client=identity, **features)
 
