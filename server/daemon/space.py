@@ -302,6 +302,7 @@ class HostedSpace:
 
         If it fails, the rest stays until the next start of the daemon, as for ``end_owners``.
         """
+        most = min(most, self.space.limits.actions_per_turn)
         actions = [(RETRACT, handle) for handle in islice(self.space.claims(owner), most)]
         try:
             self.commits.check_open()
