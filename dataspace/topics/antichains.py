@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 
-from dataspace.topics.times import Time, less_equal
+from dataspace.topics.times import Time, join, less_equal
 
 
 class _Incomparable:
@@ -80,6 +80,8 @@ class Maxima(_Incomparable):
     >>> upper = Maxima([(2, 1), (1, 2), (1, 1)])
     >>> upper, upper.covers((1, 1)), upper.covers((2, 2))
     (Maxima([(1, 2), (2, 1)]), True, False)
+    >>> upper.grows((2, 2)), upper.grows((0, 3)), upper.coarsen(1), upper
+    (False, True, None, Maxima([(2, 2)]))
     """
 
     __slots__ = ()
@@ -95,6 +97,17 @@ class Maxima(_Incomparable):
     def covers(self, time: Time) -> bool:
         """True if this time is at or before some element."""
         return any(less_equal(time, each) for each in self._elements)
+
+    def grows(self, time: Time) -> bool:
+        """True if to insert this time would add an element and drop none."""
+        return not any(less_equal(time, each) or less_equal(each, time) for each in self._elements)
+
+    def coarsen(self, most: int) -> None:
+        """Joins elements until there are ``most``: it then covers all that it did, and what is between."""
+        while len(self._elements) > most:
+            first, second, *rest = self
+            self._elements = rest
+            self.insert(join(first, second))
 
     def keep(self, times: Iterable[Time]) -> None:
         """Leaves only these elements of it."""

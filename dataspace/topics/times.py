@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
+from operator import le
 from typing import Final, TypeAlias
 
 from dataspace.errors import UsageError
@@ -34,7 +35,7 @@ def less_equal(a: Time, b: Time) -> bool:
     """True if ``a`` is ``b`` or comes before it; O(coordinates)."""
     if isinstance(a, tuple):
         assert isinstance(b, tuple)  # one order for a topic
-        return all(x <= y for x, y in zip(a, b, strict=True))
+        return all(map(le, a, b))
     assert isinstance(b, int)  # as above
     return a <= b
 

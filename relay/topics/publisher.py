@@ -31,6 +31,9 @@ MAX_OPEN: Final = 16_384
 MAX_HELD: Final = 4096
 """Times for which one producer may hold capabilities."""
 
+MAX_UPPER: Final = 1024
+"""Latest times of one partition, of which none comes before another: each step looks at all of them."""
+
 MAX_COUNT: Final = (1 << 31) - 1
 """Capabilities of one producer for one time."""
 
@@ -148,6 +151,9 @@ class Publisher:
         if time is not None and len(self._epochs) >= MAX_OPEN and time not in self._epochs:
             said = f"{len(self._epochs)} epochs are open in partition {self.partition}, limit {MAX_OPEN}"
             raise Refused("limit", f"{said} open epochs: complete some before you begin others")
+        if time is not None and len(self._upper) >= MAX_UPPER and self._upper.grows(time):
+            said = f"{len(self._upper)} latest times of partition {self.partition}, none before another"
+            raise Refused("limit", f"{said}, limit {MAX_UPPER}: send at a time after one of them")
         if not changes:
             return
         after = self.changed(producer, changes)

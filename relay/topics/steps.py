@@ -95,6 +95,9 @@ class _Open:
     crashed: str = ""
 
 
+FORGOTTEN: Final = 1024
+"""Latest times of which nothing is retained, none before another; of more, what is between counts as well."""
+
 DEPARTED: Final = 1024
 """Producers that left in order and are remembered, so that one that missed the answer can learn of it."""
 
@@ -333,6 +336,7 @@ class StepLog:
         for number, time, size in epochs:
             self.oldest = number + 1
             self.forgotten.insert(time)
+            self.forgotten.coarsen(FORGOTTEN)
             self.size -= size
 
     def first_open(self) -> int:

@@ -26,6 +26,25 @@ def test_maxima_are_the_maximal_elements(times: list[Time]) -> None:
     assert set(Maxima(times)) == {each for each in times if not any(less(each, other) for other in times)}
 
 
+@given(orders)
+def test_maxima_know_whether_they_grow(times: list[Time]) -> None:
+    maxima = Maxima()
+    for each in times:
+        grows, before = maxima.grows(each), len(maxima)
+        maxima.insert(each)
+        assert (len(maxima) > before) == grows
+
+
+@given(orders, st.integers(1, 4))
+def test_coarser_maxima_cover_all_that_they_did(times: list[Time], most: int) -> None:
+    maxima = Maxima(times)
+    before = list(maxima)
+    maxima.coarsen(most)
+    assert len(maxima) <= most and all(map(maxima.covers, before))
+    assert len(before) > most or list(maxima) == before
+    assert set(maxima) == set(Maxima(maxima)), "none is before another"
+
+
 @given(st.lists(st.lists(st.tuples(pairs, st.integers(-2, 3)), max_size=4), max_size=12))
 def test_changes_tell_exactly_how_the_frontier_moved(batches: list[list[Change]]) -> None:
     held, everything, told = MutableAntichain(), ChangeBatch(), ChangeBatch()

@@ -16,7 +16,7 @@ from dataspace.topics.times import END, MAX_DIMENSIONS
 from dataspace.wire import packets as p
 from index.values.values import Map, Value
 from relay.journal.journal import MAX_READERS
-from relay.topics.publisher import MAX_COUNT, MAX_HELD, MAX_OPEN
+from relay.topics.publisher import MAX_COUNT, MAX_HELD, MAX_OPEN, MAX_UPPER
 from relay.topics.topic import MAX_PARTITIONS
 from server.config.model import Limits
 from server.topics.catalogue import MAX_RETAIN, MAX_TOPICS
@@ -201,6 +201,31 @@ async def test_what_a_producer_does_is_within_its_limits(url: str, case: Steps, 
             assert isinstance(answer, p.Answer), answer
         refused(await steps(peer, made["producer"], case.beyond), case.code, case.said)
         assert isinstance(await steps(peer, made["producer"], (forms.LEAVE,)), p.Answer)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("durable", [False, True], ids=["memory", "durable"])
+@pytest.mark.parametrize("open", [True, False], ids=["open", "completed"])
+async def test_the_latest_times_of_a_partition_are_bounded_where_none_is_before_another(
+    url: str, durable: bool, open: bool
+) -> None:
+    """The upper frontier of a topic with two dimensions, of which nothing is ever given back."""
+    last = MAX_UPPER
+    times = [(at, last - at) for at in range(last)]
+    async with greeted(url) as peer:
+        made = await value(peer, "join", {"topic": "t", "dimensions": 2, "durable": durable})
+        given: list[Value] = []
+        for time in times:
+            given.append((forms.SEND, time, EMPTY))
+            if not open:
+                after = (time[0] + 1, 0)
+                before = (time[0], 0)
+                given.append((forms.CHANGE, ((before, -1), (after, 1))))
+        assert isinstance(await steps(peer, made["producer"], *given), p.Answer)
+        beyond = await steps(peer, made["producer"], (forms.SEND, (last, 0), EMPTY))
+        refused(beyond, "limit", f"{MAX_UPPER} latest times of partition 0", f"limit {MAX_UPPER}")
+        later = await steps(peer, made["producer"], (forms.SEND, (last, 1), EMPTY))
+        assert isinstance(later, p.Answer), "it takes the place of another"
 
 
 @pytest.mark.parametrize("size", [LARGEST, LARGEST + 1], ids=["at", "beyond"])
