@@ -110,12 +110,13 @@ class Work:
     waits for in between, it waits for outside of its turn (``leave``, ``enter``).
     """
 
-    __slots__ = ("_asker", "_has_turn", "_lane", "_since", "_until")
+    __slots__ = ("_asker", "_lane", "_since", "_until", "has_turn")
 
     def __init__(self, lane: Lane, asker: Hashable) -> None:
         self._lane = lane
         self._asker = asker
-        self._has_turn = False
+        self.has_turn = False
+        """True while it may work."""
         self._since = self._until = 0.0
 
     async def __aenter__(self) -> Self:
@@ -129,22 +130,22 @@ class Work:
 
     async def enter(self) -> None:
         """Waits for a turn, unless it is this one's."""
-        if not self._has_turn:
+        if not self.has_turn:
             await self._lane.take(self._asker)
-            self._has_turn = True
+            self.has_turn = True
             self._since = self._lane.clock()
             self._until = self._since + SLICE_SECONDS
 
     def leave(self) -> None:
         """Ends the turn; may be called again."""
-        if self._has_turn:
-            self._has_turn = False
+        if self.has_turn:
+            self.has_turn = False
             self._lane.leave(self._asker)
 
     @property
     def is_over(self) -> bool:
         """True if the slice has taken its time, or the turn was left; 0.1 µs."""
-        return not self._has_turn or self._lane.clock() > self._until
+        return not self.has_turn or self._lane.clock() > self._until
 
     async def pass_on(self) -> None:
         """Lets other tasks run, and then the other askers; returns when it is this one's turn again."""
@@ -154,7 +155,7 @@ class Work:
     async def finish(self) -> None:
         """Ends the turn, after other tasks had the thread for as long as this one."""
         try:
-            if self._has_turn:
+            if self.has_turn:
                 await self._lane.yield_thread(self._lane.clock() - self._since)
         finally:
             self.leave()

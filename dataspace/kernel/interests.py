@@ -9,13 +9,13 @@ Always: between turns nothing is collected; an interest without observers is in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Protocol
 
 from dataspace.kernel.changes import Captures, Changes
 from dataspace.kernel.limits import SpaceLimits, size_of_pattern
 from index.patterns.events import ADDED, REMOVED, Event
-from index.patterns.patterns import Skeleton, capture_names, skeleton
+from index.patterns.patterns import Skeleton, skeleton
 from index.trie.trie import Index
 from index.values.values import Value, key
 
@@ -50,11 +50,6 @@ class Interest:
         self._added: list[Captures] = []
         self._messages: list[Captures] = []
         self._removed: list[Captures] = []
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Returns the names of the captures, in order."""
-        return capture_names(self.pattern)
 
     def notice(self, event: Event, captures: Captures) -> None:
         """Collects one event; the callback that the index calls.  O(1)."""
@@ -101,23 +96,27 @@ class Interest:
 
 
 class Interests:
-    """The interests of one index by pattern; what has changes to close is put into ``touched``."""
+    """The interests of one index; what has changes to close is put into ``touched``.
 
-    __slots__ = ("_by_pattern", "_index", "_limits", "_touched", "size")
+    Patterns that differ in the names of their captures alone are one interest: what they observe is the same,
+    and names are no part of it.  A thousand observers of everything would else be told a thousand times.
+    """
+
+    __slots__ = ("_by_place", "_index", "_limits", "_touched", "size")
 
     def __init__(self, index: Index, touched: list[Interest], limits: SpaceLimits) -> None:
         self._index = index
         self._touched = touched
         self._limits = limits
-        self._by_pattern: dict[object, Interest] = {}
+        self._by_place: dict[object, Interest] = {}
         self.size = 0
         """Bytes that the patterns take, about."""
 
     def __len__(self) -> int:
-        return len(self._by_pattern)
+        return len(self._by_place)
 
     def __iter__(self) -> Iterator[Interest]:
-        return iter(self._by_pattern.values())
+        return iter(self._by_place.values())
 
     @property
     def observers(self) -> int:
@@ -129,16 +128,17 @@ class Interests:
 
         Raises ``UsageError`` for a pattern that is none, ``Refused`` beyond a limit.
         """
-        at = key(pattern)
-        interest = self._by_pattern.get(at)
+        form = skeleton(pattern)
+        at = _place(form)
+        interest = self._by_place.get(at)
         if interest is None:
-            form, size = skeleton(pattern), self.size + size_of_pattern(at)
-            self._limits.check_patterns(len(self._by_pattern) + 1, size)
+            size = self.size + size_of_pattern(key(pattern))
+            self._limits.check_patterns(len(self._by_place) + 1, size)
             interest = Interest(pattern, form, self._touched)
             self._index.add_handler(form, interest.notice)
             interest.forget()
             self._touched.clear()
-            self._by_pattern[at] = interest
+            self._by_place[at] = interest
             self.size = size
         interest.observers[observer] = None
         return interest
@@ -148,15 +148,19 @@ class Interests:
         del interest.observers[observer]
         if not interest.observers:
             self._index.remove_handler(interest.skeleton, interest.notice)
-            at = key(interest.pattern)
-            del self._by_pattern[at]
-            self.size -= size_of_pattern(at)
+            del self._by_place[_place(interest.skeleton)]
+            self.size -= size_of_pattern(key(interest.pattern))
 
     def forget(self) -> None:
         """Drops what was collected for all observers."""
         for interest in self:
             interest.forget()
         self._touched.clear()
+
+
+def _place(form: Skeleton) -> Hashable:
+    """Returns where in the index a pattern is, which is the same for those that observe the same."""
+    return form.way, form.group, form.place, form.captures
 
 
 def tell_each(offers: Sequence[Callable[..., None]], *args: object) -> None:

@@ -31,9 +31,9 @@ from server.lane import Lane
 from server.owners import verbs as leases
 from server.publication import verbs as publication
 from server.sessions.connection import Connection, Verb
+from server.sessions.flushing import Flushing
 from server.sessions.house import HomeSpace
 from server.sessions.listeners import Listener
-from server.sessions.sending import SendQueue
 from server.streams import verbs as past
 from server.system import SystemSpace
 from server.topics.catalogue import Topics
@@ -59,7 +59,9 @@ class Daemon:
         """Numbers of the connections without a hello."""
         self.streams = 0
         """Streams that are open, of all connections."""
-        self._dirty: list[SendQueue] = []
+        self.flushing = Flushing()
+        self.touch = self.flushing.touch
+        self.flush = self.flushing.flush
         self.slow = SlowCounts()
         self.room = MemoryBudget(config.limits.waiting_bytes)
         self.lane = Lane()
@@ -108,17 +110,6 @@ class Daemon:
         if found is None:
             raise no_space(name, self.spaces)
         return found
-
-    def touch(self, sending: SendQueue) -> None:
-        """Includes this queue in the next flush."""
-        self._dirty.append(sending)
-
-    def flush(self) -> None:
-        """Writes to the sockets what connections have to send; O(connections that have something)."""
-        while self._dirty:
-            dirty, self._dirty = self._dirty, []
-            for sending in dirty:
-                sending.flush()
 
     # -- connections ----------------------------------------------------------------------------------
 

@@ -18,8 +18,8 @@ import trio
 
 from server.lane import Lane
 
-STEP: Final = 2048
-"""Facts that go in one epoch, in some 10 ms."""
+STEP: Final = 1024
+"""Facts that go in one epoch, in some 5 to 10 ms."""
 
 
 class Durability(Protocol):

@@ -76,6 +76,7 @@ async def _run(
                 for home in spaces:
                     daemon.peers.start_soon(home.run)
                 daemon.peers.start_soon(daemon.durable_topics.run)
+                daemon.peers.start_soon(daemon.flushing.run)
                 if daemon.config.actors:
                     daemon.peers.start_soon(daemon.hosting.run)
                 if reread is not None:

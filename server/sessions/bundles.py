@@ -1,8 +1,8 @@
 """Bundles: how many packets of one peer are acted on before other tasks run?
 
-What a peer sends at once is mostly little, and is done at once.  The rest of a long chunk, and a large frame,
-is background work like any other: it has its turns in the lane, so that many peers that send without a pause
-take one slice in each pass of the event loop and not one each.
+What a peer sends is mostly little, and is done as it comes, for a few milliseconds in each pass of the event
+loop.  A large frame, and the opening of a stream, which may be about all facts, are background work: they
+have their turns in the lane, so that many peers that send such take one slice in each pass and not one each.
 
 Always: the packets of a peer are acted on in the order in which they came; a packet that may wait for other
 background work is acted on outside of the lane.
@@ -22,8 +22,11 @@ from index.values.values import Record, Value
 from server.lane import Work
 
 BUNDLE: Final = 64
-BUNDLE_SECONDS: Final = 0.001
-"""Packets of one peer acted on before other tasks run, and seconds after which the rest goes to the lane."""
+BUNDLE_SECONDS: Final = 0.002
+"""Packets of one peer acted on before other tasks run, and the seconds that they may take."""
+
+FRAME_SECONDS: Final = 0.001
+"""Seconds after which the rest of one frame goes to the lane."""
 
 
 KEYED: Final = 256
@@ -52,32 +55,34 @@ class BundlePeer(Protocol):
 
 async def act_on(peer: BundlePeer, packets: Iterator[p.Packet | None]) -> bool:
     """Acts on the packets of a chunk, with pauses for other tasks; returns True if there were any."""
-    count, until = 0, perf_counter() + BUNDLE_SECONDS
-    work: Work | None = None
+    count, since = 0, perf_counter()
+    until = since + BUNDLE_SECONDS
+    work = peer.work()
     try:
         for packet in _prepared(packets):
             if peer.parted:
                 break
-            if packet is not None:
-                count += 1
-                if work is not None and peer.may_wait(packet):
-                    work.leave()
-                await peer.act(packet)
-            if work is not None:
-                if work.is_over:
+            if packet is None:
+                if work.is_over and perf_counter() > since + FRAME_SECONDS:
                     peer.flush()
                     await work.pass_on()
-            elif perf_counter() > until:
-                peer.flush()
-                await trio.lowlevel.checkpoint()
-                work = peer.work()
+                continue
+            if packet.__class__ is p.Open:
                 await work.enter()
-            elif packet is not None and count % BUNDLE == 0:
+            elif peer.may_wait(packet):
+                work.leave()
+            await peer.act(packet)
+            count, since = count + 1, perf_counter()
+            if work.has_turn:
+                peer.flush()
+                await work.finish()
+            elif count % BUNDLE == 0 or since > until:
                 peer.flush()
                 await trio.lowlevel.checkpoint()
+                since = perf_counter()
+                until = since + BUNDLE_SECONDS
     finally:
-        if work is not None:
-            work.leave()
+        work.leave()
     return count > 0
 
 

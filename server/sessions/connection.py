@@ -63,7 +63,6 @@ class Connection:
         self, house: House, link: Link, number: int, verbs: Mapping[str, Verb], *, trusted: bool = False
     ) -> None:
         self.house: Final = house
-        self.flush: Final = house.flush
         self.limits: Final = house.limits
         self.home: HomeSpace = house.main
         """The space that the session is about; ``main`` until the hello names another."""
@@ -459,6 +458,12 @@ class Connection:
     def say(self, packet: p.Packet) -> None:
         """Queues a control packet for the next flush; does nothing after a goodbye."""
         self.sending.say(packet)
+
+    def flush(self) -> None:
+        """Writes what connections have to send: this one first, the others may be many."""
+        if self.sending.is_touched:
+            self.sending.flush()
+        self.house.flush()
 
     def part(self, code: str, text: str) -> None:
         """Sends a goodbye, and nothing after it; the connection closes once that is sent."""

@@ -61,7 +61,8 @@ class SendQueue:
         self._unsent = bytearray()
         self._accepted: list[int] = []
         self._accepted_first = 0
-        self._dirty = False
+        self.is_touched = False
+        """True if the next flush includes this queue."""
         self._drained = trio.Event()
         self._writable = trio.Event()
 
@@ -99,8 +100,8 @@ class SendQueue:
 
     def touch(self) -> None:
         """Includes this queue in the next flush."""
-        if not self._dirty:
-            self._dirty = True
+        if not self.is_touched:
+            self.is_touched = True
             self._touch(self)
 
     def _say_accepted(self) -> None:
@@ -133,7 +134,7 @@ class SendQueue:
 
     def flush(self) -> None:
         """Writes what the socket takes; the task writes the rest."""
-        self._dirty = False
+        self.is_touched = False
         if self.is_blocked():
             return
         try:

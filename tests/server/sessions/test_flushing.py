@@ -1,0 +1,88 @@
+"""Queues are written at once where they are few, and some at a time where they are many."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from server.sessions import flushing
+from server.sessions.flushing import AT_ONCE, Flushing
+
+
+class Counted:
+    """A queue that knows what it had to send, and what it wrote each time."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self.writes: list[int] = []
+
+    def flush(self) -> None:
+        if self.waiting:
+            self.writes.append(self.waiting)
+        self.waiting = 0
+
+
+def _touch(made: Flushing, queues: list[Counted]) -> None:
+    for queue in queues:
+        queue.waiting += 1
+        made.touch(queue)
+
+
+async def test_few_are_written_at_once() -> None:
+    made, queues = Flushing(), [Counted() for _ in range(AT_ONCE)]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(made.run)
+        await wait_all_tasks_blocked()
+        _touch(made, queues)
+        made.flush()
+        assert [queue.writes for queue in queues] == [[1]] * AT_ONCE
+        nursery.cancel_scope.cancel()
+
+
+async def test_many_turns_for_many_observers_are_few_writes() -> None:
+    made, queues = Flushing(), [Counted() for _ in range(2 * AT_ONCE)]
+    turns = 200
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(made.run)
+        await wait_all_tasks_blocked()
+        for n in range(turns):
+            _touch(made, queues)
+            made.flush()
+            if n % 10 == 9:
+                await trio.lowlevel.checkpoint()
+        await wait_all_tasks_blocked()
+        assert [sum(queue.writes) for queue in queues] == [turns] * len(queues)
+        assert max(len(queue.writes) for queue in queues) <= turns // 10 + 2
+        nursery.cancel_scope.cancel()
+
+
+async def test_others_run_while_many_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flushing, "SLICE_SECONDS", -1.0)  # each write takes longer than that
+    made, queues = Flushing(), [Counted() for _ in range(AT_ONCE + 1)]
+    passes = 0
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(made.run)
+        await wait_all_tasks_blocked()
+        _touch(made, queues)
+        made.flush()
+        while not all(queue.writes for queue in queues):
+            passes += 1
+            await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+    assert passes >= len(queues)
+
+
+async def test_nothing_stays_unwritten_when_the_task_ends_or_never_ran() -> None:
+    made, queues = Flushing(), [Counted() for _ in range(3 * AT_ONCE)]
+    _touch(made, queues)
+    made.flush()
+    assert [queue.writes for queue in queues] == [[1]] * len(queues)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(made.run)
+        await wait_all_tasks_blocked()
+        _touch(made, queues)
+        made.flush()
+        assert [queue.writes for queue in queues] == [[1]] * len(queues)
+        nursery.cancel_scope.cancel()
+    assert [queue.writes for queue in queues] == [[1, 1]] * len(queues)
