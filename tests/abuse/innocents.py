@@ -128,17 +128,18 @@ class Innocents:
     # -- what they own ---------------------------------------------------------------------------------
 
     def _set_up_admin(self) -> None:
+        """Plants marks; names in the status and in the catalogue are for those who may inspect."""
         admin, mark = self.watcher.client, self.mark
         shared = [Record(SHARED, n) for n in range(8)]
         law = Record("of_law", mark("law"))
-        actions = [Record("rule", mark("rule"), LAW), law, *shared]
+        actions = [Record("rule", mark("rule", "inspector"), LAW), law, *shared]
         admin.turn(*[(ASSERT, at, each) for at, each in enumerate(actions)], owner="laws")
         self.model |= {"of_law": [law], "derived": [Record("derived", *law.fields)], SHARED: list(shared)}
         admin.open({"pattern": Record("of_bank", mark("pattern"), discard())})
         admin.request("lease", owner=f"lease:600000:{mark('lease')}")
-        admin.request("acknowledge", reader=mark("reader"), epoch=1)
+        admin.request("acknowledge", reader=mark("reader", "inspector"), epoch=1)
         admin.request("stage", key=(mark("key"),), operations=(("assert", Record("of_law", mark("row"))),))
-        admin.request("join", topic=mark("topic", "inspector"))  # the catalogue is for those who may inspect
+        admin.request("join", topic=mark("topic", "inspector"))
         admin.turn((ASSERT, 0, Record("of_admin", 0)), owner=mark("owner"))
         self.model["of_admin"] = [Record("of_admin", 0)]
         self.named = Client(self._port, self._oracle, ADMIN, INNOCENTS[ADMIN].token, client=mark("identity"))
