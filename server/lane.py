@@ -70,6 +70,7 @@ class Lane:
         mine.append(turn)
         try:
             await turn.wait()
+            await trio.lowlevel.checkpoint_if_cancelled()  # it may be cancelled after its turn has come
         except BaseException:
             if turn.is_set():  # the token came too late for it to be used
                 self.leave(asker)
