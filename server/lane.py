@@ -14,13 +14,15 @@ last slice; one that is cancelled leaves no gap.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Generator, Hashable
 from dataclasses import dataclass
 from time import perf_counter
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar, cast
 
 import trio
+
+T = TypeVar("T")
 
 SLICE_SECONDS: Final = 0.005
 """Seconds after which a piece of work lets others have the thread."""
@@ -60,23 +62,35 @@ class Lane:
         """Waits until it is the turn of this asker; ``leave`` must follow, once."""
         await trio.lowlevel.checkpoint_if_cancelled()
         if self._is_taken:
-            await self._wait(asker)
+            turn = trio.Event()
+            self._askers.setdefault(asker, deque()).append(turn)
+            await self._wait(asker, turn)
         self._is_taken = True
         self._slices += 1
 
-    async def _wait(self, asker: Hashable) -> None:
-        turn = trio.Event()
-        mine = self._askers.setdefault(asker, deque())
-        mine.append(turn)
+    async def pass_on(self, asker: Hashable) -> None:
+        """Passes the token on to other askers, if any wait, and returns when it is back.
+
+        It does not go to other pieces of the same asker: what has begun ends sooner, and less is in memory
+        for what is half done.
+        """
+        if len(self._askers) > (asker in self._askers):
+            turn = trio.Event()
+            self._askers.setdefault(asker, deque()).appendleft(turn)
+            self.leave(asker)
+            await self._wait(asker, turn)
+        self._slices += 1
+
+    async def _wait(self, asker: Hashable, turn: trio.Event) -> None:
         try:
             await turn.wait()
             await trio.lowlevel.checkpoint_if_cancelled()  # it may be cancelled after its turn has come
         except BaseException:
-            if turn.is_set():  # the token came too late for it to be used
+            if turn.is_set():  # the token came and nobody is there to use it
                 self.leave(asker)
             else:
-                mine.remove(turn)
-                if not mine:
+                self._askers[asker].remove(turn)
+                if not self._askers[asker]:
                     del self._askers[asker]
             raise
 
@@ -133,9 +147,12 @@ class Work:
         """Waits for a turn, unless it is this one's."""
         if not self.has_turn:
             await self._lane.take(self._asker)
-            self.has_turn = True
-            self._since = self._lane.clock()
-            self._until = self._since + SLICE_SECONDS
+            self._begin()
+
+    def _begin(self) -> None:
+        self.has_turn = True
+        self._since = self._lane.clock()
+        self._until = self._since + SLICE_SECONDS
 
     def leave(self) -> None:
         """Ends the turn; may be called again."""
@@ -149,9 +166,25 @@ class Work:
         return not self.has_turn or self._lane.clock() > self._until
 
     async def pass_on(self) -> None:
-        """Lets other tasks run, and then the other askers; returns when it is this one's turn again."""
-        await self.finish()
-        await self.enter()
+        """Lets other tasks run, and then other askers; returns when it is this one's turn again."""
+        if not self.has_turn:
+            await self.enter()
+            return
+        await self._lane.yield_thread(self._lane.clock() - self._since)
+        self.has_turn = False
+        await self._lane.pass_on(self._asker)
+        self._begin()
+
+    async def do(self, steps: Generator[None, None, T]) -> T:
+        """Runs steps in turns of the lane, and returns their value."""
+        async with self:
+            while True:
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    return cast("T", end.value)
+                if self.is_over:
+                    await self.pass_on()
 
     async def finish(self) -> None:
         """Ends the turn, after other tasks had the thread for as long as this one."""

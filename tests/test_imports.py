@@ -63,7 +63,7 @@ server/lane
 server/config               dataspace/actors dataspace/kernel dataspace/rules/engine dataspace/rules/language dataspace/transport dataspace/wire relay/delivery relay/log
 server/owners               dataspace/wire server/config
 server/streams              dataspace/kernel dataspace/wire relay/delivery relay/log relay/store server/config server/lane server/system
-server/publication          dataspace/kernel dataspace/wire relay/log relay/store server/config server/owners
+server/publication          dataspace/kernel dataspace/wire relay/log relay/store server/config server/lane server/owners
 server/topics               dataspace/topics dataspace/wire relay/delivery relay/journal relay/store relay/topics server/owners server/system
 server/hosting              dataspace/actors dataspace/actors/engine dataspace/client dataspace/flows dataspace/kernel dataspace/rules/engine dataspace/running dataspace/transport dataspace/wire server/config server/owners
 server/sessions             dataspace/kernel dataspace/transport dataspace/wire relay/delivery relay/log relay/store server/config server/lane server/owners server/publication server/streams server/system server/topics

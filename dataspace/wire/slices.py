@@ -38,6 +38,9 @@ from index.values.values import Value
 PIECE_BYTES: Final = 2048
 """Bytes that are decoded in one step, in a millisecond or two at most."""
 
+GROUP: Final = 64
+"""Values whose end is looked for together."""
+
 Steps: TypeAlias = Generator[None, None, Value]
 """Yields between two steps, and returns a value."""
 
@@ -102,13 +105,13 @@ class _Decoding:
         """Decodes so many values in a row, which are all of ``data``."""
         parts: list[Value] = []
         begin = some = end = 0
-        for at, end in _bounds(data, count):
-            if end - at > PIECE_BYTES:
+        for at, end, group in _groups(data, count):
+            if group == 1 and end - at > PIECE_BYTES:
                 parts += self._piece(data[begin:at], some, left, inside)
                 parts.append((yield from self.value(data[at:end], left, inside)))
                 begin, some = end, 0
                 continue
-            some += 1
+            some += group
             if end - begin >= PIECE_BYTES:
                 parts += self._piece(data[begin:end], some, left, inside)
                 begin, some = end, 0
@@ -125,15 +128,24 @@ class _Decoding:
         return values  # type: ignore[no-any-return]  # msgpack has no types
 
 
-def _bounds(data: memoryview, count: int) -> Iterator[tuple[int, int]]:
-    """Yields where so many values in a row begin and end; builds nothing."""
+def _groups(data: memoryview, count: int, most: int = GROUP) -> Iterator[tuple[int, int, int]]:
+    """Yields so many values in a row as groups: where each begins and ends, and how many are in it.
+
+    A group is of small values, or of one; nothing is built.
+    """
     unpacker = msgpack.Unpacker(max_buffer_size=max(len(data), 1))
     unpacker.feed(data)
-    at = 0
-    for _ in range(count):
-        unpacker.skip()
+    skip, at = unpacker.skip, 0
+    for start in range(0, count, most):
+        group = min(most, count - start)
+        for _ in range(group):
+            skip()
         end = unpacker.tell()
-        yield at, end
+        if group > 1 and end - at > 2 * PIECE_BYTES:
+            for first, last, one in _groups(data[at:end], group, 1):
+                yield at + first, at + last, one
+        else:
+            yield at, end, group
         at = end
 
 

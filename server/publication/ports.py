@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from dataspace.wire.packets import Packet
     from relay.store.staging import Staging
     from server.config.model import Limits
+    from server.lane import Lane
     from server.owners.bearers import Bearer
     from server.owners.leases import Leases
     from server.owners.publishers import Publishers
@@ -47,6 +48,10 @@ class Committer(Protocol):
     @property
     def publishing(self) -> trio.Lock:
         """Held by one publication at a time."""
+
+    @property
+    def lane(self) -> Lane:
+        """Where background work has its turns."""
 
     @property
     def staging(self) -> Staging:

@@ -9,19 +9,30 @@ Always: nothing staged is seen before it is published; a publication is one epoc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Hashable, Iterable, Sequence
+from typing import Final
 
 import trio
 
-from dataspace.codec import pack, unpack, unpack_own
+from dataspace.codec import MAX_DEPTH, pack, unpack
 from dataspace.errors import Refused
 from dataspace.faults import reach
-from index.values.values import Value
+from dataspace.wire.slices import unpacking
+from index.values.values import Record, Value
 from server.config.rights import OPEN, Permit
 from server.owners.bearers import LEASE, NOBODY, Bearer
 from server.owners.turn_numbers import refusal
 from server.publication.packed import Operations, check, check_pair, read
 from server.publication.ports import Committer
+
+SMALL_BYTES: Final = 32 << 10
+"""Packed operations that are unpacked in one step, in some milliseconds."""
+
+KEYED: Final = 256
+"""Values that get their keys in one step, in less than a millisecond."""
+
+UNBOUNDED: Final = 1 << 62
+"""Elements of what was checked before it was stored."""
 
 
 async def stage(
@@ -36,27 +47,33 @@ async def stage(
 
 async def stage_packed(home: Committer, at: tuple[str, ...], body: bytes, bearer: Bearer = NOBODY) -> int:
     """Like ``stage`` for packed operations, kept as they came once checked; returns how many they are."""
-    count = _checked(home, body, bearer.permit)[
-        1
-    ]  # the operations read are freed before waiting for the disk
+    # the operations read are freed before waiting for the disk
+    count = (await _checked(home, body, bearer.principal, bearer.permit))[1]
     await home.staging.stage(at, body, bearer.holder)
     return count
 
 
-async def prepare(home: Committer, body: bytes, permit: Permit = OPEN) -> int:
+async def prepare(home: Committer, body: bytes, bearer: Bearer = NOBODY) -> int:
     """Reads packed operations that are to be published soon, ahead of time; returns how many they are."""
-    staged, count = _checked(home, body, permit)
+    staged, count = await _checked(home, body, bearer.principal, bearer.permit)
     home.prepared.keep(body, read(staged))
     await trio.lowlevel.checkpoint()
     return count
 
 
-def _checked(home: Committer, body: bytes, permit: Permit) -> tuple[Value, int]:
+async def _checked(home: Committer, body: bytes, asker: Hashable, permit: Permit) -> tuple[Value, int]:
     """Returns the content of packed operations and their number, once checked and permitted."""
-    staged = unpack(body, elements=home.limits.frame_elements)
+    staged = await _unpacked(home, body, asker, home.limits.frame_elements)
     count = check(staged)
     _permitted(staged, permit)
     return staged, count
+
+
+async def _unpacked(home: Committer, body: bytes, asker: Hashable, elements: int) -> Value:
+    """Returns the content of packed operations; where they are many, they are unpacked in the lane."""
+    if len(body) <= SMALL_BYTES:
+        return unpack(body, elements=elements)
+    return await home.lane.work(asker).do(unpacking(body, elements=elements, depth=MAX_DEPTH))
 
 
 def _permitted(staged: Value, permit: Permit) -> None:
@@ -125,26 +142,39 @@ async def _staged(home: Committer, keys: Sequence[tuple[str, ...] | bytes], bear
     verbs: list[str] = []
     values: list[Value] = []
     for at in keys:
-        for operations in await _read(home, at, bearer):
+        for staged in await _read(home, at, bearer):
+            if isinstance(staged, bytes):
+                operations = read(await _unpacked(home, staged, bearer.principal, UNBOUNDED))
+            else:
+                operations = staged
             if not bearer.permit.open:  # who staged it, or had it prepared, may have other rights
                 _check(operations, bearer.permit)
+            await home.lane.work(bearer.principal).do(_with_keys(operations.values))
             verbs.extend(operations.verbs)
             values.extend(operations.values)
             if len(verbs) > limit:
                 said = f"publication of {len(verbs)} actions or more"
                 raise Refused("limit", f"{said}, the limit is limits.actions_per_publication={limit}")
-            await trio.lowlevel.checkpoint()  # other tasks may run between parts of a million rows
     return Operations(verbs, values)
 
 
-async def _read(home: Committer, at: tuple[str, ...] | bytes, bearer: Bearer) -> Iterable[Operations]:
-    """Returns the operations under a key, part by part, or those given in place of one."""
+async def _read(home: Committer, at: tuple[str, ...] | bytes, bearer: Bearer) -> Iterable[Operations | bytes]:
+    """Returns the operations under a key, packed and part by part, or those given in place of one."""
     if not isinstance(at, bytes):
-        return map(read, map(unpack_own, await home.staging.staged([at], bearer.holder)))
+        return await home.staging.staged([at], bearer.holder)
     prepared = home.prepared.taken(at)
     if prepared is None:
-        return [read(_checked(home, at, OPEN)[0])]
+        return [read((await _checked(home, at, bearer.principal, OPEN))[0])]
     return [prepared]
+
+
+def _with_keys(values: Sequence[Value]) -> Generator[None, None, None]:
+    """Has records make their keys, which they keep: half of the work of their turn."""
+    for start in range(0, len(values), KEYED):
+        for value in values[start : start + KEYED]:
+            if value.__class__ is Record:
+                _ = value.text
+        yield
 
 
 async def _published(home: Committer, client: str, sequence: int) -> int | None:

@@ -29,7 +29,7 @@ async def _prepare(peer: PublicationPeer, arguments: Map) -> Value:
     rows = arguments.get("rows")
     if not isinstance(rows, bytes):
         raise Refused("bad-request", "rows must be binary")
-    return await prepare(peer.home, rows, peer.bearer.permit)
+    return await prepare(peer.home, rows, peer.bearer)
 
 
 async def _discard(peer: PublicationPeer, arguments: Map) -> Value:

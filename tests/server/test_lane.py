@@ -43,6 +43,23 @@ async def test_askers_take_turns_however_many_pieces_one_has() -> None:
     assert [later - earlier for earlier, later in pairwise(at)] == [2, 2]
 
 
+async def test_what_an_asker_has_begun_ends_before_it_begins_something_else() -> None:
+    lane, order = Lane(clock=Steps()), list[str]()
+
+    async def toil(name: str) -> None:
+        async with lane.work("one asker") as work:
+            for _ in range(3):
+                order.append(name)
+                while not work.is_over:
+                    pass
+                await work.pass_on()
+
+    async with trio.open_nursery() as nursery:
+        for name in "abc":
+            nursery.start_soon(toil, name)
+    assert [order[at : at + 3] for at in (0, 3, 6)] == [[name] * 3 for name in dict.fromkeys(order)]
+
+
 async def test_a_task_that_is_no_work_runs_after_each_slice() -> None:
     lane, order = Lane(clock=Steps()), list[str]()
     longest = 0
