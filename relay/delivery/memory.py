@@ -3,12 +3,17 @@
 Each observer has bounds of its own, which it rarely needs; but a thousand that stall at once would need them
 all.  So what waits is added up, and while it is too much, no observer may have more than an equal share.
 
-Always: ``used`` is what the observations that have not left say that they hold.
+Replays hold something else: the state from which they know what appeared and what vanished.  These states
+have a part of the budget, and a replay whose state is too much beside those of others is refused.
+
+Always: ``used`` is what the observations that have not left say that they hold, ``states`` what replays hold.
 """
 
 from __future__ import annotations
 
 from typing import Final
+
+from dataspace.errors import Refused
 
 WAITING_BYTES: Final = 512 << 20
 """Bytes that may wait for all observers together, before each must keep to its share."""
@@ -20,15 +25,24 @@ OVERHEAD: Final = 256
 """Bytes that a waiting change takes beside its wire form, about."""
 
 
-class MemoryBudget:
-    """The memory shared by many delivery queues; ``limit`` in bytes."""
+STATES_PART: Final = 4
+"""The states of replays may take one part in so many of the budget."""
 
-    __slots__ = ("limit", "observers", "used")
+ROW_BYTES: Final = 256
+"""Bytes that a row of a state takes, about."""
+
+
+class MemoryBudget:
+    """The memory shared by many delivery queues, and by the states of replays; ``limit`` in bytes."""
+
+    __slots__ = ("limit", "observers", "states", "used")
 
     def __init__(self, limit: int = WAITING_BYTES) -> None:
         self.limit = limit
         self.used = 0
         self.observers = 0
+        self.states = 0
+        """Bytes in the states of replays, about."""
 
     @property
     def share(self) -> int:
@@ -38,3 +52,31 @@ class MemoryBudget:
     def denies(self, used: int) -> bool:
         """True if an observer that uses so much must use less."""
         return self.used > self.limit and used > self.share
+
+
+class HeldState:
+    """What the state of one replay takes of a budget; the state of a single one may be of any size."""
+
+    __slots__ = ("_budget", "_used")
+
+    def __init__(self, budget: MemoryBudget) -> None:
+        self._budget = budget
+        self._used = 0
+
+    def holds(self, rows: int) -> None:
+        """Counts so many rows; raises ``Refused`` where that is too much beside the states of others."""
+        budget, grown = self._budget, rows * ROW_BYTES - self._used
+        most = budget.limit // STATES_PART
+        if grown > 0 and budget.states + grown > most and budget.states > self._used:
+            raise Refused(
+                "limit",
+                f"a state of {rows} rows, beside {budget.states} bytes in states of replays, exceeds a "
+                f"quarter of limits.waiting_bytes={budget.limit}; try again when others have ended",
+            )
+        budget.states += grown
+        self._used += grown
+
+    def close(self) -> None:
+        """Gives back what it took; may be called again."""
+        self._budget.states -= self._used
+        self._used = 0

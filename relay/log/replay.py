@@ -84,6 +84,11 @@ class Replay:
         found = self._log.cursors.find(self._name, self.at)
         return found is not None and found[0] == self.at
 
+    @property
+    def held(self) -> int:
+        """Returns how many rows it holds that are not kept for others as well."""
+        return 0 if self._bag is None or self._kept else len(self._bag)
+
     def prepare(self) -> None:
         """Makes the bag at the beginning, unless it is there; O(distance to the nearest known state)."""
         if self._bag is None:

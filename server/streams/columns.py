@@ -13,7 +13,7 @@ from itertools import chain
 import trio
 
 from dataspace.errors import Refused
-from relay.delivery.memory import MemoryBudget
+from relay.delivery.memory import HeldState, MemoryBudget
 from relay.delivery.outbox import OutStream
 from relay.log.columns import Blocks, ColumnReplay
 from server.streams.ports import StreamPeer
@@ -45,18 +45,22 @@ async def replay_columns(
     blocks = replay.blocks(request.upto)
     if request.as_of is not None:
         blocks = chain(replay.state(time), blocks)
-    work = peer.work()
-    while True:
-        async with slots.reading(), work:
-            block = await trio.to_thread.run_sync(next, blocks, None)
-        if block is None:
-            break
-        read.sent(block)
-        waiting.extend(block)
-        peer.wake(stream)
-        home.flush()
-        while stream.sated or waiting.full:
-            await stream.wait_taken()
+    work, state = peer.work(), HeldState(memory)
+    try:
+        while True:
+            async with slots.reading(), work:
+                block = await trio.to_thread.run_sync(next, blocks, None)
+            if block is None:
+                break
+            state.holds(replay.held)
+            read.sent(block)
+            waiting.extend(block)
+            peer.wake(stream)
+            home.flush()
+            while stream.sated or waiting.full:
+                await stream.wait_taken()
+    finally:
+        state.close()
     stream.complete = True
     peer.wake(stream)
     reads.ended(read, request)

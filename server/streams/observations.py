@@ -234,7 +234,7 @@ class Observations:
                     peer, stream, request, slots=self._slots, reads=self._reads, memory=self._memory
                 )
             else:
-                await StreamReplay(peer, self, self._slots, stream, request).run()
+                await StreamReplay(peer, self, self._slots, stream, request, memory=self._memory).run()
         except (Refused, ProtocolError) as refusal:
             peer.fail(stream, refusal.code, refusal.text)
         except (LogFailed, LogDamaged) as failure:

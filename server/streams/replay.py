@@ -17,6 +17,7 @@ from dataspace.kernel.actions import SNAPSHOT
 from dataspace.kernel.changes import Changes
 from index.patterns.skeletons import skeleton
 from relay.delivery.backlog import BYTE_LIMIT, MESSAGE_LIMIT
+from relay.delivery.memory import HeldState, MemoryBudget
 from relay.delivery.net_changes import NetChange
 from relay.delivery.outbox import OutStream
 from relay.log.recent import Recent, Retelling
@@ -45,6 +46,8 @@ class StreamReplay:
         slots: ReplaySlots,
         stream: OutStream,
         request: StreamRequest,
+        *,
+        memory: MemoryBudget,
     ) -> None:
         self.peer = peer
         self.home = peer.home
@@ -54,9 +57,16 @@ class StreamReplay:
         self.request = request
         self.observation = feeding.backlog(stream, request)
         self.work = peer.work()
+        self._state = HeldState(memory)
 
     async def run(self) -> None:
         """Feeds the stream until it is complete, or is fed live."""
+        try:
+            await self._run()
+        finally:
+            self._state.close()
+
+    async def _run(self) -> None:
         request, commits = self.request, self.home.commits
         start = beginning(self.home, request)
         if not self._is_full and await self._goes_on(start):
@@ -66,6 +76,7 @@ class StreamReplay:
         async with self.slots.reading(), self.work:
             replay.pace = self.work.pass_on_from_thread
             await trio.to_thread.run_sync(replay.prepare)
+            self._state.holds(replay.held)
             if request.wants_state:
                 since = await trio.to_thread.run_sync(time_of, self.home, start)
                 self.observation.extend(Changes(start, since, replay.bag(), flags=SNAPSHOT))
@@ -145,6 +156,7 @@ class StreamReplay:
                 difference.fold(changes)
                 size += len(changes.packed) if messages else 0
                 if self.work.is_over:
+                    self._state.holds(replay.held + len(difference))
                     await self.work.pass_on()
                 if len(difference.messages) >= MESSAGE_LIMIT or size >= BYTE_LIMIT:
                     self.observation.extend(difference.changes())
@@ -179,6 +191,7 @@ class StreamReplay:
                 self._offer(slice)
                 slice, size, room = [], 0, 0
                 if is_over:
+                    self._state.holds(replay.held)
                     await self.work.pass_on()
                 if self._is_full:
                     self.work.leave()
