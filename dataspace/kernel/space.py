@@ -61,9 +61,9 @@ class Space:
         self._size = 0
         self._counting = True
         self._touched: list[Interest] = []
-        self._interests: Final = Interests(self.index, self._touched, self.limits)
-        self.observe: Final = self._interests.observe
-        self.ignore: Final = self._interests.ignore
+        self.interests: Final = Interests(self.index, self._touched, self.limits)
+        self.observe: Final = self.interests.observe
+        self.ignore: Final = self.interests.ignore
         self._most = self.limits.actions_per_turn
         self.damage: BaseException | None = None
         """Why a turn that failed could not be undone; from then on every turn raises ``InternalError``."""
@@ -251,10 +251,10 @@ class Space:
             facts=len(self.index),
             claims=self._claimed,
             owners=len(self.owners()),
-            patterns=len(self._interests),
-            observers=self._interests.observers,
+            patterns=len(self.interests),
+            observers=self.interests.observers,
             facts_bytes=self._size if self._counting else self._count(),
-            patterns_bytes=self._interests.size,
+            patterns_bytes=self.interests.size,
         )
 
     # -- how a turn is made ---------------------------------------------------------------------------
@@ -470,7 +470,7 @@ class Space:
     def _forget_news(self) -> None:
         """Drops what was collected for observers, by an index that was interrupted anywhere."""
         self.index.calm()
-        self._interests.forget()
+        self.interests.forget()
 
     def _claimed_values(self) -> Iterator[Value]:
         """What owners claim, but for rules."""

@@ -31,7 +31,7 @@ from index.values.jsons import to_json
 from index.values.values import Map, Value
 from server.cli.connecting import connect, durable_handle
 from server.cli.lines import given, parsed_lines
-from server.cli.output import json_line, print_epoch, say, size_text, time_text
+from server.cli.output import json_line, print_epoch, say, size_text, tame, time_text
 from server.config.units import duration
 
 _EATEN: Final = re.compile(r"\(\s*\)|\[\s*\]|:\s*[,}]|^\s*$")
@@ -277,6 +277,23 @@ async def index(args: argparse.Namespace) -> int:
     return 0
 
 
+async def owners(args: argparse.Namespace) -> int:
+    """Prints the owners of the facts that match a pattern, a claim on each line."""
+    asked = Map({"pattern": parse_pattern(args.pattern), "most": args.most})
+    async with connect(args) as space:
+        found = await space.request("owners", asked)
+    assert isinstance(found, tuple)  # by WIRE.md
+    for claim in found:
+        assert isinstance(claim, Map) and isinstance(claim["stamp"], Map)  # as above
+        if args.json:
+            print(json_line({str(name): to_json(value) for name, value in claim.pairs()}))
+            continue
+        words = [str(claim["owner"]), str(claim["bearer"])]
+        words += [f"{name!s}={word!s}" for name, word in claim["stamp"].pairs()]
+        print(tame(f"{unparse(claim['fact'])}  {' '.join(filter(None, words))}"))
+    return 0
+
+
 async def actors(args: argparse.Namespace) -> int:
     """Prints the state of each hosted actor, and its last error."""
     async with connect(args) as space:
@@ -317,7 +334,7 @@ def _status_lines(fields: dict[Value, Value]) -> list[tuple[str, str]]:
         return f"{number(names)} {_plural(names[:-1], number(names))}"
 
     def text(name: str) -> str:
-        value = fields[name]
+        value = fields.get(name, "(not shown to this token)")
         return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
     waiting = number("waiting_epochs")
@@ -327,7 +344,7 @@ def _status_lines(fields: dict[Value, Value]) -> list[tuple[str, str]]:
     return [
         ("version", text("version")),
         ("address", text("addresses")),
-        ("process", f"{number('process')}, up {up:.0f} s, since {since}"),
+        ("process", f"{text('process')}, up {up:.0f} s, since {since}"),
         ("space", f"{text('space')} ({text('identity')}){_others(fields)}"),
         (
             "epoch",
@@ -351,7 +368,7 @@ def _rules_line(told: dict[Value, Value]) -> str:
     assert isinstance(clauses, int)  # by WIRE.md
     line = f"{texts!r} with {clauses} {_plural('clause', clauses)}" if texts else "0"
     line += f", {told['rules_suspended']!r} suspended"
-    if not told["costliest_rule"]:
+    if not told.get("costliest_rule"):
         return line
     most, name = told["costliest_rule_milliseconds"], str(told["costliest_rule"])
     return f"{line}; most time: {name!r:.40} with {most!r} of {told['rules_milliseconds']!r} ms"
@@ -368,7 +385,7 @@ def _slow(told: dict[Value, Value]) -> str:
 
 def _others(fields: dict[Value, Value]) -> str:
     """Returns a text about the other dataspaces, empty if there are none."""
-    spaces = fields["spaces"]
+    spaces = fields.get("spaces", Map())
     assert isinstance(spaces, Map)  # by WIRE.md
     names = [str(name) for name in spaces if name != fields["space"]]
     return f", beside {', '.join(names)}" if names else ""

@@ -72,6 +72,7 @@ def _verb(command: str) -> Callable[[argparse.Namespace], Awaitable[int]]:
         "log": commands.log,
         "status": commands.status,
         "index": commands.index,
+        "owners": commands.owners,
         "actors": commands.actors,
     }
     return verbs[command]

@@ -68,6 +68,7 @@ def parser() -> argparse.ArgumentParser:
     _rule(commands, client)
     _status(commands, client)
     _index(commands, client)
+    _owners(commands, client)
     _actors(commands, client)
     _token(commands)
     topic_options.add_parser(commands, client)
@@ -346,6 +347,20 @@ def _index(commands: Commands, client: argparse.ArgumentParser) -> None:
     drawn.add_argument(
         "--most", type=int, default=20, metavar="N", help="draw at most N of a kind (default 20)"
     )
+
+
+def _owners(commands: Commands, client: argparse.ArgumentParser) -> None:
+    asked = commands.add_parser(
+        "owners",
+        parents=[client],
+        help="show who claims the facts that match a pattern",
+        epilog="Each line has the fact, its owner, the bearer of the token and the stamp of its token.",
+    )
+    asked.add_argument("pattern", metavar="PATTERN", help="pattern of the facts")
+    asked.add_argument(
+        "--most", type=int, default=1000, metavar="N", help="show at most N claims (default 1000)"
+    )
+    asked.add_argument("--json", action="store_true", help="print one JSON object per line")
 
 
 def _actors(commands: Commands, client: argparse.ArgumentParser) -> None:

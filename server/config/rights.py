@@ -163,6 +163,7 @@ class Permit:
         self._tables = [table for table in tables if table != EVERYTHING]
         self._asserts = [_allowing(table.assert_, table.denied.assert_) for table in self._tables]
         self._sends = [_allowing(table.send, table.denied.send) for table in self._tables]
+        self._observes = [(_parsed(table.observe), _parsed(table.denied.observe)) for table in self._tables]
         self.until = min((table.until for table in tables if table.until is not None), default=None)
         self.stamp: Mapping[str, str] = MappingProxyType(_together(self._tables))
 
@@ -199,11 +200,19 @@ class Permit:
         invalid one."""
         if self._tables:
             skeleton(pattern)
-        for table in self._tables:
-            if not _within(table.observe, lambda text: covers(parse_pattern(text), pattern)):
+        for allowed, denied in self._observes:
+            if not _any(allowed, lambda each: covers(each, pattern)):
                 raise self._refusal(f"observe {unparse(pattern):.200}")
-            if _within(table.denied.observe, lambda text: not apart(parse_pattern(text), pattern)):
+            if _any(denied, lambda each: not apart(each, pattern)):
                 raise self._refusal(f"observe {unparse(pattern):.200}, which might show what is denied")
+
+    def allows_observe(self, pattern: Pattern) -> bool:
+        """True if a pattern may be observed; raises ``UsageError`` for an invalid one."""
+        try:
+            self.check_observe(pattern)
+        except Refused:
+            return False
+        return True
 
     def check_reads(self) -> None:
         """Raises ``Refused`` if nothing may be observed."""
@@ -373,6 +382,14 @@ def _matchers(scope: Scope) -> list[Callable[[Value], object]] | None:
     if scope is True:
         return None
     return [] if scope is False else [matcher(parse_pattern(text)) for text in scope]
+
+
+def _parsed(scope: Scope) -> tuple[Pattern, ...] | bool:
+    return scope if isinstance(scope, bool) else tuple(map(parse_pattern, scope))
+
+
+def _any(patterns: tuple[Pattern, ...] | bool, holds: Callable[[Pattern], bool]) -> bool:
+    return patterns if isinstance(patterns, bool) else any(map(holds, patterns))
 
 
 def _within(scope: Scope, allows: Callable[[str], bool]) -> bool:

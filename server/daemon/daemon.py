@@ -11,6 +11,7 @@ import os
 import resource
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Final
 
 import trio
 
@@ -28,7 +29,7 @@ from server.daemon.space import HostedSpace, no_space, now
 from server.hosting.actors import HostedActors
 from server.hosting.verbs import hosting_verbs
 from server.lane import Lane
-from server.owners import verbs as leases
+from server.owners import claims, verbs as leases
 from server.publication import verbs as publication
 from server.sessions.connection import Connection, Verb
 from server.sessions.flushing import Flushing
@@ -41,6 +42,9 @@ from server.topics.durable import DurableTopics
 from server.topics.verbs import TopicVerbs
 
 _numbers = itertools.count(1)
+
+INSPECTED: Final = frozenset(["addresses", "process", "spaces", "data", "readers", "costliest_rule"])
+"""What of the status is shown only to those who may inspect the daemon."""
 
 
 class Daemon:
@@ -95,6 +99,7 @@ class Daemon:
             **past.VERBS,
             **publication.VERBS,
             **leases.VERBS,
+            **claims.VERBS,
             **hosting_verbs(self.hosting),
             **TopicVerbs(self.topics, self.durable_topics).table(),
         }
@@ -141,8 +146,11 @@ class Daemon:
 
     # -- status ---------------------------------------------------------------------------------------
 
-    def status(self, home: HomeSpace) -> Map:
-        """Returns what ``dataspace status`` shows: counts, bytes and times in microseconds."""
+    def status(self, home: HomeSpace, *, inspects: bool = True) -> Map:
+        """Returns what ``dataspace status`` shows: counts, bytes and times in microseconds.
+
+        Paths, names and numbers of the system are ``INSPECTED``.
+        """
 
         resident = resident_bytes()
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux updates it with a delay
@@ -166,13 +174,13 @@ class Daemon:
             "memory_bytes": resident,
             "memory_peak_bytes": max(peak, resident),
         }
-        return Map(status)
+        return Map(status if inspects else {name: status[name] for name in status if name not in INSPECTED})
 
 
 def _status_of(daemon: Daemon) -> Verb:
     async def status(connection: Connection, _arguments: Map) -> Value:
         await trio.lowlevel.checkpoint()
-        return daemon.status(connection.home)
+        return daemon.status(connection.home, inspects=connection.permit.inspects)
 
     return status
 

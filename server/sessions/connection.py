@@ -73,6 +73,8 @@ class Connection:
         self.name = ""
         self.since = trio.current_time()
         self.state: SessionState | None = None
+        self.permit: Permit = OPEN
+        """That of the bearer, apart for the sake of every turn."""
         self.bearer = Bearer(OPEN, DAEMON if trusted else Principal.of_peer(link.peer))
         self.lost = False
         """True if the connection was lost, rather than ended by one of its two ends."""
@@ -217,11 +219,6 @@ class Connection:
         return before
 
     @property
-    def permit(self) -> Permit:
-        """What the peer may do; before its hello nothing asks for it."""
-        return self.bearer.permit
-
-    @property
     def principal(self) -> Principal:
         """Who the peer is: until its hello the address, from then on its token, if it has one."""
         return self.bearer.principal
@@ -335,6 +332,7 @@ class Connection:
         """Answers a hello with a welcome; raises ``ProtocolError`` for a peer that is not admitted."""
         admitted = admit(self.house, hello, self.principal, trusted=self.trusted)
         wanted, self.bearer, self.home = admitted.wanted, admitted.bearer, admitted.home
+        self.permit = self.bearer.permit
         if self.permit.until is not None:
             self.start(self._expel, self.permit.until)
         self.name = hello.name

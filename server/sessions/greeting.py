@@ -48,8 +48,8 @@ def admit(house: House, hello: p.Hello, peer: Principal, *, trusted: bool) -> Ad
     try:
         permit.check_space(wanted.space)
         home = house.find_space(wanted.space)
-        home.clients.check(hello.client)
         client = bearer.client(hello.client, home.clients)
+        home.clients.check(client)
     except Refused as refusal:
         raise ProtocolError(refusal.code, refusal.text) from None
     return Admission(wanted, bearer, client, home)

@@ -9,12 +9,18 @@ from typing import Final
 import trio
 
 from dataspace.errors import Refused
+from dataspace.kernel.drawings import draw_alone
+from dataspace.kernel.interests import Interest
 from dataspace.wire.arguments import number, text
+from index.patterns.patterns import DISCARD
 from index.values.values import Map, Value
 from server.streams.ports import HistoryReader
 
 MAX_WAIT: Final = 60_000
 """Milliseconds that a frontier request may wait."""
+
+LOOKED_AT: Final = 128
+"""Interests of which it is decided at once whether an asker may see them."""
 
 MAX_DRAWN: Final = 1_000
 """Boxes that may hang from one in a drawing of the index, which has about so many in all."""
@@ -31,7 +37,7 @@ async def _sync(reader: HistoryReader, _arguments: Map) -> Value:
 
 
 async def _index(reader: HistoryReader, arguments: Map) -> Value:
-    """Returns a drawing of the trie of the space."""
+    """Returns a drawing of the trie of the space, or of the part that may be observed."""
     await trio.lowlevel.checkpoint()
     home = reader.home
     home.check_space(text(arguments, "space", home.name))
@@ -39,7 +45,23 @@ async def _index(reader: HistoryReader, arguments: Map) -> Value:
     most = number(arguments, "most", 20)
     if not 1 <= most <= MAX_DRAWN:
         raise Refused("bad-request", f"most must be a number from 1 to {MAX_DRAWN}, got {most}")
-    return home.space.index.draw(text(arguments, "form", "text"), most=most)
+    form = text(arguments, "form", "text")
+    if reader.permit.allows_observe(DISCARD):
+        return home.space.index.draw(form, most=most)
+    shown, withheld = await _visible(reader)
+    return draw_alone(shown, withheld, form, most=most)
+
+
+async def _visible(reader: HistoryReader) -> tuple[list[Interest], int]:
+    """Returns the interests whose pattern the asker may observe itself, and how many others there are."""
+    shown: list[Interest] = []
+    interests = list(reader.home.space.interests)
+    for at, interest in enumerate(interests, 1):
+        if reader.permit.allows_observe(interest.pattern):
+            shown.append(interest)
+        if not at % LOOKED_AT:
+            await trio.lowlevel.checkpoint()
+    return shown, len(interests) - len(shown)
 
 
 async def _frontier(reader: HistoryReader, arguments: Map) -> Value:
@@ -64,6 +86,7 @@ async def _frontier(reader: HistoryReader, arguments: Map) -> Value:
 async def _within(reader: HistoryReader, arguments: Map) -> Value:
     """Returns the last epoch of (after, upto] with at most ``changes`` changes on the way, or the first."""
     home = reader.home
+    reader.permit.check_reads()
     upto = min(number(arguments, "upto"), home.commits.durable)
     asked = (number(arguments, "after"), upto, number(arguments, "changes"))
     async with reader.work():

@@ -61,7 +61,7 @@ class _Room:
         space.index.check()
         if told:
             assert not space._touched
-            assert not any(interest._waiting for interest in space._interests)
+            assert not any(interest._waiting for interest in space.interests)
         claims = {
             owner: {h if owner != "rules" else key(v): key(v) for h, v in held.items()}
             for owner, held in space.all_claims().items()

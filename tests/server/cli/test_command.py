@@ -22,7 +22,7 @@ from tests.server.processes import DaemonProcess
 
 pytestmark = pytest.mark.slow
 
-COMMANDS = ("serve", "assert", "retract", "observe", "send", "log", "status", "index", "topic")
+COMMANDS = ("serve", "assert", "retract", "observe", "send", "log", "status", "index", "owners", "topic")
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 
 

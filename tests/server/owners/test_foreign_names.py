@@ -76,6 +76,7 @@ VERBS: Final[dict[str, str | list[Case]]] = {
     "sync": NAMES_NOTHING,
     "status": NAMES_NOTHING,
     "index": NAMES_NOTHING,
+    "owners": NAMES_NOTHING,
     "frontier": NAMES_NOTHING,
     "within": NAMES_NOTHING,
     "actors": NAMES_NOTHING,

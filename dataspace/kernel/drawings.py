@@ -1,0 +1,38 @@
+"""A drawing of some interests alone, for an asker that may not see all of a space.
+
+The trie of a space shows in its boxes what others observe, and constants and counts of facts.  So an asker
+with fewer rights gets the trie of those interests that it might have itself, made for it and without facts.
+
+Always: nothing of other interests or of any fact is in the drawing, which says that it withholds something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from dataspace.kernel.interests import Interest
+from index.trie.drawings import Drawing
+from index.trie.trie import Index
+
+MOST: Final = 1_000
+"""Interests in one drawing."""
+
+_COMMENT: Final = {Drawing.TEXT: "", Drawing.MERMAID: "%% ", Drawing.DOT: "// "}
+
+
+def draw_alone(interests: Sequence[Interest], withheld: int, form: str, *, most: int) -> str:
+    """Returns a drawing of at most ``MOST`` interests, and a line with the number of those ``withheld``.
+
+    Raises ``UsageError`` for an unknown form.  O(interests).
+    """
+    index = Index()
+    for interest in interests[:MOST]:
+        index.add_handler(interest.skeleton, _nothing)
+    drawn = index.draw(form, most=most)
+    told = f"withheld: {withheld} patterns that this token may not observe, and all counts of values"
+    return f"{drawn}{_COMMENT[Drawing(form)]}{told}\n"
+
+
+def _nothing(*_args: object) -> None:
+    """Stands for observers that nothing is told."""

@@ -1,0 +1,94 @@
+"""What the daemon says of itself is cut to what the asker may inspect and observe."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import trio
+
+import dataspace
+from dataspace import Refused
+from dataspace.transport.tokens import narrow
+from index.patterns.text import parse_pattern
+from index.values.values import Map, Record, Value
+from server.config.model import Config
+from server.config.rights import Rights
+from server.config.tokens import Key
+from server.daemon.daemon import INSPECTED
+from server.daemon.serve import serve
+
+ADMIN, READER, LOOKER = "the secret of the admin", "the secret of a reader", "the secret of a looker"
+
+
+@pytest.fixture
+async def url(tmp_path: Path, nursery: trio.Nursery) -> AsyncIterator[str]:
+    tables: list[tuple[str, dict[str, Value]]] = [
+        (READER, {"observe": ("reading(_)",)}),
+        (LOOKER, {"inspect": True, "observe": ("reading(_)",)}),
+    ]
+    keys = [Key(f"n{at}", secret, Rights.read(Map(table))) for at, (secret, table) in enumerate(tables)]
+    config = Config(listen=("tcp:127.0.0.1:0",), data=tmp_path / "hidden", keys=(Key("admin", ADMIN), *keys))
+    addresses = await nursery.start(serve, config)
+    yield addresses[0]
+
+
+async def test_the_status_has_paths_and_names_only_for_those_who_may_inspect(url: str) -> None:
+    with trio.fail_after(10):
+        async with (
+            dataspace.connect(url, token=ADMIN) as admin,
+            dataspace.connect(url, token=READER) as reader,
+        ):
+            await admin.request("acknowledge", Map({"reader": "nightly", "epoch": 0}))
+            full, less = await admin.status(), await reader.status()
+        assert set(full) >= INSPECTED
+        assert not set(less) & INSPECTED
+        assert set(full) - set(less) == INSPECTED
+        assert "nightly" in str(full)
+        assert "hidden" in str(full)
+        assert "nightly" not in str(less)
+        assert "hidden" not in str(less)
+        async with dataspace.connect(url, token=LOOKER) as looker:
+            assert set(await looker.status()) >= INSPECTED
+
+
+async def test_within_needs_a_right_to_observe(url: str) -> None:
+    with trio.fail_after(10):
+        asked = Map({"after": 0, "upto": 1, "changes": 1})
+        async with dataspace.connect(url, token=READER) as reader:
+            await reader.request("within", asked)
+        blind = narrow(LOOKER, Map({"inspect": True}))
+        async with dataspace.connect(url, token=blind) as space:
+            with pytest.raises(Refused, match="does not allow to read the log"):
+                await space.request("within", asked)
+
+
+async def test_the_drawing_of_the_index_has_only_what_may_be_observed(url: str) -> None:
+    with trio.fail_after(10):
+        async with (
+            dataspace.connect(url, token=ADMIN) as admin,
+            dataspace.connect(url, token=LOOKER) as looker,
+        ):
+            await admin.assert_(Record("secret", "a word that is secret"))
+            await admin.assert_(Record("reading", "a word of a reading"))
+            watched = ('secret("a word that is secret", $x)', 'reading("mine", $x)', "reading($x)")
+            async with (
+                admin.observe(parse_pattern(watched[0])),
+                admin.observe(parse_pattern(watched[1])),
+                admin.observe(parse_pattern(watched[2])),
+            ):
+                full = await admin.request("index", Map())
+                assert isinstance(full, str) and "secret" in full and "withheld" not in full
+                for form, comment in (
+                    ("text", "withheld"),
+                    ("mermaid", "%% withheld"),
+                    ("dot", "// withheld"),
+                ):
+                    drawn = await looker.request("index", Map({"form": form}))
+                    assert isinstance(drawn, str)
+                    assert "secret" not in drawn and "a word" not in drawn
+                    assert "mine" in drawn
+                    assert drawn.splitlines()[-1].startswith(f"{comment}: 1 patterns"), drawn
+            with pytest.raises(Refused, match="no form 'x'"):
+                await looker.request("index", Map({"form": "x"}))
