@@ -10,9 +10,9 @@ Always: equal structure is equal text, whatever the names stand for, so that it 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
-from types import CodeType
 from typing import Any
+
+from index.emitter import emitted
 
 
 class Script:
@@ -89,16 +89,10 @@ class Script:
 
     def functions(self, *names: str) -> dict[str, Any]:
         """The functions of these names, which have been written."""
-        found = dict(self._bound)
-        exec(_compiled(self.text), found)  # our own words, numbers and operators: see above
+        found = emitted(self.text, self._bound, of="rules")
         return {name: found[name] for name in names}
 
 
 def tuple_of(names: Iterable[str]) -> str:
     """The expression for a tuple, or for the names that one is taken apart into."""
     return f"({''.join([name + ', ' for name in names])})".replace(", )", ",)")
-
-
-@lru_cache(maxsize=1024)
-def _compiled(text: str) -> CodeType:
-    return compile(text, "<rules>", "exec")

@@ -213,6 +213,20 @@ def test_the_table_goes_up_and_holds_nothing_that_is_not_there() -> None:
     assert set(used) == set(rows)
 
 
+EMITTERS: Final = {"index/emitter.py": {"exec", "compile"}, "relay/spark/tuning/bytecode.py": {"compile"}}
+"""Where text becomes code: for the functions that are written at run time, and for PySpark's own files."""
+
+
+@BY_FILE
+def test_text_becomes_code_in_one_place(name: str, tree: ast.Module) -> None:
+    calls = [
+        node.func.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    ]
+    assert {*calls} & {"exec", "eval", "compile"} <= EMITTERS.get(name, set())
+
+
 def test_no_files_import_each_other() -> None:
     found = circles({name: frozenset(targets) for name, targets in arrows().items()})
     assert not [sorted(each) for each in found]

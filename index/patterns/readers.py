@@ -22,14 +22,12 @@ that the trie has established, the reader of matches establishes it itself.
 
 from __future__ import annotations
 
-import linecache
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from types import CodeType
 from typing import Any, Final, TypeAlias
 
+from index.emitter import emitted
 from index.patterns.events import MESSAGE, Captures, Visible
 from index.patterns.skeletons import ATOM_CLASSES, Check, CheckKind, Skeleton
 from index.values.positions import MAPPING, MISSING, SEQUENCE, Class, Missing, Path, Shape, class_of, project
@@ -353,8 +351,9 @@ _LONE: Final = (
 )
 """The key of a single part: that of text and small integers, nearly all cases, without a call."""
 
-TEXTS: Final = 512
-"""Compiled texts that are kept.  There are about four for each form of pattern, however many labels."""
+FUNCTIONS: Final = 512
+"""Functions without bound names that are kept.  There are about four for each form of pattern, however many
+labels."""
 
 _NAMES: Final[dict[str, object]] = {
     "Record": Record,
@@ -367,35 +366,15 @@ _NAMES: Final[dict[str, object]] = {
     "SMALL": SMALL,
 }
 
-_codes: OrderedDict[str, CodeType] = OrderedDict()
-_written = 0
-
 
 def _define(text: str, name: str, bound: Mapping[str, object]) -> Callable[..., Any]:
     """Returns the function that a text defines, with these names bound."""
-    names = {**_NAMES, **bound}
-    exec(_compiled(text), names)  # fixed words and integers only: see above
-    return names[name]  # type: ignore[return-value]  # defined by the text
+    return emitted(text, {**_NAMES, **bound}, of="index")[name]  # type: ignore[no-any-return]  # by the text
 
 
-@lru_cache(maxsize=TEXTS)
+@lru_cache(maxsize=FUNCTIONS)
 def _defined(text: str, name: str) -> Callable[..., Any]:
     return _define(text, name, {})
-
-
-def _compiled(text: str) -> CodeType:
-    """Returns the code of a text; debuggers and tracebacks find the text under the code's file name while it
-    is kept."""
-    global _written
-    code = _codes.get(text)
-    if code is None:
-        _written += 1
-        file = f"<index text {_written}>"
-        code = _codes[text] = compile(text, file, "exec")
-        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-        if len(_codes) > TEXTS:
-            linecache.cache.pop(_codes.popitem(last=False)[1].co_filename, None)
-    return code
 
 
 # -- walking ------------------------------------------------------------------------------------------
