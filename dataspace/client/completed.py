@@ -84,7 +84,7 @@ class EpochRange:
                 self._after, self._items = number, []
 
 
-class Completed:
+class CompletedEpochs:
     """Yields the completed epochs of a topic, one after another; made by ``RemoteSpace.completed``."""
 
     def __init__(self, space: Asking, topic: str, after: int | None, upto: int | None) -> None:
@@ -95,7 +95,7 @@ class Completed:
         self._reading: EpochRange | None = None
         self._epochs: Iterator[CompletedEpoch] = iter(())
 
-    def __aiter__(self) -> Completed:
+    def __aiter__(self) -> CompletedEpochs:
         return self
 
     async def __anext__(self) -> CompletedEpoch:

@@ -29,9 +29,10 @@ from typing import Final
 from dataspace.errors import Refused
 from dataspace.kernel.actions import MORE, SNAPSHOT
 from dataspace.kernel.changes import PART, Changes, Lost
+from dataspace.wire.observing import Policy
 from relay.delivery.memory import OVERHEAD, MemoryBudget
 from relay.delivery.net_changes import NetChange
-from relay.delivery.policies import Policy, SlowCounts
+from relay.delivery.policies import SlowCounts
 
 LIMIT: Final = 16_384
 """Changes that wait unconflated for one observer."""

@@ -1,4 +1,4 @@
-"""Policies: what happens to a slow observer?  It chooses when it opens its stream.
+"""What happens to a slow observer?  It chooses a ``Policy`` (``dataspace/wire/observing``) with its stream.
 
 What waits for an observer is bounded in any case; the policies differ in what happens at the bound:
 
@@ -14,8 +14,6 @@ Always: memory is bounded by the state plus the limits of one observation; other
 """
 
 from __future__ import annotations
-
-from dataspace.wire.observing import Policy as Policy  # the options are the wire's
 
 
 class SlowCounts:

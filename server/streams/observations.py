@@ -24,11 +24,12 @@ from dataspace.kernel.interests import Interest
 from dataspace.kernel.space import Space
 from dataspace.wire import packets as p
 from dataspace.wire.features import MAIN, SYSTEM
+from dataspace.wire.observing import Policy
 from index.values.values import Map, Value
 from relay.delivery.backlog import DeliveryQueue
 from relay.delivery.memory import MemoryBudget
 from relay.delivery.outbox import OutStream
-from relay.delivery.policies import Policy, SlowCounts
+from relay.delivery.policies import SlowCounts
 from relay.log.columns import Blocks
 from relay.store.errors import LogDamaged, LogFailed
 from server.streams.columns import replay_columns

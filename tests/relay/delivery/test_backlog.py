@@ -7,10 +7,11 @@ from hypothesis import example, given, strategies as st
 
 from dataspace.kernel.actions import CONFLATED, MORE, SNAPSHOT
 from dataspace.kernel.changes import PART, Changes, Lost
+from dataspace.wire.observing import Policy
 from index.values.values import Value
 from relay.delivery.backlog import PART_BYTES, DeliveryQueue
 from relay.delivery.memory import MemoryBudget
-from relay.delivery.policies import Policy, SlowCounts
+from relay.delivery.policies import SlowCounts
 
 Row = tuple[Value, ...]
 

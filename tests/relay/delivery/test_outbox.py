@@ -11,11 +11,11 @@ from dataspace.codec import pack
 from dataspace.errors import Refused
 from dataspace.kernel.changes import Changes
 from dataspace.wire import packets as p
+from dataspace.wire.observing import Policy
 from dataspace.wire.session import Role, Session, State, encode
 from index.values.values import Map, Value
 from relay.delivery.backlog import DeliveryQueue
 from relay.delivery.outbox import FRAME_BYTES, FRAME_ITEMS, Outbox, OutStream
-from relay.delivery.policies import Policy
 
 PLENTY = 1 << 40
 
