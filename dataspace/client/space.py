@@ -17,7 +17,7 @@ from typing import Literal
 
 import trio
 
-from dataspace.client.completed import Completed
+from dataspace.client.completed import CompletedEpochs
 from dataspace.client.observations import Observation
 from dataspace.client.publications import Joining, Publication, publishing
 from dataspace.client.session.events import ConnectionEvent
@@ -250,13 +250,13 @@ class RemoteSpace:
             open_bytes=open_bytes,
         )
 
-    def completed(self, topic: str, *, after: int | None = None, upto: int | None = None) -> Completed:
+    def completed(self, topic: str, *, after: int | None = None, upto: int | None = None) -> CompletedEpochs:
         """Returns the epochs that a durable topic has completed, by their numbers (after, upto].
 
         By default from the oldest retained to the newest completed.  A number stands for the same time and
         items each time.  Raises ``Refused``: ``no-topic``, ``not-durable``, ``epoch-gone``, ``epoch-ahead``.
         """
-        return Completed(self._session, topic, after, upto)
+        return CompletedEpochs(self._session, topic, after, upto)
 
     async def end_topic(self, topic: str) -> None:
         """Ends a topic that this session made, or a durable one without publishers.

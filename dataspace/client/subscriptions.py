@@ -204,7 +204,8 @@ class Subscription:
         self._abort()
         self._inbox.clear()
         self._open.clear()
-        said = f"{what} are open, limit open_bytes={self._most_open}: a producer holds {self.frontier} back"
+        said = f"{what} are open, the limit is open_bytes={self._most_open}"
+        said = f"{said}: a producer holds {self.frontier} back"
         self._error = Refused("limit", said)
         return self._error
 

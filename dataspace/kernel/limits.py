@@ -91,7 +91,9 @@ class SpaceLimits:
         what = "publication" if publication else "turn"
         limit = self.actions_per_publication if publication else self.actions_per_turn
         if actions > limit:
-            raise Refused("limit", f"{what} of {actions} actions, limit actions_per_{what}={limit}")
+            raise Refused(
+                "limit", f"{what} of {actions} actions, the limit is limits.actions_per_{what}={limit}"
+            )
 
     def no_room(self, owner: str, own: tuple[int, int], total: tuple[int, int]) -> Refused:
         """What a turn is refused with after which an owner, or all owners together, would claim too much.
@@ -99,22 +101,26 @@ class SpaceLimits:
         ``own`` and ``total`` are the facts and the bytes that there would be.
         """
         if own[0] > self.facts_per_owner:
-            said = f"{own[0]} facts of {owner}, limit facts_per_owner={self.facts_per_owner}"
+            said = f"{own[0]} facts of {owner}, the limit is limits.facts_per_owner={self.facts_per_owner}"
         elif own[1] > self.facts_bytes_per_owner:
-            limit = f"limit facts_bytes_per_owner={self.facts_bytes_per_owner}"
+            limit = f"the limit is limits.facts_bytes_per_owner={self.facts_bytes_per_owner}"
             said = f"facts of {own[1]} bytes of {owner}, {limit}"
         elif total[0] > self.facts:
-            said = f"{total[0]} facts in the space, limit facts={self.facts}"
+            said = f"{total[0]} facts in the space, the limit is limits.facts={self.facts}"
         else:
-            said = f"facts of {total[1]} bytes in the space, limit facts_bytes={self.facts_bytes}"
+            said = (
+                f"facts of {total[1]} bytes in the space, the limit is limits.facts_bytes={self.facts_bytes}"
+            )
         return Refused("limit", f"{said}; retract some, or raise it in the daemon's configuration")
 
     def check_patterns(self, patterns: int, size: int) -> None:
         """Raises ``Refused`` where so many patterns of so many bytes are too much."""
         if patterns > self.patterns:
-            said = f"{patterns} observed patterns, limit patterns={self.patterns}"
+            said = f"{patterns} observed patterns, the limit is limits.patterns={self.patterns}"
         elif size > self.patterns_bytes:
-            said = f"observed patterns of {size} bytes, limit patterns_bytes={self.patterns_bytes}"
+            said = (
+                f"observed patterns of {size} bytes, the limit is limits.patterns_bytes={self.patterns_bytes}"
+            )
         else:
             return
         raise Refused("limit", f"{said}; end other observations, or raise it in the daemon's configuration")
@@ -122,10 +128,15 @@ class SpaceLimits:
     def check_rules(self, owner: str, rules: int, size: int) -> None:
         """Raises ``Refused`` where one owner would assert too many rules, or too much text in them."""
         if rules > self.rules_per_owner:
-            raise Refused("limit", f"{rules} rules of {owner}, limit rules_per_owner={self.rules_per_owner}")
+            raise Refused(
+                "limit",
+                f"{rules} rules of {owner}, the limit is limits.rules_per_owner={self.rules_per_owner}",
+            )
         if size > self.rule_bytes_per_owner:
             most = self.rule_bytes_per_owner
-            raise Refused("limit", f"{size} bytes in rules of {owner}, limit rule_bytes_per_owner={most}")
+            raise Refused(
+                "limit", f"{size} bytes in rules of {owner}, the limit is limits.rule_bytes_per_owner={most}"
+            )
 
 
 @dataclass(frozen=True, slots=True)

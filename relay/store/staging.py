@@ -148,7 +148,7 @@ class Staging:
                 )
             size = self._bytes + len(at) + len(body) + ROW_BYTES
             if size > self._limit:
-                raise Refused("limit", f"{size} bytes staged, limit staged_bytes={self._limit}")
+                raise Refused("limit", f"{size} bytes staged, the limit is limits.staged_bytes={self._limit}")
             connection.execute(_APPEND, {"key": at, "since": time.time(), "body": body})
             self._bytes = size
 

@@ -201,7 +201,7 @@ class StepLog:
 
     def _check_open(self, items: bytes) -> None:
         if self._open_size + len(items) > self.retain:
-            said = f"open epochs hold {self._open_size} bytes, limit retain={self.retain}"
+            said = f"open epochs hold {self._open_size} bytes, the limit is retain={self.retain}"
             raise Refused("limit", f"{said}; complete some, or make the topic with more")
 
     def _count(self, producer: int, time: Time) -> None:

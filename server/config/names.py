@@ -19,4 +19,6 @@ def check_name(what: str, name: str, most: int = NAME_BYTES) -> None:
         return
     size = len(name.encode(errors="surrogatepass"))
     if size > most:
-        raise Refused("limit", f"{what} of {size} bytes, limit name_bytes={most}: choose a shorter name")
+        raise Refused(
+            "limit", f"{what} of {size} bytes, the limit is limits.name_bytes={most}: choose a shorter name"
+        )

@@ -120,11 +120,12 @@ class Daemon:
 
     def refusal(self) -> str:
         """Returns why there is no room for another connection; empty if there is."""
-        limits = self.limits
-        if len(self.connections) >= limits.connections:
-            return f"{len(self.connections)} connections, limit connections={limits.connections}"
-        if len(self.strangers) >= limits.strangers:
-            return f"{len(self.strangers)} connections without a hello, limit strangers={limits.strangers}"
+        limits, all_here, strangers = self.limits, len(self.connections), len(self.strangers)
+        if all_here >= limits.connections:
+            return f"{all_here} connections, the limit is limits.connections={limits.connections}"
+        if strangers >= limits.strangers:
+            said = f"{strangers} connections without a hello"
+            return f"{said}, the limit is limits.strangers={limits.strangers}"
         return ""
 
     def serve(self, link: Link, *, trusted: bool = False) -> Connection:

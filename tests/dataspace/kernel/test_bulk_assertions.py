@@ -66,7 +66,7 @@ for _ in range(20_000):
         (NO_HANDLE - 1, Record("p", 1), ProtocolError, "not below 2\\^63"),
         (-1, Record("p", 1), ProtocolError, "handles -1 to 0"),
         (20, TOO_DEEP, UsageError, "deep"),
-        (20, Record("p", 1), Refused, "limit facts_per_owner=2"),
+        (20, Record("p", 1), Refused, "the limit is limits.facts_per_owner=2"),
     ],
 )
 def test_what_cannot_be_taken_changes_nothing(

@@ -23,7 +23,7 @@ def rule(name: str, size: int = 20) -> Value:
 def test_an_owner_has_so_many_rules_and_others_have_theirs() -> None:
     space = Space("main", limits=LIMITS)
     space.commit("a", [(ASSERT, n, rule(str(n))) for n in range(4)], 0)
-    with pytest.raises(Refused, match="5 rules of a, limit rules_per_owner=4"):
+    with pytest.raises(Refused, match=r"5 rules of a, the limit is limits\.rules_per_owner=4"):
         space.commit("a", [(ASSERT, 4, rule("4"))], 0)
     assert space.rules.program is not None and space.rules.program.statistics().texts == 4
     space.commit("b", [(ASSERT, 4, rule("4"))], 0)
@@ -35,7 +35,9 @@ def test_an_owner_has_so_many_rules_and_others_have_theirs() -> None:
 def test_the_bytes_of_their_texts_count_as_well() -> None:
     space = Space("main", limits=LIMITS)
     space.commit("a", [(ASSERT, 0, rule("0", 90))], 0)
-    with pytest.raises(Refused, match="110 bytes in rules of a, limit rule_bytes_per_owner=100"):
+    with pytest.raises(
+        Refused, match=r"110 bytes in rules of a, the limit is limits\.rule_bytes_per_owner=100"
+    ):
         space.commit("a", [(ASSERT, 1, rule("1"))], 0)
     with pytest.raises(Refused, match="rule_bytes_per_owner=100"):
         space.commit("b", [(ASSERT, 1, Record("rule", "1", "ü" * 60))], 0)

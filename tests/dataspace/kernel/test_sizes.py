@@ -55,8 +55,8 @@ def test_a_fact_of_any_kind_counts_for_its_text(fact: Value) -> None:
 @pytest.mark.parametrize(
     ("limits", "named"),
     [
-        (SpaceLimits(facts_bytes=25_000), "limit facts_bytes=25000"),
-        (SpaceLimits(facts_bytes_per_owner=25_000), "limit facts_bytes_per_owner=25000"),
+        (SpaceLimits(facts_bytes=25_000), "the limit is limits.facts_bytes=25000"),
+        (SpaceLimits(facts_bytes_per_owner=25_000), "the limit is limits.facts_bytes_per_owner=25000"),
     ],
 )
 def test_beyond_the_bytes_growth_is_refused_and_retraction_goes_on(limits: SpaceLimits, named: str) -> None:
@@ -117,8 +117,8 @@ def test_bytes_are_told_where_turns_come_without_epochs() -> None:
 @pytest.mark.parametrize(
     ("limits", "named"),
     [
-        (SpaceLimits(patterns=2), "limit patterns=2"),
-        (SpaceLimits(patterns_bytes=30_000), "limit patterns_bytes=30000"),
+        (SpaceLimits(patterns=2), "the limit is limits.patterns=2"),
+        (SpaceLimits(patterns_bytes=30_000), "the limit is limits.patterns_bytes=30000"),
     ],
 )
 def test_patterns_are_bounded_and_those_there_are_observed_by_more(limits: SpaceLimits, named: str) -> None:

@@ -248,7 +248,7 @@ def _told(changes: Changes) -> tuple[object, ...]:
 def test_a_turn_without_an_epoch_is_taken_back_where_there_is_no_room(limits: SpaceLimits) -> None:
     space = Space("s", limits=limits)
     space.act("a", [(ASSERT, 1, 1), (ASSERT, 2, 2), (RETRACT, 1)], 0)
-    with pytest.raises(Refused, match="limit facts"):
+    with pytest.raises(Refused, match=r"the limit is limits\.facts"):
         space.act("a", [(SEND, 5), (REPLACE, 2, 3, 3), (ASSERT, 4, 4)], 0)
     assert dict(space.claims("a")) == {2: 2}
     assert space.epoch == 1

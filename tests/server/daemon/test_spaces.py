@@ -75,7 +75,7 @@ async def test_each_has_its_own_limits_leases_and_status(url: str) -> None:
     with trio.fail_after(20):
         async with dataspace.connect(url, space="small", lease=30.0) as small:
             await small.assert_(Record("one"))
-            with pytest.raises(Refused, match="limit facts=2"):
+            with pytest.raises(Refused, match=r"the limit is limits\.facts=2"):
                 async with small.turn() as many:
                     many.assert_(Record("two"))
                     many.assert_(Record("three"))

@@ -104,6 +104,6 @@ def test_a_name_that_is_too_long_is_refused_by_the_limit() -> None:
     clients = Clients({}, name_bytes=8)
     clients.get("12345678")
     for name in ("123456789", "äääää"):
-        with pytest.raises(Refused, match="limit name_bytes=8"):
+        with pytest.raises(Refused, match=r"the limit is limits\.name_bytes=8"):
             clients.connect(name)
     assert len(clients) == 1

@@ -276,7 +276,7 @@ async def test_one_connection_too_many_is_told_so(
     async with Peer(url) as one, Peer(url) as two, Peer(url) as three:
         await one.greet("~one")
         await two.greet("~two")
-        assert await three.rest() == [p.Bye("limit", "3 connections, limit connections=3")]
+        assert await three.rest() == [p.Bye("limit", "3 connections, the limit is limits.connections=3")]
     assert "refused a connection" in caplog.text
     caplog.clear()
 
@@ -295,18 +295,23 @@ async def test_a_turn_beyond_a_limit_is_refused_whole(url: str, bystander: Space
         await one.greet("~one")
         await two.greet("~two")
         await one.say(turn(1, *facts(0, 4)), turn(2, *facts(0, 3)))
-        assert await one.hear() == p.Refusal(1, "limit", "turn of 4 actions, limit actions_per_turn=3")
+        assert await one.hear() == p.Refusal(
+            1, "limit", "turn of 4 actions, the limit is limits.actions_per_turn=3"
+        )
         assert isinstance(await one.hear(), p.Accepted)
         await one.say(turn(3, *facts(3, 2)))
         refusal = await one.hear()
         assert isinstance(refusal, p.Refusal) and refusal.sequence == 3
-        assert refusal.text.startswith("5 facts of session:") and "limit facts_per_owner=4" in refusal.text
+        assert (
+            refusal.text.startswith("5 facts of session:")
+            and "the limit is limits.facts_per_owner=4" in refusal.text
+        )
         await one.say(turn(4, *facts(3, 1)))
         assert isinstance(await one.hear(), p.Accepted), "a refused turn used nothing up"
         await two.say(turn(1, *facts(10, 2)))
         refused = await two.hear()
         assert isinstance(refused, p.Refusal) and refused.sequence == 1
-        assert refused.text.startswith("7 facts in the space, limit facts=6; ")
+        assert refused.text.startswith("7 facts in the space, the limit is limits.facts=6; ")
         await two.say(turn(2, *facts(10, 1)))
         assert isinstance(await two.hear(), p.Accepted)
         assert sorted(await bystander.matches("fact($n)")) == [(n,) for n in (0, 1, 2, 3, 10)]

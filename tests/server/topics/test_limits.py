@@ -246,7 +246,7 @@ async def test_open_epochs_of_a_durable_topic_hold_what_it_retains(url: str) -> 
         half = pack((b"x" * 490,))
         assert isinstance(await steps(peer, made["producer"], (forms.SEND, 0, half)), p.Answer)
         full = await steps(peer, made["producer"], (forms.SEND, 1, half))
-        refused(full, "limit", "open epochs hold", "limit retain=1000")
+        refused(full, "limit", "open epochs hold", "the limit is retain=1000")
 
 
 @pytest.mark.parametrize(

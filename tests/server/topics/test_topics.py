@@ -463,7 +463,7 @@ async def test_epochs_that_are_open_are_bounded_for_readers_of_events_too(url: s
             seen = 0
             with (
                 trio.fail_after(10),
-                pytest.raises(Refused, match=r"5. epochs are open, limit open_bytes=6400"),
+                pytest.raises(Refused, match=r"5. epochs are open, the limit is open_bytes=6400"),
             ):
                 async for _ in epochs.events():
                     seen += 1
