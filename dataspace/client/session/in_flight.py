@@ -38,7 +38,9 @@ class InFlight:
         self._applied = 0
         self._claims: Final = claims
         self._write = write
-        self._sent: dict[int, Ticket] = {}
+        self._sent: dict[int, Ticket] = {}  # by ascending numbers
+        self._answered: dict[int, Ticket] = {}
+        """Turns that were answered before older ones."""
         self._held: list[Ticket] | None = []
 
     def __len__(self) -> int:
@@ -92,15 +94,26 @@ class InFlight:
         ticket = self._sent.pop(sequence, None)
         if ticket is not None:
             self._applied = max(self._applied, sequence)
-            self._claims.apply(ticket)
+            self._answered[sequence] = ticket
+            self._count(sequence)
             ticket.accept(epoch)
 
     def refuse(self, sequence: int, refusal: Refused) -> Ticket | None:
         """Settles a turn that the daemon refused, and returns its ticket."""
         ticket = self._sent.pop(sequence, None)
         if ticket is not None:
+            self._count(sequence)
             ticket.fail(refusal)
         return ticket
+
+    def _count(self, settled: int) -> None:
+        """Adds the effects of answered turns to the claims, in order: answers may overtake one another."""
+        oldest = next(iter(self._sent), self.sequence + 1)
+        if settled < oldest:  # else an older one still waits, as before
+            for sequence in sorted(self._answered):
+                if sequence > oldest:
+                    break
+                self._claims.apply(self._answered.pop(sequence))
 
     def fail(self, error: Callable[[Ticket], DataspaceError]) -> None:
         """Fails all turns: none of them will be answered."""
@@ -114,6 +127,7 @@ class InFlight:
         """
         tickets = list(self.tickets())
         self._sent.clear()
+        self._count(0)
         self._held = [] if self._held is not None else None
         for ticket in tickets:
             ticket.fail(error(ticket))
@@ -139,6 +153,7 @@ class InFlight:
         """Holds a turn that was refused because its lease had ended, to be sent under another number."""
         ticket = self._sent.pop(sequence, None)
         if ticket is not None:
+            self._count(sequence)
             self._held = self._held or []
             self._held.append(ticket)
 
@@ -150,7 +165,8 @@ class InFlight:
         All that was sent before and not refused has been applied by now, whether or not the answer has
         arrived. Numbers go on from the last one applied.
         """
-        claims = self._claims.after(self._sent.values()) if restate else self._claims
+        known = sorted([*self._answered.items(), *self._sent.items()], key=lambda each: each[0])
+        claims = self._claims.after([ticket for _, ticket in known]) if restate else self._claims
         held, self._held = sorted(self._held or [], key=lambda ticket: ticket.sequence), None
         last = max(self._applied, *self._sent, 0)
         if restate:
