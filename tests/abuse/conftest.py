@@ -1,10 +1,15 @@
-"""The report of the attacks, at the end of a run."""
+"""The report of the attacks at the end of a run, and the daemon on which tenants meet."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
+from tests.abuse.court import Court
 from tests.abuse.sizes import HEAD, ROWS
+from tests.abuse.stage import Stage
+from tests.abuse.tenants import ADMIN, ATTACKERS, INNOCENTS, configuration
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -13,3 +18,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("what one client's attack costs another")
         for row in (HEAD, *ROWS):
             terminalreporter.write_line(row)
+
+
+@pytest.fixture(scope="module")
+def court(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Court]:
+    """A daemon for all tests of a file, each of which has owners and keys of its own."""
+    settings = configuration((*INNOCENTS.values(), *ATTACKERS.values()))
+    with Stage(tmp_path_factory.mktemp("court"), settings=settings, token=INNOCENTS[ADMIN].token) as stage:
+        yield Court(stage)

@@ -119,7 +119,11 @@ class Fuzzing:
         try:
             with self._daemon():
                 innocents = Innocents(self.daemon.port, self.oracle)
-                self._run(innocents, packets)
+                try:
+                    self._run(innocents, packets)
+                finally:
+                    for line in (*innocents.lines(), *[each.line for each in self._attacks]):
+                        line.close()
             with self._daemon():
                 innocents.check_restarted(self.daemon.port)
         except Violation as violation:
@@ -150,7 +154,6 @@ class Fuzzing:
             each.line.close(reset=True)
         innocents.step()
         self._check_left(innocents)
-        innocents.close()
 
     # -- one bundle ------------------------------------------------------------------------------------
 

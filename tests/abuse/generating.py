@@ -300,6 +300,9 @@ class Script(Palette):
         about = chance.choice((self.value(), self.pattern(), "law"))
         return {"ask": ask, "about": about, "form": chance.choice(("text", "rows"))}
 
+    def _owners(self) -> dict[str, Value]:
+        return {"pattern": self.pattern(), "most": self.chance.choice(BIG)}
+
     def _index(self) -> dict[str, Value]:
         return {
             "form": self.chance.choice(("text", "mermaid", "dot")),
@@ -365,6 +368,7 @@ _ARGUMENTS: Final[dict[str, Callable[[Script], dict[str, Value]]]] = {
     "status": Script._nothing,
     "actors": Script._nothing,
     "index": Script._index,
+    "owners": Script._owners,
     "frontier": Script._frontier,
     "acknowledge": Script._acknowledge,
     "within": Script._within,

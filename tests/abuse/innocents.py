@@ -132,7 +132,8 @@ class Innocents:
         admin, mark = self.watcher.client, self.mark
         shared = [Record(SHARED, n) for n in range(8)]
         law = Record("of_law", mark("law"))
-        actions = [Record("rule", mark("rule", "inspector"), LAW), law, *shared]
+        denied = Record("of_gagged", 0, mark("denied"))
+        actions = [Record("rule", mark("rule", "inspector"), LAW), law, denied, *shared]
         admin.turn(*[(ASSERT, at, each) for at, each in enumerate(actions)], owner="laws")
         self.model |= {"of_law": [law], "derived": [Record("derived", *law.fields)], SHARED: list(shared)}
         admin.open({"pattern": Record("of_bank", mark("pattern"), discard())})
@@ -232,7 +233,7 @@ class Innocents:
     def _print(self) -> None:
         """Sends an item to each topic, which its subscriber must be told, and nothing else."""
         for topic, producer in self.desks.items():
-            at, item = self.round - 1, self.mark(topic, "press")
+            at, item = self.round - 1, self.mark(topic, "press", "listener")
             self.press.number += 1
             steps = ((0, at, pack((item,))), (1, ((at, -1), (at + 1, 1))))
             self.press.say(p.Produce(self.press.number, producer, steps))

@@ -19,7 +19,7 @@ ADMIN: Final = "admin"
 SHARED: Final = "public"
 """The label of facts that all attackers may observe, and none may assert."""
 
-Scope = bool | tuple[str, ...]
+Scope = bool | str | tuple[str, ...] | Mapping[str, "Scope"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,9 @@ class Tenant:
     def names(self, right: str) -> tuple[str, ...]:
         """Returns the names that a right lists."""
         scope = self.rights.get(right, ())
-        return () if isinstance(scope, bool) else scope
-
-    def may(self, right: str) -> bool:
-        """True if a right is true, or lists something."""
-        return bool(self.rights.get(right, not set(self.rights) - {"spaces"}))
+        if isinstance(scope, Mapping):
+            return tuple({name: None for each in scope.values() if isinstance(each, tuple) for name in each})
+        return scope if isinstance(scope, tuple) else ()
 
 
 def _tenant(name: str, rights: Mapping[str, Scope] | None = None) -> Tenant:
@@ -91,7 +89,10 @@ ATTACKERS: Final = {
         _tenant("viewer", {"assert": False, "send": False}),
         _tenant("writer", {"observe": False}),
         _tenant("publisher", {"durable": ("pub",)}),
-        _tenant("author", {"topics": ("gazette", "digest")}),
+        _tenant("author", {"topics": {"publish": ("gazette", "digest"), "end": ("gazette",)}}),
+        _tenant("listener", {"topics": {"subscribe": ("press", "ledger")}}),
+        _tenant("sensor", {"durable": ("pub",), "stamp": {"by": "sensor"}}),
+        _tenant("gagged", {"deny": {"observe": ("of_gagged(0)",), "assert": ("of_gagged(0)",)}}),
         _tenant("reader", {"readers": ("mine",)}),
         _tenant("inspector", {"inspect": True}),
         Tenant("neighbour", _ANNEX, "secret-of-neighbour-01234", "secret-of-neighbour-01234", "annex"),
@@ -150,6 +151,10 @@ def configuration(tenants: Iterable[Tenant], more: str = "") -> str:
 
 
 def _toml(scope: Scope) -> str:
+    if isinstance(scope, str):
+        return repr(scope)
+    if isinstance(scope, Mapping):
+        return "{ " + ", ".join(f"{name} = {_toml(each)}" for name, each in scope.items()) + " }"
     if isinstance(scope, bool):
         return str(scope).lower()
     return f"[{', '.join(repr(each) for each in scope)}]"

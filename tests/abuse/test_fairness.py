@@ -1,0 +1,148 @@
+"""One client's work makes no other wait: the innocent's round trip stays short under each load.
+
+What a round trip may cost is ``HELD``, in time of the daemon's loop; sizes are those of the report under
+``make torture``, and smaller otherwise, but in each the load is many times what a round trip may wait for.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from dataspace.codec import pack
+from dataspace.kernel.actions import ASSERT, SEND
+from dataspace.wire import packets as p
+from dataspace.wire.session import encode
+from index.patterns.patterns import capture
+from index.values.values import Map, Record
+from tests.abuse.lines import Client
+from tests.abuse.sizes import LARGE, report
+from tests.abuse.stage import HELD, Stage
+
+pytestmark = [pytest.mark.slow, pytest.mark.torture]
+
+PLENTY: Final = 1 << 60
+MIB: Final = 1 << 20
+
+
+def _history(stage: Stage, epochs: int) -> None:
+    """Makes a past of so many epochs."""
+    writer = stage.client("writer")
+    for begin in range(0, epochs, 500):
+        turns = [p.Turn(n + 1, "main", "", ((SEND, Record("said", n)),)) for n in range(begin, begin + 500)]
+        writer.send(b"".join(map(encode, turns)))
+        writer.settle()
+        writer.heard.clear()
+    writer.close()
+
+
+def _fill(client: Client, count: int, *, owner: str = "") -> None:
+    """Asserts so many facts, in as few turns as allowed."""
+    for begin in range(0, count, 10_000):
+        numbers = range(begin, min(begin + 10_000, count))
+        client.turn(*[(ASSERT, n, Record("mass", client.who, n)) for n in numbers], owner=owner)
+
+
+def test_replays_take_turns(tmp_path: Path) -> None:
+    """40 clients come back at once, and each wants all epochs."""
+    with Stage(tmp_path) as stage:
+        _history(stage, 17_000 if LARGE else 3_000)
+        replays = stage.clients("comeback", 40 if LARGE else 16)
+        for each in replays:
+            each.deaf = True
+            each.say(p.Open(1, Map({"pattern": capture("x"), "after": 0, "quiet": True}), PLENTY, PLENTY))
+        for _ in range(100):
+            stage.trip(replays)
+        report("replays at once", stage, "values")
+        assert stage.trips.worst < HELD
+
+
+def test_a_frame_of_empty_maps_costs_as_many_elements_as_it_makes_work(tmp_path: Path) -> None:
+    with Stage(tmp_path) as stage:
+        attacker = stage.client("mapper")
+        for sequence in range(1, 11 if LARGE else 4):
+            value = [Map()] * 250_000
+            frame = pack((2, sequence, "main", "", ((SEND, value),)))
+            attacker.send(len(frame).to_bytes(4, "big") + frame)
+            for _ in range(20):
+                stage.trip([attacker])
+            if attacker.over:
+                attacker = stage.client("mapper")
+        report("frames of empty maps", stage, "limit or accepted")
+        assert stage.trips.worst < HELD
+
+
+def test_observers_of_everything_do_not_tell_each_other_one_by_one(tmp_path: Path) -> None:
+    """Each interest is a fact that all other observers of everything are told."""
+    with Stage(tmp_path) as stage:
+        count = 2_000 if LARGE else 300
+        attackers = stage.clients("gossip", 10)
+        for number in range(count):
+            attacker = attackers[number % len(attackers)]
+            attacker.deaf = True
+            attacker.say(p.Open(number + 1, Map({"pattern": capture(f"x{number}")}), PLENTY, PLENTY))
+        for _ in range(100):
+            stage.trip(attackers)
+        report("observers of everything", stage, "values")
+        assert stage.trips.worst < HELD
+        assert stage.grown() < 200 * MIB
+
+
+def test_facts_that_go_with_their_session_go_in_slices(tmp_path: Path) -> None:
+    with Stage(tmp_path) as stage:
+        attackers = stage.clients("mass", 10 if LARGE else 2)
+        for each in attackers:
+            _fill(each, 100_000)
+        for each in attackers:
+            each.close(reset=True)
+        for _ in range(100):
+            stage.trip()
+        report("facts that go at once", stage, "retracted")
+        assert stage.trips.worst < HELD
+
+
+def test_patterns_come_and_go_in_slices(tmp_path: Path) -> None:
+    with Stage(tmp_path) as stage:
+        attackers = stage.clients("many", 26 if LARGE else 3)
+        for each in attackers:
+            opens = [
+                p.Open(n, Map({"pattern": Record("p", each.who, n, capture("x"))}), 0, 0)
+                for n in range(1, 4001)
+            ]
+            each.deaf = True
+            each.send(b"".join(map(encode, opens)))
+            stage.trip(attackers)
+        for _ in range(50):
+            stage.trip(attackers)
+        for each in attackers:
+            each.close()
+        for _ in range(100):
+            stage.trip()
+        report("patterns that come and go", stage, "streams")
+        assert stage.trips.worst < HELD
+
+
+RULES: Final = {
+    "a product": ("pair($x, $y, $z) <- mass($a, $x), mass($b, $y), mass($c, $z).", 1_000),
+    "a counter": ("count($n) <- start($n). count($m) <- count($n), $m = $n + 1.", 0),
+    "a value that doubles": ('grown($x) <- start($n), $x = "a". grown($y) <- grown($x), $y = $x + $x.', 0),
+}
+
+
+@pytest.mark.parametrize("name", sorted(RULES))
+def test_a_rule_that_runs_away_is_ended_before_others_wait(tmp_path: Path, name: str) -> None:
+    text, facts = RULES[name]
+    with Stage(tmp_path) as stage:
+        attacker = stage.client("reckless")
+        if facts:
+            _fill(attacker, facts)
+        attacker.turn((ASSERT, 1 << 20, Record("start", 0)))
+        for number in range(20 if LARGE else 2):
+            attacker.sequence += 1
+            actions = ((ASSERT, (1 << 20) + 1 + number, Record("rule", f"bad-{number}", text)),)
+            attacker.say(p.Turn(attacker.sequence, "main", "", actions))
+            stage.trips_until([(attacker, attacker.sequence)], least=10)
+        report(f"rules: {name}", stage, "suspended or refused")
+        assert stage.trips.worst < HELD
