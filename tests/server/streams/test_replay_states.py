@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -11,7 +12,7 @@ import trio.testing
 from dataspace.errors import Refused
 from dataspace.kernel.actions import ASSERT, SEND
 from dataspace.wire import packets as p
-from index.values.values import Record, Value
+from index.values.values import Record
 from relay.delivery.memory import ROW_BYTES, STATES_PART, HeldState, MemoryBudget
 from server.config.model import Limits
 from tests.server.peers import opening
@@ -50,7 +51,7 @@ async def _facts(daemon: Inside) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{"as_of": 1}, {"after": 1}], ids=["state", "changes"])
 async def test_replays_whose_states_are_too_much_together_are_refused(
-    tmp_path: Path, options: dict[str, Value]
+    tmp_path: Path, options: dict[str, Any]
 ) -> None:
     limits = Limits(waiting_bytes=STATES_PART * 2 * ROWS * ROW_BYTES)
     pattern = Record("row", Record("$", None, None, Record("_")))
