@@ -105,9 +105,9 @@ class _Numbering:
                 return self.pattern(sub)
             if sub == Record("_"):
                 return Record("_", of_class)
-        number = self._number(name) if isinstance(name, str) or self._everything else None
         inner = sub if sub == Record("_") else self.pattern(sub)
-        return Record.of("$", (number, of_class, inner))
+        # only a capture gives a class to what it matches further, so one without a name has a column as well
+        return Record.of("$", (self._number(name), of_class, inner))
 
     def _number(self, name: Value) -> str:
         at = name if isinstance(name, str) else f" {len(self.names)}"  # which no variable is called

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from hypothesis import given, strategies as st
+from hypothesis import assume, example, given, strategies as st
 
+from dataspace.errors import UsageError
+from dataspace.kernel.actions import ASSERT
+from dataspace.kernel.space import Space
+from dataspace.rules.language.parser import read_rules
 from dataspace.rules.language.syntax import Atom
 from dataspace.rules.relations.base_facts import BaseFacts, FactReader
 from dataspace.rules.relations.views import View, form_of
-from index.patterns.patterns import matcher
+from index.patterns.patterns import capture, matcher
+from index.patterns.text import unparse
 from index.values.positions import class_of
 from index.values.values import Record, Value, keys
 from tests.index.strategies import patterns, values_near
@@ -21,6 +26,32 @@ simple = st.builds(
     st.booleans(),
 )
 """Those that are written out, unless a variable is repeated."""
+
+
+@given(patterns, st.data())
+@example(capture(None, "record", capture("who")), None)
+@example(capture(None, "null", None), None)
+@example(Record("q", capture(None, "record", capture("who"))), None)
+def test_a_rule_about_any_pattern_holds_where_it_matches(pattern: Value, data: st.DataObject | None) -> None:
+    """In a space, which a body of any form must not end."""
+    near = [Record("q"), Record("q", Record("q", None)), None, pattern] if data is None else []
+    facts = data.draw(st.lists(values_near(pattern), max_size=4)) if data is not None else near
+    rule = f"hit() <- {unparse(pattern)}."
+    try:
+        read_rules(rule)
+    except UsageError:
+        assume(False)
+    space = Space("main")
+    space.commit("o", [(ASSERT, 1, Record("rule", "r", rule))], 1)
+    match = matcher(pattern)
+    for n, fact in enumerate(facts):
+        try:
+            space.commit("o", [(ASSERT, 2 + n, fact)], 1)
+        except UsageError:  # too deep to be a fact
+            assume(False)
+        hits = any(match(each) is not None for each in facts[: n + 1])
+        assert bool(space.matches(Record("hit"))) == hits
+    assert not space.matches(Record("rule-error"))
 
 
 @given(st.data(), st.one_of(simple, patterns))
