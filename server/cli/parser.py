@@ -389,6 +389,16 @@ def _token(commands: Commands) -> None:
             action="append",
             help=f"allow to {right} PATTERN",
         )
+        less.add_argument(
+            f"--deny-{right}",
+            dest=f"not_{right}",
+            metavar="PATTERN",
+            action="append",
+            help=f"do not allow to {right} PATTERN, whatever else is allowed",
+        )
+    less.add_argument(
+        "--stamp", metavar="NAME=WORD", action="append", help="mark all that the bearer claims with NAME=WORD"
+    )
     less.add_argument("--durable", metavar="NAME", action="append", help="allow the durable owner NAME")
     less.add_argument("--topic", metavar="NAME", action="append", help="allow the topic NAME")
     less.add_argument(

@@ -13,7 +13,7 @@ from dataspace.transport.credentials import default_token, read_token
 from dataspace.transport.tokens import narrow, new_secret
 from index.values.values import Map, Value
 from server.config.principals import NAME, checked_name
-from server.config.rights import Rights
+from server.config.rights import PATTERNS, Rights
 from server.config.units import duration
 
 
@@ -44,6 +44,13 @@ def caveat(args: argparse.Namespace) -> Map:
     }
     listed |= {name: tuple(given) for name, given in names.items() if given}
     listed |= {name: True for name in ("rules", "inspect") if getattr(args, name)}
+    denied: dict[str, Value] = {
+        name: tuple(given) for name in PATTERNS if (given := getattr(args, f"not_{name}"))
+    }
+    if denied:
+        listed["deny"] = Map(denied)
+    if args.stamp:
+        listed["stamp"] = Map(dict([_pair(each) for each in args.stamp]))
     if args.lasting:
         until = datetime.now(UTC) + timedelta(seconds=duration(args.lasting))
         listed["until"] = until.replace(microsecond=0)
@@ -53,3 +60,11 @@ def caveat(args: argparse.Namespace) -> Map:
     if not listed:
         raise UsageError("no restriction; give the rights that the token keeps, --for a time, or a --name")
     return Map(listed)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    """Returns the two words of ``NAME=WORD``."""
+    name, sign, word = text.partition("=")
+    if not sign:
+        raise UsageError(f"a stamp is NAME=WORD, not {text!r:.80}")
+    return name, word

@@ -114,11 +114,11 @@ def apart(one: Pattern, other: Pattern) -> bool:
         return True
     one, other = _peeled(one), _peeled(other)
     for this, that in ((one, other), (other, one)):
-        if _special(this) == "_":
-            return False
         constant = _constant(this)
         if constant is not None:
             return matcher(that)(constant[0]) is None
+    if "_" in (_special(one), _special(other)):
+        return False
     counts = _parts_exactly(one), _parts_exactly(other)
     one, other = _inside(one), _inside(other)
     return _too_few(one, counts[1]) or _too_few(other, counts[0]) or _structures_apart(one, other)

@@ -19,13 +19,16 @@ CERTIFICATES = Path(__file__).resolve().parents[2] / "server" / "certificates"
 ADMIN = "the secret of the admin"
 READER = "the secret of a reader"
 """Shows that its bearer may observe ``p(_)`` and nothing else."""
+WRITER = "the secret of a writer"
+"""Shows that its bearer may assert ``p(_)``, as the writer ``w`` or in a lease, and observe it."""
 
 
 @contextmanager
 def guarded(folder: Path) -> Iterator[str]:
     """A daemon, in a thread, that speaks TLS and wants a token; its URL."""
     rights = Rights.read(Map({"observe": ("p(_)",)}))
-    keys = (Key("admin", ADMIN), Key("reader", READER, rights))
+    writes = Rights.read(Map({"assert": ("p(_)",), "observe": ("p(_)",), "durable": ("w",)}))
+    keys = (Key("admin", ADMIN), Key("reader", READER, rights), Key("writer", WRITER, writes))
     tls = ServerTls(str(CERTIFICATES / "daemon.pem"), str(CERTIFICATES / "daemon.key"))
     config = Config(listen=("tls:127.0.0.1:0",), data=folder, keys=keys, tls=tls)
     scope, started, addresses = trio.CancelScope(), threading.Event(), list[str]()

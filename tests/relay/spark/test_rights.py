@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructType
 
 from dataspace.errors import Refused, Unreachable
+from dataspace.transport.tokens import narrow
+from index.values.values import Map
 from relay.spark.common.connections import close_all
+from relay.spark.common.options import sink_options
 from relay.spark.common.schema import inferred
 from relay.spark.format import Dataspace
-from tests.relay.spark.guarded import ADMIN, CERTIFICATES, READER, guarded
+from relay.spark.sink.batches import StagedBatch, check_rights, discard, hand_in, publish
+from relay.spark.sink.sink import facts
+from tests.relay.spark.guarded import ADMIN, CERTIFICATES, READER, WRITER, guarded
 
 pytestmark = pytest.mark.slow
 
 CA = {"tlsCa": str(CERTIFICATES / "ca.pem")}
+NUMBERS = count(1000, 10)
+"""Facts that no other test has asserted, so that each batch has an effect."""
+
 ROWS = StructType().add("n", LongType())
 
 
@@ -80,3 +90,40 @@ def test_a_certificate_that_nobody_vouches_for_fails_at_once(url: str) -> None:
     with pytest.raises(Unreachable, match=r"does not convince.*tlsCa") as caught:
         reader.partitions()
     assert "waited" not in str(caught.value)
+
+
+@pytest.mark.parametrize("carried", ["0", "65536"])
+@pytest.mark.parametrize("owner", ["w", "lease:60000:spark-q"])
+def test_a_token_with_no_more_than_it_needs_writes_batch_after_batch(
+    url: str, owner: str, carried: str
+) -> None:
+    """Its tasks and its driver are bearers of one token; no right names the identity of the query."""
+    read = {"url": url, "label": "p", "token": WRITER, "carryBytes": carried, **CA}
+    options, query = sink_options(read), f"query-{owner}-{carried}"
+    check_rights(options, owner)
+    epochs, fresh = [], next(NUMBERS)
+    for number in (0, 0, 1):
+        batch = StagedBatch(query, number, f"run {len(epochs)}")
+        tasks = [
+            hand_in(
+                options,
+                facts(options, ROWS),
+                batch,
+                iter([pa.RecordBatch.from_pydict({"n": [task, fresh + number]})]),
+            )
+            for task in (7, 8)
+        ]
+        epochs.append(publish(options, batch, tasks, owner=owner, replace=False, exclusive=True))
+        discard(options, tasks)
+    first, again, second = epochs
+    assert first == again
+    assert first is not None and second is not None and first < second
+    other = StagedBatch(query, 0, "run of another")
+    stranger = sink_options({**read, "token": narrow(ADMIN, Map({"durable": ("v",), "assert": True}))})
+    told = hand_in(
+        stranger, facts(stranger, ROWS), other, iter([pa.RecordBatch.from_pydict({"n": [fresh + 2]})])
+    )
+    with pytest.raises(Refused, match="not-allowed"):
+        publish(stranger, other, [told], owner="w", replace=False)
+    mine = publish(stranger, other, [told], owner="v", replace=False)
+    assert mine is not None and mine > second, "the same batch of another owner is another one"

@@ -43,12 +43,38 @@ def test_a_token_is_narrowed_by_what_the_options_say(
     assert isinstance(until, datetime) and 3500 < (until - datetime.now(UTC)).total_seconds() <= 3600
 
 
+def test_a_token_is_narrowed_by_what_is_denied_and_stamped(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [
+        "--deny-assert",
+        "secret(_)",
+        "--deny-observe",
+        "p(_)",
+        "--stamp",
+        "by=sensor-7",
+        "--name",
+        "seven",
+    ]
+    assert main(["token", "narrow", "--token", SECRET, *words]) == 0
+    (packed,) = Token.read(capsys.readouterr().out.strip()).caveats
+    assert unpack(packed) == Map(
+        {
+            "deny": Map({"assert": ("secret(_)",), "observe": ("p(_)",)}),
+            "stamp": Map({"by": "sensor-7"}),
+            "name": "seven",
+        }
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         ([], "no restriction"),
         (["--observe", "reading($x)"], "captures, write _"),
         (["--for", "ever"], "'ever' is no duration"),
+        (["--deny-observe", "reading($x)"], "captures, write _"),
+        (["--stamp", "sensor-7"], "a stamp is NAME=WORD"),
+        (["--stamp", "by=a b"], "a name or a stamp is 1 to 64"),
+        (["--name", "a/b"], "a name or a stamp is 1 to 64"),
     ],
 )
 def test_what_makes_no_sense_is_said(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
