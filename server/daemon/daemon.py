@@ -55,6 +55,7 @@ class Daemon:
 
     def __init__(self, config: Config, logs: Sequence[tuple[SpaceConfig, Log]]) -> None:
         self.config = config
+        self.data = str(config.data)
         self.limits: Limits = config.limits
         self.started = now()
         self.listeners: list[Listener] = []

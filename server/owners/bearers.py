@@ -66,35 +66,32 @@ class Bearer:
         self.permit.check_writes()
         return self.own(stated)
 
-    def client(self, stated: str, clients: Clients) -> str:
+    def client(self, stated: str) -> str:
         """Returns the identity that a hello states, under which its turns are numbered; raises ``Refused``.
 
-        One that outlasts its connection needs a right; a passing one belongs to who came with it first.
+        A passing one is this bearer's own; one that outlasts its connection needs a right.
         """
-        passing = _plain(stated).startswith(PASSING)
-        if not passing:
-            self.permit.check_durable(stated.removeprefix(OWNER))
-        client = self._stamped(stated)
-        if passing and clients.holder(client) not in ("", self.holder):
-            raise _foreign(stated)
-        return client
+        if _plain(stated).startswith(PASSING):
+            return self.own(stated)
+        self.permit.check_durable(stated.removeprefix(OWNER))
+        return self._stamped(stated)
 
-    def publisher(self, stated: str, owner: str, *, session: str, clients: Clients) -> str:
+    def publisher(self, stated: str, owner: str, clients: Clients) -> str:
         """Returns the identity that a publication for an owner is numbered under; raises ``Refused``.
 
-        It is what was stated if that is the identity of the session, or one to which there is a right.  Any
-        other belongs to the owner, whoever else publishes under the same name for another one.
+        It is what was stated if that is a passing one, or one to which there is a right.  Any other belongs
+        to the owner, whoever publishes under the same name for another one; one of a session is refused.
         """
-        passing, client = _plain(stated).startswith(PASSING), self._stamped(stated)
-        if client == session:
-            return client
-        if not passing and self.permit.allows_durable(stated.removeprefix(OWNER)):
-            return client
-        if passing and self.permit.open and clients.holder(client) in ("", self.holder):
-            return client
-        if passing or stated.startswith(OWNER) or clients.holder(client):
-            raise _foreign(stated)
+        name = stated.removeprefix(OWNER)
+        if _plain(stated).startswith(PASSING) or name != stated or self.permit.allows_durable(name):
+            return self.client(stated)
+        if clients.holder(self._stamped(stated)):
+            raise Refused("not-allowed", f"a session of another token numbers its turns as {stated!r:.80}")
         return f"{stated}{AT}{owner}"
+
+    def shown(self, text: str, data: str) -> str:
+        """Returns a text about an error; who may not inspect does not see the path of the daemon's data."""
+        return text if self.permit.inspects else text.replace(data, "(data)")
 
     def _stamped(self, name: str) -> str:
         """Returns a name that may be shared, which a bearer with a stamp has for itself."""
@@ -105,12 +102,17 @@ NOBODY: Final = Bearer(OPEN, DAEMON)
 """The daemon itself, which may do everything."""
 
 
+def stated(name: str) -> str:
+    """Returns a name as a client stated it, from the one under which it is kept.
+
+    >>> stated("durable:w"), stated("lease:1000:w @ token:gateway")
+    ('w', 'lease:1000:w')
+    """
+    return name.removeprefix(DURABLE).partition(AT)[0]
+
+
 def _plain(stated: str) -> str:
     """Returns a name that a client stated; raises ``Refused`` for one that reads as if it had an end."""
     if AT in stated:
         raise Refused("bad-request", f"{stated!r:.80} contains {AT!r}, which stands before a bearer's name")
     return stated
-
-
-def _foreign(client: str) -> Refused:
-    return Refused("not-allowed", f"{client!r:.80} has connected with another token, and numbers its turns")

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from typing import Final
 
 from dataspace.errors import Refused
+from server.owners.bearers import stated
 
 KNOWN: Final = 65_536
 """Owners that are remembered; beyond that the least recently published ones are forgotten."""
@@ -34,10 +35,11 @@ class Publishers:
         """Refuses a client that has begun to publish, if another one has taken the writer since."""
         latest, epoch = self._latest.get(owner, (client, 0))
         if began and latest != client:
+            writer, mine, other = (stated(each) for each in (owner, client, latest))
             raise Refused(
                 "writer-taken",
-                f"writer {owner!r} has been written to by {latest} since epoch {epoch}: two queries with one "
-                f"writer undo each other's work, so give {client} a writer of its own, or a new checkpoint "
+                f"writer {writer!r} has been written to by {other} since epoch {epoch}: two queries with one "
+                f"writer undo each other's work, so give {mine} a writer of its own, or a new checkpoint "
                 f"with which to take this one over",
             )
 

@@ -114,14 +114,6 @@ class OfferPeer(Protocol):
         """Runs a task that ends with the connection."""
 
 
-class Numbered(Protocol):
-    """The session of a connection."""
-
-    @property
-    def client(self) -> Client:
-        """The identity that the connection has proved."""
-
-
 class PublicationPeer(Protocol):
     """The connection whose requests stage and publish."""
 
@@ -132,7 +124,3 @@ class PublicationPeer(Protocol):
     @property
     def bearer(self) -> Bearer:
         """Who the client is, and what it may do."""
-
-    @property
-    def own(self) -> Numbered:
-        """The session."""

@@ -91,7 +91,6 @@ async def publish(
     keys: Sequence[tuple[str, ...] | bytes],
     *,
     bearer: Bearer = NOBODY,
-    session: str = "",
     owner: str,
     client: str,
     sequence: int,
@@ -103,22 +102,21 @@ async def publish(
 ) -> int:
     """Commits what is staged under these keys as one turn; returns its epoch once that is on disk.
 
-    ``client`` is checked against ``session``, the identity that the connection has proved (``Bearer``).
+    ``client`` is the bearer's own, or one to which it has a right, or numbered within the owner (``Bearer``).
     Operations in any packed form may stand in place of a key: they were never staged.  All are checked by the
-    rights of the ``bearer``, whoever staged them.
-    An exclusive publisher has the owner until another one begins to publish (``Publishers``).  What was
-    published is discarded then, or all that is under ``discard``; that and ``close`` are those of
-    ``Staging.discard``.
+    rights of the ``bearer``, whoever staged them.  An exclusive publisher has the owner until another one
+    begins to publish (``Publishers``).  What was published is discarded then, or all that is under
+    ``discard``; that and ``close`` are those of ``Staging.discard``.
     """
     name = bearer.owner(owner)
-    identity = bearer.publisher(client, name, session=session, clients=home.clients)
+    identity = bearer.publisher(client, name, home.clients)
     reach("publish-before-commit")
     async with home.publishing:
         epoch = await _published(home, identity, sequence)
         if epoch is None:
             known = home.clients.get(identity)
             if exclusive:
-                home.publishers.check(owner, client, began=known.sequence > 0)
+                home.publishers.check(name, identity, began=known.sequence > 0)
             operations = await _staged(home, keys, bearer)
             if name.startswith(LEASE):
                 home.leases.grant(name)
@@ -126,7 +124,7 @@ async def publish(
             epoch = home.commit(name, plan.actions, known, sequence, None, publication=True).number
             plan.settle()
             if exclusive:
-                home.publishers.published(owner, client, epoch)
+                home.publishers.published(name, identity, epoch)
     home.flush()
     await home.commits.wait_durable(epoch)
     reach("publish-after-commit")

@@ -45,14 +45,12 @@ async def _publish(peer: PublicationPeer, arguments: Map) -> Value:
     if not isinstance(keys, tuple):
         raise Refused("bad-request", "keys must be an array of keys, or of binary in place of one")
     owner, client = text(arguments, "owner"), text(arguments, "client")
-    session = peer.own.client.name
     name = peer.bearer.owner(owner)  # before anything else: a sink asks so for its rights, without a number
-    peer.bearer.publisher(client, name, session=session, clients=peer.home.clients)
+    peer.bearer.publisher(client, name, peer.home.clients)
     return await publish(
         peer.home,
         [each if isinstance(each, bytes) else key(each) for each in keys],
         bearer=peer.bearer,
-        session=session,
         owner=owner,
         client=client,
         sequence=number(arguments, "sequence"),

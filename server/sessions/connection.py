@@ -455,6 +455,8 @@ class Connection:
 
     def say(self, packet: p.Packet) -> None:
         """Queues a control packet for the next flush; does nothing after a goodbye."""
+        if isinstance(packet, p.Denied | p.Refusal | p.Error):
+            packet = packet._replace(text=self.bearer.shown(packet.text, self.house.data))
         self.sending.say(packet)
 
     def flush(self) -> None:
@@ -465,7 +467,7 @@ class Connection:
 
     def part(self, code: str, text: str) -> None:
         """Sends a goodbye, and nothing after it; the connection closes once that is sent."""
-        self.sending.part(code, text[:4000])
+        self.sending.part(code, self.bearer.shown(text, self.house.data)[:4000])
         self.flush()
 
     def dismiss(self, code: str, text: str) -> None:

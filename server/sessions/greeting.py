@@ -48,7 +48,7 @@ def admit(house: House, hello: p.Hello, peer: Principal, *, trusted: bool) -> Ad
     try:
         permit.check_space(wanted.space)
         home = house.find_space(wanted.space)
-        client = bearer.client(hello.client, home.clients)
+        client = bearer.client(hello.client)
         home.clients.check(client)
     except Refused as refusal:
         raise ProtocolError(refusal.code, refusal.text) from None

@@ -62,6 +62,10 @@ class House(Protocol):
     streams: int
 
     @property
+    def data(self) -> str:
+        """The path of the daemon's data."""
+
+    @property
     def limits(self) -> Limits:
         """The limits that the daemon was given."""
 

@@ -24,6 +24,7 @@ from dataspace.wire.features import Wanted
 from index.patterns.patterns import observe
 from index.values.values import Value, same
 from server.config.rights import Permit
+from server.owners.bearers import stated
 from server.owners.deadlines import Deadlines
 from server.owners.turn_numbers import Client
 from server.sessions.ports import SessionPeer, SessionSpace
@@ -222,6 +223,7 @@ def _check_successor(before: SessionState, connection: SessionPeer, identity: st
 
     A ticket that is not the session's is no mistake of a process that has lost the welcome with the new one.
     """
+    identity = stated(identity)
     if before.bearer.holder != connection.bearer.holder:
         raise ProtocolError("not-allowed", f"{identity!r:.80} has connected with another token")
     if before.connection is not None and before.is_after(wanted.attempt):
@@ -233,6 +235,7 @@ def _check_successor(before: SessionState, connection: SessionPeer, identity: st
 
 def _superseded(identity: str, name: str) -> str:
     """Returns the text for the earlier of two connections with one identity."""
+    identity = stated(identity)
     owner = identity.removeprefix("owner:")
     what = f"client {identity!r:.80}" if owner == identity else f"durable owner {owner!r:.80}"
     return (

@@ -101,7 +101,8 @@ def test_a_token_with_no_more_than_it_needs_writes_batch_after_batch(
     read = {"url": url, "label": "p", "token": WRITER, "carryBytes": carried, **CA}
     options, query = sink_options(read), f"query-{owner}-{carried}"
     check_rights(options, owner)
-    epochs, fresh = [], next(NUMBERS)
+    epochs: list[int | None] = []
+    fresh = next(NUMBERS)
     for number in (0, 0, 1):
         batch = StagedBatch(query, number, f"run {len(epochs)}")
         tasks = [

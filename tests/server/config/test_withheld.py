@@ -10,14 +10,19 @@ import trio
 
 import dataspace
 from dataspace import Refused
+from dataspace.kernel.actions import ASSERT
 from dataspace.transport.tokens import narrow
+from dataspace.wire import packets as p
 from index.patterns.text import parse_pattern
 from index.values.values import Map, Record, Value
+from relay.store.errors import LogFailed
 from server.config.model import Config
 from server.config.rights import Rights
 from server.config.tokens import Key
 from server.daemon.daemon import INSPECTED
 from server.daemon.serve import serve
+from tests.server.owners.test_foreign_names import Guest
+from tests.server.streams.inside import inside
 
 ADMIN, READER, LOOKER = "the secret of the admin", "the secret of a reader", "the secret of a looker"
 
@@ -92,3 +97,22 @@ async def test_the_drawing_of_the_index_has_only_what_may_be_observed(url: str) 
                     assert drawn.splitlines()[-1].startswith(f"{comment}: 1 patterns"), drawn
             with pytest.raises(Refused, match="no form 'x'"):
                 await looker.request("index", Map({"form": "x"}))
+
+
+async def test_no_error_has_the_path_of_the_data_but_for_those_who_may_inspect(tmp_path: Path) -> None:
+    keys = (Key("admin", ADMIN), Key("reader", READER, Rights.read(Map({"observe": True, "assert": True}))))
+    with trio.fail_after(20):
+        async with inside(tmp_path / "hidden", keys=keys) as made:
+            texts = {}
+            for token in (ADMIN, READER):
+                guest = await Guest.arrive(made, token, "~guest")
+                made.home.commits.full = LogFailed(
+                    f"cannot write {tmp_path}/hidden/log.sqlite: full", full=True
+                )
+                await guest.wire.say(p.Turn(1, "main", "", ((ASSERT, 1, Record("x", 1)),)))
+                heard = await guest.wire.hear()
+                assert isinstance(heard, p.Refusal) and heard.code == "disk-full"
+                texts[token] = heard.text
+                made.home.commits.full = None
+        assert str(tmp_path) in texts[ADMIN]
+        assert "hidden" not in texts[READER] and "(data)/log.sqlite: full" in texts[READER]

@@ -107,7 +107,7 @@ VERBS: Final[dict[str, str | list[Case]]] = {
             for client, code in [
                 ("robot", DENIED),
                 ("owner:robots", DENIED),
-                ("~owner", DENIED),
+                ("~owner", APART),
                 ("job", APART),
                 ("job @ durable:robots", "bad-request"),
             ]
@@ -138,8 +138,8 @@ TURNS: Final = [
 HELLOS: Final = [
     ("robot", {}, DENIED),
     ("owner:robots", {}, DENIED),
-    ("~owner", {}, DENIED),
-    ("~owner", {"resume": (1, b"0123456789abcdef")}, DENIED),
+    ("~owner", {}, APART),
+    ("~owner", {"resume": (1, b"0123456789abcdef")}, APART),
     ("~owner @ token:owner/owner", {}, "bad-request"),
 ]
 PACKETS: Final = {
@@ -235,10 +235,11 @@ class World:
         assert done == [APART] * len(done)
         self._entries = {name: self.made.daemon.topics.find(name) for name in ("t", "m")}
         self._owners = self.made.home.space.owners()
-        self._clients = {name: self.made.home.clients.get(name) for name in ("~owner", "robot", self.job)}
+        self._clients = {name: self.made.home.clients.get(name) for name in (self.passing, "robot", self.job)}
         self._staged = self._rows()
 
     job: Final = "job @ durable:robots"
+    passing: Final = "~owner @ token:owner/owner"
 
     def _rows(self) -> list[tuple[object, ...]]:
         return self.made.home.staging._storage.rows("SELECT key, part, body FROM staged ORDER BY key, part")
@@ -260,11 +261,11 @@ class World:
             "topics": {name: topics.is_listed(each) for name, each in self._entries.items()},
             "producer": ledger.members[ledger.named("p @ token:owner/owner") or 0].steps,
             "attached": list(self.session_producers()),
-            "sessions": [home.sessions._by_client[name].connection for name in ("~owner", "robot")],
+            "sessions": [home.sessions._by_client[name].connection for name in (self.passing, "robot")],
         }
 
     def session_producers(self) -> list[int]:
-        connection = self.made.home.sessions._by_client["~owner"].connection
+        connection = self.made.home.sessions._by_client[self.passing].connection
         return list(connection.following._producers)  # type: ignore[union-attr]  # a connection
 
     async def goes_on(self) -> None:
@@ -365,8 +366,12 @@ async def test_no_hello_takes_the_place_of_another(
         before = there.state()
         guest = Guest(there.made.connect(trusted=False))
         said = await guest.greet(token, client, **more)
-        assert isinstance(said, p.Bye)
-        assert said.code == code
+        assert isinstance(said, p.Welcome if code == APART else p.Bye)
+        if isinstance(said, p.Welcome):
+            assert (said.sequence, "resumed" in said.features) == (0, False)
+            assert await guest.turn(HUGE, (ASSERT, 9, Record("present", "stranger"))) == APART
+        else:
+            assert said.code == code
         assert there.state() == before
         await there.goes_on()
 
@@ -410,13 +415,15 @@ async def test_who_publishes_must_have_the_rights_to_what_was_staged(tmp_path: P
         assert await again.ask("publish", told) == APART
 
 
-async def test_a_lease_is_its_maker_s_after_a_restart_as_well(tmp_path: Path) -> None:
+async def test_a_lease_and_an_identity_are_their_maker_s_after_a_restart_as_well(tmp_path: Path) -> None:
     token, (other, _) = narrow(OWNER, Map({**FULL, "name": "owner"})), STRANGERS["another caveat"]
     async with world(tmp_path, THEIRS) as there:
         assert there.made.home.space.claims(KEPT)
     keys = (Key("owner", OWNER),)
     async with inside(tmp_path, keys=keys) as made:
-        stranger = await Guest.arrive(made, other, "~stranger")
+        stranger = await Guest.arrive(made, other, "~owner")
+        assert await stranger.turn(HUGE, (ASSERT, 1, Record("present", "stranger"))) == APART
+        assert made.home.clients.get(World.passing).sequence == 2
         assert await stranger.ask("renew", {"owner": LEASE}) == "no-lease"
         assert await stranger.ask("release", {"owner": LEASE}) == APART
         owner = await Guest.arrive(made, token, "~again")
@@ -433,3 +440,14 @@ async def test_without_tokens_names_are_as_they_are_stated(tmp_path: Path) -> No
         assert {LEASE, "durable:robots"} <= set(made.home.space.owners())
         assert made.home.clients.get("job").sequence == 1
         assert await guest.turn(2, (ASSERT, 1, Record("x", 1)), owner="robots @ token:owner") == "bad-request"
+
+
+async def test_an_identity_that_two_tokens_list_is_one_session_s_at_a_time(tmp_path: Path) -> None:
+    also = narrow(OWNER, Map({"durable": ("robot",), "name": "also"}))
+    async with world(tmp_path, THEIRS) as there:
+        before = there.state()
+        said = await Guest(there.made.connect(trusted=False)).greet(also, "robot")
+        assert isinstance(said, p.Bye)
+        assert (said.code, said.text) == (DENIED, "'robot' has connected with another token")
+        assert there.state() == before
+        await there.goes_on()
