@@ -26,7 +26,7 @@ from index.values.values import Value, same
 from server.config.rights import Permit
 from server.owners.bearers import stated
 from server.owners.deadlines import Deadlines
-from server.owners.turn_numbers import Client
+from server.owners.turn_numbers import PASSING, Client
 from server.sessions.ports import SessionPeer, SessionSpace
 
 logger = logging.getLogger("dataspace")
@@ -115,6 +115,8 @@ class Sessions:
     def __init__(self, home: SessionSpace) -> None:
         self._home = home
         self._by_client: dict[str, SessionState] = {}
+        self._passing: dict[str, str] = {}
+        """Which of several bearers has come with a passing identity, by the identity that was stated."""
         self._waiting: Final = Deadlines(self._expire)
         self._left: dict[str, SessionState] = {}
         self._empty: dict[str, SessionState] = {}
@@ -136,6 +138,7 @@ class Sessions:
         An older connection of the same identity is replaced, so that a dead one cannot lock its client out.
         Raises ``ProtocolError`` for a connection that its process tried before the present one.
         """
+        self._check_passing(identity)
         before = self._by_client.get(identity)
         if before is not None:
             _check_successor(before, connection, identity, wanted)
@@ -159,7 +162,18 @@ class Sessions:
         state.attempt = wanted.attempt
         state.client.holder = connection.bearer.holder
         self._by_client[identity] = state
+        if identity.startswith(PASSING):
+            self._passing[stated(identity)] = identity
         return state, False
+
+    def _check_passing(self, identity: str) -> None:
+        """Raises ``ProtocolError`` for a passing identity while another bearer has a session under it.
+
+        Nothing of that session could be reached under this one, but it is a mistake or an attempt.
+        """
+        if self._passing.get(stated(identity), identity) != identity:
+            text = f"{stated(identity)!r:.80} has connected with another token"
+            raise ProtocolError("not-allowed", text)
 
     def leave(self, state: SessionState, connection: SessionPeer) -> None:
         """Ends a session whose connection has ended, or keeps it for its client; may be called again."""
@@ -215,6 +229,7 @@ class Sessions:
         name = state.client.name
         if self._by_client.get(name) is state:
             del self._by_client[name]
+            self._passing.pop(stated(name), None)
             self._home.clients.left(state.client)
 
 
