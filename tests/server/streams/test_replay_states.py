@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trio
@@ -12,10 +11,10 @@ import trio.testing
 from dataspace.errors import Refused
 from dataspace.kernel.actions import ASSERT, SEND
 from dataspace.wire import packets as p
-from index.values.values import Record
+from index.values.values import Map, Record
 from relay.delivery.memory import ROW_BYTES, STATES_PART, HeldState, MemoryBudget
 from server.config.model import Limits
-from tests.server.peers import opening
+from tests.server.peers import PLENTY
 from tests.server.streams.inside import Inside, inside
 
 ROWS = 1000
@@ -51,7 +50,7 @@ async def _facts(daemon: Inside) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{"as_of": 1}, {"after": 1}], ids=["state", "changes"])
 async def test_replays_whose_states_are_too_much_together_are_refused(
-    tmp_path: Path, options: dict[str, Any]
+    tmp_path: Path, options: dict[str, int]
 ) -> None:
     limits = Limits(waiting_bytes=STATES_PART * 2 * ROWS * ROW_BYTES)
     pattern = Record("row", Record("$", None, None, Record("_")))
@@ -61,7 +60,8 @@ async def test_replays_whose_states_are_too_much_together_are_refused(
             wire = daemon.connect()
             await wire.greet()
             for number in range(1, 6):
-                await wire.say(opening(number, pattern, items=0, upto=last, **options))
+                spec = {"kind": "observe", "pattern": pattern, "quiet": True, "upto": last, **options}
+                await wire.say(p.Open(number, Map(spec), 0, PLENTY))
                 await trio.testing.wait_all_tasks_blocked(0.05)
             room = daemon.daemon.room
             assert 0 < room.states <= 2 * ROWS * ROW_BYTES
