@@ -42,7 +42,7 @@ class HostSpace(Protocol):
         """Commits one turn."""
 
     def end_owners(self, owners: Sequence[str]) -> None:
-        """Retracts in one turn all that these owners claim."""
+        """Retracts all that these owners claim: in one turn, or in several where that is very much."""
 
 
 class Served(Protocol):

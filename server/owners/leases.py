@@ -7,7 +7,7 @@ that the log needs no further record of it: a daemon that finds facts of a lease
 A lease belongs to the bearer that it was granted to, which its name ends with (``bearers``).
 
 Always: facts are asserted for granted leases only, so that a client that was away for too long gets an error
-before anything else is done for it; a lease that ends retracts all it owned in one turn.
+before anything else is done for it; a lease that ends retracts all it owned.
 """
 
 from __future__ import annotations

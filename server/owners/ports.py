@@ -10,7 +10,7 @@ class Owners(Protocol):
     """The space as leases use it."""
 
     def end_owners(self, owners: Sequence[str]) -> None:
-        """Retracts in one turn all that these owners claim."""
+        """Retracts all that these owners claim: in one turn, or in several where that is very much."""
 
     def flush(self) -> None:
         """Writes to the sockets what connections have to send."""

@@ -2,7 +2,7 @@
 
 Two tasks serve it.  The first reads, cuts packets and acts on each at once, so that the turns of one client
 are committed in the order in which they were sent.  The second belongs to the ``SendQueue``.  Everything the
-peer owns is claimed under the owner name of its session, and is retracted in one turn at the end.
+peer owns is claimed under the owner name of its session, and is retracted at the end.
 
 Always: malformed input ends this connection with a ``Bye`` that gives the reason, and affects no other; the
 reader stops while the peer does not read its answers, or while the disk is behind.

@@ -45,7 +45,7 @@ class SessionSpace(Protocol):
         """Commits one turn."""
 
     def end_owners(self, owners: Sequence[str]) -> None:
-        """Retracts in one turn all that these owners claim."""
+        """Retracts all that these owners claim: in one turn, or in several where that is very much."""
 
     def flush(self) -> None:
         """Hands to the kernel what connections have to send."""

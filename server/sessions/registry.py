@@ -4,7 +4,7 @@ A session outlives its connection if its client asked for a *grace period*: when
 facts and interests stay, and a connection that shows its number and secret in time resumes it.  So the state
 of a session is kept apart from the connection that it has at the moment.
 
-Always: a session has at most one connection; when it ends, all that it owned is retracted in one turn; a
+Always: a session has at most one connection; when it ends, all that it owned is retracted; a
 session whose client sent a goodbye, or broke the protocol, ends at once.
 """
 
@@ -223,7 +223,7 @@ class Sessions:
         self._empty.pop(state.owner, None)
 
     def _end(self, state: SessionState) -> None:
-        """Retracts in one turn all that a session owned."""
+        """Retracts all that a session owned."""
         self._stop_waiting(state)
         self._home.end_owners([state.owner, state.interests])
         name = state.client.name
