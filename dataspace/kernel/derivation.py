@@ -44,6 +44,7 @@ class RuleHost:
         self.awake = False
         """Whether turns are to be told; every turn asks, so it is kept and not computed."""
         self._flowing = False  # whether flows are to be told, likewise
+        self._is_plain = False  # True where a turn without rules in it is just a tick of the program
         self.flows: Final = FlowHost()
         self.clock: Callable[[], int] | None = None  # gives nanoseconds: rules made later are timed by it
         self._index = index
@@ -60,7 +61,7 @@ class RuleHost:
         self._adopted = False
         self._kept: Sequence[Value] = ()  # while the last tick is taken up: what rules held in it
         self._is_start = False  # while it is
-        self._journal = _Journal(0, False)
+        self._journal = _Journal()
         self._resumed: set[str] = set()  # names of texts that the next tick is to carry out again
         self.on_trouble: Callable[[], None] = _ignored
         """Called in a turn, or its undoing, in which what is wrong with rules may have changed."""
@@ -69,6 +70,9 @@ class RuleHost:
         """Looks whether there is still anything that turns are to be told to."""
         self._flowing = bool(self.flows)
         self.awake = self.program is not None or self._adopted or self._flowing
+        self._is_plain = (
+            self.program is not None and self.program.facts is None and not (self._adopted or self._flowing)
+        )
 
     def adopt(self, claims: Mapping[int, Value]) -> None:
         """Takes over what rules held when the log ended; the next turn says what is still right."""
@@ -93,12 +97,19 @@ class RuleHost:
 
     # -- turns ----------------------------------------------------------------------------------------
 
-    def begin(self) -> None:
-        """Begins the journal by which a turn can be undone; comes before ``turn`` and ``advance``."""
-        self._journal = _Journal(self._last, self.program is not None or self._adopted)
+    def _begin(self, draft: PendingTurn) -> None:
+        """Begins the journal by which a turn can be undone; ``turn`` has it written out.
+
+        Nothing has to be undone before the turn is marked, which is the last step.
+        """
+        journal = self._journal
+        journal.begun = journal.ended = journal.flows_added = journal.flows_removed = ()
+        journal.last = self._last
+        journal.was_following = self.program is not None or self._adopted
+        draft.is_followed = True
 
     def undo(self, removed: Sequence[Value]) -> list[Value]:
-        """Undoes a turn that failed after ``begin``: what rules and flows claim, as before it.
+        """Undoes a turn that is marked ``is_followed``: what rules and flows claim, as before it.
 
         The index has those facts, unless they are among the ``removed``.  What was interrupted in the rules
         is in no order, so they are computed anew with the next turn, as after a restart.  Flows have seen
@@ -129,14 +140,28 @@ class RuleHost:
         """Makes what follows from a turn part of it: the claims that this begins and ends."""
         coming: Sequence[Value]
         going: Sequence[Value]
-        added, removed = draft.added, draft.removed
+        added, removed, program = draft.added, draft.removed, self.program
+        journal = self._journal  # as ``_begin``
+        journal.begun = journal.ended = journal.flows_added = journal.flows_removed = ()
+        journal.last = self._last
+        journal.was_following = program is not None or self._adopted
+        draft.is_followed = True
         if len(added) + len(removed) == 1:  # as mostly: it appears if nobody claims it yet, and so on
             coming_at, going_at = draft.at or draft.places
-            at = coming_at[0] if added else going_at[0]
+            value, at = (added[0], coming_at[0]) if added else (removed[0], going_at[0])
             claims = self._index.count_at(at)
             if claims and at in self._held and at not in self._by_flows:  # as ``_claimed_at``
                 claims -= 1
             coming, going = (added, removed) if claims == len(removed) else _NEITHER
+            if (
+                program is not None
+                and self._is_plain
+                and (value.__class__ is not Record or value.label != "rule")
+            ):
+                derived = program.tick(coming, going, draft.messages)  # as ``_follow``
+                if program.texts.troubles != self._troubles:
+                    derived = self._with_errors(derived)
+                return self._claim(derived, draft)
         else:
             coming, going = self._transitions(draft)
         if self._flowing:
@@ -236,6 +261,7 @@ class RuleHost:
         """The tick that ``next``, or a flow, has asked for: what follows is the turn."""
         if self._adopted:
             return self.turn(draft)
+        self._begin(draft)
         self._coming = self._going = ()
         derived = Derived([], [], [])
         names, self._resumed = self._resumed, set()
@@ -443,9 +469,9 @@ class _Journal:
 
     __slots__ = ("begun", "ended", "flows_added", "flows_removed", "last", "was_following")
 
-    def __init__(self, last: int, was_following: bool) -> None:
-        self.last = last
-        self.was_following = was_following
+    def __init__(self) -> None:
+        self.last = 0
+        self.was_following = False
         self.begun: Sequence[tuple[At, int]] = ()
         self.ended: Sequence[tuple[At, int]] = ()
         self.flows_added: Sequence[At] = ()

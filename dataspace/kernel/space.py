@@ -102,7 +102,7 @@ class Space:
         try:
             claims = self._take(owner, held, actions, draft, publication, admit)
             if self.rules.awake or rules_in(draft.added):  # as ``_conclude``, for turns that are rarer
-                claims += self._follow(draft)
+                claims += self.rules.turn(draft)
             epoch = self._apply(draft, claims, now, client, sequence)
             if submit is not None:
                 submit(epoch)
@@ -181,8 +181,6 @@ class Space:
         pending = self.rules.pending
         try:
             if pending:
-                self.rules.begin()
-                draft.is_followed = True
                 epoch = self._apply(draft, self.rules.advance(draft), now, None, 0)
             else:
                 epoch = self._conclude(draft, (), now)
@@ -274,9 +272,10 @@ class Space:
             actions.take(places, draft.asserted)
             draft.added += actions.values
             draft.size = size_of(len(actions), weights(draft.places[0]))
+            brings_rules = rules_in(actions.values)
         else:
-            take(places, actions, draft)
-        if rules_in(draft.added):
+            brings_rules = take(places, actions, draft)
+        if brings_rules:
             self.rule_quotas.keep(self._claims)
             self.rule_quotas.check(owner, places, draft.asserted)
         if held is not None and held.highest is not None:
@@ -383,14 +382,8 @@ class Space:
     def _conclude(self, draft: PendingTurn, claims: tuple[Claims, ...], now: int) -> Epoch:
         """The turn is valid: what follows from it by rules is part of it, and all of it is applied."""
         if self.rules.awake or rules_in(draft.added):
-            claims += self._follow(draft)
+            claims += self.rules.turn(draft)
         return self._apply(draft, claims, now, None, 0)
-
-    def _follow(self, draft: PendingTurn) -> tuple[Claims, ...]:
-        """Makes part of the turn what follows from it by rules."""
-        self.rules.begin()
-        draft.is_followed = True
-        return self.rules.turn(draft)
 
     def _apply(
         self, draft: PendingTurn, claims: tuple[Claims, ...], now: int, client: str | None, sequence: int

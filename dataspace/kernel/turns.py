@@ -67,8 +67,8 @@ class PendingTurn:
         return self.at
 
 
-def take(places: dict[int, Value], actions: Sequence[Action], draft: PendingTurn) -> None:
-    """Takes a turn's actions into the claims of its owner and into an empty draft.
+def take(places: dict[int, Value], actions: Sequence[Action], draft: PendingTurn) -> bool:
+    """Takes a turn's actions into its owner's claims and into an empty draft; True if it brings a rule.
 
     Raises ``Refused`` or ``ProtocolError`` at the first action that is wrong, and ``UsageError`` for values
     that are too deep; then, as after any exception, ``take_back`` undoes what was taken.
@@ -80,6 +80,7 @@ def take(places: dict[int, Value], actions: Sequence[Action], draft: PendingTurn
     coming: list[At] = []
     going: list[At] = []
     at: At
+    brings_rules = False
     again: list[int] = []  # what was begun under handles that this turn had ended
     for action in actions:
         if action.__class__ is not tuple:
@@ -97,11 +98,12 @@ def take(places: dict[int, Value], actions: Sequence[Action], draft: PendingTurn
                 raise _in_use(handle, places[place])
             if handle in retracted:
                 again.append(handle)
-            # fails for what no index can hold
             if value.__class__ is Record:  # as ``at_of`` and ``weight``, without their calls
-                at = value._text or value.text
+                at = value._text or value.text  # fails for what no index can hold, as below
                 size = len(at)
                 grown += size if size < LONG or at.isascii() else WIDE * size
+                if value.label == "rule":
+                    brings_rules = True
             else:
                 at = at_of(value)
                 grown += weight(at)
@@ -131,6 +133,7 @@ def take(places: dict[int, Value], actions: Sequence[Action], draft: PendingTurn
             grown -= weight(at)
     draft.at = coming, going
     draft.size = FACT_BYTES * (len(coming) - len(going)) + TEXT_BYTES * grown
+    return brings_rules
 
 
 def _release(places: dict[int, Value], handle: Value, removed: list[Value], retracted: dict[int, None]) -> At:

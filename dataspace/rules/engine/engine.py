@@ -135,7 +135,7 @@ class ComponentEngine:
             view.wanted.clear()
         for relation in self._own_relations():
             relation.in_cycle = id(relation) in self.outline.cycles
-            relation.table = UnwrittenTable(relation, self._budget)
+            relation.table = UnwrittenTable(relation, self._budget, self._order)
         asked = zip(self.outline.atoms, self.outline.asked, strict=True)
         self.negated = {
             view.root
@@ -144,11 +144,15 @@ class ComponentEngine:
             if a.atom.negated
         }
         self.roots = {*self._claimable, *self._views, *[view.root for view in self.plain]}
-        self._steps = [self._step(step) for step in self.outline.steps if not self._is_plain(step)]
-        self._steps.append((self._doubts.noted, self._doubts.resolve))
+        self._order()
         noted = [head.news.noted for head in self._facts]
         self.waiting = (self._alarm, *noted, *[pending for pending, _ in self._steps])
         self._base_facts.attach(self)
+
+    def _order(self) -> None:
+        """Puts what settles in order; again after a table was written, so that no step calls another."""
+        self._steps = [self._step(step) for step in self.outline.steps if not self._is_plain(step)]
+        self._steps.append((self._doubts.noted, self._doubts.resolve))
 
     def _is_plain(self, step: int | list[Relation]) -> bool:
         return not isinstance(step, int) and step[0] in self.plain

@@ -222,7 +222,12 @@ class Program:
         actions = len(added) + len(removed) + len(messages)
         if self._delaying:
             actions = self._cause(actions)
-        self.budget.begin(actions)
+        budget = self.budget
+        if budget.is_used:
+            budget.begin(actions)
+        else:  # as mostly: the same without a call
+            budget.tick[0] += 1
+            budget.actions = actions
         engines = self._told(added, removed, messages)
         is_sound = not messages
         for engine in engines:
@@ -236,7 +241,7 @@ class Program:
                 engine.say(derived)
             engine.publish(derived)
         if derived.added or derived.removed:
-            self.budget.hold(derived.added, derived.removed)
+            budget.hold(derived.added, derived.removed)
             if self._resuming.watched:
                 self._resuming.note(derived.added, derived.removed)
         return derived

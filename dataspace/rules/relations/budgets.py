@@ -68,8 +68,6 @@ WORK_PER_REMOVAL: Final = 8
 It was paid for when it came; and to suspend the rule would remove it as well.
 """
 
-UNBOUNDED: Final = 1 << 62
-
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
@@ -97,20 +95,17 @@ class TickBudget:
     """What all rules together may use in a tick; ``inserted`` has the rows of each relation so far."""
 
     __slots__ = (
+        "_freed",
         "_left",
         "_looked",
         "_made",
-        "_may_hold",
-        "_may_make",
-        "_may_work",
-        "_allowed",
-        "_part",
-        "_room",
+        "actions",
         "bounds",
         "few",
         "gone",
         "held",
         "inserted",
+        "is_used",
         "tick",
         "total",
         "work",
@@ -124,18 +119,17 @@ class TickBudget:
         self.inserted: dict[Relation, int] = {}
         self.held = 0
         """Bytes of the facts that are derived, as of the last tick."""
-        self._may_make = bounds.made
-        self._may_hold = bounds.held
-        self._part = min(PART, bounds.rows)
-        self._left = self._looked = self._made = 0
-        self._room = bounds.made
-        self._may_work = self._allowed = UNBOUNDED
         self.gone: Callable[[], int] = int
         """Gives the number of derived rows that have gone in this tick."""
         self.work = 0
         """Units of work of this tick so far."""
         self.total = 0
         """Those of all ticks before."""
+        self.actions: int | None = None
+        """By how many actions the work of this tick is bounded; None at a start."""
+        self._freed = self._left = self._looked = self._made = 0
+        self.is_used = True
+        """False if nothing was counted since the last tick began: most turns use up no part of any rule."""
 
     def begin(self, actions: int | None = None, freed: int = 0) -> None:
         """Begins a tick, or another attempt at it.
@@ -144,22 +138,18 @@ class TickBudget:
         ``freed`` bytes of what is held are derived anew in it.
         """
         self.tick[0] += 1
-        self._left = self._part
+        self.actions = actions
+        self.is_used = freed > 0
+        self._freed = freed
+        self._left = min(PART, self.bounds.rows)
         self.total += self.work
         self._looked = self._made = self.work = 0
-        bounds = self.bounds
-        if actions is None or bounds.work is None:
-            self._may_work = self._allowed = UNBOUNDED
-        else:
-            self._may_work = self._allowed = bounds.work + bounds.work_per_action * actions
-        room = self._may_hold - self.held + freed
-        self._room = room if room < self._may_make else self._may_make
-        if self.inserted:
-            self.inserted.clear()
+        self.inserted.clear()
 
     def spend(self, relation: Relation, count: int) -> None:
         """Counts insertions before they happen; ``RanAway`` if there are too many."""
         if count:
+            self.is_used = True
             self.inserted[relation] = self.inserted.get(relation, 0) + count
             self._work(count)
             self._left -= count
@@ -171,6 +161,7 @@ class TickBudget:
 
     def look(self, steps: int) -> None:
         """Counts rows that rules are about to look at; ``RanAway`` if all together are too many."""
+        self.is_used = True
         self._looked += steps
         self._work(steps)
         if self._looked > self.bounds.steps:
@@ -178,31 +169,38 @@ class TickBudget:
 
     def make(self, size: int) -> None:
         """Counts bytes that rules are about to derive or make; ``RanAway`` if all together are too many."""
+        self.is_used = True
         self._made += size
         self._work(size // BYTES_OF_WORK)
-        if self._made > self._room:
-            if self._room < self.bounds.made:
-                most = self.bounds.held
-                raise RanAway(f"more than {most} bytes of derived facts in the space", Unit.BYTES)
-            raise RanAway(f"more than {self.bounds.made} bytes were derived in one tick", Unit.BYTES)
+        made, held = self.bounds.made, self.bounds.held
+        if self._made > made:
+            raise RanAway(f"more than {made} bytes were derived in one tick", Unit.BYTES)
+        if self._made > held - self.held + self._freed:
+            raise RanAway(f"more than {held} bytes of derived facts in the space", Unit.BYTES)
 
     def _work(self, units: int) -> None:
         """Counts work that is about to be done; ``RanAway`` if it is too much, and then it is not counted."""
-        work = self.work + units
-        if work > self._may_work:
-            self._may_work = self._allowed + WORK_PER_REMOVAL * self.gone()
-        if work > self._may_work:
-            bounds = self.bounds
-            limits = f"derive_work={bounds.work}, derive_work_per_action={bounds.work_per_action}"
-            raise RanAway(f"more than {self._may_work} units of work in one turn, limits {limits}", Unit.WORK)
+        work, bounds = self.work + units, self.bounds
+        if bounds.work is not None and self.actions is not None:
+            most = bounds.work + bounds.work_per_action * self.actions
+            if work > most and work > (most := most + WORK_PER_REMOVAL * self.gone()):
+                limits = f"derive_work={bounds.work}, derive_work_per_action={bounds.work_per_action}"
+                raise RanAway(f"more than {most} units of work in one turn, limits {limits}", Unit.WORK)
         self.work = work
 
     def hold(self, added: Iterable[Value], removed: Iterable[Value]) -> None:
-        """Notes what has become of the derived facts.  O(those)."""
-        if added:
-            self.held += size_of(added)
-        if removed:
-            self.held -= size_of(removed)
+        """Notes what has become of the derived facts.  O(those).
+
+        It has ``size_of`` written out: each turn comes here, mostly with one fact.
+        """
+        held = self.held
+        for fact in added:
+            text = fact._text or fact.text if fact.__class__ is Record else ""
+            held += FACT_BYTES + (len(text) if text.isascii() else TEXT_FACTOR * len(text))
+        for fact in removed:
+            text = fact._text or fact.text if fact.__class__ is Record else ""
+            held -= FACT_BYTES + (len(text) if text.isascii() else TEXT_FACTOR * len(text))
+        self.held = held
 
 
 def size_of(facts: Iterable[Value]) -> int:

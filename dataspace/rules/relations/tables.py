@@ -63,12 +63,13 @@ class UnwrittenTable:
     Rules that come one by one have their component made anew for each, and mostly before there are any facts.
     """
 
-    __slots__ = ("_budget", "_relation", "_settle")
+    __slots__ = ("_budget", "_relation", "_written_out")
 
-    def __init__(self, relation: Relation, budget: TickBudget) -> None:
+    def __init__(self, relation: Relation, budget: TickBudget, written_out: Callable[[], None]) -> None:
+        """``written_out`` is called once the relation has another table."""
         self._relation = relation
         self._budget = budget
-        self._settle: Callable[[], None] | None = None
+        self._written_out = written_out
 
     def delete(self, states: list[State]) -> list[State]:
         return self._written().delete(states)
@@ -77,15 +78,15 @@ class UnwrittenTable:
         return self._written().insert(states, stamp)
 
     def settle(self) -> None:
-        if self._settle is None:
-            self._settle = self._written().settle
-        self._settle()
+        self._written().settle()
 
     def take(self, value: Value, by: int) -> None:
         self._written().take(value, by)
 
     def _written(self) -> Table:
-        write(self._relation, self._budget)
+        if self._relation.table is self:
+            write(self._relation, self._budget)
+            self._written_out()
         return self._relation.table
 
 
