@@ -9,7 +9,7 @@ Always: a question changes nothing; after a start the daemon holds exactly the r
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -34,8 +34,18 @@ FORMS: Final = ("text", "rows")
 OWNER: Final = "durable:dataspace rules"
 
 
-def ask_rules(host: RuleHost, question: str, about: Value, form: str = "text") -> Value:
-    """Returns the answer to a question, as text or as rows; raises ``Refused`` for an unknown one."""
+def ask_rules(
+    host: RuleHost,
+    question: str,
+    about: Value,
+    form: str = "text",
+    *,
+    seen: Callable[[Proof], Proof] = lambda proof: proof,
+) -> Value:
+    """Returns the answer to a question, as text or as rows; raises ``Refused`` for an unknown one.
+
+    ``seen`` gives of a proof what may be shown.
+    """
     known = QUESTIONS if form == "text" else tuple([each for each in QUESTIONS if each != "graph"])
     if form not in FORMS:
         raise Refused("bad-request", f"no form {form!r}, known are {', '.join(FORMS)}")
@@ -49,17 +59,19 @@ def ask_rules(host: RuleHost, question: str, about: Value, form: str = "text") -
     if explainer is None:
         return "there are no rules" if form == "text" else ()
     return (
-        _told(host, explainer, question, about)
+        _told(host, explainer, question, about, seen)
         if form == "text"
-        else tuple(_rows(host, explainer, question, about))
+        else tuple(_rows(host, explainer, question, about, seen))
     )
 
 
-def _told(host: RuleHost, explainer: Explainer, question: str, about: Value) -> str:
+def _told(
+    host: RuleHost, explainer: Explainer, question: str, about: Value, seen: Callable[[Proof], Proof]
+) -> str:
     match question:
         case "why":
             proof = _proof(host, explainer, about)
-            return f"{unparse(about)} does not hold: ask why-not" if proof is None else str(proof)
+            return f"{unparse(about)} does not hold: ask why-not" if proof is None else str(seen(proof))
         case "why-not":
             return explainer.why_not(about)
         case "monotone":
@@ -68,11 +80,13 @@ def _told(host: RuleHost, explainer: Explainer, question: str, about: Value) -> 
             return explainer.explain()
 
 
-def _rows(host: RuleHost, explainer: Explainer, question: str, about: Value) -> Iterable[Map]:
+def _rows(
+    host: RuleHost, explainer: Explainer, question: str, about: Value, seen: Callable[[Proof], Proof]
+) -> Iterable[Map]:
     match question:
         case "why":
             proof = _proof(host, explainer, about)
-            return () if proof is None else proof.rows()
+            return () if proof is None else seen(proof).rows()
         case "why-not":
             return explainer.why_not_rows(about)
         case "monotone":

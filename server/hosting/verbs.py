@@ -12,7 +12,8 @@ from dataspace.wire.arguments import text
 from index.values.values import Map, Value
 from server.config.rights import Permit
 from server.hosting.actors import HostedActors
-from server.hosting.rules import RESUME, ask_rules
+from server.hosting.rules import QUESTIONS, RESUME, ask_rules
+from server.hosting.withheld import check_question, seen_by
 
 
 class RuledSpace(Protocol):
@@ -58,4 +59,7 @@ async def _rules(inspector: Inspector, arguments: Map) -> Value:
     if ask == RESUME:
         inspector.permit.check_rules()
         return inspector.home.resume_rule(text(arguments, "about"))
-    return ask_rules(rules, ask, about, text(arguments, "form", "text"))
+    form, permit = text(arguments, "form", "text"), inspector.permit
+    if ask in QUESTIONS and not permit.open:
+        check_question(permit, ask, about)
+    return ask_rules(rules, ask, about, form, seen=seen_by(permit))

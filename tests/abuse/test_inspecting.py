@@ -1,0 +1,65 @@
+"""Those who may inspect see only what they may observe; others see numbers and no names."""
+
+from __future__ import annotations
+
+import pytest
+
+from dataspace.kernel.actions import ASSERT, RETRACT
+from dataspace.wire import packets as p
+from index.patterns.patterns import capture
+from index.values.values import Map, Record
+from tests.abuse.court import Court
+from tests.abuse.tenants import ADMIN
+
+pytestmark = pytest.mark.slow
+
+WITHHELD = ("data", "process", "readers", "addresses", "costliest_rule")
+
+
+def test_status_reveals_paths_processes_and_names_to_inspectors_alone(court: Court) -> None:
+    status = court.come("viewer").request("status")
+    assert isinstance(status, Map)
+    assert [name for name in WITHHELD if name in status] == []
+    assert "epoch" in status
+    everything = court.come(ADMIN).request("status")
+    assert isinstance(everything, Map) and set(WITHHELD) <= set(everything)
+
+
+def test_a_drawing_of_the_index_shows_what_the_token_may_observe(court: Court) -> None:
+    admin, inspector = court.come(ADMIN), court.come("inspector")
+    mark = court.stage.oracle.mark("pattern", ADMIN)
+    stream = admin.open({"pattern": Record("of_vault", mark, capture("x"))})
+    for form in ("text", "mermaid", "dot"):
+        answer = inspector.request("index", form=form, most=1000)
+        assert isinstance(answer, str) and "withheld" in answer
+    admin.say(p.Abort(stream, "", True))
+    admin.settle()
+
+
+ASKED = ("explain", "why-not", "graph", "monotone")
+
+
+def test_answers_about_rules_show_what_the_token_may_observe(court: Court) -> None:
+    """The oracle searches each answer for the texts that are marked."""
+    admin, inspector = court.come(ADMIN), court.come("inspector")
+    mark, derived = court.stage.oracle.mark, Record("of_inspector", 7)
+    fact, rule = mark("fact", ADMIN), mark("rule", ADMIN)
+    text = f'of_inspector($x) <- of_vault("{fact}", $x), not of_vault("{fact}", 0).'
+    vault = Record("of_vault", fact, 7)
+    admin.turn((ASSERT, 0, vault), (ASSERT, 1, Record("rule", rule, text)), owner="vault")
+    assert court.facts("of_inspector") == [(7,)]
+    for form in ("text", "rows"):
+        for ask in ASKED:
+            answer = inspector.asked("rules", ask=ask, about=derived, form=form)
+            assert isinstance(answer, p.Denied) and answer.code in {"not-allowed", "bad-request"}
+        for about in (
+            Record("of_vault", capture("x"), 7),
+            Record("rule", capture("x"), capture("y")),
+            capture("x"),
+        ):
+            assert isinstance(inspector.asked("rules", ask="why", about=about, form=form), p.Denied)
+        told = inspector.request("rules", ask="why", about=derived, form=form)
+        assert "withheld" in repr(told) and "a rule that" in repr(told)
+        everything = admin.request("rules", ask="why", about=derived, form=form)
+        assert fact in repr(everything) and "withheld" not in repr(everything)
+    admin.turn((RETRACT, 0), (RETRACT, 1), owner="vault")
