@@ -75,7 +75,7 @@ class Line:
 
     def close(self, *, reset: bool = False) -> None:
         """Ends the connection without a goodbye; with ``reset`` as a crash of the machine would."""
-        if reset:
+        if reset and not self.over:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._socket.close()
         self.over = True
@@ -152,7 +152,7 @@ class Line:
         except ConnectionResetError:
             chunk = b""
         if not chunk:
-            self.over = True
+            self.close()
             return
         self._oracle.search(self.who, self._tail + chunk)
         self._tail = (self._tail + chunk)[-LONGEST:]
