@@ -94,8 +94,11 @@ class InFlight:
         ticket = self._sent.pop(sequence, None)
         if ticket is not None:
             self._applied = max(self._applied, sequence)
-            self._answered[sequence] = ticket
-            self._count(sequence)
+            if self._answered or next(iter(self._sent), sequence) < sequence:
+                self._answered[sequence] = ticket
+                self._count(sequence)
+            else:  # as mostly: no older one waits
+                self._claims.apply(ticket)
             ticket.accept(epoch)
 
     def refuse(self, sequence: int, refusal: Refused) -> Ticket | None:
