@@ -38,13 +38,17 @@ class Interest:
         "_waiting",
         "observers",
         "pattern",
+        "queue",
         "skeleton",
     )
 
     def __init__(self, pattern: Value, skeleton: Skeleton, touched: list[Interest]) -> None:
         self.pattern = pattern
         self.skeleton = skeleton
-        self.observers: dict[Observer, None] = {}
+        self.observers: dict[Observer, int] = {}
+        """Those that are called, each with how many it stands for."""
+        self.queue: Observer | None = None
+        """The one of them that stands for many, where there is one."""
         self._touched = touched
         self._waiting = False
         self._added: list[Captures] = []
@@ -121,7 +125,7 @@ class Interests:
     @property
     def observers(self) -> int:
         """Observers of all patterns; O(patterns)."""
-        return sum([len(interest.observers) for interest in self])
+        return sum([sum(interest.observers.values()) for interest in self])
 
     def observe(self, pattern: Value, observer: Observer) -> Interest:
         """Calls an observer with the changes of a pattern from the next epoch on.
@@ -140,7 +144,7 @@ class Interests:
             self._touched.clear()
             self._by_place[at] = interest
             self.size = size
-        interest.observers[observer] = None
+        interest.observers[observer] = 1
         return interest
 
     def ignore(self, interest: Interest, observer: Observer) -> None:

@@ -33,6 +33,7 @@ from dataspace.wire.observing import Policy
 from relay.delivery.memory import OVERHEAD, MemoryBudget
 from relay.delivery.net_changes import NetChange
 from relay.delivery.policies import SlowCounts
+from relay.delivery.ports import joined
 
 LIMIT: Final = 16_384
 """Changes that wait unconflated for one observer."""
@@ -151,6 +152,11 @@ class DeliveryQueue:
         return half or self._room.denies(2 * self._used)
 
     @property
+    def is_drained(self) -> bool:
+        """True if nothing waits, and the next epoch would be taken in as it is."""
+        return not (self._waiting or self._difference is not None or self._fell) and self.failure is None
+
+    @property
     def _is_half_full(self) -> bool:
         return self.full or self._messages > self._message_limit // 2
 
@@ -215,6 +221,15 @@ class DeliveryQueue:
         self._append(values)
         self.newest = epochs[-1].number
 
+    def take_over(self, waiting: Sequence[Changes], newest: int, *, begun: bool) -> None:
+        """Begins with what waited elsewhere: all epochs up to ``newest``.
+
+        Where one has ``begun`` to leave, the first of these values are the rest of it.
+        """
+        self._append(waiting)
+        self.newest = newest
+        self._begun = begun
+
     def _append(self, values: Sequence[Changes]) -> None:
         self._count(values, +1)  # first, since what cannot be packed must not wait
         self._waiting.extend(values)
@@ -270,6 +285,10 @@ class DeliveryQueue:
             self._begun = bool(taken[-1].flags & MORE)
             self._taken += len(taken)
         return taken
+
+    def take_packed(self, count: int, size: int) -> tuple[int, bytes]:
+        """Takes as ``take`` does; returns how many values, and their wire form."""
+        return joined(self.take(count, size))
 
     def close(self) -> None:
         """Drops what waits when the observer has left; may be called again."""

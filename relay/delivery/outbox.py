@@ -22,7 +22,7 @@ from typing import Final
 import trio
 
 from dataspace.codec import array_head
-from dataspace.wire.frames import frame
+from dataspace.wire.frames import frame_head
 from dataspace.wire.packets import NUMBERS, Available, Done, Error, Packet, Values
 from relay.delivery.memory import LEAST
 from relay.delivery.ports import Backlog
@@ -74,11 +74,12 @@ class OutStream:
         self.backlog: Backlog | None = None
         self.complete = False
         self.ended = False
-        self._taken = trio.Event()
+        self._taken: trio.Event | None = None
 
     async def wait_taken(self) -> None:
         """Returns when values have left the stream since this was called."""
-        self._taken = trio.Event()
+        if self._taken is None:
+            self._taken = trio.Event()
         await self._taken.wait()
 
     @property
@@ -94,27 +95,39 @@ class OutStream:
         self.items = max(self.items, items)
         self.bytes = max(self.bytes, size)
 
-    def next_frame(self) -> tuple[bytes, int] | None:
-        """Returns one frame of values that the credit allows, and how many are in it."""
+    def next_frame(self) -> tuple[bytes, int, int] | None:
+        """Returns one frame of values that the credit allows, how many are in it, and how many are left.
+
+        Only its head and its end are of this stream: the body may be that of many.
+        """
         waiting = self.backlog
-        if waiting is None or self.ended:
+        items, size = self.items - self.sent_items, self.bytes - self.sent_bytes
+        if waiting is None or self.ended or items <= 0 or size <= 0:
             return None
-        room = min(self.bytes - self.sent_bytes, FRAME_BYTES)
-        taken = waiting.take(min(self.items - self.sent_items, FRAME_ITEMS), room)
-        if not taken:
+        if items > FRAME_ITEMS:
+            items = FRAME_ITEMS
+        count, body = waiting.take_packed(items, size if size < FRAME_BYTES else FRAME_BYTES)
+        if not count:
             return None
-        self._taken.set()
-        count, first = len(taken), self.sent_items
-        body = taken[0].packed if count == 1 else b"".join([changes.packed for changes in taken])
-        whole = b"".join((self._head, _number(first), array_head(count), body, _number(len(waiting))))
-        self.sent_items = first + count
-        self.sent_bytes += len(whole)
-        return frame(whole), count
+        if self._taken is not None:
+            self._taken.set()
+            self._taken = None
+        head = self._head + _number(self.sent_items) + array_head(count)
+        left = len(waiting)
+        tail = _number(left)
+        size = len(head) + len(body) + len(tail)
+        self.sent_items += count
+        self.sent_bytes += size
+        return b"".join((frame_head(size), head, body, tail)), count, left
 
     def answer_peek(self) -> Packet | None:
         """Returns the answer to a peek, once as many values as it is about were sent or are ready."""
         known = self.sent_items + (0 if self.backlog is None else len(self.backlog))
-        if self.peeked < 0 or known < self.peeked:
+        if self.peeked < 0:
+            return None
+        if known < self.peeked:
+            if self.backlog is not None:
+                self.backlog.take_packed(0, 0)  # so that the next value wakes the stream, credit or not
             return None
         self.peeked = -1
         return Available(self.number, known)
@@ -191,7 +204,10 @@ class Outbox:
                 pieces.append(got[0])
                 size += len(got[0])
                 self.values_sent += got[1]
-                ready.append(stream)
+                if got[2] or stream.complete or stream.peeked >= 0:
+                    ready.append(stream)
+                else:  # it is woken again
+                    self._ready_set.discard(stream)
                 continue
             self._ready_set.discard(stream)
             known = stream.answer_peek() if stream.peeked >= 0 and not stream.ended else None
@@ -202,4 +218,4 @@ class Outbox:
                 stream.ended = True
                 pieces.append(self._encode(end))
                 self._over(stream)
-        return b"".join(pieces)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)

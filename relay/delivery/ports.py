@@ -30,8 +30,16 @@ class Backlog(Protocol):
     def __len__(self) -> int:
         """Returns the number of values that wait."""
 
-    def take(self, count: int, size: int) -> Sequence[StreamValue]:
-        """Removes and returns up to ``count`` values of about ``size`` bytes in all.
+    def take_packed(self, count: int, size: int) -> tuple[int, bytes]:
+        """Removes up to ``count`` values of about ``size`` bytes; returns how many, and their wire form.
 
-        The last value may exceed ``size``, so that a large value is sent in the end.
+        The last value may exceed ``size``, so that a large value is sent in the end.  The stream is woken by
+        the next value that comes after a call.
         """
+
+
+def joined(values: Sequence[StreamValue]) -> tuple[int, bytes]:
+    """Returns how many values these are, and their wire form."""
+    if len(values) == 1:
+        return 1, values[0].packed
+    return len(values), b"".join([each.packed for each in values])

@@ -29,6 +29,7 @@ from index.patterns.patterns import DISCARD
 from index.patterns.skeletons import skeleton
 from index.values.values import Record, Value
 from relay.delivery.memory import MemoryBudget
+from relay.delivery.ports import joined
 from relay.log.cursors import Captures, RowCounts
 from relay.log.reader import LogReader
 from relay.log.replay import Live, Replay
@@ -362,3 +363,7 @@ class Blocks:
             size -= len(taken[-1].packed)
             self._use(-len(taken[-1].packed))
         return taken
+
+    def take_packed(self, count: int, size: int) -> tuple[int, bytes]:
+        """Takes as ``take`` does; returns how many blocks, and their wire form."""
+        return joined(self.take(count, size))

@@ -182,6 +182,11 @@ class Feed:
             self._room()
         return taken
 
+    def take_packed(self, count: int, size: int) -> tuple[int, bytes]:
+        """Takes as ``take`` does; returns how many messages, and their wire form."""
+        taken = self.take(count, size)
+        return len(taken), b"".join([each.packed for each in taken])
+
     def statistics(self) -> FeedStatistics:
         """Returns counts, in O(1)."""
         return FeedStatistics(len(self._waiting), self._bytes, self._taken)

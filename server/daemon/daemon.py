@@ -19,8 +19,8 @@ from dataspace.transport.sockets import Link
 from dataspace.version import __version__
 from dataspace.wire.features import MAIN
 from index.values.values import Map, Value
+from relay.delivery.followers import Delivery
 from relay.delivery.memory import MemoryBudget
-from relay.delivery.policies import SlowCounts
 from relay.journal.journal import Journal
 from relay.log.log import Log
 from server.config.model import Config, Limits, SpaceConfig
@@ -67,8 +67,7 @@ class Daemon:
         self.flushing = Flushing()
         self.touch = self.flushing.touch
         self.flush = self.flushing.flush
-        self.slow = SlowCounts()
-        self.room = MemoryBudget(config.limits.waiting_bytes)
+        self.delivery = Delivery(MemoryBudget(config.limits.waiting_bytes))
         self.lane = Lane()
         """Where replays and other background work have their turns."""
         self.replays = trio.Semaphore(config.limits.all_replays)
@@ -167,12 +166,12 @@ class Daemon:
             "sessions": len(self.connections),
             "topics": len(self.topics),
             "streams": self.streams,
-            "waiting_bytes": self.room.used,
+            "waiting_bytes": self.delivery.room.used,
             "replays_reading": self.config.limits.all_replays - self.replays.value,
-            "slow_conflated_epochs": self.slow.conflated,
-            "slow_dropped_changes": self.slow.dropped,
-            "slow_failed_streams": self.slow.failed,
-            "slow_fallen_behind": self.slow.fallen_behind,
+            "slow_conflated_epochs": self.delivery.counts.conflated,
+            "slow_dropped_changes": self.delivery.counts.dropped,
+            "slow_failed_streams": self.delivery.counts.failed,
+            "slow_fallen_behind": self.delivery.counts.fallen_behind,
             "memory_bytes": resident,
             "memory_peak_bytes": max(peak, resident),
         }

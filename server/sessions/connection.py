@@ -90,8 +90,7 @@ class Connection:
             self,
             system=house.system,
             slots=ReplaySlots(limits.replays, house.replays),
-            slow=house.slow,
-            memory=house.room,
+            delivery=house.delivery,
         )
         self.sending: Final = SendQueue(
             link,

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     import trio
 
     from index.values.values import Map
-    from relay.delivery.memory import MemoryBudget
-    from relay.delivery.policies import SlowCounts
+    from relay.delivery.followers import Delivery
     from relay.log.log import Log
     from relay.log.writer import GroupCommit
     from server.config.model import Limits
@@ -90,12 +89,8 @@ class House(Protocol):
         """The topics that survive restarts."""
 
     @property
-    def slow(self) -> SlowCounts:
-        """What slow observers have cost."""
-
-    @property
-    def room(self) -> MemoryBudget:
-        """The memory in which changes wait for observers."""
+    def delivery(self) -> Delivery:
+        """What all observers share: the memory in which changes wait, and what slow ones have cost."""
 
     @property
     def lane(self) -> Lane:

@@ -139,7 +139,8 @@ class SendQueue:
             return
         try:
             self._say_accepted()
-            while data := self._outbox.fill(BURST):
+            more = True
+            while more and (data := self._outbox.fill(BURST)):
                 sent = self._link.send_nowait(data)
                 self._note_sent(sent)
                 if sent < len(data):
@@ -147,6 +148,7 @@ class SendQueue:
                 if self.is_blocked():
                     self._writable.set()
                     return
+                more = len(data) >= BURST  # else all that was ready is sent
         except OSError:
             self._lose()
         except Exception:  # noqa: BLE001  # a fence around a session: the caller that flushes may be the log

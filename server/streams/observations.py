@@ -20,16 +20,13 @@ import trio
 from dataspace.errors import ProtocolError, Refused, UsageError
 from dataspace.kernel.actions import SNAPSHOT
 from dataspace.kernel.changes import Changes
-from dataspace.kernel.interests import Interest
 from dataspace.kernel.space import Space
 from dataspace.wire import packets as p
 from dataspace.wire.features import MAIN, SYSTEM
 from dataspace.wire.observing import Policy
-from index.values.values import Map, Value
-from relay.delivery.backlog import DeliveryQueue
-from relay.delivery.memory import MemoryBudget
+from index.values.values import Map
+from relay.delivery.followers import Delivery, Follower
 from relay.delivery.outbox import OutStream
-from relay.delivery.policies import SlowCounts
 from relay.log.columns import Blocks
 from relay.store.errors import LogDamaged, LogFailed
 from server.streams.columns import replay_columns
@@ -54,15 +51,12 @@ class Observations:
         *,
         system: SystemSpace,
         slots: ReplaySlots,
-        slow: SlowCounts,
-        memory: MemoryBudget,
+        delivery: Delivery,
     ) -> None:
         self._peer = peer
         self._system = system
         self._slots = slots
-        self._slow = slow
-        self._memory = memory
-        self._live: dict[OutStream, tuple[Space, Interest, DeliveryQueue]] = {}
+        self._delivery = delivery
         self._replays: dict[OutStream, trio.CancelScope] = {}
         self._marks: dict[OutStream, trio.CancelScope] = {}
         self._reads: Final = ReadCounts(peer, system)
@@ -90,14 +84,10 @@ class Observations:
 
     def close(self, stream: OutStream) -> None:
         """Stops feeding a stream; its interest goes with it."""
-        live = self._live.pop(stream, None)
-        if live is not None:
-            space, interest, observation = live
-            space.ignore(interest, observation)
         for scope in (self._replays.get(stream), self._marks.pop(stream, None)):
             if scope is not None:
                 scope.cancel()
-        if isinstance(stream.backlog, DeliveryQueue | Blocks):
+        if isinstance(stream.backlog, Follower | Blocks):
             stream.backlog.close()
         self.forget(stream.number)
 
@@ -109,11 +99,8 @@ class Observations:
     def end(self) -> None:
         """Stops feeding all streams, since the connection has ended; the session retracts the interests."""
         self._reads.end()
-        for space, interest, observation in self._live.values():
-            space.ignore(interest, observation)
-        self._live.clear()
         for stream in self._peer.streams.values():
-            if isinstance(stream.backlog, DeliveryQueue | Blocks):
+            if isinstance(stream.backlog, Follower | Blocks):
                 stream.backlog.close()
 
     def reached(self) -> list[p.Reached]:
@@ -122,17 +109,19 @@ class Observations:
         A client that saw no change for long would otherwise resume, after a lost connection, from the last
         one: everything since would be read for nothing, or refused where retention has deleted it.
         """
-        durable, reached = self._peer.home.commits.durable, dict[int, list[int]]()
-        for stream, (space, _, observation) in self._live.items():
-            if stream not in self._replays and space is self._peer.home.space:
-                self._reach(stream, observation, durable, reached)
-        for stream in self._replays:
-            if isinstance(stream.backlog, DeliveryQueue):
-                self._reach(stream, stream.backlog, stream.replayed, reached)
+        home, reached = self._peer.home, dict[int, list[int]]()
+        for stream in self._peer.streams.values():
+            waiting = stream.backlog
+            if not isinstance(waiting, Follower):
+                continue
+            if stream in self._replays:
+                self._reach(stream, waiting, stream.replayed, reached)
+            elif waiting.queue is not None and waiting.queue.space is home.space:
+                self._reach(stream, waiting, home.commits.durable, reached)
         return [p.Reached(at, tuple(numbers)) for at, numbers in reached.items()]
 
     @staticmethod
-    def _reach(stream: OutStream, observation: DeliveryQueue, at: int, reached: dict[int, list[int]]) -> None:
+    def _reach(stream: OutStream, observation: Follower, at: int, reached: dict[int, list[int]]) -> None:
         """Adds a stream that is as far as ``at``, if nothing waits in it and the client has not been
         notified."""
         if (
@@ -153,23 +142,20 @@ class Observations:
 
     def _open_live(self, stream: OutStream, request: StreamRequest, space: Space) -> None:
         observation = self.backlog(stream, request)
-        self.attach(stream, request.pattern, observation, space)
+        observation.follow(space, request.pattern)
         if request.snapshot and request.after is None:
             rows = space.matches(request.pattern)
             observation.extend(Changes(space.epoch, space.time, rows, flags=SNAPSHOT))
         self._peer.wake(stream)
 
-    def backlog(self, stream: OutStream, request: StreamRequest) -> DeliveryQueue:
-        """Returns the queue of a stream; made when it is first asked for."""
+    def backlog(self, stream: OutStream, request: StreamRequest) -> Follower:
+        """Returns what waits behind a stream; made when it is first asked for."""
         known = stream.backlog
-        if isinstance(known, DeliveryQueue):
+        if isinstance(known, Follower):
             return known
-        made = stream.backlog = DeliveryQueue(
-            partial(self._peer.wake, stream),
-            policy=request.policy,
-            counts=self._slow,
-            behind=lambda: self._fall_behind(stream, request),
-            room=self._memory,
+        behind = partial(self._fall_behind, stream, request) if request.policy is Policy.WAIT else None
+        made = stream.backlog = Follower(
+            self._delivery, self._peer.wake, stream, policy=request.policy, behind=behind
         )
         return made
 
@@ -200,11 +186,9 @@ class Observations:
         self._peer.start(run)
 
     async def _resume_from_log(self, stream: OutStream, request: StreamRequest) -> None:
-        live = self._live.pop(stream, None)
-        if live is not None:
-            space, interest, observation = live
-            space.ignore(interest, observation)
-        after = self.backlog(stream, request).newest
+        observation = self.backlog(stream, request)
+        observation.unfollow()
+        after = observation.newest
         await self._replay(stream, replace(request, after=after, as_of=None, snapshot=False, net=False))
 
     async def _send_progress(self, stream: OutStream) -> None:
@@ -212,18 +196,13 @@ class Observations:
         home, marked = self._peer.home, -1
         while True:
             await home.commits.wait_beyond(marked)
-            live = self._live.get(stream)
-            if live is not None and stream not in self._replays and not len(live[2]):
+            live = stream.backlog
+            if isinstance(live, Follower) and live.queue is not None and not len(live):
                 marked = home.space.epoch
-                live[2].extend(progress_mark(marked))
+                live.extend(progress_mark(marked))
                 self._peer.wake(stream)
                 home.flush()
             await trio.sleep(PROGRESS_SECONDS)
-
-    def attach(self, stream: OutStream, pattern: Value, observation: DeliveryQueue, space: Space) -> None:
-        """Feeds a stream with what changes in a space from the next epoch on."""
-        interest = space.observe(pattern, observation)
-        self._live[stream] = (space, interest, observation)
 
     # -- from the log ---------------------------------------------------------------------------------
 
@@ -232,10 +211,10 @@ class Observations:
         try:
             if request.columns:
                 await replay_columns(
-                    peer, stream, request, slots=self._slots, reads=self._reads, memory=self._memory
+                    peer, stream, request, slots=self._slots, reads=self._reads, memory=self._delivery.room
                 )
             else:
-                await StreamReplay(peer, self, self._slots, stream, request, memory=self._memory).run()
+                await StreamReplay(peer, self, self._slots, stream, request, memory=self._delivery.room).run()
         except (Refused, ProtocolError) as refusal:
             peer.fail(stream, refusal.code, refusal.text)
         except (LogFailed, LogDamaged) as failure:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from dataspace.kernel.space import Space
     from dataspace.wire.packets import Packet
     from index.values.values import Value
-    from relay.delivery.backlog import DeliveryQueue
+    from relay.delivery.followers import Follower
     from relay.delivery.outbox import OutStream
     from relay.log.log import Log
     from relay.log.recent import Recent
@@ -137,11 +137,8 @@ class StreamPeer(Protocol):
 class Feeding(Protocol):
     """The streams of one connection, as a replay uses them."""
 
-    def backlog(self, stream: OutStream, request: StreamRequest) -> DeliveryQueue:
+    def backlog(self, stream: OutStream, request: StreamRequest) -> Follower:
         """Returns what waits behind a stream; made when it is first asked for."""
-
-    def attach(self, stream: OutStream, pattern: Value, observation: DeliveryQueue, space: Space) -> None:
-        """Feeds a stream with what changes in a space from the next epoch on."""
 
 
 class HistoryReader(Protocol):

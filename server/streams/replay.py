@@ -117,7 +117,7 @@ class StreamReplay:
             return False
         # nothing has waited since the last epoch was found
         epochs = retelling.epochs(partial(self.home.space.index.row_count, form))
-        self.feeding.attach(self.stream, request.pattern, self.observation, self.home.space)
+        self.observation.follow(self.home.space, request.pattern)
         changes = [Changes(*epoch) for epoch in epochs]
         if request.net and changes:
             difference = NetChange(after + 1)
@@ -232,7 +232,7 @@ class StreamReplay:
         for number, micros, added, messages, removed in replay.tail(self.home.commits.tail(replay.at)):
             self.observation.extend(Changes(number, micros, added, messages, removed))
         self.observation.catch_up()
-        self.feeding.attach(self.stream, self.request.pattern, self.observation, self.home.space)
+        self.observation.follow(self.home.space, self.request.pattern)
         self._wake()
 
     def _wake(self) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
+import trio
+import trio.testing
 from hypothesis import given, strategies as st
 
 from dataspace.codec import pack
@@ -224,6 +226,30 @@ def test_no_stream_is_told_more_than_it_asked_for_nor_out_of_order(
         assert heard[number] == offered[number] or known >= credit[number], "what was asked for is sent"
 
 
+async def test_whoever_waits_for_values_to_leave_sees_the_next_ones_leave() -> None:
+    """However often one gave up waiting before, and for as many as wait."""
+    told, over = Told(), list[int]()
+    stream = told.open(1)
+
+    async def wait(number: int) -> None:
+        await stream.wait_taken()
+        over.append(number)
+
+    for turn in range(2):
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await stream.wait_taken()
+        over.clear()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait, 1)
+            nursery.start_soon(wait, 2)
+            await trio.testing.wait_all_tasks_blocked()
+            assert not over
+            offer(stream, [message(turn)])
+            told.fill()
+        assert sorted(over) == [1, 2]
+
+
 class Words:
     """Any backlog will do: texts, each a value of the wire."""
 
@@ -238,12 +264,12 @@ class Words:
     def __len__(self) -> int:
         return len(self.waiting)
 
-    def take(self, count: int, size: int) -> list[Word]:
+    def take_packed(self, count: int, size: int) -> tuple[int, bytes]:
         taken: list[Word] = []
         while self.waiting and len(taken) < count and size > 0:
             taken.append(self.waiting.pop(0))
             size -= len(taken[-1].packed)
-        return taken
+        return len(taken), b"".join([each.packed for each in taken])
 
 
 class Word:

@@ -22,14 +22,13 @@ from dataspace import Record, Refused
 from dataspace.codec import MAX_ELEMENTS, pack
 from dataspace.errors import ProtocolError
 from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, SEND, Action
-from dataspace.kernel.changes import Changes
 from dataspace.kernel.limits import SpaceLimits
 from dataspace.transport.sockets import SocketLink
 from dataspace.wire import packets as p
 from dataspace.wire.features import Wanted
 from dataspace.wire.frames import MAX_FRAME, frame
 from index.values.values import Map, Value
-from relay.delivery.backlog import DeliveryQueue
+from relay.delivery.followers import Follower
 from relay.log.writer import GroupCommit
 from server.config.model import Config, Limits
 from server.daemon.serve import serve
@@ -576,9 +575,9 @@ async def test_a_defect_ends_the_session_in_which_it_is(
 async def test_a_defect_that_strikes_while_others_flush_ends_its_own_session(
     url: str, bystander: Space, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    genuine = DeliveryQueue.take
+    genuine = Follower.take_packed
 
-    def defective(observation: DeliveryQueue, count: int, size: int) -> list[Changes]:
+    def defective(observation: Follower, count: int, size: int) -> tuple[int, bytes]:
         if size == 4321:
             raise ZeroDivisionError("simulated")
         return genuine(observation, count, size)
@@ -587,7 +586,7 @@ async def test_a_defect_that_strikes_while_others_flush_ends_its_own_session(
         await peer.greet()
         await peer.say(opening(1, fact(1), snapshot=False, size=4321), p.Ping(1))
         assert [await peer.hear(), await peer.hear()] == [p.Reached(1, (1,)), p.Pong(1)]
-        monkeypatch.setattr(DeliveryQueue, "take", defective)
+        monkeypatch.setattr(Follower, "take_packed", defective)
         await bystander.send(fact(1))
         assert (await peer.farewell()).code == "internal"
     assert "ZeroDivisionError: simulated" in caplog.text

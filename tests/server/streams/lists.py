@@ -20,9 +20,8 @@ from dataspace.kernel.space import Space
 from dataspace.wire import packets as p
 from dataspace.wire.session import Role, Session, encode
 from index.values.values import Map, Value
-from relay.delivery.memory import MemoryBudget
+from relay.delivery.followers import Delivery
 from relay.delivery.outbox import OutStream
-from relay.delivery.policies import SlowCounts
 from relay.log.log import Log
 from relay.log.writer import GroupCommit
 from server.lane import Lane, Work
@@ -123,16 +122,14 @@ class Streams:
         self.home = home
         self.peer = ListPeer(home, nursery)
         self.system = SystemSpace(lambda: 5_000)
-        self.slow = SlowCounts()
-        self.memory = MemoryBudget()
+        self.delivery = Delivery()
         self._session = Session(Role.CLIENT)
         list(self._session.feed(encode(p.Welcome(1, 1, "", 0, 0, Map({}), Map({})))))
         self.observations = Observations(
             self.peer,
             system=self.system,
             slots=ReplaySlots(4, trio.Semaphore(4)),
-            slow=self.slow,
-            memory=self.memory,
+            delivery=self.delivery,
         )
 
     def open(self, number: int, pattern: Value, **options: Value) -> OutStream:

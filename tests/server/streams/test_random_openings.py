@@ -89,10 +89,10 @@ class Machine:
         await trio.testing.wait_all_tasks_blocked()
         (connection,) = self._daemon.daemon.connections.values()
         assert not connection.streams and not self._daemon.daemon.streams
-        assert not connection.observations._live and not connection.observations._marks
+        assert not connection.observations._marks and not self._daemon.daemon.delivery.patterns
         while connection.observations._replays:  # a thread may be reading for one of them
             await trio.lowlevel.checkpoint()
-        room = self._daemon.daemon.room
+        room = self._daemon.daemon.delivery.room
         assert (room.used, room.observers) == (0, 0)
 
     async def _open(self, options: dict[str, Value], items: int, size: int) -> None:

@@ -1,0 +1,267 @@
+"""A follower: what waits for one observer, in the queue of its pattern or in one of its own.
+
+The space offers the epochs of a pattern to one ``SharedQueue``, of which every observer of the pattern is a
+member.  A follower that keeps up is no more than a position there.  It has a ``DeliveryQueue`` of its own
+while something waits for it alone: the state that it begins with, epochs from the log, or what is left by its
+policy where too much waited.
+
+Always: what is in the queue of its own goes before what waits in the shared one; a follower takes the same
+values as if it had a queue of its own all the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from dataspace.errors import Refused
+from dataspace.kernel.changes import Changes
+from dataspace.kernel.interests import Interest
+from dataspace.kernel.space import Space
+from dataspace.wire.observing import Policy
+from index.values.values import Value
+from relay.delivery.backlog import DeliveryQueue
+from relay.delivery.memory import MemoryBudget
+from relay.delivery.policies import SlowCounts
+from relay.delivery.ports import joined
+from relay.delivery.shared import Bounds, SharedQueue
+
+
+class Delivery:
+    """What all observers of a daemon share: memory, bounds, counts, and a queue for each pattern."""
+
+    def __init__(
+        self,
+        room: MemoryBudget | None = None,
+        counts: SlowCounts | None = None,
+        bounds: Bounds | None = None,
+    ) -> None:
+        self.room: Final = room or MemoryBudget()
+        self.counts: Final = counts or SlowCounts()
+        self.bounds: Final = bounds or Bounds()
+        self.patterns = 0
+        """Patterns that are followed."""
+
+    def queue(self, space: Space, pattern: Value) -> PatternQueue:
+        """Returns the queue of a pattern, which the space feeds from now on.
+
+        Raises ``UsageError`` for a pattern that is none, ``Refused`` beyond a limit.
+        """
+        made = PatternQueue(self, space)
+        made.interest = interest = space.observe(pattern, made)
+        known = interest.queue
+        if isinstance(known, PatternQueue):
+            del interest.observers[made]
+            return known
+        interest.queue = made
+        self.patterns += 1
+        self.room.observers += 1
+        return made
+
+    def forget(self, queue: PatternQueue) -> None:
+        """Drops the queue of a pattern that nothing observes any more."""
+        queue.interest.queue = None
+        queue.space.ignore(queue.interest, queue)
+        self.patterns -= 1
+        self.room.observers -= 1
+
+
+class PatternQueue(SharedQueue):
+    """The queue of one pattern of a space; it ends when its last member leaves."""
+
+    __slots__ = ("_delivery", "interest", "space")
+
+    interest: Interest
+
+    def __init__(self, delivery: Delivery, space: Space) -> None:
+        super().__init__(delivery.room, delivery.bounds)
+        self._delivery = delivery
+        self.space = space
+
+    def leave(self, follower: Follower) -> None:
+        """Takes out a member."""
+        self.remove(follower)
+        if self.is_empty:
+            self._delivery.forget(self)
+        else:
+            self.interest.observers[self] -= 1
+
+
+class Follower:
+    """What waits for one observer.
+
+    ``wake`` is called with ``woken`` when something new waits, at least once after each ``take_packed``.
+    With the policy ``wait``, ``behind`` is called once when there is no room, and nothing is taken in until
+    ``catch_up``.
+    """
+
+    __slots__ = (
+        "_begun",
+        "_behind",
+        "_delivery",
+        "_left",
+        "_newest",
+        "_own",
+        "_policy",
+        "_wake",
+        "_woken",
+        "position",
+        "queue",
+    )
+
+    def __init__(
+        self,
+        delivery: Delivery,
+        wake: Callable[[Any], None],
+        woken: object = None,
+        *,
+        policy: Policy = Policy.CONFLATE,
+        behind: Callable[[], None] | None = None,
+    ) -> None:
+        self._delivery = delivery
+        self._wake = wake
+        self._woken = woken
+        self._policy = policy
+        self._behind = behind
+        self._own: DeliveryQueue | None = None
+        self._begun = self._left = False
+        self._newest = 0
+        self.queue: PatternQueue | None = None
+        """The queue of the pattern, while the space feeds it."""
+        self.position = 0
+
+    def __len__(self) -> int:
+        """Returns the number of stream values that wait; net changes count as one."""
+        if self._own is not None:
+            return len(self._own)
+        return 0 if self.queue is None else self.queue.end - self.position
+
+    @property
+    def failure(self) -> Refused | None:
+        """Returns the error that ends the stream; None while it goes on."""
+        return None if self._own is None else self._own.failure
+
+    @property
+    def newest(self) -> int:
+        """Returns the newest epoch that was taken in."""
+        if self._own is not None:
+            return self._own.newest
+        return self._newest if self.queue is None else max(self._newest, self.queue.newest)
+
+    @property
+    def used(self) -> int:
+        """Returns about how many bytes of memory the waiting changes take; O(those) where they are shared."""
+        if self._own is not None:
+            return self._own.used
+        return 0 if self.queue is None else self.queue.used(self)
+
+    @property
+    def full(self) -> bool:
+        """True if so much waits, from a source that can pause, that it should."""
+        return self._own is not None and self._own.full
+
+    # -- the space's side -----------------------------------------------------------------------------
+
+    def follow(self, space: Space, pattern: Value) -> None:
+        """Takes in the changes of a pattern from the next epoch on.
+
+        Raises ``UsageError`` for a pattern that is none, ``Refused`` beyond a limit.
+        """
+        self.queue = queue = self._delivery.queue(space, pattern)
+        if self._own is not None and not self._own.is_drained:
+            queue.join_apart(self)
+        else:
+            self._join(queue)
+        queue.interest.observers[queue] = len(queue)
+
+    def unfollow(self) -> None:
+        """Takes in nothing more; what waits can still be taken."""
+        if self.queue is not None:
+            self._part()
+            self.queue.leave(self)
+            self.queue = None
+
+    def wake(self) -> None:
+        """Called by the shared queue when something waits again."""
+        self._wake(self._woken)
+
+    def leave(self, waiting: Sequence[Changes], changes: Changes) -> None:
+        """Called by the shared queue where too much waits: the policy says what happens in one of its own."""
+        self._take_over(waiting).offer(changes)
+
+    def offer(self, changes: Changes) -> None:
+        """Queues one epoch that nothing else has queued for this observer."""
+        self._part().offer(changes)
+
+    def extend(self, changes: Changes) -> None:
+        """Takes in one epoch as it is, whatever waits already: for snapshots and for the log."""
+        self.extend_all((changes,))
+
+    def extend_all(self, epochs: Sequence[Changes]) -> None:
+        """The same for several epochs in order."""
+        if not self._left:
+            self._part().extend_all(epochs)
+
+    def catch_up(self) -> None:
+        """Takes epochs in again: all those that were not have come by another way."""
+        if self._own is not None and not self._left:
+            self._own.catch_up()
+
+    def close(self) -> None:
+        """Drops what waits when the observer has left; may be called again."""
+        self._left = True
+        if self.queue is not None:
+            self.queue.leave(self)
+            self.queue = None
+        if self._own is not None:
+            self._own.close()
+
+    def _part(self) -> DeliveryQueue:
+        """Returns the queue of its own, in which is now what waited in the shared one."""
+        if self._own is not None:
+            return self._own
+        return self._take_over(() if self.queue is None else self.queue.part(self))
+
+    def _take_over(self, waiting: Sequence[Changes]) -> DeliveryQueue:
+        bounds = self._delivery.bounds
+        own = DeliveryQueue(
+            self.wake,
+            limit=bounds.changes,
+            message_limit=bounds.messages,
+            byte_limit=bounds.bytes,
+            policy=self._policy,
+            counts=self._delivery.counts,
+            behind=self._behind,
+            room=self._delivery.room,
+        )
+        own.take_over(waiting, self.newest, begun=self._begun)
+        self._own = own
+        return own
+
+    def _join(self, queue: PatternQueue) -> None:
+        if self._own is not None:
+            self._newest = self._own.newest
+            self._own.close()
+            self._own = None
+        self._begun = False
+        queue.join(self)
+
+    # -- the stream's side ----------------------------------------------------------------------------
+
+    def take_packed(self, count: int, size: int) -> tuple[int, bytes]:
+        """Removes up to ``count`` values of about ``size`` bytes; returns how many, and their wire form.
+
+        The last value may exceed ``size``, so that a large value is sent in the end.
+        """
+        queue, own = self.queue, self._own
+        if own is not None:
+            taken = joined(own.take(count, size))
+            if queue is not None and own.is_drained:
+                self._join(queue)
+            return taken
+        if queue is None:
+            return 0, b""
+        number, packed, begun = queue.take(self, count, size)
+        if number:
+            self._begun = begun
+        return number, packed
