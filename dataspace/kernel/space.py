@@ -233,10 +233,10 @@ class Space:
         """
         return {**self._claims, RULES: self.rules.claims} if self.rules.claimed else self._claims
 
-    def bytes_of(self, owner: str) -> int:
-        """Bytes of what an owner claims, as limits count them; O(1)."""
+    def held(self, owner: str) -> tuple[int, int]:
+        """How many facts an owner claims, and their bytes as limits count them; O(1)."""
         held = self._claims.get(owner)
-        return 0 if held is None else held.size
+        return (0, 0) if held is None else (len(held.places), held.size)
 
     def owners(self) -> list[str]:
         """All who claim something."""

@@ -27,6 +27,7 @@ from index.values.freezing import freeze
 from index.values.values import Map, Value
 from relay.log.retention import Retention
 from server.config.model import Config, HostedActor, HostedFlow, Limits, ServerTls, SpaceConfig
+from server.config.quotas import Quotas
 from server.config.rights import KNOWN as RIGHTS, Rights
 from server.config.rules import RuleText
 from server.config.settings import (
@@ -136,6 +137,7 @@ def load(args: argparse.Namespace, file: Path | None) -> Loaded:
                 "limits.grace_seconds": value["grace"],
             },
         ),
+        quotas=_filled(Quotas, value, "quota"),
         space_limits=space_limits,
         retention=retention,
         accept_damage=value["accept_damage"],  # type: ignore[arg-type]
@@ -185,9 +187,9 @@ def _stated(document: Mapping[str, object], file: Path | None) -> Iterator[tuple
             raise UsageError(f"{file}: {name}: {unknown(name, [*alone, *sorted(groups), *TABLES])}")
 
 
-def _filled(kind: Any, value: Mapping[str, object]) -> Any:
-    """Returns an instance of a limits class from the settings of its fields."""
-    return kind(**{each.name: value[f"limits.{each.name}"] for each in fields(kind)})
+def _filled(kind: Any, value: Mapping[str, object], group: str = "limits") -> Any:
+    """Returns an instance of a class of limits from the settings of its fields."""
+    return kind(**{each.name: value[f"{group}.{each.name}"] for each in fields(kind)})
 
 
 def _tls(value: Mapping[str, object]) -> ServerTls | None:

@@ -19,6 +19,7 @@ from index.values.values import Value
 from relay.delivery.memory import WAITING_BYTES
 from relay.log.retention import Retention
 from server.config.names import IDENTITIES, NAME_BYTES
+from server.config.quotas import Quotas
 from server.config.rules import RuleText
 from server.config.tokens import Key
 
@@ -151,6 +152,8 @@ class Config:
     listen: tuple[str, ...] = (DEFAULT_LISTEN,)
     data: Path = field(default_factory=default_data)
     limits: Limits = field(default_factory=Limits)
+    quotas: Quotas = field(default_factory=Quotas)
+    """What one principal may have of what is limited."""
     space_limits: SpaceLimits = field(default_factory=SpaceLimits)
     """Limits of the space ``main``, and of each space without its own."""
     retention: Retention = field(default_factory=Retention)

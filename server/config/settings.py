@@ -29,6 +29,7 @@ from server.config.model import (
     Limits,
     default_data,
 )
+from server.config.quotas import Quotas
 from server.config.units import duration, size
 
 PREFIX: Final = "DATASPACE_SERVE_"
@@ -143,8 +144,8 @@ def addresses(value: object) -> tuple[str, ...]:
 
 
 def _limits() -> Iterable[Setting]:
-    """Yields a setting for each limit of a connection and of a space."""
-    for kind in (Limits, SpaceLimits):
+    """Yields a setting for each limit of a connection, of a space and of a principal."""
+    for kind, group in ((Limits, "limits"), (SpaceLimits, "limits"), (Quotas, "quota")):
         for field in fields(kind):
             default = getattr(kind(), field.name)
             if field.name in ("heartbeat_seconds", "grace_seconds"):
@@ -152,7 +153,7 @@ def _limits() -> Iterable[Setting]:
             read: Read = seconds if isinstance(default, float) else count
             if field.name.endswith("_bytes"):
                 read = number_of_bytes
-            yield Setting(f"limits.{field.name}", read, default)
+            yield Setting(f"{group}.{field.name}", read, default)
 
 
 KEEPING: Final = {

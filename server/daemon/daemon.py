@@ -15,6 +15,7 @@ from typing import Final
 
 import trio
 
+from dataspace.errors import Refused
 from dataspace.transport.sockets import Link
 from dataspace.version import __version__
 from dataspace.wire.features import MAIN
@@ -24,16 +25,18 @@ from relay.delivery.memory import MemoryBudget
 from relay.journal.journal import Journal
 from relay.log.log import Log
 from server.config.model import Config, Limits, SpaceConfig
+from server.config.principals import Principal
 from server.config.tokens import Keys
 from server.daemon.space import HostedSpace, no_space, now
 from server.hosting.actors import HostedActors
 from server.hosting.verbs import hosting_verbs
 from server.lane import Lane
 from server.owners import claims, verbs as leases
+from server.owners.accounts import Account, Accounts
 from server.publication import verbs as publication
 from server.sessions.connection import Connection, Verb
 from server.sessions.flushing import Flushing
-from server.sessions.house import HomeSpace
+from server.sessions.house import Guest, HomeSpace
 from server.sessions.listeners import Listener
 from server.streams import verbs as past
 from server.system import SystemSpace
@@ -45,6 +48,9 @@ _numbers = itertools.count(1)
 
 INSPECTED: Final = frozenset(["addresses", "process", "spaces", "data", "readers", "costliest_rule"])
 """What of the status is shown only to those who may inspect the daemon."""
+
+PATIENCE: Final = 0.25
+"""Seconds after which a connection without a hello makes room for another one, where there is none."""
 
 
 class Daemon:
@@ -60,8 +66,9 @@ class Daemon:
         self.started = now()
         self.listeners: list[Listener] = []
         self.connections: dict[int, Connection] = {}
-        self.strangers: set[int] = set()
-        """Numbers of the connections without a hello."""
+        self.strangers: dict[int, Connection] = {}
+        """The connections without a hello by number, in the order in which they came."""
+        self.accounts = Accounts(config.quotas)
         self.streams = 0
         """Streams that are open, of all connections."""
         self.flushing = Flushing()
@@ -118,32 +125,62 @@ class Daemon:
 
     # -- connections ----------------------------------------------------------------------------------
 
-    def refusal(self) -> str:
-        """Returns why there is no room for another connection; empty if there is."""
-        limits, all_here, strangers = self.limits, len(self.connections), len(self.strangers)
-        if all_here >= limits.connections:
-            return f"{all_here} connections, the limit is limits.connections={limits.connections}"
-        if strangers >= limits.strangers:
-            said = f"{strangers} connections without a hello"
-            return f"{said}, the limit is limits.strangers={limits.strangers}"
-        return ""
+    def refusal(self, peer: str) -> str:
+        """Returns why there is no room for a connection of a peer; empty if there is.
+
+        Among those without a hello, one that has had its time makes room: of the same principal where that
+        has too many, else of the one that has most.
+        """
+        limits, account = self.limits, self.accounts.of(Principal.of_peer(peer))
+        if len(self.connections) >= limits.connections:
+            return (
+                f"{len(self.connections)} connections, the limit is limits.connections={limits.connections}"
+            )
+        try:
+            account.check("strangers")
+        except Refused as refusal:
+            return "" if self._make_room(account) else refusal.text
+        if len(self.strangers) < limits.strangers:
+            return ""
+        most = max(
+            [each.account for each in self.strangers.values()], key=lambda each: each.used("strangers")
+        )
+        if self._make_room(most):
+            return ""
+        said = f"{len(self.strangers)} connections without a hello"
+        return f"{said}, the limit is limits.strangers={limits.strangers}"
+
+    def _make_room(self, account: Account) -> bool:
+        """Ends the oldest connection of an account without a hello, if that has had its time."""
+        for each in self.strangers.values():
+            if each.account is account:
+                if trio.current_time() - each.since < PATIENCE:
+                    return False
+                self.greeted(each)
+                each.dismiss("limit", "others wait for the place of this connection, which has sent no hello")
+                return True
+        return False
 
     def serve(self, link: Link, *, trusted: bool = False) -> Connection:
         """Serves a peer in a task of its own; one that the daemon started itself needs no token."""
         connection = Connection(self, link, next(_numbers), self.verbs, trusted=trusted)
         self.connections[connection.number] = connection
-        self.strangers.add(connection.number)
+        self.strangers[connection.number] = connection
+        connection.account.give(
+            "strangers", -1
+        )  # it was checked before, and one of the daemon's own has no bound
         self.peers.start_soon(connection.run)
         return connection
 
-    def greeted(self, number: int) -> None:
-        """Notes that a connection has sent hello."""
-        self.strangers.discard(number)
+    def greeted(self, connection: Guest) -> None:
+        """Notes that a connection has sent hello, or has lost the place of one that has not."""
+        if self.strangers.pop(connection.number, None) is not None:
+            connection.account.give("strangers")
 
-    def left(self, number: int) -> None:
+    def left(self, connection: Guest) -> None:
         """Notes that a connection has ended."""
-        self.connections.pop(number, None)
-        self.strangers.discard(number)
+        self.connections.pop(connection.number, None)
+        self.greeted(connection)
 
     # -- status ---------------------------------------------------------------------------------------
 

@@ -39,6 +39,7 @@ from server.daemon.endings import Endings
 from server.hosting.flows import HostedFlows
 from server.hosting.rules import OWNER, actions_to_hold, reloaded_facts, startable_facts, warn_of_troubles
 from server.lane import Lane
+from server.owners.accounts import Account, Holdings
 from server.owners.leases import Leases
 from server.owners.publishers import Publishers
 from server.owners.turn_numbers import Client, Clients
@@ -100,6 +101,7 @@ class HostedSpace:
         self.staging = Staging(settings.data, limit=limits.staged_bytes, kept=limits.staged_seconds)
         self.prepared = Prepared()
         self.publishers = Publishers()
+        self._holdings = Holdings()
         self.ledgers = Ledgers(self.space)
         self.flows = HostedFlows([each for each in flows if each.space == self.name])
         self._recover()
@@ -222,9 +224,11 @@ class HostedSpace:
         on_durable: Callable[[Epoch], None] | None,
         *,
         publication: bool = False,
+        account: Account | None = None,
     ) -> Epoch:
         """Commits one turn; ``on_durable`` is called with its epoch once that is on disk.
 
+        What it asserts counts for the ``account``, if there is one.
         Raises ``Refused`` or ``ProtocolError``, and nothing has happened.  The turn counts once the log has
         taken it: after any other exception before that nothing has happened either.
         """
@@ -253,6 +257,7 @@ class HostedSpace:
                 sequence=sequence,
                 publication=publication,
                 submit=submit,
+                admit=None if account is None else account.admit,
             )
         except BaseException:
             self._stop_if_damaged()
@@ -260,6 +265,8 @@ class HostedSpace:
         finally:
             if client is not None and submitted is not None:
                 client.applied(sequence, submitted.number)
+        if account is not None:
+            self._holdings.note(owner, account, *self.space.held(owner))
         if self.space.rules.pending:
             self.rules_due.set()
         return epoch
@@ -289,6 +296,8 @@ class HostedSpace:
             self.space.end([each for each in owners if each not in large], now(), submit=self.commits.submit)
             for owner in large:
                 self.endings.begin(owner)
+            for owner in owners:
+                self._holdings.end(owner)
             if self.space.rules.pending:
                 self.rules_due.set()
         except (LogFailed, Closed):

@@ -20,6 +20,7 @@ import trio
 
 from dataspace.errors import Refused
 from server.config.names import NAME_BYTES, check_name
+from server.owners.accounts import Account
 from server.owners.bearers import LEASE as PREFIX
 from server.owners.deadlines import Deadlines
 from server.owners.ports import Owners
@@ -33,6 +34,7 @@ class Leases:
     def __init__(self, owners: Owners, *, most: int, longest: float, name_bytes: int = NAME_BYTES) -> None:
         self._owners = owners
         self._name_bytes = name_bytes
+        self._accounts: dict[str, Account] = {}
         self._most = most
         self._longest = longest
         self._running: Final = Deadlines(self._expire)
@@ -50,13 +52,19 @@ class Leases:
         """Ends leases that are not renewed, until cancelled."""
         await self._running.run()
 
-    def grant(self, owner: str) -> bool:
-        """Begins a lease, or renews one that runs; returns True if it is a new one."""
+    def grant(self, owner: str, account: Account | None = None) -> bool:
+        """Begins a lease, or renews one that runs; returns True if it is a new one.
+
+        A new one counts for the ``account``, if there is one, until it ends.
+        """
         time_to_live(owner, most=self._longest)
         check_name("a lease", owner, self._name_bytes)
         fresh = owner not in self._running
         if fresh and len(self._running) >= self._most:
             raise Refused("limit", f"{len(self._running)} leases, the limit is limits.leases={self._most}")
+        if fresh and account is not None:
+            account.take("leases")
+            self._accounts[owner] = account
         self._renew(owner)
         return fresh
 
@@ -70,7 +78,13 @@ class Leases:
         """Ends a lease now; does nothing if there is none."""
         if owner in self._running:
             self._running.forget(owner)
+            self._forget(owner)
             self._owners.end_owners([owner])
+
+    def _forget(self, owner: str) -> None:
+        account = self._accounts.pop(owner, None)
+        if account is not None:
+            account.give("leases")
 
     def _renew(self, owner: str) -> None:
         seconds = time_to_live(owner, most=self._longest)
@@ -78,6 +92,7 @@ class Leases:
 
     def _expire(self, owner: str) -> None:
         logger.info("%s was not renewed", owner)
+        self._forget(owner)
         self._owners.end_owners([owner])
         self._owners.flush()
 

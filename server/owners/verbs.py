@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 from dataspace.wire.arguments import text
 from index.values.values import Map, Value
+from server.owners.accounts import Account
 from server.owners.bearers import Bearer
 from server.owners.leases import Leases
 
@@ -23,6 +24,10 @@ class LeasePeer(Protocol):
     """The connection that requests leases."""
 
     @property
+    def account(self) -> Account:
+        """What the principal of the client has."""
+
+    @property
     def home(self) -> LeaseSpace:
         """The space that the session is about."""
 
@@ -34,7 +39,7 @@ class LeasePeer(Protocol):
 async def _lease(holder: LeasePeer, arguments: Map) -> Value:
     """Grants or renews a lease; the answer is whether it is a new one, without facts."""
     owner = holder.bearer.lease(text(arguments, "owner"))
-    return Map({"fresh": holder.home.leases.grant(owner)})
+    return Map({"fresh": holder.home.leases.grant(owner, holder.account)})
 
 
 async def _renew(holder: LeasePeer, arguments: Map) -> Value:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from relay.store.staging import Staging
     from server.config.model import Limits
     from server.lane import Lane
+    from server.owners.accounts import Account
     from server.owners.bearers import Bearer
     from server.owners.leases import Leases
     from server.owners.publishers import Publishers
@@ -86,6 +87,7 @@ class Committer(Protocol):
         on_durable: Callable[[Epoch], None] | None,
         *,
         publication: bool = False,
+        account: Account | None = None,
     ) -> Epoch:
         """Commits one turn; ``on_durable`` is called with its epoch once that is on disk."""
 
@@ -116,6 +118,10 @@ class OfferPeer(Protocol):
 
 class PublicationPeer(Protocol):
     """The connection whose requests stage and publish."""
+
+    @property
+    def account(self) -> Account:
+        """What the principal of the client has."""
 
     @property
     def home(self) -> Committer:

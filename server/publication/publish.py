@@ -20,6 +20,7 @@ from dataspace.faults import reach
 from dataspace.wire.slices import unpacking
 from index.values.values import Record, Value
 from server.config.rights import OPEN, Permit
+from server.owners.accounts import Account
 from server.owners.bearers import LEASE, NOBODY, Bearer
 from server.owners.turn_numbers import refusal
 from server.publication.packed import Operations, check, check_pair, read
@@ -99,6 +100,7 @@ async def publish(
     exclusive: bool = False,
     discard: tuple[str, ...] | None = None,
     close: tuple[str, ...] | None = None,
+    account: Account | None = None,
 ) -> int:
     """Commits what is staged under these keys as one turn; returns its epoch once that is on disk.
 
@@ -119,9 +121,11 @@ async def publish(
                 home.publishers.check(name, identity, began=known.sequence > 0)
             operations = await _staged(home, keys, bearer)
             if name.startswith(LEASE):
-                home.leases.grant(name)
+                home.leases.grant(name, account)
             plan = home.ledgers.plan(name, operations, replace=replace, by=by)
-            epoch = home.commit(name, plan.actions, known, sequence, None, publication=True).number
+            epoch = home.commit(
+                name, plan.actions, known, sequence, None, publication=True, account=account
+            ).number
             plan.settle()
             if exclusive:
                 home.publishers.published(name, identity, epoch)

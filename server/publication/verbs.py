@@ -59,6 +59,7 @@ async def _publish(peer: PublicationPeer, arguments: Map) -> Value:
         exclusive=arguments.get("exclusive") is True,
         discard=texts(arguments, "discard") if "discard" in arguments else None,
         close=texts(arguments, "close") if "close" in arguments else None,
+        account=peer.account,
     )
 
 

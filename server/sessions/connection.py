@@ -28,11 +28,13 @@ from relay.delivery.outbox import OutStream
 from server.config.principals import DAEMON, Principal
 from server.config.rights import OPEN, Permit
 from server.lane import Work
+from server.owners.accounts import Account
 from server.owners.bearers import LEASE, Bearer
 from server.publication.offers import Offers
 from server.sessions.bundles import act_on
 from server.sessions.greeting import admit, heartbeat, spoken, welcome
 from server.sessions.old_turns import OldTurns
+from server.sessions.places import Places
 from server.sessions.registry import SessionState
 from server.sessions.requests import answer
 from server.sessions.sending import SendQueue
@@ -76,6 +78,7 @@ class Connection:
         self.permit: Permit = OPEN
         """That of the bearer, apart for the sake of every turn."""
         self.bearer = Bearer(OPEN, DAEMON if trusted else Principal.of_peer(link.peer))
+        self.places: Final = Places(house, self.principal)
         self.lost = False
         """True if the connection was lost, rather than ended by one of its two ends."""
         self._scope = trio.CancelScope()
@@ -223,6 +226,11 @@ class Connection:
         return self.bearer.principal
 
     @property
+    def account(self) -> Account:
+        """What the principal of the peer has."""
+        return self.places.account
+
+    @property
     def own(self) -> SessionState:
         """The session; there is one, since no packet passes the session machine before the hello."""
         assert self.state is not None
@@ -259,10 +267,10 @@ class Connection:
         self.link.close()
         self.observations.end()
         self.following.end(reason)
-        self.house.streams -= len(self.streams)
+        self.places.leave(len(self.streams))
         self.streams.clear()
         self._leave_session()
-        self.house.left(self.number)
+        self.house.left(self)
         self.flush()
         logger.info(
             "session %d ended: %s (%d turns, %d bytes in, %d out)",
@@ -289,6 +297,8 @@ class Connection:
     # -- what the peer sends -------------------------------------------------------------------------
 
     async def act(self, packet: p.Packet) -> None:
+        if self.places.account.is_paced:
+            await self.places.pace(packet)
         match packet:
             case p.Turn():
                 await self._turn(packet)
@@ -321,22 +331,27 @@ class Connection:
             case p.Ping(number):
                 self.say(p.Pong(number))
             case p.Hello():
-                self._greet(packet)
+                await self._greet(packet)
             case p.Bye():
                 self.part("", "")
             case _:
                 pass  # a pong needs no answer
 
-    def _greet(self, hello: p.Hello) -> None:
+    async def _greet(self, hello: p.Hello) -> None:
         """Answers a hello with a welcome; raises ``ProtocolError`` for a peer that is not admitted."""
-        admitted = admit(self.house, hello, self.principal, trusted=self.trusted)
+        try:
+            admitted = admit(self.house, hello, self.principal, trusted=self.trusted)
+        except ProtocolError as error:
+            await self.places.slow_down(self.link.peer, error)
+            raise
         wanted, self.bearer, self.home = admitted.wanted, admitted.bearer, admitted.home
         self.permit = self.bearer.permit
         if self.permit.until is not None:
             self.start(self._expel, self.permit.until)
         self.name = hello.name
+        self.house.greeted(self)
+        self.places.enter(self.principal)
         self.state, resumed = self.home.sessions.greet(self, admitted.client, wanted)
-        self.house.greeted(self.number)
         if resumed:
             self.session.resume()
         logger.info(
@@ -369,7 +384,9 @@ class Connection:
             self.home.check_space(turn.space)
             if not self.permit.open:
                 self.permit.check_actions(turn.actions)
-            self.home.commit(owner, turn.actions, client, turn.sequence, self.sending.accept)
+            self.home.commit(
+                owner, turn.actions, client, turn.sequence, self.sending.accept, account=self.account
+            )
         except Refused as refusal:
             self.say(p.Refusal(turn.sequence, refusal.code, refusal.text[:4000]))
             return
@@ -390,23 +407,11 @@ class Connection:
     def _open(self, packet: p.Open) -> None:
         stream = OutStream(packet.stream, packet.items, packet.bytes)
         try:
-            self._take_room()
+            self.places.take_stream(self.streams)
             self.streams[packet.stream] = stream
             self._feeder(packet.spec).open(stream, packet.spec)
         except (Refused, UsageError) as error:
             self.fail(stream, getattr(error, "code", "bad-request"), getattr(error, "text", str(error)))
-
-    def _take_room(self) -> None:
-        """Counts one more stream, here and in all; raises ``Refused`` where those are too many."""
-        limits, here, all_here = self.limits, len(self.streams), self.house.streams
-        if here >= limits.streams:
-            raise Refused("limit", f"{here} streams, the limit is limits.streams={limits.streams}")
-        if all_here >= limits.all_streams:
-            said = (
-                f"{all_here} streams of all connections, the limit is limits.all_streams={limits.all_streams}"
-            )
-            raise Refused("limit", said)
-        self.house.streams += 1
 
     def _feeder(self, spec: Map) -> Observations | TopicConnection:
         """Returns what feeds a stream; raises ``Refused`` if the peer may not open it."""
@@ -438,7 +443,7 @@ class Connection:
 
     def _over(self, stream: OutStream) -> None:
         if self.streams.pop(stream.number, None) is not None:
-            self.house.streams -= 1
+            self.places.give_streams()
         self.observations.close(stream)
         self.following.close(stream)
 

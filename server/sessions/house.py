@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from server.publication.ports import Committer
+from server.sessions.places import Shared
 
 if TYPE_CHECKING:
     import trio
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
     from relay.delivery.followers import Delivery
     from relay.log.log import Log
     from relay.log.writer import GroupCommit
-    from server.config.model import Limits
     from server.config.tokens import Keys
     from server.lane import Lane
+    from server.owners.accounts import Account
     from server.sessions.registry import Sessions
     from server.sessions.sending import SendQueue
     from server.system import SystemSpace
@@ -55,18 +56,24 @@ class HomeSpace(Committer, Protocol):
         """Returns the counts that ``dataspace status`` shows."""
 
 
-class House(Protocol):
-    """The daemon as a connection uses it; ``streams`` counts those that are open, of all connections."""
+class Guest(Protocol):
+    """A connection as the daemon counts it."""
 
-    streams: int
+    @property
+    def number(self) -> int:
+        """The number of the connection."""
+
+    @property
+    def account(self) -> Account:
+        """What the principal of the peer has."""
+
+
+class House(Shared, Protocol):
+    """The daemon as a connection uses it."""
 
     @property
     def data(self) -> str:
         """The path of the daemon's data."""
-
-    @property
-    def limits(self) -> Limits:
-        """The limits that the daemon was given."""
 
     @property
     def main(self) -> HomeSpace:
@@ -109,8 +116,8 @@ class House(Protocol):
     def flush(self) -> None:
         """Writes to the sockets what connections have to send."""
 
-    def greeted(self, number: int) -> None:
+    def greeted(self, connection: Guest) -> None:
         """Notes that a connection has sent hello."""
 
-    def left(self, number: int) -> None:
+    def left(self, connection: Guest) -> None:
         """Notes that a connection has ended."""

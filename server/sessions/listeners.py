@@ -172,12 +172,13 @@ async def accept(house: Doorkeeper, listener: Listener) -> None:
         else:
             pause = 0.01
             _admit(house, listener, connected)
+            await trio.lowlevel.checkpoint()  # so that it can send its hello before the next one is accepted
 
 
 def _admit(house: Doorkeeper, listener: Listener, connected: socket.socket) -> None:
-    refusal = house.refusal()
     try:
         link = _link(listener, connected)
+        refusal = house.refusal(link.peer)
         if refusal:
             logger.warning("refused a connection: %s", refusal)
             link.send_nowait(Session(Role.SERVER).send(Bye("limit", refusal)))

@@ -77,8 +77,8 @@ class SessionPeer(Protocol):
 class Doorkeeper(Protocol):
     """The daemon as listeners use it."""
 
-    def refusal(self) -> str:
-        """Returns why there is no room for another connection; empty if there is."""
+    def refusal(self, peer: str) -> str:
+        """Returns why there is no room for another connection of a peer; empty if there is."""
 
     def serve(self, link: Link) -> object:
         """Serves the peer at the other end in a task of its own."""

@@ -21,6 +21,7 @@ from index.values.values import Record
 from relay.topics.feed import Feed
 from relay.topics.steps import StepLog
 from relay.topics.topic import Topic
+from server.owners.accounts import Account
 from server.system import SystemSpace
 
 MAX_TOPICS: Final = 4096
@@ -40,6 +41,8 @@ class TopicEntry:
     topic: Topic
     owner: int
     ledger: StepLog | None = None
+    account: Account | None = None
+    """For which the topic counts until it ends."""
     feeds: dict[int, Feed] = field(default_factory=dict)
     room: trio.Event = field(default_factory=trio.Event)
     completed: trio.Event = field(default_factory=trio.Event)
@@ -133,7 +136,9 @@ class Topics:
             raise Refused("limit", f"{len(self._entries)} topics of one daemon, limit {MAX_TOPICS}: end some")
 
     def enlist(self, entry: TopicEntry) -> None:
-        """Puts a topic into the catalogue."""
+        """Puts a topic into the catalogue; raises ``Refused`` beyond the quota of its account."""
+        if entry.account is not None:
+            entry.account.take("topics")
         self._entries[entry.topic.name] = entry
         self._system.state([entry.fact], [])
         self._appeared.set()
@@ -147,6 +152,8 @@ class Topics:
     def end(self, entry: TopicEntry) -> None:
         """Ends a topic with its subscriptions; its producers can send no more."""
         del self._entries[entry.topic.name]
+        if entry.account is not None:
+            entry.account.give("topics")
         entry.topic.end()
         entry.make_room()
         entry.look()

@@ -129,6 +129,7 @@ class TopicConnection:
             raise Refused("no-topic", f"no topic named {name!r} to come back to")
         if retain or arguments.get("durable") is True:
             self._peer.bearer.permit.check_topic("retain", name)
+        self._peer.account.check("topics")
         if arguments.get("durable") is not True:
             return self._topics.make(name, order, partitions, retain, owner)
         age = arguments.get("age")
@@ -194,6 +195,7 @@ class TopicConnection:
             start = ledger.join(number, at, time, name=name, away=away)  # type: ignore[arg-type]  # as above
             self._durable.attach(number, self)
         if not self._topics.is_listed(entry):
+            entry.account = self._peer.account
             self._topics.enlist(entry)
         self._producers[number] = Producer(entry)
         self._system.state([self._publication(number, entry)], [])

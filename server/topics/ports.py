@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from dataspace.wire.packets import Packet
     from relay.delivery.outbox import OutStream
+    from server.owners.accounts import Account
     from server.owners.bearers import Bearer
 
 
@@ -17,6 +18,10 @@ class TopicPeer(Protocol):
     @property
     def number(self) -> int:
         """The number of the connection."""
+
+    @property
+    def account(self) -> Account:
+        """What the principal of the client has."""
 
     @property
     def bearer(self) -> Bearer:

@@ -58,9 +58,10 @@ def opening(
 class Peer:
     """One raw connection; ``async with`` connects and closes."""
 
-    def __init__(self, url: str, *, window: int | None = None) -> None:
-        """``window`` is how many bytes the kernel keeps for a peer that does not read."""
+    def __init__(self, url: str, *, window: int | None = None, source: str = "") -> None:
+        """``window`` is how many bytes the kernel keeps for a peer that does not read; ``source`` a host."""
         self._window = window
+        self._source = source
         self._address = parse_url(url)
         self._session = Session(Role.CLIENT, max_frame=64 << 20, max_elements=64 << 20)
         self._heard: list[p.Packet] = []
@@ -70,6 +71,8 @@ class Peer:
         plain = trio.socket.socket()
         if self._window is not None:
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._window)
+        if self._source:
+            await plain.bind((self._source, 0))
         await plain.connect((self._address.host, self._address.port))
         self.socket = trio.SocketStream(plain)
         return self

@@ -34,14 +34,14 @@ def test_what_is_retracted_counts_for_nothing(facts: list[Value]) -> None:
     space.commit("a", [(ASSERT, n, fact) for n, fact in enumerate(facts)], 0)
     space.commit("b", Assertions(0, facts), 0, publication=True)
     assert _bytes(space) == 2 * size_of(len(facts), sum(weight(at_of(fact)) for fact in facts))
-    assert space.bytes_of("a") == space.bytes_of("b") == _bytes(space) // 2
+    assert space.held("a")[1] == space.held("b")[1] == _bytes(space) // 2
     again = Space("s")
     again.restore(space.all_claims(), 1, 1)
     assert _bytes(again) == _bytes(space), "a restart counts the same"
     space.commit("a", [(RETRACT, n) for n in range(len(facts))], 0)
-    assert _bytes(space) == space.bytes_of("b")
+    assert _bytes(space) == space.held("b")[1]
     space.end(["b"], 0)
-    assert _bytes(space) == 0 == space.bytes_of("b")
+    assert _bytes(space) == 0 == space.held("b")[1]
 
 
 @pytest.mark.parametrize(

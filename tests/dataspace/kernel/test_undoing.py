@@ -69,11 +69,11 @@ class _Room:
         bag = Counter(at for held in claims.values() for at in held.values())
         assert bag == {key(value): space.index.count(value) for value in space.index.values()}
         assert space._claimed == bag.total()
-        sizes = {owner: space.bytes_of(owner) for owner in claims if owner != "rules"}
+        sizes = {owner: space.held(owner)[1] for owner in claims if owner != "rules"}
         if space._counting:
             assert space._size == sum(sizes.values())
             assert space._count() == space._size, "bytes are the same as counted anew"
-            assert sizes == {owner: space.bytes_of(owner) for owner in sizes}
+            assert sizes == {owner: space.held(owner)[1] for owner in sizes}
         return space.epoch, space.time, claims, space.fresh_handle("a")
 
     def heard(self) -> list[Any]:

@@ -1,0 +1,50 @@
+"""Quotas: what one principal may have of what all of them share.
+
+A limit bounds what a daemon or a space holds in all.  Alone it would let the first bully take all of it, so
+each principal (``server.config.principals``) has a quota beside it, a half of the limit or less by default.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from dataspace.errors import Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Quotas:
+    """What one principal may have at a time; in bytes where the name says so, else counts.
+
+    Tokens that were narrowed from one token of the configuration share its quotas.  Rates are for each
+    second, and 0 is no bound.
+    """
+
+    connections: int = 2048
+    strangers: int = 128
+    streams: int = 131_072
+    facts: int = 2_000_000
+    facts_bytes: int = 2 << 30
+    leases: int = 16_384
+    readers: int = 512
+    topics: int = 2048
+    staged_bytes: int = 2 << 30
+    turns_per_second: int = 0
+    requests_per_second: int = 0
+
+    @property
+    def has_rates(self) -> bool:
+        """True if turns or requests have a rate."""
+        return bool(self.turns_per_second or self.requests_per_second)
+
+    def refusal(self, what: str, used: int, principal: str) -> Refused:
+        """Returns what to raise where a principal would have ``used`` of something."""
+        limit = f"the limit is quota.{what}={getattr(self, what)}"
+        return Refused("limit", f"{used} {_SAID.get(what, what)} of {principal}, {limit} of each principal")
+
+
+_SAID: Final = {
+    "strangers": "connections without a hello",
+    "facts_bytes": "bytes of facts",
+    "staged_bytes": "bytes staged",
+}

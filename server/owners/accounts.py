@@ -1,0 +1,152 @@
+"""Accounts: what each principal has now of what all share, within its quotas.
+
+Always: what is taken is given back when it ends, whoever ends it; an account lives for as long as something
+refers to it, so the daemon remembers none that has nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+from weakref import WeakValueDictionary
+
+import trio
+
+from server.config.principals import DAEMON, Principal
+from server.config.quotas import Quotas
+
+COUNTED: Final = (
+    "connections",
+    "strangers",
+    "streams",
+    "facts",
+    "facts_bytes",
+    "leases",
+    "readers",
+    "topics",
+    "staged_bytes",
+)
+FIRST_DELAY: Final = 0.1
+"""Seconds after which the first token that is not valid is refused; each further one takes twice as long."""
+
+FORGIVEN: Final = 60.0
+"""Seconds without a wrong token after which the delay is the first one again."""
+
+
+class Account:
+    """What one principal has; ``quotas`` is None for the daemon itself, which has no bounds."""
+
+    __slots__ = ("__weakref__", "_failed_at", "_failures", "_paces", "_used", "is_paced", "name", "quotas")
+
+    def __init__(self, name: str, quotas: Quotas | None) -> None:
+        self.name: Final = name
+        self.quotas: Final = quotas
+        self.is_paced: Final = quotas is not None and quotas.has_rates
+        """True if there is a rate for turns or requests."""
+        self._used = dict.fromkeys(COUNTED, 0)
+        self._paces = {"turns": -math.inf, "requests": -math.inf}
+        self._failures = 0
+        self._failed_at = 0.0
+
+    def used(self, what: str) -> int:
+        """Returns how much of something the principal has."""
+        return self._used[what]
+
+    def check(self, what: str, count: int = 1) -> None:
+        """Raises ``Refused`` if the principal may not have so much more of something."""
+        used = self._used[what] + count
+        if self.quotas is not None and used > getattr(self.quotas, what):
+            raise self.quotas.refusal(what, used, self.name)
+
+    def take(self, what: str, count: int = 1) -> None:
+        """Counts so much more; raises ``Refused``, and counts nothing, beyond the quota."""
+        self.check(what, count)
+        self._used[what] += count
+
+    def give(self, what: str, count: int = 1) -> None:
+        """Counts so much less."""
+        self._used[what] -= count
+
+    def admit(self, facts: int, size: int) -> None:
+        """Raises ``Refused`` if the principal may not claim so many more facts of so many more bytes."""
+        used, quotas = self._used, self.quotas
+        if quotas is None:
+            return
+        if used["facts"] + facts > quotas.facts:
+            raise quotas.refusal("facts", used["facts"] + facts, self.name)
+        if used["facts_bytes"] + size > quotas.facts_bytes:
+            raise quotas.refusal("facts_bytes", used["facts_bytes"] + size, self.name)
+
+    async def pace(self, what: str) -> None:
+        """Waits until the principal may have another one of ``turns`` or ``requests``.
+
+        A token bucket that holds those of one second, written as the time at which it would be empty.
+        """
+        rate = getattr(self.quotas, f"{what}_per_second", 0)
+        if not rate:
+            return
+        now = trio.current_time()
+        after = max(self._paces[what], now - 1.0) + 1.0 / rate
+        self._paces[what] = after
+        if after > now:
+            await trio.sleep_until(after)
+
+    async def slow_down(self, most: float) -> None:
+        """Waits after a token that is not valid: up to ``most`` seconds, longer after each of them."""
+        now = trio.current_time()
+        if now - self._failed_at > FORGIVEN:
+            self._failures = 0
+        self._failures, self._failed_at = self._failures + 1, now
+        await trio.sleep(min(most, FIRST_DELAY * 2 ** min(self._failures - 1, 20)))
+
+
+class Accounts:
+    """The accounts of all principals that have something."""
+
+    def __init__(self, quotas: Quotas) -> None:
+        self._quotas = quotas
+        self._accounts: WeakValueDictionary[tuple[str, ...], Account] = WeakValueDictionary()
+        self._daemon = Account(str(DAEMON), None)
+
+    def __len__(self) -> int:
+        return len(self._accounts)
+
+    def of(self, principal: Principal) -> Account:
+        """Returns the account of a principal: that of its token of the configuration, or of its address."""
+        if principal.kind == "daemon":
+            return self._daemon
+        at = (principal.kind, *principal.parts[:1])
+        account = self._accounts.get(at)
+        if account is None:
+            name = str(Principal(principal.kind, principal.parts[:1]))
+            account = self._accounts[at] = Account(name, self._quotas)
+        return account
+
+
+class Holdings:
+    """The facts of each owner in one space, counted for the account that wrote to it last."""
+
+    __slots__ = ("_of",)
+
+    def __init__(self) -> None:
+        self._of: dict[str, tuple[Account, int, int]] = {}
+
+    def note(self, owner: str, account: Account, facts: int, size: int) -> None:
+        """Notes that an owner claims so many facts of so many bytes now; O(1)."""
+        holder, before, bytes_before = self._of.get(owner, (account, 0, 0))
+        if holder is not account:
+            holder.give("facts", before)
+            holder.give("facts_bytes", bytes_before)
+            before = bytes_before = 0
+        account.give("facts", before - facts)
+        account.give("facts_bytes", bytes_before - size)
+        if facts:
+            self._of[owner] = (account, facts, size)
+        else:
+            self._of.pop(owner, None)
+
+    def end(self, owner: str) -> None:
+        """Notes that an owner claims nothing any more."""
+        held = self._of.get(owner)
+        if held is not None:
+            self.note(owner, held[0], 0, 0)
