@@ -23,7 +23,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import trio
 
@@ -55,6 +55,20 @@ CREATE TABLE IF NOT EXISTS staged (
 Key = tuple[str, ...]
 
 
+class Payer(Protocol):
+    """Whose bytes are staged; raises ``Refused`` for too many."""
+
+    def take(self, what: str, count: int) -> None:
+        """Counts so much more of something, or raises."""
+
+    def give(self, what: str, count: int) -> None:
+        """Counts so much less."""
+
+
+Paid = tuple[Payer, int, float]
+"""One part: its payer, its bytes, and when it was staged."""
+
+
 @dataclass(frozen=True, slots=True)
 class StagingStatistics:
     """What is staged: keys, parts under them, bytes, and the limit of those."""
@@ -76,6 +90,7 @@ class Staging:
         self._kept = kept
         self._bytes = 0
         self._gone: list[tuple[bytes, str]] = []
+        self._paid: dict[tuple[bytes, str], list[Paid]] = {}  # who pays for what is staged, since the start
         self._closed: OrderedDict[tuple[bytes, str], None] = OrderedDict()
         self._discarding = threading.Lock()
         with closed_on_failure(self._storage):
@@ -87,16 +102,31 @@ class Staging:
             await trio.sleep(self._kept / 10)
             try:
                 await trio.to_thread.run_sync(self.purge, self._kept)
+                self._give_back_old(time.time() - self._kept)
             except LogFailed as failure:  # what should have gone does no harm, but for its room
                 logger.warning("%s; what was staged too long ago stays", failure)
 
-    async def stage(self, key: Key, body: bytes, by: str = "") -> None:
+    async def stage(self, key: Key, body: bytes, by: str = "", payer: Payer | None = None) -> None:
         """Keeps a blob under a key, after those that are there; it is on disk when this returns.
 
+        Its bytes count for the ``payer``, if there is one, until they are dropped.
         Raises ``Refused("limit")`` beyond the limit of bytes, ``Refused("closed")`` below a key that was
         closed, ``LogFailed`` if the disk refuses.
         """
-        await trio.to_thread.run_sync(self._stage, key, body, by)
+        if payer is None:
+            await trio.to_thread.run_sync(self._stage, key, body, by)
+            return
+        at = _text(key), by
+        size = len(at[0]) + len(body) + ROW_BYTES
+        payer.take("staged_bytes", size)
+        part = (payer, size, time.time())
+        self._paid.setdefault(at, []).append(part)
+        try:
+            await trio.to_thread.run_sync(self._stage, key, body, by)
+        except BaseException as error:
+            if not isinstance(error, trio.Cancelled):  # then the thread was not begun, or goes on to its end
+                self._give_back(at, [part])
+            raise
 
     async def staged(self, keys: Sequence[Key], by: str = "") -> list[bytes]:
         """Returns what is staged under these keys for ``by``, in their order and in the order of staging.
@@ -117,10 +147,26 @@ class Staging:
             if len(self._closed) > CLOSED:
                 self._closed.popitem(last=False)
         self._gone += [(_text(prefix), by) for prefix in prefixes]
+        below = tuple(map(_text, prefixes))
+        for at in [at for at in self._paid if at[1] == by and at[0].startswith(below)]:
+            self._give_back(at, self._paid[at])
         try:
             await trio.to_thread.run_sync(self._discard)
         except LogFailed as failure:
             logger.warning("%s; what was discarded still takes its room", failure)
+
+    def _give_back(self, at: tuple[bytes, str], parts: Sequence[Paid]) -> None:
+        """Notes that parts under a key are dropped."""
+        paid = self._paid.get(at, [])
+        for part in [each for each in parts if each in paid]:
+            paid.remove(part)
+            part[0].give("staged_bytes", part[1])
+        if not paid:
+            self._paid.pop(at, None)
+
+    def _give_back_old(self, before: float) -> None:
+        for at, parts in list(self._paid.items()):
+            self._give_back(at, [part for part in parts if part[2] < before])
 
     def purge(self, kept: float) -> None:
         """Drops what was staged more than ``kept`` seconds ago; blocks."""

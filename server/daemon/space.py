@@ -46,6 +46,7 @@ from server.owners.turn_numbers import Client, Clients
 from server.publication.ledger import Ledgers
 from server.publication.prepared import Prepared
 from server.sessions.registry import Sessions
+from server.streams.ports import ReaderAccount
 from server.system import SystemSpace
 
 logger = logging.getLogger("dataspace")
@@ -102,6 +103,7 @@ class HostedSpace:
         self.prepared = Prepared()
         self.publishers = Publishers()
         self._holdings = Holdings()
+        self.reader_accounts: dict[str, ReaderAccount] = {}
         self.ledgers = Ledgers(self.space)
         self.flows = HostedFlows([each for each in flows if each.space == self.name])
         self._recover()

@@ -134,7 +134,7 @@ class Offers:
 
     async def _handle(self, stream: InStream) -> None:
         values, size = stream.waiting.popleft()
-        await stage(self._peer.home, stream.key, values, self._peer.bearer)
+        await stage(self._peer.home, stream.key, values, self._peer.bearer, self._peer.account)
         stream.window.take(len(values), size)
         asked = stream.window.ask()
         if asked is not None:

@@ -102,6 +102,10 @@ class OfferPeer(Protocol):
     """The connection that offers streams of values."""
 
     @property
+    def account(self) -> Account:
+        """What the principal of the client has."""
+
+    @property
     def home(self) -> Committer:
         """The space that the session is about."""
 

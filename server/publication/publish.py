@@ -37,20 +37,30 @@ UNBOUNDED: Final = 1 << 62
 
 
 async def stage(
-    home: Committer, at: tuple[str, ...], operations: tuple[Value, ...], bearer: Bearer = NOBODY
+    home: Committer,
+    at: tuple[str, ...],
+    operations: tuple[Value, ...],
+    bearer: Bearer = NOBODY,
+    account: Account | None = None,
 ) -> None:
     """Appends pairs of verb and value to those on disk under a key, if permitted."""
     for operation in operations:
         check_pair(operation)
     _permitted(operations, bearer.permit)
-    await home.staging.stage(at, pack(operations), bearer.holder)
+    await home.staging.stage(at, pack(operations), bearer.holder, account)
 
 
-async def stage_packed(home: Committer, at: tuple[str, ...], body: bytes, bearer: Bearer = NOBODY) -> int:
+async def stage_packed(
+    home: Committer,
+    at: tuple[str, ...],
+    body: bytes,
+    bearer: Bearer = NOBODY,
+    account: Account | None = None,
+) -> int:
     """Like ``stage`` for packed operations, kept as they came once checked; returns how many they are."""
     # the operations read are freed before waiting for the disk
     count = (await _checked(home, body, bearer.principal, bearer.permit))[1]
-    await home.staging.stage(at, body, bearer.holder)
+    await home.staging.stage(at, body, bearer.holder, account)
     return count
 
 

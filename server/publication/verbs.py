@@ -16,11 +16,11 @@ async def _stage(peer: PublicationPeer, arguments: Map) -> Value:
     """Stores operations under a key until they are published or discarded."""
     rows = arguments.get("rows")
     if isinstance(rows, bytes):
-        return await stage_packed(peer.home, texts(arguments, "key"), rows, peer.bearer)
+        return await stage_packed(peer.home, texts(arguments, "key"), rows, peer.bearer, peer.account)
     operations = arguments.get("operations")
     if not isinstance(operations, tuple):
         raise Refused("bad-request", "operations must be an array")
-    await stage(peer.home, texts(arguments, "key"), operations, peer.bearer)
+    await stage(peer.home, texts(arguments, "key"), operations, peer.bearer, peer.account)
     return len(operations)
 
 

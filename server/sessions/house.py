@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from server.owners.accounts import Account
     from server.sessions.registry import Sessions
     from server.sessions.sending import SendQueue
+    from server.streams.ports import ReaderAccount
     from server.system import SystemSpace
     from server.topics.catalogue import Topics
     from server.topics.durable import DurableTopics
@@ -42,6 +43,9 @@ class HomeSpace(Committer, Protocol):
     def recalling(self) -> trio.Lock: ...
     @property
     def sessions(self) -> Sessions: ...
+
+    @property
+    def reader_accounts(self) -> dict[str, ReaderAccount]: ...
 
     def check_space(self, name: str) -> None:
         """Raises ``Refused`` for the name of another space."""

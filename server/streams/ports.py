@@ -47,6 +47,16 @@ class Commits(Protocol):
         """Waits until an epoch later than this one is on disk."""
 
 
+class ReaderAccount(Protocol):
+    """For whom named readers count."""
+
+    def take(self, what: str, count: int = 1) -> None:
+        """Counts so many more of something; raises ``Refused`` beyond the quota."""
+
+    def give(self, what: str, count: int = 1) -> None:
+        """Counts so many less."""
+
+
 class SpaceHistory(Protocol):
     """One space with its past."""
 
@@ -141,11 +151,23 @@ class Feeding(Protocol):
         """Returns what waits behind a stream; made when it is first asked for."""
 
 
+class ReadSpace(SpaceHistory, Protocol):
+    """One space with its past and its named readers."""
+
+    @property
+    def reader_accounts(self) -> dict[str, ReaderAccount]:
+        """For whom each named reader counts that has come since the start."""
+
+
 class HistoryReader(Protocol):
     """The connection whose requests are about the past of a space."""
 
     @property
-    def home(self) -> SpaceHistory:
+    def account(self) -> ReaderAccount:
+        """What the principal of the client has."""
+
+    @property
+    def home(self) -> ReadSpace:
         """The space that the session is about."""
 
     @property

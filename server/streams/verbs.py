@@ -103,11 +103,20 @@ async def _acknowledge(reader: HistoryReader, arguments: Map) -> Value:
     reader.permit.check_reader(name)
     if arguments.get("forget") is True:
         await trio.to_thread.run_sync(home.log.forget, name)
+        if name in home.reader_accounts:
+            home.reader_accounts.pop(name).give("readers")
         return Map({"epoch": 0, "oldest": home.log.oldest})
     epoch = max(number(arguments, "epoch"), 0)
     if epoch > home.commits.durable:
         raise Refused("epoch-ahead", f"epoch {epoch} is still to come, the newest is {home.commits.durable}")
-    await trio.to_thread.run_sync(home.log.acknowledge, name, epoch, time.time_ns() // 1000)
+    if home.log.readers.get(name) is None and name not in home.reader_accounts:
+        reader.account.take("readers")
+        home.reader_accounts[name] = reader.account
+    try:
+        await trio.to_thread.run_sync(home.log.acknowledge, name, epoch, time.time_ns() // 1000)
+    finally:
+        if home.log.readers.get(name) is None and name in home.reader_accounts:  # it was refused
+            home.reader_accounts.pop(name).give("readers")
     known = home.log.readers.get(name)
     return Map({"epoch": known.epoch if known else 0, "oldest": home.log.oldest})
 

@@ -21,7 +21,9 @@ def test_beyond_a_quota_is_refused_by_its_name_and_others_go_on(what: str) -> No
     accounts = Accounts(ALL_ONE)
     one, other = accounts.of(ONE), accounts.of(OTHER)
     one.take(what)
-    with pytest.raises(Refused, match=rf"of address:10\.0\.0\.1, the limit is quota\.{what}=1 of each principal"):
+    with pytest.raises(
+        Refused, match=rf"of address:10\.0\.0\.1, the limit is quota\.{what}=1 of each principal"
+    ):
         one.take(what)
     assert one.used(what) == 1, "what was refused counts for nothing"
     other.take(what)

@@ -97,7 +97,7 @@ async def test_connections_of_one_address_are_bounded(url: str) -> None:
 
 @pytest.mark.parametrize("quotas", [Quotas(facts=3), Quotas(facts_bytes=1300)])
 async def test_facts_of_one_address_are_bounded_over_all_its_sessions(url: str, quotas: Quotas) -> None:
-    limit = "the limit is quota.facts=3" if quotas.facts == 3 else "limit quota.facts_bytes=1300"
+    limit = "the limit is quota.facts=3" if quotas.facts == 3 else "the limit is quota.facts_bytes=1300"
     async with (
         Peer(url, source=BULLY) as one,
         Peer(url, source=BULLY) as two,
@@ -205,3 +205,42 @@ async def test_a_name_that_is_too_long_is_refused(url: str, verb: str, arguments
             await long.say(p.Hello(p.VERSION, LONG, "", Map()))
             bye = await long.farewell()
             assert bye.code == "limit" and "limits.name_bytes=1024" in bye.text
+
+
+@pytest.mark.parametrize("quotas", [Quotas(readers=1)])
+async def test_readers_of_one_client_lock_no_other_out(url: str) -> None:
+    async with Peer(url, source=BULLY) as one, Peer(url, source=OTHER) as other:
+        await one.greet("~one")
+        await other.greet("~other")
+        assert isinstance(await _ask(one, "acknowledge", reader="a", epoch=0), p.Answer)
+        denied = await _ask(one, "acknowledge", reader="b", epoch=0)
+        assert _is_refused(denied, "the limit is quota.readers=1")
+        assert isinstance(await _ask(one, "acknowledge", reader="a", epoch=0), p.Answer)
+        assert isinstance(await _ask(other, "acknowledge", reader="b", epoch=0), p.Answer)
+        assert isinstance(await _ask(one, "acknowledge", reader="a", forget=True), p.Answer)
+        assert isinstance(await _ask(one, "acknowledge", reader="c", epoch=0), p.Answer)
+
+
+@pytest.mark.parametrize("quotas", [Quotas(staged_bytes=5_000)])
+async def test_what_one_client_stages_locks_no_other_out(url: str) -> None:
+    async with Peer(url, source=BULLY) as one, Peer(url, source=OTHER) as other:
+        await one.greet("~one")
+        await other.greet("~other")
+        batch: tuple[Value, ...] = (("assert", "x" * 3_000),)
+        assert isinstance(await _ask(one, "stage", key=("a",), operations=batch), p.Answer)
+        denied = await _ask(one, "stage", key=("b",), operations=batch)
+        assert _is_refused(denied, "the limit is quota.staged_bytes=5000")
+        assert isinstance(await _ask(other, "stage", key=("c",), operations=batch), p.Answer)
+        published = await _ask(one, "publish", keys=(("a",),), owner="o", client="c", sequence=1)
+        assert isinstance(published, p.Answer)
+        assert isinstance(await _ask(one, "stage", key=("d", "e"), operations=batch), p.Answer)
+        assert isinstance(await _ask(one, "discard", key=("d",)), p.Answer)
+        await one.say(p.Offer(1, Map({"kind": "stage", "key": ("f",)})))
+        assert isinstance(await one.hear(), p.Ask)
+        await one.say(p.Values(1, 0, batch, 0), p.Values(1, 1, batch, 0))
+        heard = await one.hear()
+        while isinstance(heard, p.Ask):
+            heard = await one.hear()
+        assert _is_refused(heard, "the limit is quota.staged_bytes=5000")
+        assert isinstance(await _ask(one, "discard", key=("f",)), p.Answer)
+        assert isinstance(await _ask(one, "stage", key=("g",), operations=batch), p.Answer)
