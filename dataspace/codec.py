@@ -42,6 +42,10 @@ MAP_ELEMENTS: Final = 8
 """Elements that a map counts as, besides its keys and values: it makes as much work as so many."""
 
 
+KEPT_BYTES: Final = 1 << 20
+"""A packer that has packed so much is not used again: it keeps a buffer that large for ever."""
+
+
 def pack(value: object) -> bytes:
     """The bytes of a value, or of plain lists and dicts of values; O(size).
 
@@ -57,7 +61,10 @@ def pack(value: object) -> bytes:
         if isinstance(error, UsageError):
             raise
         raise UsageError(f"cannot be packed: {error}") from error
-    _idle.append(packers)
+    if len(packed) < KEPT_BYTES:
+        _idle.append(packers)
+    else:
+        packers.clear()  # each refers to all of them
     return packed
 
 

@@ -58,7 +58,7 @@ class Space:
         self.index: Final = Index()
         self._claims: dict[str, Handles] = {}
         self._claimed = 0
-        self._size = 0
+        self.facts_bytes = 0
         self._counting = True
         self._touched: list[Interest] = []
         self.interests: Final = Interests(self.index, self._touched, self.limits)
@@ -97,7 +97,7 @@ class Space:
         if self._touched:
             self._tell()
         held = self._claims.get(owner)
-        was = self.epoch, self.time, self._claimed, self._size, 0 if held is None else held.size
+        was = self.epoch, self.time, self._claimed, self.facts_bytes, 0 if held is None else held.size
         draft = PendingTurn([], [], [])
         try:
             claims = self._take(owner, held, actions, draft, publication, admit)
@@ -127,7 +127,7 @@ class Space:
             self._check_length(actions, publication=False)
         if self._touched:
             self._tell()
-        was = self.epoch, self.time, self._claimed, self._size, 0
+        was = self.epoch, self.time, self._claimed, self.facts_bytes, 0
         if len(actions) == 1 and actions[0][0] == SEND:
             try:
                 self.index.send(actions[0][1])
@@ -160,7 +160,7 @@ class Space:
         try:
             for owner, claims in ending.items():
                 del self._claims[owner]
-                self._size -= claims.size
+                self.facts_bytes -= claims.size
             epoch = self._conclude(draft, tuple(changed), now)
             if submit is not None:
                 submit(epoch)
@@ -204,7 +204,7 @@ class Space:
         facts = [value for claims in owners.values() for value in claims.values()]
         if RULES in owners or rules_in(facts):  # a rule need not have derived anything yet
             self.rules.adopt(owners.get(RULES, {}))
-        self._size = self._count()
+        self.facts_bytes = self._count()
         self._claimed = len(facts)
         self.index.patch(facts, ())
         self.epoch, self.time = epoch, time
@@ -251,7 +251,7 @@ class Space:
             owners=len(self.owners()),
             patterns=len(self.interests),
             observers=self.interests.observers,
-            facts_bytes=self._size if self._counting else self._count(),
+            facts_bytes=self.facts_bytes if self._counting else self._count(),
             patterns_bytes=self.interests.size,
         )
 
@@ -286,7 +286,7 @@ class Space:
             self._keep(owner, held, places, len(draft.added) - len(draft.removed), size, admit)
         else:
             held.size += size
-            self._size += size
+            self.facts_bytes += size
         if draft.asserted or draft.retracted:
             claim = owner, draft.asserted, list(draft.retracted)
             return (tuple.__new__(Claims, claim),)  # as ``_apply`` makes its epoch
@@ -353,7 +353,7 @@ class Space:
 
         What rules derive is bounded apart, and no part of it.
         """
-        own, total = size if held is None else held.size + size, self._size + size
+        own, total = size if held is None else held.size + size, self.facts_bytes + size
         if grown > 0 or size > 0:
             limits = self.limits
             count = self._claimed + grown
@@ -373,7 +373,7 @@ class Space:
             held.size = size
         else:
             held.size = own
-        self._size = total
+        self.facts_bytes = total
 
     def _check_length(self, actions: Sequence[Action], publication: bool) -> None:
         self._check_sound()
@@ -451,7 +451,7 @@ class Space:
         """Puts back claims, numbers, and what rules and the index were; or notes that this failed as well."""
         try:
             put_back()
-            self.epoch, self.time, self._claimed, self._size, _ = was
+            self.epoch, self.time, self._claimed, self.facts_bytes, _ = was
             derived = self.rules.undo(draft.removed) if draft.is_followed else ()
             if draft.is_patching:
                 self.index.reset([*self._claimed_values(), *derived])
@@ -474,7 +474,7 @@ class Space:
         self._check_sound()
         if self._touched:
             self._tell()
-        return self.epoch, self.time, self._claimed, self._size, 0
+        return self.epoch, self.time, self._claimed, self.facts_bytes, 0
 
     def _check_sound(self) -> None:
         if self.damage is not None:

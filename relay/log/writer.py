@@ -22,6 +22,8 @@ import trio
 from dataspace.faults import reach
 from dataspace.kernel.epochs import Epoch
 from dataspace.kernel.handles import Held
+from dataspace.kernel.limits import weights
+from index.trie.nodes import all_at
 from relay.log.log import SNAPSHOT_CHANGES, Log
 from relay.log.recent import Recent
 from relay.log.segments import Encoded, encode
@@ -42,7 +44,7 @@ LARGE_CHANGES: Final = 4_096
 """An epoch of so many changes is not encoded by the task that submits it: others would wait."""
 
 CHANGE_BYTES: Final = 64
-"""What a change of such an epoch is taken to be, until it is encoded."""
+"""What a change of such an epoch is taken to be beside its text, until it is encoded."""
 
 OnDurable = Callable[[Epoch], None]
 StateSource = Callable[[], Mapping[str, Held]]
@@ -71,7 +73,11 @@ class _Entry:
         self.on_durable = on_durable
         self.changes = len(epoch.added) + len(epoch.messages) + len(epoch.removed)
         self._encoded = encode(epoch) if self.changes < LARGE_CHANGES else None
-        self.size = self.changes * CHANGE_BYTES if self._encoded is None else len(self._encoded.body)
+        if self._encoded is None:
+            facts = weights(all_at(epoch.added)) + weights(all_at(epoch.removed))
+            self.size = self.changes * CHANGE_BYTES + facts + weights(all_at(epoch.messages))
+        else:
+            self.size = len(self._encoded.body)
         """Bytes, or about so many."""
 
     def encoded(self) -> Encoded:

@@ -48,6 +48,8 @@ class Limits:
     grace_seconds: float = 300.0
     waiting_sessions: int = 4096
     offered_bytes: int = 8 << 20
+    memory: int = 0
+    """Bytes that the daemon may account for in all; 0 is half of what the machine or control group has."""
     waiting_bytes: int = WAITING_BYTES
     identities: int = IDENTITIES
     """Identities without a connection whose turn numbers are remembered: the latest ones."""
@@ -59,6 +61,8 @@ class Limits:
     stalled_seconds: float = 60.0
     frame_bytes: int = MAX_FRAME
     frame_elements: int = MAX_ELEMENTS
+    retained_bytes: int = 2 << 30
+    """What topics in memory may retain together, each as much as was requested for it."""
     streams: int = 4096
     all_streams: int = 262_144
     replays: int = 256

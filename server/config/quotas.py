@@ -29,6 +29,8 @@ class Quotas:
     readers: int = 512
     topics: int = 2048
     staged_bytes: int = 2 << 30
+    retained_bytes: int = 1 << 30
+    """What topics in memory may retain, each as much as was requested for it."""
     turns_per_second: int = 0
     requests_per_second: int = 0
 
@@ -47,4 +49,5 @@ _SAID: Final = {
     "strangers": "connections without a hello",
     "facts_bytes": "bytes of facts",
     "staged_bytes": "bytes staged",
+    "retained_bytes": "bytes that topics in memory may retain",
 }

@@ -151,7 +151,7 @@ def _limits() -> Iterable[Setting]:
             if field.name in ("heartbeat_seconds", "grace_seconds"):
                 continue  # settings of their own, above
             read: Read = seconds if isinstance(default, float) else count
-            if field.name.endswith("_bytes"):
+            if field.name.endswith("_bytes") or field.name == "memory":
                 read = number_of_bytes
             yield Setting(f"{group}.{field.name}", read, default)
 

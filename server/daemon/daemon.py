@@ -27,6 +27,7 @@ from relay.log.log import Log
 from server.config.model import Config, Limits, SpaceConfig
 from server.config.principals import Principal
 from server.config.tokens import Keys
+from server.daemon.memory import CONNECTION_BYTES, Memory, resident_bytes
 from server.daemon.space import HostedSpace, no_space, now
 from server.hosting.actors import HostedActors
 from server.hosting.verbs import hosting_verbs
@@ -49,6 +50,9 @@ _numbers = itertools.count(1)
 INSPECTED: Final = frozenset(["addresses", "process", "spaces", "data", "readers", "costliest_rule"])
 """What of the status is shown only to those who may inspect the daemon."""
 
+REPLAY_BYTES: Final = 256 << 10
+"""About what a replay holds while it reads."""
+
 PATIENCE: Final = 0.25
 """Seconds after which a connection without a hello makes room for another one, where there is none."""
 
@@ -68,7 +72,8 @@ class Daemon:
         self.connections: dict[int, Connection] = {}
         self.strangers: dict[int, Connection] = {}
         """The connections without a hello by number, in the order in which they came."""
-        self.accounts = Accounts(config.quotas)
+        self.memory = Memory(config.limits.memory, resident_bytes(), self._accounted)
+        self.accounts = Accounts(config.quotas, self.memory.admit)
         self.streams = 0
         """Streams that are open, of all connections."""
         self.flushing = Flushing()
@@ -81,7 +86,7 @@ class Daemon:
         """Replays that may hold a part of the log in memory at once; the others wait for their turn."""
         self.keys = Keys(config.keys)
         self.system = SystemSpace(now)
-        self.topics = Topics(now, self.system)
+        self.topics = Topics(now, self.system, self.memory.admit, retained=config.limits.retained_bytes)
         self.durable_topics = DurableTopics(
             self.topics, Journal(config.data, accept_damage=config.accept_damage), self.flush
         )
@@ -98,6 +103,7 @@ class Daemon:
                 names=names,
                 lane=self.lane,
                 system=self.system,
+                admit=self.memory.admit,
             )
         self.main = self.spaces[MAIN]
         self.hosting = HostedActors(config, self.spaces, partial(self.serve, trusted=True), self.flush)
@@ -182,6 +188,13 @@ class Daemon:
         self.connections.pop(connection.number, None)
         self.greeted(connection)
 
+    def _accounted(self) -> int:
+        """Returns about how many bytes are in use beside the code; O(spaces, topics and connections)."""
+        replays = REPLAY_BYTES * (self.limits.all_replays - self.replays.value)
+        waiting = self.delivery.room.used + sum([each.sending.unheard for each in self.connections.values()])
+        spaces = sum([each.accounted_bytes for each in self.spaces.values()])
+        return spaces + self.topics.bytes + waiting + replays + CONNECTION_BYTES * len(self.connections)
+
     # -- status ---------------------------------------------------------------------------------------
 
     def status(self, home: HomeSpace, *, inspects: bool = True) -> Map:
@@ -190,6 +203,7 @@ class Daemon:
         Paths, names and numbers of the system are ``INSPECTED``.
         """
 
+        self.memory.refresh()
         resident = resident_bytes()
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux updates it with a delay
         status = {
@@ -210,6 +224,8 @@ class Daemon:
             "slow_failed_streams": self.delivery.counts.failed,
             "slow_fallen_behind": self.delivery.counts.fallen_behind,
             "memory_bytes": resident,
+            "memory_accounted_bytes": self.memory.used,
+            "memory_limit": self.memory.limit,
             "memory_peak_bytes": max(peak, resident),
         }
         return Map(status if inspects else {name: status[name] for name in status if name not in INSPECTED})
@@ -221,12 +237,3 @@ def _status_of(daemon: Daemon) -> Verb:
         return daemon.status(connection.home, inspects=connection.permit.inspects)
 
     return status
-
-
-def resident_bytes() -> int:
-    """Returns the resident memory of this process in bytes; 0 where the system does not report it."""
-    try:
-        with open("/proc/self/statm") as file:  # a line of the kernel's, not a file
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return 0

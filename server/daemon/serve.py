@@ -77,6 +77,7 @@ async def _run(
                     daemon.peers.start_soon(home.run)
                 daemon.peers.start_soon(daemon.durable_topics.run)
                 daemon.peers.start_soon(daemon.flushing.run)
+                daemon.peers.start_soon(daemon.memory.run)
                 if daemon.config.actors:
                     daemon.peers.start_soon(daemon.hosting.run)
                 if reread is not None:

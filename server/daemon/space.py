@@ -18,13 +18,15 @@ from dataclasses import asdict
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import Final
 
 import trio
 
 from dataspace.errors import Closed, Refused
 from dataspace.kernel.actions import RETRACT, Action
 from dataspace.kernel.epochs import Epoch
-from dataspace.kernel.space import Space
+from dataspace.kernel.limits import size_of
+from dataspace.kernel.space import Admit, Space
 from dataspace.wire.features import SYSTEM
 from index.values.values import Map, Record
 from relay.log.log import Log
@@ -52,6 +54,12 @@ from server.system import SystemSpace
 logger = logging.getLogger("dataspace")
 
 
+PREPARED_FACTOR: Final = 15
+LEDGER_BYTES: Final = 150
+IDENTITY_BYTES: Final = 2048
+"""What a prepared byte, a fact of a ledger, and what is remembered of an identity take, about."""
+
+
 def now() -> int:
     """The time in microseconds since 1970 UTC."""
     return time.time_ns() // 1000
@@ -71,11 +79,14 @@ class HostedSpace:
         names: Collection[str],
         lane: Lane,
         system: SystemSpace,
+        admit: Admit,
     ) -> None:
         """``flush`` is called after turns; ``names`` are those of all spaces of the daemon.
 
-        What takes long is done in the ``lane``.
+        What takes long is done in the ``lane``.  ``admit`` raises ``Refused`` for turns that add more than
+        the daemon has memory for.
         """
+        self._admit = admit
         self.settings = settings
         self.limits = limits
         self.flush = flush
@@ -259,7 +270,7 @@ class HostedSpace:
                 sequence=sequence,
                 publication=publication,
                 submit=submit,
-                admit=None if account is None else account.admit,
+                admit=self._admit if account is None else account.admit,
             )
         except BaseException:
             self._stop_if_damaged()
@@ -398,6 +409,20 @@ class HostedSpace:
             "costliest_rule": name,
             "costliest_rule_milliseconds": spent // 1_000_000,
         }
+
+    @property
+    def accounted_bytes(self) -> int:
+        """About how many bytes of memory the space has in use; O(1)."""
+        space, rules = self.space, self.space.rules
+        derived = 0 if rules.program is None else rules.program.budget.held
+        return (
+            space.facts_bytes
+            + space.interests.size
+            + size_of(rules.claimed, derived)
+            + PREPARED_FACTOR * self.prepared.statistics().bytes
+            + LEDGER_BYTES * self.ledgers.statistics().known
+            + IDENTITY_BYTES * (len(self.clients) + len(self.leases) + self.sessions.waiting)
+        )
 
     def status(self) -> dict[str, object]:
         """Returns what ``dataspace status`` shows of this space: counts, bytes and epochs."""

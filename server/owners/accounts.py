@@ -7,7 +7,8 @@ refers to it, so the daemon remembers none that has nothing.
 from __future__ import annotations
 
 import math
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeAlias
 from weakref import WeakValueDictionary
 
 import trio
@@ -25,6 +26,7 @@ COUNTED: Final = (
     "readers",
     "topics",
     "staged_bytes",
+    "retained_bytes",
 )
 FIRST_DELAY: Final = 0.1
 """Seconds after which the first token that is not valid is refused; each further one takes twice as long."""
@@ -33,16 +35,36 @@ FORGIVEN: Final = 60.0
 """Seconds without a wrong token after which the delay is the first one again."""
 
 
+Grow: TypeAlias = Callable[[int, int], None]
+"""Gets the facts and bytes that something grows by; raises ``Refused`` where there is no room for them."""
+
+
+def _unbounded(_facts: int, _size: int) -> None:
+    """Allows all growth."""
+
+
 class Account:
     """What one principal has; ``quotas`` is None for the daemon itself, which has no bounds."""
 
-    __slots__ = ("__weakref__", "_failed_at", "_failures", "_paces", "_used", "is_paced", "name", "quotas")
+    __slots__ = (
+        "__weakref__",
+        "_failed_at",
+        "_failures",
+        "_paces",
+        "_used",
+        "grow",
+        "is_paced",
+        "name",
+        "quotas",
+    )
 
-    def __init__(self, name: str, quotas: Quotas | None) -> None:
+    def __init__(self, name: str, quotas: Quotas | None, grow: Grow) -> None:
         self.name: Final = name
         self.quotas: Final = quotas
         self.is_paced: Final = quotas is not None and quotas.has_rates
         """True if there is a rate for turns or requests."""
+        self.grow: Final = grow
+        """Raises ``Refused`` where the daemon has no memory for so many more facts and bytes."""
         self._used = dict.fromkeys(COUNTED, 0)
         self._paces = {"turns": -math.inf, "requests": -math.inf}
         self._failures = 0
@@ -68,14 +90,14 @@ class Account:
         self._used[what] -= count
 
     def admit(self, facts: int, size: int) -> None:
-        """Raises ``Refused`` if the principal may not claim so many more facts of so many more bytes."""
+        """Raises ``Refused`` if so many more facts of so many bytes are beyond a quota, or the memory."""
         used, quotas = self._used, self.quotas
-        if quotas is None:
-            return
-        if used["facts"] + facts > quotas.facts:
-            raise quotas.refusal("facts", used["facts"] + facts, self.name)
-        if used["facts_bytes"] + size > quotas.facts_bytes:
-            raise quotas.refusal("facts_bytes", used["facts_bytes"] + size, self.name)
+        if quotas is not None:
+            if used["facts"] + facts > quotas.facts:
+                raise quotas.refusal("facts", used["facts"] + facts, self.name)
+            if used["facts_bytes"] + size > quotas.facts_bytes:
+                raise quotas.refusal("facts_bytes", used["facts_bytes"] + size, self.name)
+        self.grow(facts, size)
 
     async def pace(self, what: str) -> None:
         """Waits until the principal may have another one of ``turns`` or ``requests``.
@@ -103,10 +125,11 @@ class Account:
 class Accounts:
     """The accounts of all principals that have something."""
 
-    def __init__(self, quotas: Quotas) -> None:
+    def __init__(self, quotas: Quotas, grow: Grow = _unbounded) -> None:
         self._quotas = quotas
+        self._grow = grow
         self._accounts: WeakValueDictionary[tuple[str, ...], Account] = WeakValueDictionary()
-        self._daemon = Account(str(DAEMON), None)
+        self._daemon = Account(str(DAEMON), None, grow)
 
     def __len__(self) -> int:
         return len(self._accounts)
@@ -119,7 +142,7 @@ class Accounts:
         account = self._accounts.get(at)
         if account is None:
             name = str(Principal(principal.kind, principal.parts[:1]))
-            account = self._accounts[at] = Account(name, self._quotas)
+            account = self._accounts[at] = Account(name, self._quotas, self._grow)
         return account
 
 

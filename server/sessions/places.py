@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from dataspace.errors import ProtocolError, Refused
 from dataspace.wire import packets as p
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from server.config.model import Limits
     from server.config.principals import Principal
     from server.owners.accounts import Accounts
+
+STREAM_BYTES: Final = 4096
+"""About what an open stream takes beside its pattern and what waits in it."""
 
 logger = logging.getLogger("dataspace")
 
@@ -64,6 +67,7 @@ class Places:
         if all_here >= limits.all_streams:
             said = f"{all_here} streams of all connections"
             raise Refused("limit", f"{said}, the limit is limits.all_streams={limits.all_streams}")
+        self.account.grow(0, STREAM_BYTES)
         self.account.take("streams")
         self._house.streams += 1
 

@@ -95,8 +95,19 @@ class TopicsStatistics:
 class Topics:
     """The topics of a daemon by name, each stated as a fact in the space ``system``."""
 
-    def __init__(self, now: Callable[[], int], system: SystemSpace) -> None:
+    def __init__(
+        self,
+        now: Callable[[], int],
+        system: SystemSpace,
+        grow: Callable[[int, int], None],
+        *,
+        retained: int,
+    ) -> None:
+        """All in memory may retain ``retained`` bytes; ``grow`` raises ``Refused`` if memory is full."""
         self._system = system
+        self._grow = grow
+        self._most_retained = retained
+        self._retained = 0
         self._entries: dict[str, TopicEntry] = {}
         # durable topics and their producers keep their numbers, so none may come again after a restart
         self._numbers = count(now())
@@ -128,6 +139,9 @@ class Topics:
         self.check_another()
         if not 0 <= retain <= MAX_RETAIN:
             raise Refused("limit", f"retain={retain} bytes, limit {MAX_RETAIN} in memory: make it durable")
+        if self._retained + retain > self._most_retained:
+            limit = f"the limit is limits.retained_bytes={self._most_retained}"
+            raise Refused("limit", f"topics in memory to retain {self._retained + retain} bytes, {limit}")
         return TopicEntry(self.number(), Topic(name, order, partitions, retain=retain), owner)
 
     def check_another(self) -> None:
@@ -139,10 +153,29 @@ class Topics:
         """Puts a topic into the catalogue; raises ``Refused`` beyond the quota of its account."""
         if entry.account is not None:
             entry.account.take("topics")
+            try:
+                entry.account.take("retained_bytes", entry.topic.history.budget)
+            except Refused:
+                entry.account.give("topics")
+                raise
+        self._retained += entry.topic.history.budget
         self._entries[entry.topic.name] = entry
         self._system.state([entry.fact], [])
         self._appeared.set()
         self._appeared = trio.Event()
+
+    def check_batch(self, entry: TopicEntry, size: int) -> None:
+        """Raises ``Refused`` for a batch that a topic would retain, without memory for it."""
+        history = entry.topic.history
+        if history.size + size <= history.budget:
+            self._grow(0, size)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that topics retain in memory, and that wait for subscribers; O(topics and subscriptions)."""
+        entries = self._entries.values()
+        waiting = sum([feed.statistics().bytes for entry in entries for feed in entry.feeds.values()])
+        return waiting + sum([entry.topic.history.size for entry in entries])
 
     def retire(self, entry: TopicEntry) -> None:
         """Ends a topic without producers; its name is free then."""
@@ -154,6 +187,8 @@ class Topics:
         del self._entries[entry.topic.name]
         if entry.account is not None:
             entry.account.give("topics")
+            entry.account.give("retained_bytes", entry.topic.history.budget)
+        self._retained -= entry.topic.history.budget
         entry.topic.end()
         entry.make_room()
         entry.look()

@@ -131,6 +131,8 @@ class TopicConnection:
             self._peer.bearer.permit.check_topic("retain", name)
         self._peer.account.check("topics")
         if arguments.get("durable") is not True:
+            self._peer.account.check("retained_bytes", retain)
+        if arguments.get("durable") is not True:
             return self._topics.make(name, order, partitions, retain, owner)
         age = arguments.get("age")
         if age is not None and (age.__class__ not in (int, float) or not 0 < age <= MAX_AGE):
@@ -300,6 +302,7 @@ class TopicConnection:
         if entry.ledger is not None:
             self._durable.check_room()
         _check_items(items)
+        self._topics.check_batch(entry, len(items))
 
     def _gone(self, number: int) -> None:
         self._system.state([], [self._publication(number, self._producers.pop(number).entry)])

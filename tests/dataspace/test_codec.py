@@ -247,3 +247,15 @@ def _passes(data: bytes, depth: int, read: Callable[..., object]) -> bool:
         assert error.code == "limit"
         return False
     return True
+
+
+def test_what_was_packed_once_leaves_no_buffer_of_its_size() -> None:
+    large = ("x" * 30_000_000,)
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        pack(large)
+        pack(Record("p", large))
+        assert tracemalloc.get_traced_memory()[0] - before < 1_000_000
+    finally:
+        tracemalloc.stop()

@@ -71,8 +71,8 @@ class _Room:
         assert space._claimed == bag.total()
         sizes = {owner: space.held(owner)[1] for owner in claims if owner != "rules"}
         if space._counting:
-            assert space._size == sum(sizes.values())
-            assert space._count() == space._size, "bytes are the same as counted anew"
+            assert space.facts_bytes == sum(sizes.values())
+            assert space._count() == space.facts_bytes, "bytes are the same as counted anew"
             assert sizes == {owner: space.held(owner)[1] for owner in sizes}
         return space.epoch, space.time, claims, space.fresh_handle("a")
 

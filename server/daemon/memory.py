@@ -1,0 +1,135 @@
+"""The memory of the daemon: what it accounts for, what it may be, and what goes back to the system.
+
+The system shows how much memory a process has, and not how much of it is in use: after a large retraction
+most of it may be fragments.  So growth is refused by what the daemon accounts for, which falls with every
+retraction; what is resident is stated beside it.
+
+Always: beyond the limit nothing that grows is taken in, while reading and retracting go on; ``malloc_trim``
+runs in a thread, since it may take long.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from dataspace.errors import Refused
+
+SHARE: Final = 0.5
+"""What the daemon may account for by default: a part of the memory of the machine, or control group."""
+
+REFRESH: Final = 0.25
+"""Seconds after which all is added up again; what turns add in between is added at once."""
+
+TRIM_BYTES: Final = 32 << 20
+"""Bytes that must be resident beyond the accounted, and a third of those, before memory is given back."""
+
+TRIM_SECONDS: Final = 5.0
+MOST_TRIM_SECONDS: Final = 300.0
+"""Seconds between two times at which memory is given back: each time twice as many, until much is let go."""
+
+CONNECTION_BYTES: Final = 32 << 10
+"""About what a connection takes beside what waits for it."""
+
+
+class Memory:
+    """The memory of one daemon: ``accounted`` adds up what is in use, beside the ``base`` of its start."""
+
+    def __init__(self, limit: int, base: int, accounted: Callable[[], int]) -> None:
+        """``limit`` is in bytes; 0 is ``SHARE`` of what the machine, or the control group, has."""
+        self.limit: Final = limit or int(SHARE * available())
+        self.base: Final = base
+        self._accounted = accounted
+        self.used = base
+        self.trims = 0
+        """How often memory was given back to the system."""
+        self._highest = 0
+        self._next_trim, self._pause = 0.0, TRIM_SECONDS
+
+    def admit(self, _facts: int, size: int) -> None:
+        """Counts so many more bytes until the next ``refresh``; raises ``Refused`` if those are too many."""
+        if self.used + size > self.limit:
+            self.refresh()
+            if self.used + size > self.limit:
+                raise Refused(
+                    "limit",
+                    f"{self.used + size} bytes of memory in use, the limit is limits.memory={self.limit}; "
+                    "retract or end something: reading and retracting go on",
+                )
+        self.used += size
+
+    def refresh(self) -> None:
+        """Adds up what is in use."""
+        self.used = self.base + self._accounted()
+
+    async def run(self) -> None:
+        """Adds up, and gives back what is not in use, until cancelled."""
+        while True:
+            self.refresh()
+            if self._is_trim_due() and resident_bytes() > self.used + self.used // 3 + TRIM_BYTES:
+                await trio.to_thread.run_sync(give_back)
+                self.trims += 1
+                self._next_trim = trio.current_time() + self._pause
+                self._pause = min(2 * self._pause, MOST_TRIM_SECONDS)
+            await trio.sleep(REFRESH)
+
+    def _is_trim_due(self) -> bool:
+        """True if it is time to look whether memory can be given back; soon where much was let go."""
+        self._highest = max(self._highest, self.used)
+        if self._highest - self.used > TRIM_BYTES:
+            self._highest, self._pause = self.used, TRIM_SECONDS
+            self._next_trim = min(self._next_trim, trio.current_time() + TRIM_SECONDS)
+        return trio.current_time() >= self._next_trim
+
+
+def resident_bytes() -> int:
+    """Returns the resident memory of this process in bytes; 0 where the system does not report it."""
+    try:
+        with open("/proc/self/statm") as file:  # a line of the kernel's, not a file
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
+def available() -> int:
+    """Returns the memory of the machine, or of the control groups of this process, which may have less."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([machine, *_group_limits(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))])
+
+
+def _group_limits(own: Path, root: Path) -> list[int]:
+    """Returns the limits of the groups that a process is in, of either version."""
+    try:
+        lines = own.read_text().splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            top, name = root, "memory.max"
+        elif "memory" in controllers.split(","):
+            top, name = root / controllers, "memory.limit_in_bytes"
+        else:
+            continue
+        group = Path(path.lstrip("/"))
+        for each in (group, *group.parents):
+            try:
+                found.append(int((top / each / name).read_text()))
+            except (OSError, ValueError):
+                pass  # no such group within this container, or "max"
+    return found
+
+
+def give_back() -> None:
+    """Gives free memory back to the system; does nothing where the C library cannot."""
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except (OSError, AttributeError):  # such as musl, or another system
+        return
+    trim(0)

@@ -1,0 +1,122 @@
+"""The memory of a daemon: bounded by what is accounted, stated, and given back to the system."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trio
+
+import dataspace
+from dataspace import Record, Refused
+from server.daemon.memory import Memory, _group_limits, available, give_back, resident_bytes
+from tests.server.processes import DaemonProcess
+
+MIB = 1 << 20
+FACT = 4096
+EACH = 200
+
+
+def test_growth_beyond_the_limit_is_refused_by_its_name_until_there_is_room() -> None:
+    used = 0
+    memory = Memory(1_000, 100, lambda: used)
+    memory.admit(1, 400)
+    memory.admit(1, 400)
+    used = 800
+    memory.admit(1, 100)
+    used = 900
+    with pytest.raises(Refused, match=r"limit: 1001 bytes of memory in use, the limit is limits.memory=1000"):
+        memory.admit(1, 1)
+    used = 500
+    memory.admit(1, 400)
+    assert memory.used == 1_000, "what was let go is seen before anything is refused"
+
+
+def test_without_a_setting_it_is_half_of_what_there_is() -> None:
+    assert Memory(0, 0, lambda: 0).limit == available() // 2
+    assert 0 < available() <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert resident_bytes() > MIB
+
+
+@pytest.mark.parametrize(
+    ("lines", "files", "found"),
+    [
+        ("0::/a/b", {"a/b/memory.max": "max", "a/memory.max": "700", "memory.max": "800"}, [700, 800]),
+        (
+            "4:memory:/a\n3:cpuset:/a\n0::/",
+            {"memory/a/memory.limit_in_bytes": "500", "memory/memory.limit_in_bytes": "900"},
+            [500, 900],
+        ),
+        ("0::/gone", {}, []),
+    ],
+)
+def test_the_memory_of_control_groups(
+    tmp_path: Path, lines: str, files: dict[str, str], found: list[int]
+) -> None:
+    own = tmp_path / "own"
+    own.write_text(lines)
+    for name, text in files.items():
+        path = tmp_path / "root" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert _group_limits(own, tmp_path / "root") == found
+    assert _group_limits(tmp_path / "none", tmp_path) == []
+
+
+def test_what_is_freed_is_given_back() -> None:
+    blocks = [os.urandom(FACT) for _ in range(25_000)]
+    held = resident_bytes()
+    kept = blocks[::100]
+    del blocks
+    give_back()
+    assert held - resident_bytes() > 60 * MIB
+    assert len(kept) == 250
+
+
+@pytest.fixture
+def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DaemonProcess]:
+    monkeypatch.setenv("DATASPACE_SERVE_LIMITS_MEMORY", "150MiB")
+    process = DaemonProcess(tmp_path / "data")
+    process.start()
+    yield process
+    assert process.stop() == 0
+
+
+async def _figures(space: dataspace.RemoteSpace) -> dict[str, int]:
+    told = await space.status()
+    return {str(name): value for name, value in told.pairs() if value.__class__ is int}
+
+
+@pytest.mark.slow
+async def test_a_full_daemon_refuses_growth_and_serves_reading_and_retracting(daemon: DaemonProcess) -> None:
+    async with dataspace.connect(daemon.url) as bully, dataspace.connect(daemon.url) as other:
+        claim = await other.assert_(Record("small", 1))
+        before = await _figures(other)
+        assert before["memory_limit"] == 150 * MIB
+        claims: list[object] = []
+        with pytest.raises(Refused, match=rf"limits.memory={150 * MIB}"), trio.fail_after(60):
+            while True:
+                draft, first = bully.draft(), 1 + len(claims) * EACH
+                for at in range(EACH):
+                    draft.assert_(Record("big", len(claims), at, "x" * FACT), handle=first + at)
+                await bully.commit(draft)
+                claims.append(draft)
+        full = await _figures(other)
+        assert len(claims) > 5
+        assert 0.8 * 150 * MIB < full["memory_accounted_bytes"] <= 150 * MIB
+        assert full["memory_bytes"] < 2 * full["memory_accounted_bytes"]
+        with pytest.raises(Refused, match=r"limits\.memory="):
+            await other.assert_(Record("big", "x" * 3_000_000))
+        assert await other.matches("small($n)") == [(1,)], "reading goes on"
+        await other.retract(claim)
+        draft = bully.draft()
+        for handle in range(1, 1 + len(claims) * EACH):
+            draft.retract(handle)
+        await bully.commit(draft)
+        await other.assert_(Record("big", "x" * 3_000_000))
+        with trio.fail_after(60):
+            while (now := await _figures(other))["memory_bytes"] > full["memory_bytes"] - 30 * MIB:  # noqa: ASYNC110  no event tells
+                await trio.sleep(0.1)
+        assert now["memory_accounted_bytes"] < full["memory_accounted_bytes"] / 2
