@@ -24,6 +24,7 @@ from time import monotonic
 from typing import Final
 
 from relay.store.errors import translated
+from relay.store.private import FILE_MODE, close_to_others
 
 _FORM: Final = struct.Struct(">8sQqqq16s")
 _MAGIC: Final = b"dsmark1\n"
@@ -52,8 +53,9 @@ class AcknowledgedFile:
         """Raises ``LogFailed`` if it cannot be opened."""
         self._path = path
         self._synced = 0.0
+        close_to_others(path)
         with translated("open", path):
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, FILE_MODE)
             try:
                 self._turn, self.mark = _newest(self._descriptor)
             except OSError:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from relay.store.errors import LogDamaged, LogFailed, translated
+from relay.store.private import close_to_others, make_private
 from relay.store.torn import torn
 
 logger = logging.getLogger("dataspace")
@@ -46,6 +47,9 @@ class Storage:
         self._how = "mode=rwc" if schema is not None else _how_to_read(path)
         if schema is not None:
             self._log_torn_write()
+            make_private(path)  # before SQLite makes it; its other files get the rights of this one
+            for beside in ("-wal", "-shm"):
+                close_to_others(path.with_name(f"{path.name}{beside}"))
         self._closed = False
         self._writer: Final = self._connect()
         if schema is not None:

@@ -152,6 +152,7 @@ def load(args: argparse.Namespace, file: Path | None) -> Loaded:
         flows=tuple(flows),
         trace=value["trace"],  # type: ignore[arg-type]
         keys=tuple(_tokens(document, file)),
+        secret_files=tuple(_secret_files(document, file, value)),
         tls=_tls(value),
         socket_mode=value["socket_mode"],  # type: ignore[arg-type]
         verbose=value["verbose"],  # type: ignore[arg-type]
@@ -351,6 +352,19 @@ def _tokens(document: Table, file: Path | None) -> Iterator[Key]:
             yield Key(name, secret, Rights.read(Map(stated)))
         except UsageError as error:
             raise UsageError(f"{source.file}: {source.where}: {error}") from None
+
+
+def _secret_files(document: Table, file: Path | None, value: Mapping[str, object]) -> Iterator[Path]:
+    """Yields the files that hold secrets; the tables of tokens have been read before."""
+    tokens = document.get("tokens", [])
+    if file is not None and any("secret" in table for table in tokens):
+        yield file
+    for table in tokens:
+        if file is not None and "secret_file" in table:
+            yield file.parent / path(table["secret_file"])
+    key = value["tls.key"] or value["tls.certificate"]
+    if isinstance(key, Path):
+        yield key
 
 
 def _secret(value: object) -> str:

@@ -173,6 +173,8 @@ class Config:
     """File to which every turn of hosted actors is written, as text."""
     keys: tuple[Key, ...] = ()
     """Tokens and their rights; without any, every peer is admitted."""
+    secret_files: tuple[Path, ...] = ()
+    """Files that hold secrets: of tokens, and the key of the certificate."""
     tls: ServerTls | None = None
     """Certificate for addresses that begin with ``tls:``."""
     socket_mode: int = 0o600

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dataspace.errors import DataspaceError
+from relay.store.private import DIRECTORY_MODE, FILE_MODE, close_to_others
 
 
 class DataUnusable(DataspaceError):
@@ -21,14 +22,15 @@ class DataInUse(DataspaceError):
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Holds the directory for this process; made if it is not there.
+    """Holds the directory for this process; made, for this user alone, if it is not there.
 
     Raises ``DataInUse`` with the holder's process number, ``DataUnusable`` with the system's reason.
     The kernel drops the lock with the process, so nothing has to be cleaned up after a crash.
     """
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        directory.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+        close_to_others(directory / "lock")
+        descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, FILE_MODE)
     except OSError as error:
         raise DataUnusable(f"cannot keep data in {directory}: {error.strerror}") from error
     try:

@@ -25,7 +25,7 @@ from server.sessions.listeners import context_for
 if TYPE_CHECKING:
     from server.daemon.daemon import Daemon
 
-TAKEN: Final = frozenset(["keys", "tls", "rules", "spaces"])
+TAKEN: Final = frozenset(["keys", "secret_files", "tls", "rules", "spaces"])
 """The fields of ``Config`` that are applied at once; of spaces, their rules."""
 
 

@@ -6,6 +6,7 @@ Always: no connection is served before everything durable is restored.
 from __future__ import annotations
 
 import gc
+import logging
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -18,13 +19,17 @@ from relay.log.log import Log
 from relay.log.writer import GroupCommit
 from server.config.model import Config
 from server.daemon.daemon import Daemon
+from server.daemon.exposure import warnings
 from server.daemon.lock import locked
 from server.daemon.reloading import reload_on_hangup
+from server.daemon.throttle import Throttle
 from server.sessions.listeners import accept, open_listeners
 
 SWITCH_SECONDS: Final = 0.0005
 """How long a thread may keep the interpreter while the event loop wants it: the loop loses it with each call
 of the system, so that Python's own 5 ms would be some 20 ms for each packet beside one busy thread."""
+
+logger = logging.getLogger("dataspace")
 
 
 async def serve(
@@ -40,7 +45,10 @@ async def serve(
     """
     gc.set_threshold(100_000, 50, 100)
     sys.setswitchinterval(SWITCH_SECONDS)
+    throttle = Throttle()
     with ExitStack() as held:
+        logger.addFilter(throttle)
+        held.callback(logger.removeFilter, throttle)
         logs = []
         for each in config.all_spaces():
             held.enter_context(locked(each.data))
@@ -51,13 +59,18 @@ async def serve(
         held.callback(daemon.durable_topics.writer.journal.close)
         for home in daemon.spaces.values():
             held.callback(home.staging.close)
+        for warning in warnings(config):
+            logger.warning("%s", warning)
         gc.collect()
         gc.freeze()
-        await _run(daemon, reread, task_status)
+        await _run(daemon, reread, throttle, task_status)
 
 
 async def _run(
-    daemon: Daemon, reread: Callable[[], Config] | None, task_status: trio.TaskStatus[list[str]]
+    daemon: Daemon,
+    reread: Callable[[], Config] | None,
+    throttle: Throttle,
+    task_status: trio.TaskStatus[list[str]],
 ) -> None:
     daemon.listeners = await open_listeners(daemon.config)
     spaces = daemon.spaces.values()
@@ -78,6 +91,7 @@ async def _run(
                 daemon.peers.start_soon(daemon.durable_topics.run)
                 daemon.peers.start_soon(daemon.flushing.run)
                 daemon.peers.start_soon(daemon.memory.run)
+                daemon.peers.start_soon(throttle.run)
                 if daemon.config.actors:
                     daemon.peers.start_soon(daemon.hosting.run)
                 if reread is not None:
