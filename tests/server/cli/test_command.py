@@ -417,6 +417,20 @@ def test_status_tells_how_the_daemon_is(daemon: DaemonProcess, space: BlockingSp
     assert figures["memory_bytes"] > 1 << 20 and figures["disk_bytes"] > 0
 
 
+def test_owners_shows_who_claims_what(daemon: DaemonProcess, space: BlockingSpace) -> None:
+    space.assert_(Record("owned", 1))
+    assert run(daemon.url, "assert", "owned(2)", "--durable", "board").returncode == 0
+    done = run(daemon.url, "owners", "owned(_)")
+    assert (done.returncode, done.stderr) == (0, "")
+    session, board = sorted(done.stdout.splitlines())
+    assert session.startswith("owned(1)  session:")
+    assert board == "owned(2)  durable:board"
+    line = json.loads(run(daemon.url, "owners", "owned(2)", "--json").stdout)
+    assert (line["owner"], line["bearer"], line["stamp"]) == ("durable:board", "", {})
+    refused = run(daemon.url, "owners", "owned(_)", "--most", "0")
+    assert refused.returncode == 1 and "most must be a number from 1 to 10000, got 0" in refused.stderr
+
+
 def test_index_draws_who_is_interested_in_what(daemon: DaemonProcess, space: BlockingSpace) -> None:
     space.assert_(Record("drawn", "here", 1))
     with space.observe('drawn("here", $n)', quiet=True):

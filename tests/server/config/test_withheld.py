@@ -16,6 +16,7 @@ from dataspace.wire import packets as p
 from index.patterns.text import parse_pattern
 from index.values.values import Map, Record, Value
 from relay.store.errors import LogFailed
+from server.cli.facts import _status_lines
 from server.config.model import Config
 from server.config.rights import Rights
 from server.config.tokens import Key
@@ -54,6 +55,9 @@ async def test_the_status_has_paths_and_names_only_for_those_who_may_inspect(url
         assert "hidden" in str(full)
         assert "nightly" not in str(less)
         assert "hidden" not in str(less)
+        lines = dict(_status_lines(dict(less.pairs())))
+        assert "(not shown to this token), up" in lines["process"]
+        assert "in (not shown to this token)" in lines["disk"]
         async with dataspace.connect(url, token=LOOKER) as looker:
             assert set(await looker.status()) >= INSPECTED
 
@@ -104,8 +108,8 @@ async def test_no_error_has_the_path_of_the_data_but_for_those_who_may_inspect(t
     with trio.fail_after(20):
         async with inside(tmp_path / "hidden", keys=keys) as made:
             texts = {}
-            for token in (ADMIN, READER):
-                guest = await Guest.arrive(made, token, "~guest")
+            for name, token in (("~admin", ADMIN), ("~reader", READER)):
+                guest = await Guest.arrive(made, token, name)
                 made.home.commits.full = LogFailed(
                     f"cannot write {tmp_path}/hidden/log.sqlite: full", full=True
                 )
