@@ -190,10 +190,10 @@ class Permit:
         if rule:
             self.check_rules()
         for allowed, denied in self._asserts if verb == "assert" else self._sends:
-            if any(match(value) is not None for match in denied) or not (
-                rule or allowed is None or any(match(value) is not None for match in allowed)
-            ):
+            if not (rule or allowed is None or any(match(value) is not None for match in allowed)):
                 raise self._refusal(f"{verb} {unparse(value):.200}")
+            if denied and any(match(value) is not None for match in denied):
+                raise self._refusal(f"{verb} {unparse(value):.200}, which is denied")
 
     def check_observe(self, pattern: Pattern) -> None:
         """Raises ``Refused`` for a pattern that asks for more than may be observed, ``UsageError`` for an
