@@ -9,19 +9,21 @@ Always: a question changes nothing; after a start the daemon holds exactly the r
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from dataspace.errors import Refused, UsageError
 from dataspace.flows.mermaid import mermaid
 from dataspace.kernel.actions import Action
 from dataspace.kernel.bulk_assertions import replacing
-from dataspace.kernel.derivation import RuleHost
+from dataspace.kernel.derivation import RULES, RuleHost
 from dataspace.kernel.space import Space
-from dataspace.rules.engine.explaining import Explainer, Proof
+from dataspace.rules.engine.explaining import Explainer, Owners, Proof, Sight
+from index.patterns.patterns import Pattern, lit
 from index.patterns.text import unparse
-from index.values.values import Map, Record, Value
+from index.values.values import Map, Record, Value, key
 from server.config.rules import RuleText, RuleTexts, name_of, text_of
 
 logger = logging.getLogger("dataspace")
@@ -31,47 +33,71 @@ RESUME: Final = "resume"
 """What is asked for a rule to be carried out again."""
 
 FORMS: Final = ("text", "rows")
+CLAIMS_LOOKED_AT: Final = 100_000
+"""Claims among which the owners of the facts of a proof are looked for, in about 50 ms."""
+
 OWNER: Final = "durable:dataspace rules"
 
 
-def ask_rules(
-    host: RuleHost,
-    question: str,
-    about: Value,
-    form: str = "text",
-    *,
-    seen: Callable[[Proof], Proof] = lambda proof: proof,
-) -> Value:
-    """Returns the answer to a question, as text or as rows; raises ``Refused`` for an unknown one.
+class Asker(Protocol):
+    """What the bearer of a token may observe."""
 
-    ``seen`` gives of a proof what may be shown.
+    @property
+    def open(self) -> bool:
+        """True if everything is allowed."""
+
+    def allows_observe(self, pattern: Pattern) -> bool:
+        """True if a pattern may be observed."""
+
+
+def ask_rules(space: Space, asker: Asker, question: str, about: Value, form: str = "text") -> Value:
+    """Returns the answer to a question, as text or as rows, of what the asker may observe.
+
+    Raises ``Refused`` for an unknown question, and for one about what may not be observed.
     """
     known = QUESTIONS if form == "text" else tuple([each for each in QUESTIONS if each != "graph"])
     if form not in FORMS:
         raise Refused("bad-request", f"no form {form!r}, known are {', '.join(FORMS)}")
     if question not in known:
         raise Refused("bad-request", f"no question {question!r} in {form}, known are {', '.join(known)}")
-    explainer = None if host.program is None else host.program.explainer()
+    host, sight = space.rules, None if asker.open else sight_of(asker)
+    explainer = None if host.program is None else host.program.explainer(sight)
     if question == "graph":
-        parts = [] if explainer is None else [explainer.part()]
-        parts += host.flows.parts()
-        return mermaid(*parts) if parts else "there are no rules, and no flows"
+        return _graph(host, explainer, sight)
+    if sight is not None and question in ("why", "why-not") and not sight.pattern(about):
+        raise Refused("not-allowed", f"the token does not allow to observe {unparse(about):.200}")
     if explainer is None:
         return "there are no rules" if form == "text" else ()
     return (
-        _told(host, explainer, question, about, seen)
+        _told(space, explainer, question, about)
         if form == "text"
-        else tuple(_rows(host, explainer, question, about, seen))
+        else tuple(_rows(space, explainer, question, about))
     )
 
 
-def _told(
-    host: RuleHost, explainer: Explainer, question: str, about: Value, seen: Callable[[Proof], Proof]
-) -> str:
+def sight_of(asker: Asker) -> Sight:
+    """Returns what the bearer of a token may observe, fact by fact and pattern by pattern."""
+    return Sight(lambda fact: asker.allows_observe(lit(fact)), asker.allows_observe)
+
+
+def _graph(host: RuleHost, explainer: Explainer | None, sight: Sight | None) -> str:
+    """Returns the drawing of rules and flows; refused where something in it may not be observed."""
+    parts = [] if explainer is None else [explainer.part()]
+    parts += (flows := host.flows.parts())
+    if sight is not None and (flows or not (explainer is None or explainer.shows_all)):
+        raise Refused(
+            "not-allowed", "the token does not allow to observe all that the graph of the rules shows"
+        )
+    return mermaid(*parts) if parts else "there are no rules, and no flows"
+
+
+def _told(space: Space, explainer: Explainer, question: str, about: Value) -> str:
     match question:
         case "why":
-            proof = _proof(host, explainer, about)
-            return f"{unparse(about)} does not hold: ask why-not" if proof is None else str(seen(proof))
+            proof = _proof(space.rules, explainer, about)
+            if proof is None:
+                return f"{unparse(about)} does not hold: ask why-not"
+            return "\n".join(proof.lines(owners=_owners(space, proof)))
         case "why-not":
             return explainer.why_not(about)
         case "monotone":
@@ -80,19 +106,32 @@ def _told(
             return explainer.explain()
 
 
-def _rows(
-    host: RuleHost, explainer: Explainer, question: str, about: Value, seen: Callable[[Proof], Proof]
-) -> Iterable[Map]:
+def _rows(space: Space, explainer: Explainer, question: str, about: Value) -> Iterable[Map]:
     match question:
         case "why":
-            proof = _proof(host, explainer, about)
-            return () if proof is None else seen(proof).rows()
+            proof = _proof(space.rules, explainer, about)
+            return () if proof is None else proof.rows(owners=_owners(space, proof))
         case "why-not":
             return explainer.why_not_rows(about)
         case "monotone":
             return explainer.monotonicity_rows()
         case _:
             return explainer.explained_rows()
+
+
+def _owners(space: Space, proof: Proof) -> Owners:
+    """Returns who claims the facts of a proof, as far as so many claims are looked at."""
+    found: dict[Hashable, list[str]] = {key(fact): [] for fact in proof.claimed()}
+    left = CLAIMS_LOOKED_AT
+    for owner in space.owners():
+        if owner == RULES:
+            continue
+        for value in islice(space.claims(owner).values(), left):
+            left -= 1
+            names = found.get(key(value))
+            if names is not None and owner not in names:
+                names.append(owner)
+    return found
 
 
 def _proof(host: RuleHost, explainer: Explainer, about: Value) -> Proof | None:

@@ -12,8 +12,7 @@ from dataspace.wire.arguments import text
 from index.values.values import Map, Value
 from server.config.rights import Permit
 from server.hosting.actors import HostedActors
-from server.hosting.rules import QUESTIONS, RESUME, ask_rules
-from server.hosting.withheld import check_question, seen_by
+from server.hosting.rules import RESUME, ask_rules
 
 
 class RuledSpace(Protocol):
@@ -55,11 +54,8 @@ async def _rules(inspector: Inspector, arguments: Map) -> Value:
     """Answers a question about the rules: how they run, or why a fact is derived or not."""
     await trio.lowlevel.checkpoint()
     inspector.permit.check_inspect("the rules")
-    rules, about, ask = inspector.home.space.rules, arguments.get("about"), text(arguments, "ask")
+    space, about, ask = inspector.home.space, arguments.get("about"), text(arguments, "ask")
     if ask == RESUME:
         inspector.permit.check_rules()
         return inspector.home.resume_rule(text(arguments, "about"))
-    form, permit = text(arguments, "form", "text"), inspector.permit
-    if ask in QUESTIONS and not permit.open:
-        check_question(permit, ask, about)
-    return ask_rules(rules, ask, about, form, seen=seen_by(permit))
+    return ask_rules(space, inspector.permit, ask, about, text(arguments, "form", "text"))

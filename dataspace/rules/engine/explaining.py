@@ -4,32 +4,41 @@ A proof is a tree of facts, each with the rule that derives it and the premises 
 within a cycle of rules only premises older than the fact are taken, of which there is always a way, since
 that is what keeps the fact there; and other premises are of lower strata.
 
-Always: explaining changes nothing, and costs nothing unless asked for.
+What is shown is only what the asker may observe: facts, patterns, and rules, which are facts.  What is not is
+counted, and said to be withheld.
+
+Always: explaining changes nothing, and costs nothing unless asked for; a question looks at a bounded number
+of rows, and what may not be observed has no part in its answer but in what is counted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass
+from contextlib import suppress
 from difflib import get_close_matches
 from itertools import islice
+from typing import Protocol
 
 from dataspace.flows.mermaid import Part
 from dataspace.rules.engine.costs import Spent
-from dataspace.rules.engine.dependencies import Outline
-from dataspace.rules.engine.join_orders import Bind, BoundAtom, Look, Step, plan
+from dataspace.rules.engine.dependencies import GROUP, Outline
+from dataspace.rules.engine.join_orders import BoundAtom, failed_text, plan, step_text
 from dataspace.rules.engine.query import (
+    FILED,
     Allowance,
     Known,
+    Lookups,
     SearchedEnough,
     Solution,
     Solver,
     gives,
+    instance_of,
     is_open,
     unify,
 )
-from dataspace.rules.language.syntax import Atom, Rule, Structure, Verb
+from dataspace.rules.language.syntax import Rule, Verb
 from dataspace.rules.relations.derived_relations import HeadRelation
+from dataspace.rules.relations.proofs import HIDDEN_RULE, WITHHELD, Owners, Proof, Sight, withheld
 from dataspace.rules.relations.relations import Relation, State
 from dataspace.rules.relations.terms import Term, Terms
 from dataspace.rules.relations.views import View
@@ -37,6 +46,8 @@ from index.patterns.patterns import matcher
 from index.patterns.text import unparse
 from index.values.positions import Class
 from index.values.values import Map, Record, Value, key, same
+
+__all__ = ("Explainer", "Owners", "Proof", "Sight")
 
 SHOWN = 5
 """Solutions of an aggregate that a proof shows."""
@@ -51,39 +62,24 @@ LOOKED_AT = 50_000
 """Rows that one question may look at, in which time nobody else has a turn: less than a second."""
 
 
-@dataclass(frozen=True, slots=True)
-class Proof:
-    """Why a fact is there: by a rule and its premises, or because it is claimed (``rule`` is then empty)."""
+class Claimed(Protocol):
+    """The facts that are claimed."""
 
-    fact: Value
-    rule: str = ""
-    premises: tuple[Proof, ...] = ()
-    absent: tuple[str, ...] = ()
+    def look(self, root: Class | None) -> Iterable[Value]:
+        """Returns those of a class, or all."""
 
-    def __str__(self) -> str:
-        return "\n".join(self.lines())
+    def count(self, roots: Iterable[Class | None]) -> int:
+        """Returns how many there are of some classes."""
 
-    def lines(self, depth: int = 0) -> Iterator[str]:
-        """The proof as indented text."""
-        because = f"by {self.rule}" if self.rule else "claimed"
-        yield f"{'    ' * depth}{unparse(self.fact)}    {because}"
-        for premise in self.premises:
-            yield from premise.lines(depth + 1)
-        for text in self.absent:
-            yield f"{'    ' * (depth + 1)}{text}"
-
-    def rows(self, depth: int = 0) -> Iterator[Map]:
-        """The same for programs: a row for each fact, and for each pattern that must have no match."""
-        yield Map({"depth": depth, "fact": self.fact, "by": self.rule or "claimed"})
-        for premise in self.premises:
-            yield from premise.rows(depth + 1)
-        yield from [Map({"depth": depth + 1, "absent": text}) for text in self.absent]
+    def holds(self, value: Value) -> bool:
+        """True if a fact is claimed."""
 
 
 class Explainer:
     """What can be asked of rules that are carried out; ``spent`` says what one has cost, by its number.
 
-    ``facts`` gives the facts that are claimed of a class, or all.
+    ``facts`` has those that are claimed; ``stated`` gives the fact that a rule is from, by its number, and
+    ``sight`` says what the asker may observe: everything, where there is none.
     """
 
     def __init__(
@@ -91,14 +87,21 @@ class Explainer:
         outline: Outline,
         terms: Terms,
         spent: Callable[[int], Spent],
-        facts: Callable[[Class | None], Iterable[Value]] = lambda _: (),
+        facts: Claimed,
+        *,
+        stated: Callable[[int], Value] = lambda _: None,
+        sight: Sight | None = None,
     ) -> None:
         self._facts = facts
+        self._sight = sight
+        self._visible = [sight is None or sight.fact(stated(at)) for at in range(len(outline.rules))]
         self._outline = outline
         self._terms = terms
         self._spent = spent
         self._shown: set[Hashable] = set()
         self._allowance = Allowance(LOOKED_AT)
+        self._lookups = Lookups(self._allowance)
+        self._filed: dict[tuple[Class | None, int], dict[Hashable, list[Value]]] = {}
         self._component = {
             name: at for at, members in enumerate(outline.strata.components) for name in members
         }
@@ -117,6 +120,8 @@ class Explainer:
         return self._proof(head, fact, head.states[row], 0)
 
     def _proof(self, head: HeadRelation, fact: Value, state: State, depth: int) -> Proof:
+        if not self._sees(fact):
+            return WITHHELD
         if self._is_claimed(head, fact):
             return Proof(fact)
         if key(fact) in self._shown:
@@ -144,7 +149,8 @@ class Explainer:
         def admits(relation: Relation, premise: State) -> bool:
             return self._place(relation) != mine or premise[2] < state[2]
 
-        solver = Solver(rule, self._outline.atoms[number], self._terms, admits, self._allowance)
+        atoms = self._outline.atoms[number]
+        solver = Solver(rule, atoms, self._terms, admits, self._allowance, self._lookups)
         found = (each for each in solver.solutions(known) if gives(rule, each.known, fact))
         if rule.head.aggregates:
             some = list(islice(found, SHOWN))
@@ -154,14 +160,26 @@ class Explainer:
             yield from ([each] for each in found)
 
     def _derived(self, number: int, rule: Rule, fact: Value, solutions: list[Solution], depth: int) -> Proof:
-        premises, absent = [], []
+        premises, absent, hidden = [], [], 0
         for solution in solutions:
             for atom in self._outline.atoms[number]:
-                if atom.atom.negated:
-                    absent.append(f"not {unparse(_instance(atom.atom, solution.known))}")
+                if not atom.atom.negated:
+                    premise = self._premise(atom, solution, depth + 1)
+                    if premise is WITHHELD:
+                        hidden += 1
+                    else:
+                        premises.append(premise)
+                    continue
+                instance = instance_of(atom.atom, solution.known)
+                if self._sight is None or self._sight.pattern(instance):
+                    absent.append(f"not {unparse(instance)}")
                 else:
-                    premises.append(self._premise(atom, solution, depth + 1))
-        return Proof(fact, str(rule), tuple(premises), tuple(dict.fromkeys(absent)))
+                    hidden += 1
+        by = str(rule) if self._visible[number] else HIDDEN_RULE
+        return Proof(fact, by, tuple(premises), tuple(dict.fromkeys(absent)), hidden)
+
+    def _sees(self, fact: Value) -> bool:
+        return self._sight is None or self._sight.fact(fact)
 
     def _premise(self, atom: BoundAtom, solution: Solution, depth: int) -> Proof:
         relation, row = atom.relation, solution.rows[atom.at]
@@ -169,27 +187,49 @@ class Explainer:
         if isinstance(relation, HeadRelation):
             return self._proof(relation, relation.fact(row), state, depth)
         assert isinstance(relation, View)  # there are no others
-        shown = _instance(atom.atom, solution.known)
+        shown = instance_of(atom.atom, solution.known)
         for head in self._outline.matching(relation):
             project = relation.projection(head.of, head.width, self._terms)
-            for each, its in head.states.items():
+            columns = relation.columns(head.of) or ()
+            given = dict(zip(columns, row, strict=False))
+            for each, its in self._lookups.candidates(head, given):
                 self._allowance.spend()
                 older = self._place(head) != self._place(relation) or its[2] < state[2]
                 if its[2] and older and project(each) == row:
                     return self._proof(head, head.fact(each), its, depth)
-        return Proof(self._found(relation, shown))
+        found = self._found(relation, shown)
+        if found is None:
+            return Proof(shown) if self._sight is None or self._sight.pattern(shown) else WITHHELD
+        return Proof(found) if self._sees(found) else WITHHELD
 
-    def _found(self, view: View, pattern: Value) -> Value:
-        """The fact that a pattern stands for, as it is; or the pattern, if that takes too long to find."""
+    def _found(self, view: View, pattern: Value) -> Value | None:
+        """Returns the fact that a pattern stands for, as it is; None if that takes too long to find."""
+        if self._facts.holds(pattern):
+            return pattern
         match = matcher(pattern)
         try:
-            for fact in self._facts(view.root):
+            for fact in self._alike(view.root, pattern):
                 self._allowance.spend()
                 if match(fact) is not None:
                     return fact
         except SearchedEnough:
             pass
-        return pattern
+        return None
+
+    def _alike(self, root: Class | None, pattern: Value) -> Iterable[Value]:
+        """Returns facts of a class with the same value in the first field that is a constant."""
+        fixed = next(iter(self._fixed(pattern).items()), None)
+        if fixed is None:
+            return self._facts.look(root)
+        at, term = fixed
+        filed = self._filed.get((root, at))
+        if filed is None:
+            self._allowance.spend(self._facts.count((root,)) // FILED)
+            filed = self._filed[root, at] = {}
+            for fact in self._facts.look(root):
+                if isinstance(fact, Record) and len(fact.fields) > at:
+                    filed.setdefault(key(fact.fields[at]), []).append(fact)
+        return filed.get(key(term.value), ())
 
     def _is_claimed(self, head: HeadRelation, fact: Value) -> bool:
         """Whether somebody claims the fact of a row."""
@@ -200,15 +240,26 @@ class Explainer:
         return self._component.get(self._outline.names[id(relation)], -1)
 
     def match(self, pattern: Value) -> Value | None:
-        """A fact that rules derive now and a pattern matches, or None.  O(rows of its label)."""
+        """Returns a fact that rules derive now, that a pattern matches and the asker may observe, or None.
+
+        It is not looked for any further than a question may.
+        """
+        with suppress(SearchedEnough):
+            return self._match(pattern)
+        return None
+
+    def _match(self, pattern: Value) -> Value | None:
         match, fixed = matcher(pattern), self._fixed(pattern)
         for head in self._outline.of_verb(Verb.ASSERT):
             if isinstance(pattern, Record) and not (is_open(pattern) or same(head.of, pattern.label)):
                 continue
-            for row, state in head.states.items():
-                if state[2] and all(at < len(row) and row[at] is term for at, term in fixed.items()):
+            if any(at >= head.width for at in fixed):
+                continue
+            for row, state in self._lookups.candidates(head, fixed):
+                self._allowance.spend()
+                if state[2] and all(row[at] is term for at, term in fixed.items()):
                     fact = head.fact(row)
-                    if match(fact) is not None:
+                    if match(fact) is not None and self._sees(fact):
                         return fact
         return None
 
@@ -226,7 +277,13 @@ class Explainer:
         there = self.match(fact)
         if there is not None:
             return f"{unparse(there)} is there: ask why"
-        lines = [f"{rule}\n    {lacking}" for rule, lacking in self._lackings(fact)]
+        lines, hidden = [], 0
+        for number, rule, lacking in self._lackings(fact):
+            if self._shows(number):
+                lines.append(f"{rule}\n    {lacking}")
+            else:
+                hidden += 1
+        lines += [withheld(hidden, "rule")] * bool(hidden)
         return "\n".join(lines) or f"no rule derives facts like {unparse(fact)}{self._near(fact)}"
 
     def why_not_rows(self, fact: Value) -> Iterator[Map]:
@@ -235,14 +292,28 @@ class Explainer:
         if there is not None:
             yield Map({"there": there})
             return
-        for rule, lacking in self._lackings(fact):
-            yield Map({"rule": str(rule), "lacks": lacking})
+        hidden = 0
+        for number, rule, lacking in self._lackings(fact):
+            if self._shows(number):
+                yield Map({"rule": str(rule), "lacks": lacking})
+            else:
+                hidden += 1
+        if hidden:
+            yield Map({"withheld": hidden})
 
-    def _lackings(self, fact: Value) -> Iterator[tuple[Rule, str]]:
+    def _shows(self, number: int) -> bool:
+        """True if the asker may observe a rule, and all that it asks for."""
+        sight = self._sight
+        return sight is None or (
+            self._visible[number]
+            and all(sight.pattern(view.form.pattern) for view in self._outline.asked[number])
+        )
+
+    def _lackings(self, fact: Value) -> Iterator[tuple[int, Rule, str]]:
         for number, rule in enumerate(self._outline.rules):
             known = unify(rule, fact)
             if known is not None:
-                yield rule, self._lacking(number, rule, known)
+                yield number, rule, self._lacking(number, rule, known) if self._shows(number) else ""
 
     def _near(self, fact: Value) -> str:
         """What the question may have meant: a label much like it, or the same with other fields."""
@@ -252,12 +323,14 @@ class Explainer:
         near = get_close_matches(str(fact.label), heads, n=1)
         if not near:
             return ""
-        rule = next(r for r in self._outline.rules if str(r.head.label) == near[0])
-        return f": did you mean {rule.head}?"
+        for number, rule in enumerate(self._outline.rules):
+            if str(rule.head.label) == near[0] and self._shows(number):
+                return f": did you mean {rule.head}?"
+        return ""
 
     def _lacking(self, number: int, rule: Rule, known: Known) -> str:
         atoms = self._outline.atoms[number]
-        solver = Solver(rule, atoms, self._terms, lambda _relation, _state: True, Allowance(LOOKED_AT))
+        solver = Solver(rule, atoms, self._terms, _any, self._allowance, self._lookups)
         try:
             if next(solver.solutions(known), None) is not None:
                 return "its body holds, for other fields of the head"
@@ -266,7 +339,7 @@ class Explainer:
         furthest = solver.furthest
         step = furthest.steps[furthest.depth]
         given = ", ".join([f"${name} = {unparse(value)}" for name, value in furthest.known.items()])
-        return f"{_failed(step)}{f'  with {given}' if given else ''}"
+        return f"{failed_text(step)}{f'  with {given}' if given else ''}"
 
     # -- how ------------------------------------------------------------------------------------------
 
@@ -274,13 +347,22 @@ class Explainer:
         """Strata with their relations, rows and indexes, then each rule with the orders of its look-ups."""
         lines = []
         by_name = {self._outline.names[id(each)]: each for each in self._outline.relations()}
+        hidden = 0
         for stratum in range(self._outline.strata.count):
             lines.append(f"stratum {stratum}")
             for members in self._outline.strata.members(stratum):
-                lines += [f"    {_line(name, by_name.get(name))}" for name in members]
-                if len(members) > 1:
+                seen = [name for name in members if self._shows_relation(name, by_name.get(name))]
+                hidden += len(members) - len(seen)
+                lines += [f"    {_line(name, by_name.get(name))}" for name in seen]
+                if len(seen) > 1:
                     lines.append(f"    ^ a cycle of {len(members)}")
+        if hidden:
+            lines.append(withheld(hidden, "relation"))
+        if rules := sum(not self._shows(number) for number in range(len(self._outline.rules))):
+            lines += ["", withheld(rules, "rule")]
         for number, rule in enumerate(self._outline.rules):
+            if not self._shows(number):
+                continue
             how = [*self._cost(number), *self._orders(number, rule)]
             lines += ["", str(rule), *[f"    {line}" for line in how]]
         return "\n".join(lines)
@@ -291,12 +373,36 @@ class Explainer:
         for stratum in range(self._outline.strata.count):
             for members in self._outline.strata.members(stratum):
                 for name in members:
+                    if not self._shows_relation(name, by_name.get(name)):
+                        continue
                     row = {"stratum": stratum, "relation": name.strip(), "cycle": len(members) > 1}
                     yield Map(row | _counts(by_name.get(name)))
         for number, rule in enumerate(self._outline.rules):
+            if not self._shows(number):
+                continue
             spent, orders = self._spent(number), tuple(self._orders(number, rule))
             took = spent.nanoseconds / 1e6
             yield Map({"rule": str(rule), "rows": spent.calls, "milliseconds": took, "orders": orders})
+
+    def _shows_relation(self, name: str, relation: Relation | None) -> bool:
+        """True if the asker may observe all that a relation stands for, or see the rule of a group."""
+        sight = self._sight
+        if sight is None:
+            return True
+        if relation is None:
+            return self._shows(int(name.removeprefix(GROUP)) - 1)
+        if isinstance(relation, View):
+            return sight.pattern(relation.form.pattern)
+        assert isinstance(relation, HeadRelation)  # there are no others
+        return sight.pattern(Record.of(relation.of, (Record("_"),) * relation.width))
+
+    @property
+    def shows_all(self) -> bool:
+        """True if nothing of the rules has to be withheld from the asker."""
+        names = {self._outline.names[id(each)]: each for each in self._outline.relations()}
+        return all(map(self._shows, range(len(self._outline.rules)))) and all(
+            self._shows_relation(name, relation) for name, relation in names.items()
+        )
 
     def _cost(self, number: int) -> list[str]:
         spent = self._spent(number)
@@ -306,7 +412,7 @@ class Explainer:
         """In which order the body is looked up from each of its atoms."""
         atoms = self._outline.atoms[number]
         for atom in atoms:
-            steps = [_step_text(step) for step in plan(rule, atoms, atom)]
+            steps = [step_text(step) for step in plan(rule, atoms, atom)]
             yield f"{atom.atom} -> {', '.join([*steps, str(rule.head)])}"
 
     def part(self) -> Part:
@@ -315,10 +421,12 @@ class Explainer:
 
     def monotonicity(self) -> str:
         """Which rules only ever add when facts are added, and which not, and at which input."""
-        return "\n".join(
+        lines = [
             f"{rule}\n    {'not monotone: ' + '; '.join(reasons) if reasons else 'monotone'}"
             for rule, reasons in self._leanings()
-        )
+        ]
+        hidden = len(self._outline.rules) - len(lines)
+        return "\n".join([*lines, *[withheld(hidden, "rule")] * bool(hidden)])
 
     def monotonicity_rows(self) -> Iterator[Map]:
         """The same for programs."""
@@ -329,13 +437,14 @@ class Explainer:
         """The rules, each with why it may take facts away when others are added."""
         doubtful = self._not_monotone()
         for number, rule in enumerate(self._outline.rules):
-            own = [f"waits for all of {atom.pattern_text}" for atom in _blocking(rule)]
+            own = [f"waits for all of {atom}" for atom in _blocking(rule)]
             leaning = [
                 f"leans on {self._outline.names[id(atom.relation)].strip()}"
                 for atom in self._outline.atoms[number]
                 if id(atom.relation) in doubtful
             ]
-            yield rule, list(dict.fromkeys([*own, *leaning]))
+            if self._shows(number):
+                yield rule, list(dict.fromkeys([*own, *leaning]))
 
     def _not_monotone(self) -> set[int]:
         """The relations that may shrink when facts are added."""
@@ -357,15 +466,14 @@ class Explainer:
         return doubtful
 
 
-@dataclass(frozen=True, slots=True)
-class _Blocking:
-    pattern_text: str
+def _any(_relation: Relation, _state: State) -> bool:
+    return True
 
 
-def _blocking(rule: Rule) -> Iterator[_Blocking]:
+def _blocking(rule: Rule) -> Iterator[str]:
     for atom in rule.atoms:
         if atom.negated or rule.head.aggregates:
-            yield _Blocking(str(atom))
+            yield str(atom)
 
 
 def _line(name: str, relation: Relation | None) -> str:
@@ -386,46 +494,3 @@ def _counts(relation: Relation | None) -> dict[str, Value]:
         return {}
     indexes = [Map({"columns": columns, "keys": len(index)}) for columns, index in relation.indexes.items()]
     return {"rows": relation.count(), "indexes": tuple(indexes)}
-
-
-def _instance(atom: Atom, known: Known) -> Value:
-    """An atom with what is known filled in."""
-    return _filled(atom.pattern, known)
-
-
-def _filled(pattern: Value, known: Known) -> Value:
-    match pattern:
-        case Record(label="$", fields=(str(name), _, _)) if name in known:
-            return known[name]
-        case Record(label="$", fields=(_, _, sub)):
-            return _filled(sub, known)
-        case Record(label="lit", fields=(value,)):
-            return value
-        case Record(label=label, fields=fields) if label != "_":
-            return Record.of(label, tuple([_filled(each, known) for each in fields]))
-        case tuple():
-            return tuple([_filled(each, known) for each in pattern])
-        case _:
-            return pattern
-
-
-def _step_text(step: Step) -> str:
-    match step:
-        case Look(atom, bound):
-            columns = ", ".join(map(str, bound)) or "nothing"
-            how = "check" if len(bound) == len(atom.names) else f"by {columns}"
-            return f"{atom.atom} ({how})"
-        case Bind(name, to):
-            return f"${name} = {to}"
-        case _:
-            return str(step)
-
-
-def _failed(step: Step) -> str:
-    match step:
-        case Look(atom, _) if atom.atom.negated:
-            return f"there is a match of {Structure(atom.atom.pattern)}"
-        case Look(atom, _):
-            return f"no match of {atom.atom}"
-        case _:
-            return f"{_step_text(step)} does not hold"

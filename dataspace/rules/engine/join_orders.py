@@ -12,7 +12,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dataspace.rules.language.syntax import Atom, Comparison, Expression, Rule, Variable, variables_of
+from dataspace.rules.language.syntax import (
+    Atom,
+    Comparison,
+    Expression,
+    Rule,
+    Structure,
+    Variable,
+    variables_of,
+)
 from dataspace.rules.relations.relations import Relation
 
 
@@ -114,3 +122,27 @@ def _asked(literal: BoundAtom | Comparison, bound: set[str]) -> Step | None:
             if isinstance(one, Variable) and one.name not in bound and not open_:
                 return Bind(one.name, other)
     return None
+
+
+def step_text(step: Step) -> str:
+    """Returns a step as explanations show it."""
+    match step:
+        case Look(atom, bound):
+            columns = ", ".join(map(str, bound)) or "nothing"
+            how = "check" if len(bound) == len(atom.names) else f"by {columns}"
+            return f"{atom.atom} ({how})"
+        case Bind(name, to):
+            return f"${name} = {to}"
+        case _:
+            return str(step)
+
+
+def failed_text(step: Step) -> str:
+    """Returns why a step finds nothing."""
+    match step:
+        case Look(atom, _) if atom.atom.negated:
+            return f"there is a match of {Structure(atom.atom.pattern)}"
+        case Look(atom, _):
+            return f"no match of {atom.atom}"
+        case _:
+            return f"{step_text(step)} does not hold"

@@ -20,6 +20,7 @@ from dataspace.rules.engine.explaining import Explainer
 from dataspace.rules.engine.texts import Texts
 from dataspace.rules.relations.base_facts import BaseFacts
 from dataspace.rules.relations.budgets import Bounds, TickBudget
+from dataspace.rules.relations.proofs import Sight
 from index.values.values import Record, Value, key
 
 
@@ -80,7 +81,7 @@ class EnginePool:
         self.forbidding -= bool(engine.negated)
         self._whole = None
 
-    def explainer(self) -> Explainer:
+    def explainer(self, sight: Sight | None = None) -> Explainer:
         """Who answers why, why not and how, for all components as one; O(rules) after these have changed."""
         order = sorted(
             (rule.number, engine, at) for engine in self.components for at, rule in enumerate(engine.rules)
@@ -89,7 +90,12 @@ class EnginePool:
             self._whole = Outline.joined([(engine.outline, at) for _, engine, at in order])
         numbers = [number for number, _, _ in order]
         return Explainer(
-            self._whole, self.base_facts.terms, lambda at: self.costs.of(numbers[at]), self.base_facts.look
+            self._whole,
+            self.base_facts.terms,
+            lambda at: self.costs.of(numbers[at]),
+            self.base_facts,
+            stated=lambda at: self.texts.stated(numbers[at]),
+            sight=sight,
         )
 
     def size(self) -> int:

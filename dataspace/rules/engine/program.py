@@ -27,6 +27,7 @@ from dataspace.rules.engine.resuming import Pair
 from dataspace.rules.engine.texts import MAX_RULES
 from dataspace.rules.relations.budgets import Bounds
 from dataspace.rules.relations.failures import Defect
+from dataspace.rules.relations.proofs import Sight
 from index.values.positions import Class, class_of
 from index.values.values import Value
 
@@ -364,9 +365,12 @@ class Program:
         """All that follows and that nobody claims; O(those)."""
         return [value for engine in self.components for value in engine.derived()]
 
-    def explainer(self) -> Explainer:
-        """Who answers why, why not and how, for all components as one; O(rules) after these have changed."""
-        return self._pool.explainer()
+    def explainer(self, sight: Sight | None = None) -> Explainer:
+        """Returns what answers why, why not and how, for all components as one; O(rules).
+
+        It shows what the asker may observe: everything without a ``sight``.
+        """
+        return self._pool.explainer(sight)
 
     def costliest(self) -> tuple[str, int, int]:
         """The text that has taken most nanoseconds, by name, how many, and how many all have.  O(rules)."""

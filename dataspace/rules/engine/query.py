@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 from dataspace.rules.engine.join_orders import Bind, BoundAtom, Look, Step, plan
 from dataspace.rules.language.arithmetic import calculate, compare, maker
 from dataspace.rules.language.syntax import (
     Aggregate,
     Arithmetic,
+    Atom,
     Comparison,
     Expression,
     Rule,
@@ -45,11 +47,47 @@ class Allowance:
     def __init__(self, rows: int) -> None:
         self.left = rows
 
-    def spend(self) -> None:
-        """Is told of each row before it is looked at."""
-        self.left -= 1
+    def spend(self, rows: int = 1) -> None:
+        """Counts rows before they are looked at."""
+        self.left -= rows
         if self.left < 0:
             raise SearchedEnough
+
+
+FEW: Final = 32
+"""So many rows are looked through sooner than put in order."""
+
+FILED: Final = 4
+"""So many rows are filed in the time in which a search looks at one."""
+
+
+class Lookups:
+    """Finds rows by some of their columns for the questions of one asker.
+
+    Where no rule has an index by these columns one is made, which costs a row of the allowance for each four:
+    so a proof of many levels does not look through a relation at each of them.
+    """
+
+    __slots__ = ("_allowance", "_made")
+
+    def __init__(self, allowance: Allowance) -> None:
+        self._allowance = allowance
+        self._made: dict[tuple[int, tuple[int, ...]], dict[Row, list[tuple[Row, State]]]] = {}
+
+    def candidates(self, relation: Relation, given: dict[int, Term]) -> Iterable[tuple[Row, State]]:
+        """Returns rows among which are all that have these terms; ``SearchedEnough`` beyond the allowance."""
+        columns = tuple(sorted(given))
+        is_found = len(columns) == relation.width or columns in relation.indexes
+        if is_found or not columns or len(relation.states) <= FEW:
+            return candidates(relation, given)
+        place = id(relation), columns
+        made = self._made.get(place)
+        if made is None:
+            self._allowance.spend(len(relation.states) // FILED)
+            made = self._made[place] = {}
+            for row, state in relation.states.items():
+                made.setdefault(tuple([row[at] for at in columns]), []).append((row, state))
+        return made.get(tuple([given[at] for at in columns]), ())
 
 
 @dataclass(slots=True)
@@ -73,10 +111,17 @@ class Solver:
     """The search over one rule's body."""
 
     def __init__(
-        self, rule: Rule, atoms: list[BoundAtom], terms: Terms, admits: Admits, allowance: Allowance
+        self,
+        rule: Rule,
+        atoms: list[BoundAtom],
+        terms: Terms,
+        admits: Admits,
+        allowance: Allowance,
+        lookups: Lookups,
     ) -> None:
         self.rule = rule
         self._allowance = allowance
+        self._lookups = lookups
         self.furthest = Furthest()
         self._atoms = atoms
         self._terms = terms
@@ -122,7 +167,7 @@ class Solver:
                 yield Solution(known, so_far.rows | {atom.at: row})
 
     def _found(self, relation: Relation, given: dict[int, Term]) -> Iterator[Row]:
-        for row, state in candidates(relation, given):
+        for row, state in self._lookups.candidates(relation, given):
             self._allowance.spend()
             if state[2] and all(row[at] is term for at, term in given.items()):
                 yield row
@@ -194,3 +239,24 @@ def gives(rule: Rule, solution: Known, fact: Value) -> bool:
 def is_open(value: Value) -> bool:
     """Whether a value stands for others, as a pattern."""
     return isinstance(value, Record) and value.label in ("_", "$", "lit", "exact")
+
+
+def instance_of(atom: Atom, known: Known) -> Value:
+    """An atom with what is known filled in."""
+    return _filled(atom.pattern, known)
+
+
+def _filled(pattern: Value, known: Known) -> Value:
+    match pattern:
+        case Record(label="$", fields=(str(name), _, _)) if name in known:
+            return known[name]
+        case Record(label="$", fields=(_, _, sub)):
+            return _filled(sub, known)
+        case Record(label="lit", fields=(value,)):
+            return value
+        case Record(label=label, fields=fields) if label != "_":
+            return Record.of(label, tuple([_filled(each, known) for each in fields]))
+        case tuple():
+            return tuple([_filled(each, known) for each in pattern])
+        case _:
+            return pattern

@@ -206,6 +206,11 @@ class Texts:
         """Whether a rule is carried out; O(1)."""
         return rule.number in self._owners
 
+    def stated(self, number: int) -> Record:
+        """Returns the fact that a rule is from which is carried out."""
+        entry = self._owners[number]
+        return Record("rule", entry.name, entry.text)
+
     @property
     def rules(self) -> int:
         """How many rules are carried out."""

@@ -159,6 +159,11 @@ class BaseFacts(Generic[_R]):
             if route is not None:
                 yield from route.facts.values()
 
+    def holds(self, value: Value) -> bool:
+        """True if a fact is claimed; O(1)."""
+        route = self._routes.get(class_of(value))
+        return route is not None and _place(value) in route.facts
+
     def count(self, roots: Iterable[Class | None]) -> int:
         """How many facts there are of some classes; None stands for all.  O(classes)."""
         routes, chosen = self._routes, set(roots)

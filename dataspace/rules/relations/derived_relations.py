@@ -111,6 +111,10 @@ class HeadRelation(Relation):
                 derived.added.append(state[5])
         self.news.noted.clear()
 
+    def count(self) -> int:
+        kept = {id(state): state for state in self.retired}.values()
+        return super().count() - sum(not state[0] for state in kept)
+
     def size(self) -> int:
         kept = {id(state): state for state in self.retired}.values()
         return super().size() - sum(not state[0] for state in kept)

@@ -76,7 +76,7 @@ def test_answers_are_there_for_programs(url: str) -> None:
     first = "reach($x, $y) <- road($x, $y)."
     assert rows(url, "why", 'reach("a", "b")') == [
         {"depth": 0, "fact": reach, "by": first},
-        {"depth": 1, "fact": road, "by": "claimed"},
+        {"depth": 1, "fact": road, "by": "claimed", "owners": ["durable:map"]},
     ]
     assert rows(url, "why", 'reach("b", "a")') == []
     assert rows(url, "why-not", 'reach("a", "b")') == [{"there": reach}]
