@@ -47,6 +47,9 @@ from server.topics.verbs import TopicVerbs
 
 _numbers = itertools.count(1)
 
+QUESTIONS: Final = frozenset(["status", "index", "actors", "rules"])
+"""Verbs whose answers are made at once: a thousand of them would delay all others, so they take turns."""
+
 INSPECTED: Final = frozenset(["addresses", "process", "spaces", "data", "readers", "costliest_rule"])
 """What of the status is shown only to those who may inspect the daemon."""
 
@@ -107,7 +110,7 @@ class Daemon:
             )
         self.main = self.spaces[MAIN]
         self.hosting = HostedActors(config, self.spaces, partial(self.serve, trusted=True), self.flush)
-        self.verbs: Mapping[str, Verb] = {
+        verbs: Mapping[str, Verb] = {
             "status": _status_of(self),
             **past.VERBS,
             **publication.VERBS,
@@ -116,6 +119,7 @@ class Daemon:
             **hosting_verbs(self.hosting),
             **TopicVerbs(self.topics, self.durable_topics).table(),
         }
+        self.verbs = {name: _in_turn(verb) if name in QUESTIONS else verb for name, verb in verbs.items()}
 
     @property
     def addresses(self) -> list[str]:
@@ -229,6 +233,16 @@ class Daemon:
             "memory_peak_bytes": max(peak, resident),
         }
         return Map(status if inspects else {name: status[name] for name in status if name not in INSPECTED})
+
+
+def _in_turn(verb: Verb) -> Verb:
+    """Returns a verb whose requests take turns in the lane."""
+
+    async def asked(connection: Connection, arguments: Map) -> Value:
+        async with connection.work():
+            return await verb(connection, arguments)
+
+    return asked
 
 
 def _status_of(daemon: Daemon) -> Verb:
