@@ -49,7 +49,7 @@ bench: venv ## every benchmark in bench/, one after the other (ARGS=--json for f
 	  echo "== $$file"; $(BIN)/python $$file $(ARGS); \
 	done
 
-torture: check-java venv ## the kill tests with ROUNDS further seeds each
+torture: check-java venv ## the kill tests and the attacks at full size, with ROUNDS further seeds each, and a table of what they cost
 	@TORTURE_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -m torture $(ARGS)
 
 wheel: venv ## dist/*.whl; COMPILED=1 for one whose index is machine code (needs a C compiler)
