@@ -17,6 +17,7 @@ async def _back(events: Events) -> ConnectionEvent:
     return event
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [{}, {"grace": 20.0}, {"lease": 20.0}, {"owner": "people"}],

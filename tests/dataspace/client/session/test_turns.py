@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, strategies as st
 
 from dataspace.client.session.turns import ClaimSet, Ticket
@@ -14,6 +15,7 @@ from tests.dataspace.kernel.test_space import actions
 OWNER = "lease:1000:me"
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(actions, max_size=4), max_size=12))
 def test_a_set_of_claims_follows_what_a_space_accepts(turns: list[list[Action]]) -> None:
     space, claims = Space("main"), ClaimSet(OWNER)
