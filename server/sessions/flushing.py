@@ -3,10 +3,13 @@
 Mostly a turn concerns a few connections, and these are written when the bundle of work is done that concerned
 them.  But a turn that thousands observe would be thousands of calls of the system in one step.  So many are
 written by a task of their own, some at a time; what happens before a queue's turn comes leaves with it, so
-that a thousand turns for a thousand observers are far less than a million writes.
+that a thousand turns for a thousand observers are far less than a million writes.  After each pass the task
+rests for as long as it took: others get half of the time at least, and what they bring leaves in fewer
+writes.  The first change after a rest is written without delay.
 
-Always: each queue that was touched is written, in the order in which they were touched; if no task runs, as
-before the start and at the end, they are written at once.
+Always: each queue that was touched is written; those of one flush in the order in which they were touched; a
+few are written at once, even while many wait for the task; if no task runs, as before the start and at the
+end, so are many.
 """
 
 from __future__ import annotations
@@ -22,6 +25,9 @@ AT_ONCE: Final = 64
 SLICE_SECONDS: Final = 0.002
 """Seconds after which the task lets others run."""
 
+REST_SECONDS: Final = 0.005
+"""Seconds that the task rests at most between two passes."""
+
 
 class Queue(Protocol):
     """What one connection has to send."""
@@ -35,6 +41,7 @@ class Flushing:
 
     def __init__(self) -> None:
         self._touched: list[Queue] = []
+        self._many: list[Queue] = []
         self._due = trio.Event()
         self._is_running = False
 
@@ -44,31 +51,41 @@ class Flushing:
 
     def flush(self) -> None:
         """Writes all queues that have something, or has the task write them where they are many."""
-        if len(self._touched) > AT_ONCE and self._is_running:
-            self._due.set()
-            return
         while self._touched:
             touched, self._touched = self._touched, []
+            if len(touched) > AT_ONCE and self._is_running:
+                self._many += touched
+                self._due.set()
+                return
             for queue in touched:
                 queue.flush()
 
     async def run(self) -> None:
         """Writes queues where they are many, until cancelled; then writes what is left."""
         self._is_running = True
-        touched: list[Queue] = []
         try:
             while True:
                 await self._due.wait()
-                self._due = trio.Event()
-                touched, self._touched = self._touched, []
-                touched.reverse()
-                until = perf_counter() + SLICE_SECONDS
-                while touched:
-                    touched.pop().flush()
-                    if perf_counter() > until:
-                        await trio.lowlevel.checkpoint()
-                        until = perf_counter() + SLICE_SECONDS
+                began = perf_counter()
+                await self._write_many()
+                await trio.sleep(min(perf_counter() - began, REST_SECONDS))
         finally:
             self._is_running = False
-            self._touched[:0] = reversed(touched)
+            self._touched[:0] = self._many
+            self._many = []
             self.flush()
+
+    async def _write_many(self) -> None:
+        """Makes one pass over the queues that wait for it."""
+        self._due = trio.Event()
+        touched, self._many = self._many, []
+        touched.reverse()
+        until = perf_counter() + SLICE_SECONDS
+        try:
+            while touched:
+                touched.pop().flush()
+                if perf_counter() > until:
+                    await trio.lowlevel.checkpoint()
+                    until = perf_counter() + SLICE_SECONDS
+        finally:
+            self._many[:0] = reversed(touched)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 import trio
+import trio.testing
 from trio.testing import wait_all_tasks_blocked
 
 from server.sessions import flushing
-from server.sessions.flushing import AT_ONCE, Flushing
+from server.sessions.flushing import AT_ONCE, REST_SECONDS, Flushing
 
 
 class Counted:
@@ -40,7 +41,9 @@ async def test_few_are_written_at_once() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_many_turns_for_many_observers_are_few_writes() -> None:
+async def test_many_turns_for_many_observers_are_few_writes(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     made, queues = Flushing(), [Counted() for _ in range(2 * AT_ONCE)]
     turns = 200
     async with trio.open_nursery() as nursery:
@@ -51,9 +54,47 @@ async def test_many_turns_for_many_observers_are_few_writes() -> None:
             made.flush()
             if n % 10 == 9:
                 await trio.lowlevel.checkpoint()
-        await wait_all_tasks_blocked()
+        await trio.sleep(2 * REST_SECONDS)
         assert [sum(queue.writes) for queue in queues] == [turns] * len(queues)
         assert max(len(queue.writes) for queue in queues) <= turns // 10 + 2
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_few_are_written_while_many_wait_for_the_task() -> None:
+    made, queues, few = Flushing(), [Counted() for _ in range(AT_ONCE + 1)], [Counted()]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(made.run)
+        await wait_all_tasks_blocked()
+        _touch(made, queues)
+        made.flush()
+        _touch(made, few)
+        made.flush()
+        assert [few[0].writes, queues[0].writes] == [[1], []]
+        nursery.cancel_scope.cancel()
+    assert all(queue.writes == [1] for queue in queues)
+
+
+async def test_the_task_rests_after_a_pass_for_as_long_as_that_took(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    monkeypatch.setattr(flushing, "perf_counter", iter(range(10_000)).__next__)  # each look takes a second
+    monkeypatch.setattr(flushing, "SLICE_SECONDS", 1e9)
+    monkeypatch.setattr(flushing, "REST_SECONDS", 1e9)
+    made, queues = Flushing(), [Counted() for _ in range(AT_ONCE + 1)]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(made.run)
+        await wait_all_tasks_blocked()
+        for turn in range(1, 4):
+            _touch(made, queues)
+            made.flush()
+            await wait_all_tasks_blocked()
+            assert queues[-1].writes == [1] * turn, "at once after a rest"
+            _touch(made, queues)
+            made.flush()
+            await trio.sleep(AT_ONCE)
+            assert queues[-1].waiting, "within the rest"
+            await trio.sleep(4 * AT_ONCE)
+            queues[-1].writes.pop()
         nursery.cancel_scope.cancel()
 
 
