@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from dataspace.errors import Refused
-from index.trie.nodes import At
+from index.trie.nodes import At, all_at
+from index.values.values import Value
 
 FACT_BYTES: Final = 400
 """About what a claim on a short fact takes, in the tables and in its log."""
@@ -50,6 +51,11 @@ def size_of(claims: int, characters: int) -> int:
 def size_of_pattern(at: At) -> int:
     """Returns about how many bytes an observed pattern takes, by its key; O(1)."""
     return PATTERN_BYTES + TEXT_BYTES * weight(at)
+
+
+def weight_of(values: Sequence[Value]) -> int:
+    """Returns the characters of several facts or messages; O(1) for each whose key is known."""
+    return weights(all_at(values))
 
 
 def weights(keys: Iterable[At]) -> int:

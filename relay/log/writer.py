@@ -22,8 +22,7 @@ import trio
 from dataspace.faults import reach
 from dataspace.kernel.epochs import Epoch
 from dataspace.kernel.handles import Held
-from dataspace.kernel.limits import weights
-from index.trie.nodes import all_at
+from dataspace.kernel.limits import weight_of
 from relay.log.log import SNAPSHOT_CHANGES, Log
 from relay.log.recent import Recent
 from relay.log.segments import Encoded, encode
@@ -74,8 +73,8 @@ class _Entry:
         self.changes = len(epoch.added) + len(epoch.messages) + len(epoch.removed)
         self._encoded = encode(epoch) if self.changes < LARGE_CHANGES else None
         if self._encoded is None:
-            facts = weights(all_at(epoch.added)) + weights(all_at(epoch.removed))
-            self.size = self.changes * CHANGE_BYTES + facts + weights(all_at(epoch.messages))
+            facts = weight_of(epoch.added) + weight_of(epoch.removed)
+            self.size = self.changes * CHANGE_BYTES + facts + weight_of(epoch.messages)
         else:
             self.size = len(self._encoded.body)
         """Bytes, or about so many."""
