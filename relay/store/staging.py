@@ -148,7 +148,7 @@ class Staging:
                 self._closed.popitem(last=False)
         self._gone += [(_text(prefix), by) for prefix in prefixes]
         below = tuple(map(_text, prefixes))
-        for at in [at for at in self._paid if at[1] == by and at[0].startswith(below)]:
+        for at in [at for at in self._paid if by in _beginnings(at[1]) and at[0].startswith(below)]:
             self._give_back(at, self._paid[at])
         try:
             await trio.to_thread.run_sync(self._discard)

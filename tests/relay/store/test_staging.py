@@ -137,3 +137,51 @@ def test_bytes_of_keys_begin_alike_exactly_if_the_keys_do(
     assert _text(one).startswith(_text(other)) == (one[: len(other)] == other)
     inside = _text(other) <= _text(one) < _text(other) + b"\xff"
     assert inside == (one[: len(other)] == other)
+
+
+class Purse:
+    """``relay.store.staging.Payer``: counts what is taken and given back."""
+
+    def __init__(self) -> None:
+        self.owes = 0
+
+    def take(self, _what: str, amount: int) -> None:
+        self.owes += amount
+
+    def give(self, _what: str, amount: int) -> None:
+        self.owes -= amount
+
+
+async def test_a_key_is_another_one_for_each_stager(staging: Staging) -> None:
+    for by in ("token:a", "token:b", "token:a/x", "token:ab"):
+        await staging.stage(("q", "1"), by.encode(), by)
+    assert await staging.staged([("q", "1")], "token:a") == [b"token:a", b"token:a/x"]
+    assert await staging.staged([("q", "1")], "token:a/x") == [b"token:a/x"]
+    await staging.discard(("q",), close=("q", "1"), by="token:a")
+    for by in ("token:a", "token:a/x"):
+        with pytest.raises(Refused, match="not-staged"):
+            await staging.staged([("q", "1")], by)
+        with pytest.raises(Refused, match="closed"):
+            await staging.stage(("q", "1"), b"late", by)
+    assert await staging.staged([("q", "1")]) == [b"token:ab", b"token:b"], "the daemon itself sees all"
+    await staging.stage(("q", "1"), b"more", "token:b")
+    assert await staging.staged([("q", "1")], "token:b") == [b"token:b", b"more"]
+
+
+@pytest.mark.parametrize("key", [("a", "\2b"), ("a", ""), ("a\0", "\1"), ("\xff",)])
+async def test_no_key_reads_as_one_with_a_stager(staging: Staging, key: tuple[str, ...]) -> None:
+    await staging.stage(key, b"whole")
+    with pytest.raises(Refused, match="not-staged"):
+        await staging.staged([key], "token:b")
+    with pytest.raises(Refused, match="not-staged"):
+        await staging.staged([key[:1] if len(key) > 1 else ("a",)])
+    assert await staging.staged([key]) == [b"whole"]
+
+
+async def test_who_pays_gets_back_what_another_one_of_its_token_discards(staging: Staging) -> None:
+    task, stranger = Purse(), Purse()
+    await staging.stage(("q", "1"), b"x", "token:a/task", task)
+    await staging.stage(("q", "1"), b"x", "token:b", stranger)
+    assert task.owes == stranger.owes > 0
+    await staging.discard(("q",), by="token:a")
+    assert (task.owes, stranger.owes > 0) == (0, True)
