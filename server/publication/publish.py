@@ -32,6 +32,9 @@ SMALL_BYTES: Final = 32 << 10
 KEYED: Final = 256
 """Values that get their keys in one step, in less than a millisecond."""
 
+CHECKED: Final = 32
+"""Operations whose rights are checked in one step."""
+
 UNBOUNDED: Final = 1 << 62
 """Elements of what was checked before it was stored."""
 
@@ -46,7 +49,7 @@ async def stage(
     """Appends pairs of verb and value to those on disk under a key, if permitted."""
     for operation in operations:
         check_pair(operation)
-    _permitted(operations, bearer.permit)
+    await _permitted(home, operations, bearer.principal, bearer.permit)
     await home.staging.stage(at, pack(operations), bearer.holder, account)
 
 
@@ -76,7 +79,7 @@ async def _checked(home: Committer, body: bytes, asker: Hashable, permit: Permit
     """Returns the content of packed operations and their number, once checked and permitted."""
     staged = await _unpacked(home, body, asker, home.limits.frame_elements)
     count = check(staged)
-    _permitted(staged, permit)
+    await _permitted(home, staged, asker, permit)
     return staged, count
 
 
@@ -87,14 +90,17 @@ async def _unpacked(home: Committer, body: bytes, asker: Hashable, elements: int
     return await home.lane.work(asker).do(unpacking(body, elements=elements, depth=MAX_DEPTH))
 
 
-def _permitted(staged: Value, permit: Permit) -> None:
+async def _permitted(home: Committer, staged: Value, asker: Hashable, permit: Permit) -> None:
     if not permit.open:
-        _check(read(staged), permit)
+        await home.lane.work(asker).do(_checking(read(staged), permit))
 
 
-def _check(operations: Operations, permit: Permit) -> None:
-    for verb, value in zip(*operations, strict=True):
+def _checking(operations: Operations, permit: Permit) -> Generator[None, None, None]:
+    """Checks operations in steps; raises ``Refused`` at the first that is not permitted."""
+    for at, (verb, value) in enumerate(zip(*operations, strict=True)):
         permit.check_value(verb, value)
+        if at % CHECKED == 0:
+            yield
 
 
 async def publish(
@@ -160,7 +166,7 @@ async def _staged(home: Committer, keys: Sequence[tuple[str, ...] | bytes], bear
             else:
                 operations = staged
             if not bearer.permit.open:  # who staged it, or had it prepared, may have other rights
-                _check(operations, bearer.permit)
+                await home.lane.work(bearer.principal).do(_checking(operations, bearer.permit))
             await home.lane.work(bearer.principal).do(_with_keys(operations.values))
             verbs.extend(operations.verbs)
             values.extend(operations.values)
