@@ -25,7 +25,13 @@ from dataspace.rules.engine.dependencies import GROUP, Outline
 from dataspace.rules.engine.join_orders import BoundAtom
 from dataspace.rules.language.syntax import Rule, Verb
 from dataspace.rules.relations.base_facts import BaseFacts, Claim, Use
-from dataspace.rules.relations.budgets import BYTES_OF_WORK, MAX_TEXT, STEPS_FOR_EACH_ROW, Budget, TickBudget
+from dataspace.rules.relations.budgets import (
+    BYTES_OF_WORK,
+    MAX_TEXT,
+    STEPS_FOR_EACH_ROW,
+    Budget,
+    TickBudget,
+)
 from dataspace.rules.relations.derived_relations import HeadRelation, lead
 from dataspace.rules.relations.failures import Defect, RanAway, RuleFailed, Unalias, Unit
 from dataspace.rules.relations.grouping import Grouping
@@ -135,7 +141,7 @@ class ComponentEngine:
             view.wanted.clear()
         for relation in self._own_relations():
             relation.in_cycle = id(relation) in self.outline.cycles
-            relation.table = UnwrittenTable(relation, self._budget, self._order)
+            relation.table = UnwrittenTable(relation, self._budget, self._written)
         asked = zip(self.outline.atoms, self.outline.asked, strict=True)
         self.negated = {
             view.root
@@ -144,15 +150,18 @@ class ComponentEngine:
             if a.atom.negated
         }
         self.roots = {*self._claimable, *self._views, *[view.root for view in self.plain]}
-        self._order()
+        steps = [step for step in self.outline.steps if not self._is_plain(step)]
+        self._steps = [self._step(step) for step in steps]
+        self._steps.append((self._doubts.noted, self._doubts.resolve))
+        self._places = {id(step[0]): at for at, step in enumerate(steps) if not isinstance(step, int)}
         noted = [head.news.noted for head in self._facts]
         self.waiting = (self._alarm, *noted, *[pending for pending, _ in self._steps])
         self._base_facts.attach(self)
 
-    def _order(self) -> None:
-        """Puts what settles in order; again after a table was written, so that no step calls another."""
-        self._steps = [self._step(step) for step in self.outline.steps if not self._is_plain(step)]
-        self._steps.append((self._doubts.noted, self._doubts.resolve))
+    def _written(self, relation: Relation) -> None:
+        """Has the table of a relation called that was written, and not the one that stood for it; O(1)."""
+        if not relation.in_cycle:  # in a cycle tables are looked up in each round
+            self._steps[self._places[id(relation)]] = relation.pending, relation.table.settle
 
     def _is_plain(self, step: int | list[Relation]) -> bool:
         return not isinstance(step, int) and step[0] in self.plain
@@ -189,10 +198,11 @@ class ComponentEngine:
         budget, most = self._budget, self._budget.bounds.rows
         waiting = head.pending if grouping is None else ()
         rows = STEPS_FOR_EACH_ROW * most
-        steps = Budget(of_all, rows, "rows were looked at", budget.tick, waiting, most, share=budget.look)
-        doubts = Budget(of_all, rows, "rows were looked at", budget.tick, share=budget.look)
-        what = "characters of values were made"
-        text = Budget(of_all, MAX_TEXT, what, budget.tick, share=budget.make)
+        tick, part, what = budget.tick, budget.bounds.part, "rows were looked at"
+        steps = Budget(of_all, rows, what, tick, waiting, most, share=budget.look, part=part)
+        doubts = Budget(of_all, rows, what, tick, share=budget.look, part=part)
+        made = "characters of values were made"
+        text = Budget(of_all, MAX_TEXT, made, tick, share=budget.make, part=BYTES_OF_WORK * part)
         return Compiler(
             of_all,
             rule,
@@ -217,6 +227,7 @@ class ComponentEngine:
                 "bytes were derived",
                 budget.tick,
                 share=budget.make,
+                part=BYTES_OF_WORK * budget.bounds.part,
             )
             self._facts_paid[number] = paid
         return paid

@@ -56,6 +56,9 @@ A thousand rules that each have a part left may use all of these in one tick, be
 BYTES_OF_WORK: Final = 64
 """Bytes that are derived or calculated in about the time of a row that is looked at."""
 
+PARTS: Final = 64
+"""Into so many parts at least the work of a turn is divided."""
+
 WORK_PER_ACTION: Final = 20
 """Units of work that a tick may do for each fact that comes or goes."""
 
@@ -84,6 +87,11 @@ class Bounds:
     held: int = 128 * 1024 * 1024
     work: int | None = None
     work_per_action: int = WORK_PER_ACTION
+
+    @property
+    def part(self) -> int:
+        """Units of work that are handed out at once, at most."""
+        return PART if self.work is None else max(1, min(PART, self.work // PARTS))
 
     @property
     def steps(self) -> int:
@@ -245,11 +253,12 @@ class Budget:
         most: int = 0,
         *,
         share: Callable[[int], None],
+        part: int = PART,
     ) -> None:
         self.left = 0
         self._rule = rule
         self._limit = limit
-        self._part = max(1, min(PART, limit // 8))
+        self._part = max(1, min(part, limit // 8))
         self._what = what
         self._ticks = ticks
         self._tick = -1

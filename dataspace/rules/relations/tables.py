@@ -65,7 +65,9 @@ class UnwrittenTable:
 
     __slots__ = ("_budget", "_relation", "_written_out")
 
-    def __init__(self, relation: Relation, budget: TickBudget, written_out: Callable[[], None]) -> None:
+    def __init__(
+        self, relation: Relation, budget: TickBudget, written_out: Callable[[Relation], None]
+    ) -> None:
         """``written_out`` is called once the relation has another table."""
         self._relation = relation
         self._budget = budget
@@ -86,7 +88,7 @@ class UnwrittenTable:
     def _written(self) -> Table:
         if self._relation.table is self:
             write(self._relation, self._budget)
-            self._written_out()
+            self._written_out(self._relation)
         return self._relation.table
 
 
