@@ -53,11 +53,11 @@ class RuleHost:
         self._held: dict[At, int] = {}  # the handle of each fact, which is itself in the index
         self._by_flows: set[At] = set()
         self._last = 0  # the newest handle
-        self._strays: dict[At, int] = {}  # what is wrong with rules that are no entries; of how many it is
+        self._rejected: dict[At, int] = {}  # what is wrong with rules that are no entries; of how many it is
         self._errors: dict[Hashable, Record] = {}
         self._troubles = 0  # of the program, when its errors were last looked at
-        self._coming: Sequence[Value] = ()
-        self._going: Sequence[Value] = ()
+        self._appearing: Sequence[Value] = ()
+        self._vanishing: Sequence[Value] = ()
         self._adopted = False
         self._kept: Sequence[Value] = ()  # while the last tick is taken up: what rules held in it
         self._is_start = False  # while it is
@@ -124,10 +124,10 @@ class RuleHost:
         self._by_flows.difference_update(journal.flows_added)
         self._by_flows.update(journal.flows_removed)
         self.program = None
-        self._strays, self._errors, self._troubles = {}, {}, 0
+        self._rejected, self._errors, self._troubles = {}, {}, 0
         self._resumed.clear()
         self.on_trouble()
-        self._coming = self._going = ()
+        self._appearing = self._vanishing = ()
         self._adopted = journal.was_following or bool(held)
         gone = dict(zip(all_at(removed), removed, strict=True))
         known = {at: gone[at] if at in gone else self._index.value(at) for at in held}
@@ -138,8 +138,8 @@ class RuleHost:
 
     def turn(self, draft: PendingTurn) -> tuple[Claims, ...]:
         """Makes what follows from a turn part of it: the claims that this begins and ends."""
-        coming: Sequence[Value]
-        going: Sequence[Value]
+        appearing: Sequence[Value]
+        vanishing: Sequence[Value]
         added, removed, program = draft.added, draft.removed, self.program
         journal = self._journal  # as ``_begin``
         journal.begun = journal.ended = journal.flows_added = journal.flows_removed = ()
@@ -147,31 +147,31 @@ class RuleHost:
         journal.was_following = program is not None or self._adopted
         draft.is_followed = True
         if len(added) + len(removed) == 1:  # as mostly: it appears if nobody claims it yet, and so on
-            coming_at, going_at = draft.at or draft.places
-            value, at = (added[0], coming_at[0]) if added else (removed[0], going_at[0])
+            appearing_at, vanishing_at = draft.at or draft.places
+            value, at = (added[0], appearing_at[0]) if added else (removed[0], vanishing_at[0])
             claims = self._index.count_at(at)
             if claims and at in self._held and at not in self._by_flows:  # as ``_claimed_at``
                 claims -= 1
-            coming, going = (added, removed) if claims == len(removed) else _NEITHER
+            appearing, vanishing = (added, removed) if claims == len(removed) else _NEITHER
             if (
                 program is not None
                 and self._is_plain
                 and (value.__class__ is not Record or value.label != "rule")
             ):
-                derived = program.tick(coming, going, draft.messages)  # as ``_follow``
+                derived = program.tick(appearing, vanishing, draft.messages)  # as ``_follow``
                 if program.texts.troubles != self._troubles:
                     derived = self._with_errors(derived)
                 return self._claim(derived, draft)
         else:
-            coming, going = self._transitions(draft)
+            appearing, vanishing = self._transitions(draft)
         if self._flowing:
-            return self._claim(self._with_flows(draft, coming, going), draft)
-        return self._claim(self._follow(coming, going, draft.messages), draft)
+            return self._claim(self._with_flows(draft, appearing, vanishing), draft)
+        return self._claim(self._follow(appearing, vanishing, draft.messages), draft)
 
     def _follow(
         self,
-        coming: Sequence[Value],
-        going: Sequence[Value],
+        appearing: Sequence[Value],
+        vanishing: Sequence[Value],
         messages: Sequence[Value],
         turn: tuple[list[Value], list[Value]] | None = None,
     ) -> Derived:
@@ -180,19 +180,19 @@ class RuleHost:
         ``turn`` is all that comes and goes in this turn, where this is not the first tick of it.
         """
         if self._adopted:
-            self._coming = self._going = ()
+            self._appearing = self._vanishing = ()
             before = self._take_up()
-            further = self._follow(coming, going, messages, turn)
+            further = self._follow(appearing, vanishing, messages, turn)
             whole = [*_changes(before.added, before.removed), *_changes(further.added, further.removed)]
             added, removed = transitions(whole, lambda value: int(at_of(value) in self._held))
             return Derived(added, further.messages, removed)
         program = self.program
-        if program is None or (coming and rules_in(coming)) or (going and rules_in(going)):
-            self._coming, self._going = turn or (coming, going)
-            return self._follow_anew(coming, going, messages)
+        if program is None or (appearing and rules_in(appearing)) or (vanishing and rules_in(vanishing)):
+            self._appearing, self._vanishing = turn or (appearing, vanishing)
+            return self._follow_anew(appearing, vanishing, messages)
         if program.facts is not None:  # it may ask for them in this tick
-            self._coming, self._going = turn or (coming, going)
-        derived = program.tick(coming, going, messages)
+            self._appearing, self._vanishing = turn or (appearing, vanishing)
+        derived = program.tick(appearing, vanishing, messages)
         return derived if program.texts.troubles == self._troubles else self._with_errors(derived)
 
     def _take_up(self) -> Derived:
@@ -214,11 +214,11 @@ class RuleHost:
 
     def _follow_anew(
         self,
-        coming: Sequence[Value],
-        going: Sequence[Value],
+        appearing: Sequence[Value],
+        vanishing: Sequence[Value],
         messages: Sequence[Value],
     ) -> Derived:
-        come, go = coming, going
+        come, go = appearing, vanishing
         if self.program is None:
             self.program = Program(
                 self._facts,
@@ -229,30 +229,32 @@ class RuleHost:
                 start=self._is_start,
             )
             come, go = [value for value in self._facts() if is_rule(value)], ()
-        stray = [(fact, -1) for value in go if (fact := self._stray_error(value)) is not None]
-        derived = self.program.declare_and_tick((rules_of(come), rules_of(go)), coming, going, messages)
+        rejections = [(fact, -1) for value in go if (fact := self._rejection(value)) is not None]
+        derived = self.program.declare_and_tick(
+            (rules_of(come), rules_of(go)), appearing, vanishing, messages
+        )
         derived = self._with_errors(derived)
-        stray += [(fact, +1) for value in come if (fact := self._stray_error(value)) is not None]
-        self._note_strays(stray, derived)
-        if not (self.program.entries or self._strays):
+        rejections += [(fact, +1) for value in come if (fact := self._rejection(value)) is not None]
+        self._note_rejections(rejections, derived)
+        if not (self.program.entries or self._rejected):
             self.program = None
             self._troubles = 0
             self.on_trouble()
         self._keep_awake()
         return derived
 
-    def _note_strays(self, changes: Sequence[tuple[Record, int]], derived: Derived) -> None:
+    def _note_rejections(self, changes: Sequence[tuple[Record, int]], derived: Derived) -> None:
         """Says what is wrong with facts that come, and no longer what was with those that go."""
-        added, removed = transitions(changes, lambda fact: self._strays.get(at_of(fact), 0))
+        added, removed = transitions(changes, lambda fact: self._rejected.get(at_of(fact), 0))
         derived.added += added
         derived.removed += removed
         for fact, by in changes:
             at = at_of(fact)
-            self._strays[at] = self._strays.get(at, 0) + by
-            if not self._strays[at]:
-                del self._strays[at]
+            self._rejected[at] = self._rejected.get(at, 0) + by
+            if not self._rejected[at]:
+                del self._rejected[at]
 
-    def _stray_error(self, value: Value) -> Record | None:
+    def _rejection(self, value: Value) -> Record | None:
         """What is wrong with a fact that is called a rule and is no entry of the program; O(size)."""
         assert self.program is not None  # whoever asks has one
         return None if not is_rule(value) else error_of(value, self.program.entries, self.program.texts.most)
@@ -262,7 +264,7 @@ class RuleHost:
         if self._adopted:
             return self.turn(draft)
         self._begin(draft)
-        self._coming = self._going = ()
+        self._appearing = self._vanishing = ()
         derived = Derived([], [], [])
         names, self._resumed = self._resumed, set()
         if self.program is not None and names:
@@ -312,11 +314,13 @@ class RuleHost:
         self.flows.detach(name)
         self._keep_awake()
 
-    def _with_flows(self, draft: PendingTurn, coming: Sequence[Value], going: Sequence[Value]) -> Derived:
+    def _with_flows(
+        self, draft: PendingTurn, appearing: Sequence[Value], vanishing: Sequence[Value]
+    ) -> Derived:
         """Rules first, then flows, then what rules make of what flows assert."""
         derived = Derived([], [], [])
-        if self.program is not None or self._adopted or rules_in(coming):
-            derived = self._follow(coming, going, draft.messages)
+        if self.program is not None or self._adopted or rules_in(appearing):
+            derived = self._follow(appearing, vanishing, draft.messages)
         self.flows.tell((), (), draft.messages)
         return self._run_flows(_changes(draft.added, draft.removed), derived, by_itself=False)
 
@@ -344,10 +348,10 @@ class RuleHost:
 
     def _follow_flows(self, turn: _Changes, asserted: _Changes) -> Derived:
         """What rules make of what flows assert, and no longer, after a turn."""
-        coming, going = transitions(asserted, _counted(turn, self._claimed))
-        if self.program is None and not rules_in(coming):
+        appearing, vanishing = transitions(asserted, _counted(turn, self._claimed))
+        if self.program is None and not rules_in(appearing):
             return Derived([], [], [])
-        return self._follow(coming, going, (), transitions([*turn, *asserted], self._claimed))
+        return self._follow(appearing, vanishing, (), transitions([*turn, *asserted], self._claimed))
 
     # -- claims ---------------------------------------------------------------------------------------
 
@@ -372,12 +376,12 @@ class RuleHost:
 
     def _facts(self) -> Iterator[Value]:
         """All facts that others claim, as they will be after this turn."""
-        going = set(map(key, self._going))
+        vanishing = set(map(key, self._vanishing))
         for value in self._index.values():
             at = key(value)
-            if at not in going and self._claimed(value):
+            if at not in vanishing and self._claimed(value):
                 yield value
-        yield from self._coming
+        yield from self._appearing
 
     def _with_errors(self, derived: Derived) -> Derived:
         """What is wrong with rules now, beside what follows from them."""
@@ -412,7 +416,7 @@ class RuleHost:
             draft.messages += derived.messages
         if not added and not removed:
             return ()
-        coming, going = draft.at or draft.places
+        appearing, vanishing = draft.at or draft.places
         held, first, journal = self._held, self._last + 1, self._journal
         begun: Sequence[tuple[int, Value]] = ()
         ended: list[int] = []
@@ -421,13 +425,13 @@ class RuleHost:
             at = value._text or value.text if value.__class__ is Record else at_of(value)
             journal.begun = [(at, first)]
             held[at] = first
-            coming.append(at)
+            appearing.append(at)
             begun = [(first, value)]
         elif added:
             several = all_at(added)
             journal.begun = list(zip(several, range(first, first + len(added)), strict=True))
             held.update(journal.begun)
-            coming += several
+            appearing += several
             begun = Numbered(first, added)
         if len(removed) == 1:
             (value,) = removed
@@ -435,14 +439,14 @@ class RuleHost:
             ended.append(held[at])
             journal.ended = [(at, ended[0])]
             del held[at]
-            going.append(at)
+            vanishing.append(at)
         elif removed:
             several = all_at(removed)
             ended += map(held.__getitem__, several)
             journal.ended = list(zip(several, ended, strict=True))
             for at in several:
                 del held[at]
-            going += several
+            vanishing += several
         self._last += len(added)
         draft.added += added
         draft.removed += removed

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dataspace.errors import UsageError
-from dataspace.rules.engine.dependencies import Outline
+from dataspace.rules.engine.dependencies import DependencyGraph
 from dataspace.rules.language.parser import MAX_TEXT, read_rules
 from dataspace.rules.language.syntax import Rule
 from index.values.values import Record, Value
@@ -47,7 +47,7 @@ class RuleTexts:
         text = text_of(given)
         try:
             rules = [*self._rules, *read_rules(text)]
-            Outline(rules)
+            DependencyGraph(rules)
         except UsageError as error:
             raise UsageError(f"{_source(given)}: {error}") from None
         self._rules = rules
@@ -58,7 +58,7 @@ class RuleTexts:
         self.facts.append(fact)
         with suppress(UsageError):
             rules = [*self._rules, *read_rules(str(fact.fields[1]))]
-            Outline(rules)
+            DependencyGraph(rules)
             self._rules = rules
 
 

@@ -46,7 +46,7 @@ class Body:
 
         Negations are looked at only where the tick is ``settled``.
 
-        O(rows that are joined); ``RuleFailed`` or ``RanAway`` where those are too many.
+        O(rows that are joined); ``RuleFailed`` or ``LimitReached`` where those are too many.
         """
         names = frozenset(known)
         looks = self._plans.get(names)

@@ -45,7 +45,7 @@ from typing import Any, NoReturn
 
 from dataspace.rules.engine.bodies import Body
 from dataspace.rules.engine.costs import SAMPLED, Meter
-from dataspace.rules.engine.deferred_errors import Doubts
+from dataspace.rules.engine.deferred_errors import DeferredErrors
 from dataspace.rules.engine.join_orders import Bind, BoundAtom, Look, Step, plan
 from dataspace.rules.language.arithmetic import calculate, compare, maker
 from dataspace.rules.language.syntax import (
@@ -58,7 +58,7 @@ from dataspace.rules.language.syntax import (
     Variable,
 )
 from dataspace.rules.relations.budgets import FACT_BYTES, Budget
-from dataspace.rules.relations.failures import RuleFailed, said_of
+from dataspace.rules.relations.failures import RuleFailed, message_of
 from dataspace.rules.relations.relations import Relation
 from dataspace.rules.relations.terms import MAX_FACT, Terms, size_in_facts, too_large
 from index.generated import Script, tuple_of
@@ -71,7 +71,7 @@ class RuleLimits:
     steps: Budget
     text: Budget
     facts: Budget
-    doubts: Budget
+    deferred: Budget
 
 
 MAX_TAKEN_APART = 4
@@ -82,8 +82,8 @@ class Compiler:
     """Writes what one rule has to do.
 
     ``cycle`` are the relations of the head's own cycle, if it has one; ``group`` takes solutions of a rule
-    with aggregates, instead of a relation that takes its head; ``doubts`` takes what it could not calculate,
-    ``meter`` says what it costs.
+    with aggregates, instead of a relation that takes its head; ``deferred`` keeps errors of expressions until
+    the tick is settled, ``meter`` counts what the rule costs.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Compiler:
         terms: Terms,
         group: Callable[[Any, Any, int], None] | None,
         limits: RuleLimits,
-        doubts: Doubts,
+        deferred: DeferredErrors,
         meter: Meter | None = None,
     ) -> None:
         self.number = number
@@ -107,8 +107,8 @@ class Compiler:
         self.terms = terms
         self.group = group
         self.limits = limits
-        self.doubts = doubts
-        self.body = Body(number, rule, atoms, terms, limits.doubts)
+        self.deferred = deferred
+        self.body = Body(number, rule, atoms, terms, limits.deferred)
         self.meter = meter
 
     def install(self) -> None:
@@ -303,7 +303,7 @@ class _Text:
     def _guarded(self, line: str) -> None:
         """A line that may raise: then there is no derivation, and perhaps the rule has failed."""
         of = self._of
-        self._fenced(line, of.doubts.about(of.body, comes=self._by > 0))
+        self._fenced(line, of.deferred.about(of.body, comes=self._by > 0))
         self._line(f"    {self._leave()}")
 
     def _fenced(self, line: str, fail: Callable[[Exception, dict[str, Any]], None]) -> None:
@@ -362,12 +362,12 @@ class _Text:
         the rule has failed.
         """
         of = self._of
-        doubt = of.doubts.about(of.body, comes=True)
+        defer = of.deferred.about(of.body, comes=True)
         row = ", ".join([f"{name!r}: {local}" for name, local in self._names.items()])
         self._line(f"w = {size}")
         self._line(f"if w > {MAX_FACT}:")
         self._line(f"    {left} += w")
-        self._line(f"    {self._bind(doubt)}({self._bind(too_large)}(w), {{{row}}})")
+        self._line(f"    {self._bind(defer)}({self._bind(too_large)}(w), {{{row}}})")
         self._line(f"else: {left} = {paid}.refill({left})")
 
     def _discount(self, states: str, touch: str, row: str) -> None:
@@ -416,6 +416,6 @@ def _failure(number: int) -> Callable[[Exception, dict[str, Any]], NoReturn]:
         if isinstance(error, RuleFailed):
             raise error
         values = {name: term.value for name, term in row.items()}
-        raise RuleFailed(number, values, said_of(error)) from error
+        raise RuleFailed(number, values, message_of(error)) from error
 
     return fail

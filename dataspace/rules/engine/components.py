@@ -58,7 +58,7 @@ class Ports:
         return not self.head[2]
 
 
-class Placed(NamedTuple):
+class PlacedRule(NamedTuple):
     """A rule of a program, by its number: rules that came later have higher ones."""
 
     number: int
@@ -66,12 +66,12 @@ class Placed(NamedTuple):
     ports: Ports
 
 
-def placed(number: int, rule: Rule) -> Placed:
+def placed(number: int, rule: Rule) -> PlacedRule:
     """A rule with its ports; O(rule)."""
     head = rule.head
     at = (key(head.label), len(head.arguments), head.verb is Verb.SEND)
     asks = [_asked(form_of(atom, everything=False).pattern) for atom in rule.atoms]
-    return Placed(number, rule, Ports(at, head.label, tuple(asks)))
+    return PlacedRule(number, rule, Ports(at, head.label, tuple(asks)))
 
 
 def _asked(pattern: Value) -> Asked:
@@ -79,7 +79,7 @@ def _asked(pattern: Value) -> Asked:
     return Asked(root_of(form), key(pattern), form)
 
 
-def parted(rules: Iterable[Placed]) -> list[list[Placed]]:
+def parted(rules: Iterable[PlacedRule]) -> list[list[PlacedRule]]:
     """The components of some rules, each in the order of its rules.  O(rules × heads of one label)."""
     ordered = sorted(rules)
     joined = list(range(len(ordered)))
@@ -95,7 +95,7 @@ def parted(rules: Iterable[Placed]) -> list[list[Placed]]:
     for at, each in enumerate(ordered):
         for other in heads.asked_by(each.ports):
             joined[find(at)] = find(other)
-    found: dict[int, list[Placed]] = {}
+    found: dict[int, list[PlacedRule]] = {}
     for at, each in enumerate(ordered):
         found.setdefault(find(at), []).append(each)
     return list(found.values())
@@ -126,7 +126,7 @@ class HasRules(Protocol):
     """What carries out the rules of one component."""
 
     @property
-    def rules(self) -> Sequence[Placed]:
+    def rules(self) -> Sequence[PlacedRule]:
         """Its rules, as they stand in the program."""
 
 
@@ -174,12 +174,12 @@ class Components(Generic[_E]):
     def __contains__(self, engine: _E) -> bool:
         return engine in self._engines
 
-    def of(self, rules: Iterable[Placed]) -> dict[_E, None]:
+    def of(self, rules: Iterable[PlacedRule]) -> dict[_E, None]:
         """The engines that carry out some rules, as far as any does.  O(rules)."""
         by = self._by_rule
         return {by[each.number]: None for each in rules if each.number in by}
 
-    def near(self, rules: Sequence[Placed]) -> dict[_E, None]:
+    def near(self, rules: Sequence[PlacedRule]) -> dict[_E, None]:
         """The engines that rules, if they came, would be of one component with.  O(rules × atoms alike)."""
         found: dict[_E, None] = {}
         for each in rules:

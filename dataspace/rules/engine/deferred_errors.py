@@ -15,15 +15,15 @@ from functools import partial
 from typing import Final
 
 from dataspace.rules.engine.bodies import Body
-from dataspace.rules.relations.failures import RanAway, RuleFailed, said_of
+from dataspace.rules.relations.failures import LimitReached, RuleFailed, message_of
 from dataspace.rules.relations.terms import Term
 
 MOST: Final = 10_000
-"""Doubts of one tick that are kept; the next one fails its rule at once."""
+"""DeferredErrors of one tick that are kept; the next one fails its rule at once."""
 
 
-class Doubts:
-    """The doubts of the rules of one component; ``noted`` is empty when there are none."""
+class DeferredErrors:
+    """The deferred errors of the rules of one component; ``noted`` is empty when there are none."""
 
     __slots__ = ("noted",)
 
@@ -44,13 +44,13 @@ class Doubts:
         if not body.holds(row, settled=False):
             return
         values = {name: term.value for name, term in row.items()}
-        failed = RuleFailed(body.number, values, said_of(error))
+        failed = RuleFailed(body.number, values, message_of(error))
         if len(self.noted) >= MOST:
             raise failed
         self.noted.append((failed, body, row))
 
     def resolve(self) -> None:
-        """Forgets all; raises the first ``RuleFailed`` that stands.  O(doubts × rows that they join)."""
+        """Forgets all; raises the first ``RuleFailed`` that stands.  O(errors × rows that they join)."""
         for failed, body, row in self.noted:
             if body.holds(row, settled=True):
                 raise failed
@@ -61,5 +61,5 @@ def _pass_over(error: Exception, row: dict[str, Term]) -> None:
     """What goes was no derivation either when it came; limits are limits all the same."""
     if isinstance(error, RuleFailed) and not (error.row or error.overran):
         error.row = {name: term.value for name, term in row.items()}
-    if isinstance(error, (RuleFailed, RanAway)):
+    if isinstance(error, (RuleFailed, LimitReached)):
         raise error

@@ -1,4 +1,4 @@
-"""The dependency graph (class ``Outline``): which relations feed which, and in which stratum each settles.
+"""The dependency graph: which relations feed which, and in which stratum each settles.
 
 Derived relations are what rules derive, views what their atoms read; where a view shows one derived relation
 as it is, both are one.  The graph makes no function and holds no row, so it also answers whether rules can be
@@ -31,7 +31,7 @@ GROUP = "group "
 _NONE: Final[Mapping[Hashable, View]] = {}
 
 
-class Outline:
+class DependencyGraph:
     """The relations of some rules, in order; ``BlockingCycle`` where there is none.  O(rules).
 
     ``separated`` are labels of heads that no view may be one with; ``shared`` are views of what no rule
@@ -70,12 +70,12 @@ class Outline:
         self._arrange()
 
     @staticmethod
-    def joined(parts: Iterable[tuple[Outline, int]]) -> Outline:
-        """The outline of rules that are carried out apart from each other, in an order of their own.
+    def joined(parts: Iterable[tuple[DependencyGraph, int]]) -> DependencyGraph:
+        """Returns the graph of rules that are carried out apart from each other, in an order of their own.
 
-        Each is given by the outline that it is in, and its number there.  The relations are the same ones.
+        Each is given by the graph that it is in, and its number there.  The relations are the same ones.
         """
-        whole, rules = Outline(()), []
+        whole, rules = DependencyGraph(()), []
         for part, number in parts:
             rule = part.rules[number]
             rules.append(rule)

@@ -1,6 +1,6 @@
 """The engine: the rules of one component, and what follows from the facts that the engine gets.
 
-An outline says which relations the rules have, and in which order they settle; here they are filled with
+An dependencies says which relations the rules have, and in which order they settle; here they are filled with
 functions and tables, and run.  What no rule derives comes from the base facts, which components share;
 heads, and views that show them, are the engine's own.  In a tick the base facts count derivations into the
 rules; then the engine lets one stratum after the other settle, and says what has come of it.
@@ -18,10 +18,10 @@ from typing import TypeAlias
 
 from dataspace.flows.results import Derived
 from dataspace.rules.engine.compiling import Compiler, RuleLimits, RuleTrigger
-from dataspace.rules.engine.components import Placed
+from dataspace.rules.engine.components import PlacedRule
 from dataspace.rules.engine.costs import Costs
-from dataspace.rules.engine.deferred_errors import Doubts
-from dataspace.rules.engine.dependencies import GROUP, Outline
+from dataspace.rules.engine.deferred_errors import DeferredErrors
+from dataspace.rules.engine.dependencies import GROUP, DependencyGraph
 from dataspace.rules.engine.join_orders import BoundAtom
 from dataspace.rules.language.syntax import Rule, Verb
 from dataspace.rules.relations.base_facts import BaseFacts, Claim, Use
@@ -33,7 +33,7 @@ from dataspace.rules.relations.budgets import (
     TickBudget,
 )
 from dataspace.rules.relations.derived_relations import HeadRelation, lead
-from dataspace.rules.relations.failures import Defect, RanAway, RuleFailed, Unalias, Unit
+from dataspace.rules.relations.failures import Defect, LimitReached, RuleFailed, Unalias, Unit
 from dataspace.rules.relations.grouping import Grouping
 from dataspace.rules.relations.guards import Fenced
 from dataspace.rules.relations.relations import Relation, settle
@@ -74,7 +74,7 @@ class ComponentEngine:
 
     def __init__(
         self,
-        rules: Sequence[Placed],
+        rules: Sequence[PlacedRule],
         base_facts: BaseFacts[ComponentEngine],
         *,
         budget: TickBudget,
@@ -86,8 +86,10 @@ class ComponentEngine:
         self.waiting: tuple[Sized, ...]
         """It has something to do only when any of these is not empty, or it is ``pending``."""
         self._alarm: list[Exception] = []
-        self._doubts = Doubts()
-        self.outline = outline = Outline([each.rule for each in rules], separated, base_facts.views)
+        self._deferred = DeferredErrors()
+        self.dependencies = dependencies = DependencyGraph(
+            [each.rule for each in rules], separated, base_facts.views
+        )
         self.plain: dict[View, Use] = {}
         """The views of base facts that it asks for."""
         self.roots: set[Class | None]
@@ -99,38 +101,38 @@ class ComponentEngine:
         self._budget = budget
         self._stamp = 0
         self._views: dict[Class | None, list[View]] = {}
-        self._claimable = outline.claimable
+        self._claimable = dependencies.claimable
         self._schedule: list[tuple[HeadRelation, Row, int]] = []
-        self._facts = outline.of_verb(Verb.ASSERT)
+        self._facts = dependencies.of_verb(Verb.ASSERT)
         self._news = [(of.news.came, of.news.went, of.news.noted, of.publish) for of in self._facts]
-        self._delayed = outline.of_verb(Verb.NEXT)
-        self._sending = outline.of_verb(Verb.SEND)
+        self._delayed = dependencies.of_verb(Verb.NEXT)
+        self._sending = dependencies.of_verb(Verb.SEND)
         self.speaks = bool(self._delayed or self._sending)
         """Whether there is ever anything to ``say``."""
         self._facts_paid: dict[int, Budget] = {}
-        self._groupings = {step: self._grouping(step) for step in outline.steps if isinstance(step, int)}
+        self._groupings = {step: self._grouping(step) for step in dependencies.steps if isinstance(step, int)}
         self._steps: list[Step]
         self._fill_in(costs)
 
     # -- building -------------------------------------------------------------------------------------
 
     def _grouping(self, at: int) -> Grouping:
-        rule = self.outline.rules[at]
-        head = self.outline.head(rule)
+        rule = self.dependencies.rules[at]
+        head = self.dependencies.head(rule)
         return Grouping(f"{GROUP}{at + 1}", self.rules[at].number, rule, head, self._terms, self._paid(at))
 
     def _step(self, step: int | list[Relation]) -> Step:
         if isinstance(step, int):
             grouping = self._groupings[step]
             return grouping.pending, grouping.settle
-        if id(step[0]) in self.outline.cycles:
+        if id(step[0]) in self.dependencies.cycles:
             pending = [each.pending for each in step]
             return pending[0] if len(step) == 1 else _AnyOf(pending), self._cycle(step)
         return step[0].pending, step[0].table.settle
 
     def _fill_in(self, costs: Costs) -> None:
         """Makes the functions and tables, and stands on the base facts."""
-        for view in self.outline.views.values():
+        for view in self.dependencies.views.values():
             self._feed(view)
         self._compilers = [self._compiler(number, costs) for number in range(len(self.rules))]
         for compiler in self._compilers:
@@ -140,9 +142,9 @@ class ComponentEngine:
             use.columns.update(view.wanted)
             view.wanted.clear()
         for relation in self._own_relations():
-            relation.in_cycle = id(relation) in self.outline.cycles
+            relation.in_cycle = id(relation) in self.dependencies.cycles
             relation.table = UnwrittenTable(relation, self._budget, self._written)
-        asked = zip(self.outline.atoms, self.outline.asked, strict=True)
+        asked = zip(self.dependencies.atoms, self.dependencies.asked, strict=True)
         self.negated = {
             view.root
             for atoms, views in asked
@@ -150,9 +152,9 @@ class ComponentEngine:
             if a.atom.negated
         }
         self.roots = {*self._claimable, *self._views, *[view.root for view in self.plain]}
-        steps = [step for step in self.outline.steps if not self._is_plain(step)]
+        steps = [step for step in self.dependencies.steps if not self._is_plain(step)]
         self._steps = [self._step(step) for step in steps]
-        self._steps.append((self._doubts.noted, self._doubts.resolve))
+        self._steps.append((self._deferred.noted, self._deferred.resolve))
         self._places = {id(step[0]): at for at, step in enumerate(steps) if not isinstance(step, int)}
         noted = [head.news.noted for head in self._facts]
         self.waiting = (self._alarm, *noted, *[pending for pending, _ in self._steps])
@@ -180,39 +182,39 @@ class ComponentEngine:
 
     def _feed(self, view: View) -> None:
         """Leads claimed and derived facts into a view."""
-        alias = self.outline.alias(view)
+        alias = self.dependencies.alias(view)
         if alias is not None:
             alias.is_shown = True
-        elif self.outline.is_plain(view):
+        elif self.dependencies.is_plain(view):
             self._base_facts.share(view)
             self.plain[view] = Use([], [], set())
         else:
             self._views.setdefault(view.root, []).append(view)
-            for head in self.outline.matching(view):
-                within = view in self.outline.cycles.get(id(head), ())
+            for head in self.dependencies.matching(view):
+                within = view in self.dependencies.cycles.get(id(head), ())
                 lead(head, view, self._terms, self._budget.look, within=within)
 
     def _compiler(self, number: int, costs: Costs) -> Compiler:
-        rule, grouping = self.outline.rules[number], self._groupings.get(number)
-        head, of_all = self.outline.head(rule), self.rules[number].number
+        rule, grouping = self.dependencies.rules[number], self._groupings.get(number)
+        head, of_all = self.dependencies.head(rule), self.rules[number].number
         budget, most = self._budget, self._budget.bounds.rows
         waiting = head.pending if grouping is None else ()
         rows = STEPS_FOR_EACH_ROW * most
         tick, part, what = budget.tick, budget.bounds.part, "rows were looked at"
         steps = Budget(of_all, rows, what, tick, waiting, most, share=budget.look, part=part)
-        doubts = Budget(of_all, rows, what, tick, share=budget.look, part=part)
+        deferred = Budget(of_all, rows, what, tick, share=budget.look, part=part)
         made = "characters of values were made"
         text = Budget(of_all, MAX_TEXT, made, tick, share=budget.make, part=BYTES_OF_WORK * part)
         return Compiler(
             of_all,
             rule,
-            self.outline.atoms[number],
+            self.dependencies.atoms[number],
             head,
-            [] if grouping is not None else self.outline.cycles.get(id(head), []),
+            [] if grouping is not None else self.dependencies.cycles.get(id(head), []),
             self._terms,
             None if grouping is None else grouping.change,
-            RuleLimits(steps, text, self._paid(number), doubts),
-            self._doubts,
+            RuleLimits(steps, text, self._paid(number), deferred),
+            self._deferred,
             costs.meter(of_all),
         )
 
@@ -234,7 +236,7 @@ class ComponentEngine:
 
     def _own_relations(self) -> list[Relation]:
         """Those that no other engine has."""
-        return [each for each in self.outline.relations() if each not in self.plain]
+        return [each for each in self.dependencies.relations() if each not in self.plain]
 
     def claims(self) -> Iterator[tuple[Class | None, Claim]]:
         """Who is to be told of claimed facts that are rows of its own relations, by class; None for all."""
@@ -248,7 +250,7 @@ class ComponentEngine:
         if self.failure is None:
             self.failure = error
             self._alarm.append(error)
-            if not isinstance(error, (RuleFailed, RanAway, Unalias, Defect)):
+            if not isinstance(error, (RuleFailed, LimitReached, Unalias, Defect)):
                 logger.error("rules failed and are computed anew: this is a defect", exc_info=error)
 
     def load(
@@ -262,7 +264,7 @@ class ComponentEngine:
         To settle is left to do.  O(facts that rules of one atom ask for + derivations).
         """
         for old, row in before:
-            head = self.outline.heads.get((key(old.of), old.width, Verb.NEXT))
+            head = self.dependencies.heads.get((key(old.of), old.width, Verb.NEXT))
             if head is not None:
                 self._hold(head, row)
         for head in self._delayed:
@@ -272,7 +274,7 @@ class ComponentEngine:
             for value in self._base_facts.facts(root):
                 claim(value, +1)
         try:
-            for number, rule in enumerate(self.outline.rules):
+            for number, rule in enumerate(self.dependencies.rules):
                 self._begin(number, rule)
         except Exception as error:  # noqa: BLE001  # a rule's own fault, or a defect: the same fence as in ``settle``
             self.fail(error)
@@ -282,7 +284,7 @@ class ComponentEngine:
         if row not in head.held:
             head.held[row] = None
             head.news.noted.append(row)
-            self.outline.heads[key(head.of), head.width, Verb.ASSERT].support(row, +1)
+            self.dependencies.heads[key(head.of), head.width, Verb.ASSERT].support(row, +1)
 
     def _begin(self, number: int, rule: Rule) -> None:
         """Counts the derivations of one rule, while nothing but the base facts holds any row.
@@ -290,7 +292,7 @@ class ComponentEngine:
         They are all found from the rows of one atom, which is the smallest of those that stand before any
         other of their relation: for these a row finds all others, as if it had come last.
         """
-        atoms = self.outline.atoms[number]
+        atoms = self.dependencies.atoms[number]
         positive = [each for each in atoms if not each.atom.negated]
         if not positive:  # it holds from the start, or is not refuted yet
             self._compilers[number].hold()
@@ -387,7 +389,7 @@ class ComponentEngine:
         """Compares what ``next`` says now with what holds because of the tick before."""
         for head in self._delayed:
             if head.news:
-                now = self.outline.heads[key(head.of), head.width, Verb.ASSERT]
+                now = self.dependencies.heads[key(head.of), head.width, Verb.ASSERT]
                 self._schedule += [(now, row, by) for row, by in head.delay()]
 
     @property
@@ -412,7 +414,7 @@ class ComponentEngine:
         for head in self._delayed:
             rows = dict(head.held)
             if undone:
-                now = self.outline.heads[key(head.of), head.width, Verb.ASSERT]
+                now = self.dependencies.heads[key(head.of), head.width, Verb.ASSERT]
                 changed = [(row, by) for each, row, by in self._schedule if each is now]
                 for row, by in changed:
                     if by > 0:
@@ -427,21 +429,23 @@ class ComponentEngine:
         for head in self._sending:
             yield from head.said()
 
-    def asking(self) -> list[Placed]:
+    def asking(self) -> list[PlacedRule]:
         """Returns the rules of ``next`` that ask for a tick: those that lead to themselves, if any does."""
         due = {id(head) for head, _, _ in self._schedule}
         heads = [
             head
             for head in self._delayed
-            if id(self.outline.heads[key(head.of), head.width, Verb.ASSERT]) in due or head.is_due
+            if id(self.dependencies.heads[key(head.of), head.width, Verb.ASSERT]) in due or head.is_due
         ]
-        asking = [at for at, rule in enumerate(self.outline.rules) if self.outline.head(rule) in heads]
-        leading = [at for at in asking if self.outline.leads_to_itself(at)]
+        asking = [
+            at for at, rule in enumerate(self.dependencies.rules) if self.dependencies.head(rule) in heads
+        ]
+        leading = [at for at in asking if self.dependencies.leads_to_itself(at)]
         return [self.rules[at] for at in leading or asking]
 
     def rows(self) -> int:
         """Rows in all relations, those of base facts as well; O(relations)."""
-        return sum(len(each.states) for each in self.outline.relations())
+        return sum(len(each.states) for each in self.dependencies.relations())
 
     def gone(self) -> int:
         """Returns how many of its derived rows have gone in this tick; O(heads)."""
@@ -457,7 +461,7 @@ class ComponentEngine:
 
         Rules of one head share its rows: of these it is the one that made more facts, or goes round a cycle.
         """
-        recursion = self.outline.recursion(at)
+        recursion = self.dependencies.recursion(at)
         return self.used_of(at, unit), self._compilers[at].limits.facts.used, recursion
 
     def used_of(self, at: int, unit: Unit) -> int:
@@ -466,9 +470,9 @@ class ComponentEngine:
             return self.used(at)
         limits = self._compilers[at].limits
         if unit is Unit.ROWS:
-            return self._budget.inserted.get(self.outline.head(self.rules[at].rule), 0)
+            return self._budget.inserted.get(self.dependencies.head(self.rules[at].rule), 0)
         if unit is Unit.STEPS:
-            return limits.steps.used + limits.doubts.used
+            return limits.steps.used + limits.deferred.used
         return limits.text.used + limits.facts.used
 
     def size(self) -> int:

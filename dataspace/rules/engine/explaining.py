@@ -21,7 +21,7 @@ from typing import Protocol
 
 from dataspace.flows.mermaid import Part
 from dataspace.rules.engine.costs import Spent
-from dataspace.rules.engine.dependencies import GROUP, Outline
+from dataspace.rules.engine.dependencies import GROUP, DependencyGraph
 from dataspace.rules.engine.join_orders import BoundAtom, failed_text, plan, step_text
 from dataspace.rules.engine.query import (
     FILED,
@@ -84,7 +84,7 @@ class Explainer:
 
     def __init__(
         self,
-        outline: Outline,
+        dependencies: DependencyGraph,
         terms: Terms,
         spent: Callable[[int], Spent],
         facts: Claimed,
@@ -94,8 +94,8 @@ class Explainer:
     ) -> None:
         self._facts = facts
         self._sight = sight
-        self._visible = [sight is None or sight.fact(stated(at)) for at in range(len(outline.rules))]
-        self._outline = outline
+        self._visible = [sight is None or sight.fact(stated(at)) for at in range(len(dependencies.rules))]
+        self._dependencies = dependencies
         self._terms = terms
         self._spent = spent
         self._shown: set[Hashable] = set()
@@ -103,7 +103,7 @@ class Explainer:
         self._lookups = Lookups(self._allowance)
         self._filed: dict[tuple[Class | None, int], dict[Hashable, list[Value]]] = {}
         self._component = {
-            name: at for at, members in enumerate(outline.strata.components) for name in members
+            name: at for at, members in enumerate(dependencies.strata.components) for name in members
         }
 
     # -- why ------------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ class Explainer:
         """A proof of a fact that rules derive; None if none does now.  O(what is searched), bounded."""
         if not isinstance(fact, Record):
             return None
-        head = self._outline.heads.get((key(fact.label), len(fact.fields), Verb.ASSERT))
+        head = self._dependencies.heads.get((key(fact.label), len(fact.fields), Verb.ASSERT))
         row = self._terms.row(fact.fields)
         if head is None or not head.has(row):
             return None
@@ -130,8 +130,8 @@ class Explainer:
             return Proof(fact, "rules, further down than is shown")
         self._shown.add(key(fact))
         try:
-            for number, rule in enumerate(self._outline.rules):
-                if self._outline.head(rule) is head:
+            for number, rule in enumerate(self._dependencies.rules):
+                if self._dependencies.head(rule) is head:
                     for solution in self._solutions(number, fact, head, state):
                         return self._derived(number, rule, fact, solution, depth)
         except SearchedEnough:
@@ -140,7 +140,7 @@ class Explainer:
 
     def _solutions(self, number: int, fact: Value, head: Relation, state: State) -> Iterator[list[Solution]]:
         """The ways in which a rule derives a fact; all solutions of an aggregate are one way."""
-        rule = self._outline.rules[number]
+        rule = self._dependencies.rules[number]
         known = unify(rule, fact)
         if known is None:
             return
@@ -149,7 +149,7 @@ class Explainer:
         def admits(relation: Relation, premise: State) -> bool:
             return self._place(relation) != mine or premise[2] < state[2]
 
-        atoms = self._outline.atoms[number]
+        atoms = self._dependencies.atoms[number]
         solver = Solver(rule, atoms, self._terms, admits, self._allowance, self._lookups)
         found = (each for each in solver.solutions(known) if gives(rule, each.known, fact))
         if rule.head.aggregates:
@@ -162,7 +162,7 @@ class Explainer:
     def _derived(self, number: int, rule: Rule, fact: Value, solutions: list[Solution], depth: int) -> Proof:
         premises, absent, hidden = [], [], 0
         for solution in solutions:
-            for atom in self._outline.atoms[number]:
+            for atom in self._dependencies.atoms[number]:
                 if not atom.atom.negated:
                     premise = self._premise(atom, solution, depth + 1)
                     if premise is WITHHELD:
@@ -188,7 +188,7 @@ class Explainer:
             return self._proof(relation, relation.fact(row), state, depth)
         assert isinstance(relation, View)  # there are no others
         shown = instance_of(atom.atom, solution.known)
-        for head in self._outline.matching(relation):
+        for head in self._dependencies.matching(relation):
             project = relation.projection(head.of, head.width, self._terms)
             columns = relation.columns(head.of) or ()
             given = dict(zip(columns, row, strict=False))
@@ -237,7 +237,7 @@ class Explainer:
         return self._terms.row(fact.fields) in head.base
 
     def _place(self, relation: Relation) -> int:
-        return self._component.get(self._outline.names[id(relation)], -1)
+        return self._component.get(self._dependencies.names[id(relation)], -1)
 
     def match(self, pattern: Value) -> Value | None:
         """Returns a fact that rules derive now, that a pattern matches and the asker may observe, or None.
@@ -250,7 +250,7 @@ class Explainer:
 
     def _match(self, pattern: Value) -> Value | None:
         match, fixed = matcher(pattern), self._fixed(pattern)
-        for head in self._outline.of_verb(Verb.ASSERT):
+        for head in self._dependencies.of_verb(Verb.ASSERT):
             if isinstance(pattern, Record) and not (is_open(pattern) or same(head.of, pattern.label)):
                 continue
             if any(at >= head.width for at in fixed):
@@ -306,11 +306,11 @@ class Explainer:
         sight = self._sight
         return sight is None or (
             self._visible[number]
-            and all(sight.pattern(view.form.pattern) for view in self._outline.asked[number])
+            and all(sight.pattern(view.form.pattern) for view in self._dependencies.asked[number])
         )
 
     def _lackings(self, fact: Value) -> Iterator[tuple[int, Rule, str]]:
-        for number, rule in enumerate(self._outline.rules):
+        for number, rule in enumerate(self._dependencies.rules):
             known = unify(rule, fact)
             if known is not None:
                 yield number, rule, self._lacking(number, rule, known) if self._shows(number) else ""
@@ -319,17 +319,17 @@ class Explainer:
         """What the question may have meant: a label much like it, or the same with other fields."""
         if not isinstance(fact, Record):
             return ""
-        heads = {str(head.of): head for head in self._outline.heads.values() if head.verb is Verb.ASSERT}
+        heads = {str(head.of): head for head in self._dependencies.heads.values() if head.verb is Verb.ASSERT}
         near = get_close_matches(str(fact.label), heads, n=1)
         if not near:
             return ""
-        for number, rule in enumerate(self._outline.rules):
+        for number, rule in enumerate(self._dependencies.rules):
             if str(rule.head.label) == near[0] and self._shows(number):
                 return f": did you mean {rule.head}?"
         return ""
 
     def _lacking(self, number: int, rule: Rule, known: Known) -> str:
-        atoms = self._outline.atoms[number]
+        atoms = self._dependencies.atoms[number]
         solver = Solver(rule, atoms, self._terms, _any, self._allowance, self._lookups)
         try:
             if next(solver.solutions(known), None) is not None:
@@ -346,11 +346,11 @@ class Explainer:
     def explain(self) -> str:
         """Strata with their relations, rows and indexes, then each rule with the orders of its look-ups."""
         lines = []
-        by_name = {self._outline.names[id(each)]: each for each in self._outline.relations()}
+        by_name = {self._dependencies.names[id(each)]: each for each in self._dependencies.relations()}
         hidden = 0
-        for stratum in range(self._outline.strata.count):
+        for stratum in range(self._dependencies.strata.count):
             lines.append(f"stratum {stratum}")
-            for members in self._outline.strata.members(stratum):
+            for members in self._dependencies.strata.members(stratum):
                 seen = [name for name in members if self._shows_relation(name, by_name.get(name))]
                 hidden += len(members) - len(seen)
                 lines += [f"    {_line(name, by_name.get(name))}" for name in seen]
@@ -358,9 +358,9 @@ class Explainer:
                     lines.append(f"    ^ a cycle of {len(members)}")
         if hidden:
             lines.append(withheld(hidden, "relation"))
-        if rules := sum(not self._shows(number) for number in range(len(self._outline.rules))):
+        if rules := sum(not self._shows(number) for number in range(len(self._dependencies.rules))):
             lines += ["", withheld(rules, "rule")]
-        for number, rule in enumerate(self._outline.rules):
+        for number, rule in enumerate(self._dependencies.rules):
             if not self._shows(number):
                 continue
             how = [*self._cost(number), *self._orders(number, rule)]
@@ -369,15 +369,15 @@ class Explainer:
 
     def explained_rows(self) -> Iterator[Map]:
         """The same for programs: a row for each relation, then one for each rule."""
-        by_name = {self._outline.names[id(each)]: each for each in self._outline.relations()}
-        for stratum in range(self._outline.strata.count):
-            for members in self._outline.strata.members(stratum):
+        by_name = {self._dependencies.names[id(each)]: each for each in self._dependencies.relations()}
+        for stratum in range(self._dependencies.strata.count):
+            for members in self._dependencies.strata.members(stratum):
                 for name in members:
                     if not self._shows_relation(name, by_name.get(name)):
                         continue
                     row = {"stratum": stratum, "relation": name.strip(), "cycle": len(members) > 1}
                     yield Map(row | _counts(by_name.get(name)))
-        for number, rule in enumerate(self._outline.rules):
+        for number, rule in enumerate(self._dependencies.rules):
             if not self._shows(number):
                 continue
             spent, orders = self._spent(number), tuple(self._orders(number, rule))
@@ -399,8 +399,8 @@ class Explainer:
     @property
     def shows_all(self) -> bool:
         """True if nothing of the rules has to be withheld from the asker."""
-        names = {self._outline.names[id(each)]: each for each in self._outline.relations()}
-        return all(map(self._shows, range(len(self._outline.rules)))) and all(
+        names = {self._dependencies.names[id(each)]: each for each in self._dependencies.relations()}
+        return all(map(self._shows, range(len(self._dependencies.rules)))) and all(
             self._shows_relation(name, relation) for name, relation in names.items()
         )
 
@@ -410,14 +410,14 @@ class Explainer:
 
     def _orders(self, number: int, rule: Rule) -> Iterator[str]:
         """In which order the body is looked up from each of its atoms."""
-        atoms = self._outline.atoms[number]
+        atoms = self._dependencies.atoms[number]
         for atom in atoms:
             steps = [step_text(step) for step in plan(rule, atoms, atom)]
             yield f"{atom.atom} -> {', '.join([*steps, str(rule.head)])}"
 
     def part(self) -> Part:
         """Strata, handoffs and inputs that block, to be drawn."""
-        return Part("", self._outline.graph, self._outline.strata)
+        return Part("", self._dependencies.graph, self._dependencies.strata)
 
     def monotonicity(self) -> str:
         """Which rules only ever add when facts are added, and which not, and at which input."""
@@ -425,7 +425,7 @@ class Explainer:
             f"{rule}\n    {'not monotone: ' + '; '.join(reasons) if reasons else 'monotone'}"
             for rule, reasons in self._leanings()
         ]
-        hidden = len(self._outline.rules) - len(lines)
+        hidden = len(self._dependencies.rules) - len(lines)
         return "\n".join([*lines, *[withheld(hidden, "rule")] * bool(hidden)])
 
     def monotonicity_rows(self) -> Iterator[Map]:
@@ -435,35 +435,35 @@ class Explainer:
 
     def _leanings(self) -> Iterator[tuple[Rule, list[str]]]:
         """The rules, each with why it may take facts away when others are added."""
-        doubtful = self._not_monotone()
-        for number, rule in enumerate(self._outline.rules):
+        shrinking = self._not_monotone()
+        for number, rule in enumerate(self._dependencies.rules):
             own = [f"waits for all of {atom}" for atom in _blocking(rule)]
             leaning = [
-                f"leans on {self._outline.names[id(atom.relation)].strip()}"
-                for atom in self._outline.atoms[number]
-                if id(atom.relation) in doubtful
+                f"leans on {self._dependencies.names[id(atom.relation)].strip()}"
+                for atom in self._dependencies.atoms[number]
+                if id(atom.relation) in shrinking
             ]
             if self._shows(number):
                 yield rule, list(dict.fromkeys([*own, *leaning]))
 
     def _not_monotone(self) -> set[int]:
         """The relations that may shrink when facts are added."""
-        doubtful: set[int] = set()
+        shrinking: set[int] = set()
         grown = True
         while grown:
-            before = len(doubtful)
-            for number, rule in enumerate(self._outline.rules):
-                leans = any(id(atom.relation) in doubtful for atom in self._outline.atoms[number])
+            before = len(shrinking)
+            for number, rule in enumerate(self._dependencies.rules):
+                leans = any(id(atom.relation) in shrinking for atom in self._dependencies.atoms[number])
                 if leans or next(_blocking(rule), None) is not None:
                     head = rule.head
-                    doubtful.add(id(self._outline.head(rule)))
-                    now = self._outline.heads.get((key(head.label), len(head.arguments), Verb.ASSERT))
-                    doubtful.update({id(now)} if now is not None else ())
-            for view in self._outline.views.values():
-                if any(id(head) in doubtful for head in self._outline.matching(view)):
-                    doubtful.add(id(view))
-            grown = len(doubtful) > before
-        return doubtful
+                    shrinking.add(id(self._dependencies.head(rule)))
+                    now = self._dependencies.heads.get((key(head.label), len(head.arguments), Verb.ASSERT))
+                    shrinking.update({id(now)} if now is not None else ())
+            for view in self._dependencies.views.values():
+                if any(id(head) in shrinking for head in self._dependencies.matching(view)):
+                    shrinking.add(id(view))
+            grown = len(shrinking) > before
+        return shrinking
 
 
 def _any(_relation: Relation, _state: State) -> bool:

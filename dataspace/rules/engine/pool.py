@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final
 
-from dataspace.rules.engine.components import Components, Placed
+from dataspace.rules.engine.components import Components, PlacedRule
 from dataspace.rules.engine.costs import Costs
-from dataspace.rules.engine.dependencies import Outline
+from dataspace.rules.engine.dependencies import DependencyGraph
 from dataspace.rules.engine.engine import ComponentEngine
 from dataspace.rules.engine.explaining import Explainer
 from dataspace.rules.engine.texts import Texts
@@ -48,16 +48,16 @@ class EnginePool:
         """How many engines there have been."""
         self.kept: Final[dict[tuple[Hashable, int], list[Record]]] = {}
         """In the first tick: facts by label and number of fields."""
-        self._whole: Outline | None = None
+        self._whole: DependencyGraph | None = None
         for fact in kept:
             if isinstance(fact, Record):
                 self.kept.setdefault((key(fact.label), len(fact.fields)), []).append(fact)
         self.texts: Final = Texts(max_rules, self._near, self.kept.get((key("rule-error"), 4), ()))
 
-    def _near(self, rules: Sequence[Placed]) -> list[Placed]:
+    def _near(self, rules: Sequence[PlacedRule]) -> list[PlacedRule]:
         return [each for engine in self.components.near(rules) for each in engine.rules]
 
-    def make(self, rules: Sequence[Placed]) -> ComponentEngine:
+    def make(self, rules: Sequence[PlacedRule]) -> ComponentEngine:
         """An engine for the rules of one component."""
         engine = ComponentEngine(
             rules, self.base_facts, budget=self.budget, costs=self.costs, separated=self.separated
@@ -87,7 +87,7 @@ class EnginePool:
             (rule.number, engine, at) for engine in self.components for at, rule in enumerate(engine.rules)
         )
         if self._whole is None:
-            self._whole = Outline.joined([(engine.outline, at) for _, engine, at in order])
+            self._whole = DependencyGraph.joined([(engine.dependencies, at) for _, engine, at in order])
         numbers = [number for number, _, _ in order]
         return Explainer(
             self._whole,

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dataspace.flows.results import Derived
-from dataspace.rules.engine.components import Placed
+from dataspace.rules.engine.components import PlacedRule
 from dataspace.rules.engine.engine import ComponentEngine
 from dataspace.rules.engine.explaining import Explainer
 from dataspace.rules.engine.pool import EnginePool
@@ -250,7 +250,7 @@ class Program:
     def _tick_anew(
         self,
         gone: Mapping[ComponentEngine, None],
-        come: Sequence[Placed],
+        come: Sequence[PlacedRule],
         added: Sequence[Value],
         removed: Sequence[Value],
         messages: Sequence[Value],
@@ -354,7 +354,7 @@ class Program:
                 found[engine] = None
         return found
 
-    def _stop_asking(self, reason: str) -> list[Placed]:
+    def _stop_asking(self, reason: str) -> list[PlacedRule]:
         """Suspends the rules that ask for ticks without end: all rules that this takes away."""
         asking = [each for engine in self._delaying for each in engine.asking()]
         return [lost for each in asking for lost in self.texts.suspend(each.number, reason)]

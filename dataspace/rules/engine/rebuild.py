@@ -15,12 +15,12 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Final
 
 from dataspace.flows.results import Derived
-from dataspace.rules.engine.components import Placed, parted
+from dataspace.rules.engine.components import PlacedRule, parted
 from dataspace.rules.engine.engine import ComponentEngine
 from dataspace.rules.engine.pool import EnginePool
 from dataspace.rules.relations.budgets import READS_OF_AN_ACTION, size_of
 from dataspace.rules.relations.derived_relations import HeadRelation
-from dataspace.rules.relations.failures import RanAway, RuleFailed, Unalias, said_of
+from dataspace.rules.relations.failures import LimitReached, RuleFailed, Unalias, message_of
 from dataspace.rules.relations.terms import Row
 from index.patterns.text import unparse
 from index.values.values import Map, Value, key
@@ -35,7 +35,7 @@ class Remaking:
     The work of the tick is bounded by so many ``actions`` of a turn; None for a start.
     """
 
-    def __init__(self, pool: EnginePool, tick: int, come: Iterable[Placed], actions: int | None) -> None:
+    def __init__(self, pool: EnginePool, tick: int, come: Iterable[PlacedRule], actions: int | None) -> None:
         self._pool = pool
         self._tick = tick
         self._actions = actions
@@ -65,7 +65,9 @@ class Remaking:
         new = set(map(key, said.messages)) if said is not None else set()
         self._sent.update([at for at in map(key, engine.sent()) if at not in new])
 
-    def part_with_failed(self, engines: Iterable[ComponentEngine], suspected: Sequence[Placed] = ()) -> None:
+    def part_with_failed(
+        self, engines: Iterable[ComponentEngine], suspected: Sequence[PlacedRule] = ()
+    ) -> None:
         """Lets those go in which a rule has failed, and all others that the texts of such rules are in.
 
         Of those that overran only the first is to blame: by then, what was left for others was not enough.
@@ -73,7 +75,7 @@ class Remaking:
         failed = [each for each in engines if each.failure is not None and each in self._pool.components]
         lost, overran = list(suspected), False
         for engine in failed:
-            if isinstance(engine.failure, RanAway):
+            if isinstance(engine.failure, LimitReached):
                 engine.failure = self._blame(engine, engine.failure)
             late = isinstance(engine.failure, RuleFailed) and engine.failure.overran
             if not (late and overran):
@@ -93,7 +95,9 @@ class Remaking:
                 engine.settle()  # what came with messages that were heard again went with them
         return self._difference()
 
-    def _attempt(self, rules: Sequence[Placed], messages: Sequence[Value]) -> Mapping[ComponentEngine, None]:
+    def _attempt(
+        self, rules: Sequence[PlacedRule], messages: Sequence[Value]
+    ) -> Mapping[ComponentEngine, None]:
         """One tick of new engines: who else has heard its messages."""
         freed = size_of(self._before.values())
         new = [self._pool.make(component) for component in parted(rules)]
@@ -139,7 +143,7 @@ class Remaking:
 
     # -- failures -------------------------------------------------------------------------------------
 
-    def _suspend(self, engine: ComponentEngine) -> Sequence[Placed]:
+    def _suspend(self, engine: ComponentEngine) -> Sequence[PlacedRule]:
         """Sees to it that what went wrong in an engine does not again: the rules that this takes away."""
         pool, failure = self._pool, engine.failure
         if isinstance(failure, Unalias):
@@ -150,10 +154,10 @@ class Remaking:
             return pool.texts.suspend(failure.rule, failure.reason, row, tick=tick)
         if engine not in self._made:  # a defect, which may not come again
             return ()
-        reason = said_of(failure) if failure is not None else "it failed"
+        reason = message_of(failure) if failure is not None else "it failed"
         return [lost for rule in engine.rules for lost in pool.texts.suspend(rule.number, reason)]
 
-    def _blame(self, engine: ComponentEngine, failure: RanAway) -> RuleFailed:
+    def _blame(self, engine: ComponentEngine, failure: LimitReached) -> RuleFailed:
         """Blames the rule that used most of what was used up in this tick, whichever component it is in."""
         unit = failure.unit
         rules = [(each, at) for each in self._pool.components for at in range(len(each.rules))]
@@ -164,13 +168,13 @@ class Remaking:
         what = f"{failure.what}, the last ones {last}" if last else failure.what
         return RuleFailed(most.rules[at].number, {}, what, overran=True)
 
-    def _suspected(self, new: Sequence[ComponentEngine]) -> list[Placed]:
+    def _suspected(self, new: Sequence[ComponentEngine]) -> list[PlacedRule]:
         """Suspends all that had more than a small part in a tick that overran again, then the newest as well.
 
         One at a time, a thousand rules that take a second each would hold everybody up for hours.
         """
-        failures = [each.failure for each in new if isinstance(each.failure, (RuleFailed, RanAway))]
-        reasons = [each.args[-1] for each in failures if isinstance(each, RanAway) or each.overran]
+        failures = [each.failure for each in new if isinstance(each.failure, (RuleFailed, LimitReached))]
+        reasons = [each.args[-1] for each in failures if isinstance(each, LimitReached) or each.overran]
         self._overran += bool(reasons)
         if not reasons or self._overran < 2:
             return []
@@ -191,4 +195,4 @@ class Remaking:
 
 
 def _head(engine: ComponentEngine, at: int) -> HeadRelation:
-    return engine.outline.head(engine.rules[at].rule)
+    return engine.dependencies.head(engine.rules[at].rule)

@@ -31,13 +31,13 @@ WAITS: Final = (0, 16, 256, 4096)
 class _Record:
     """How often a text was suspended in a row, and in which tick it last was."""
 
-    strikes: int = 0
+    failures: int = 0
     tick: int = 0
 
     @property
     def ready(self) -> int:
         """The tick from which on it may be tried again."""
-        return self.tick + WAITS[min(self.strikes, len(WAITS)) - 1]
+        return self.tick + WAITS[min(self.failures, len(WAITS)) - 1]
 
 
 class Resuming:
@@ -52,8 +52,8 @@ class Resuming:
         """Waits for what broke a rule to change; ``row`` is what its variables were."""
         record = self._records.setdefault(pair, _Record())
         if tick - record.tick > WAITS[-1]:
-            record.strikes = 0
-        record.strikes += 1
+            record.failures = 0
+        record.failures += 1
         record.tick = tick
         self.watched[pair] = _Watch(rule, row)
         self._due.pop(pair, None)

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
-from dataspace.rules.engine.components import Placed, placed
-from dataspace.rules.engine.dependencies import Outline
+from dataspace.rules.engine.components import PlacedRule, placed
+from dataspace.rules.engine.dependencies import DependencyGraph
 from dataspace.rules.engine.resuming import Pair, Resuming
 from dataspace.rules.language.parser import read_rules
 from dataspace.rules.language.syntax import Rule
@@ -52,7 +52,7 @@ class Entry:
     rules: tuple[Rule, ...] = ()
     trouble: str = ""
     row: Map = field(default_factory=Map)
-    placed: tuple[Placed, ...] = ()
+    placed: tuple[PlacedRule, ...] = ()
 
     @property
     def loops(self) -> int:
@@ -69,7 +69,7 @@ class Texts:
     def __init__(
         self,
         max_rules: int,
-        held: Callable[[Sequence[Placed]], Iterable[Placed]],
+        held: Callable[[Sequence[PlacedRule]], Iterable[PlacedRule]],
         errors: Iterable[Record] = (),
     ) -> None:
         self.entries: dict[Pair, Entry] = {}
@@ -87,7 +87,7 @@ class Texts:
 
     def change(
         self, added: Iterable[tuple[str, str]], removed: Iterable[tuple[str, str]]
-    ) -> tuple[list[Placed], list[Placed]]:
+    ) -> tuple[list[PlacedRule], list[PlacedRule]]:
         """Adds and removes texts: the rules that are to be carried out from now on, and those that were.
 
         A text for which there is no room is no entry, until it is removed and added anew.
@@ -175,7 +175,7 @@ class Texts:
         entry.trouble = trouble
         entry.placed = ()
 
-    def _retire(self, entry: Entry) -> tuple[Placed, ...]:
+    def _retire(self, entry: Entry) -> tuple[PlacedRule, ...]:
         """The rules of a text that were carried out, and are not any more."""
         gone, entry.placed = entry.placed, ()
         for rule in gone:
@@ -184,7 +184,7 @@ class Texts:
 
     def suspend(
         self, number: int, reason: str, row: Map | None = None, *, tick: int | None = None
-    ) -> tuple[Placed, ...]:
+    ) -> tuple[PlacedRule, ...]:
         """Has the text of a rule not carried out, for a reason: its rules, none if it is not already.
 
         It waits for the facts of ``row`` to change where the ``tick`` is given in which they broke it.
@@ -202,7 +202,7 @@ class Texts:
             self.resuming.watch((entry.name, entry.text), rule, known, tick)
         return self._retire(entry)
 
-    def is_sound(self, rule: Placed) -> bool:
+    def is_sound(self, rule: PlacedRule) -> bool:
         """Whether a rule is carried out; O(1)."""
         return rule.number in self._owners
 
@@ -234,7 +234,7 @@ def _cycle(held: Sequence[Rule], entries: Sequence[Entry]) -> UsageError | None:
     if any(map(_blocks, held)) or any(map(_blocks, rules)):
         rules[:0] = held  # else nothing that blocks can be in a cycle, however long that is
     try:
-        Outline(rules)
+        DependencyGraph(rules)
     except UsageError as error:
         return error
     return None

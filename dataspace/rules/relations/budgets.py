@@ -12,8 +12,8 @@ it as its cause allows: a base, and some for each fact that comes or goes.  A st
 allow.
 
 Always: a rule that pays more than its limit in a tick raises ``RuleFailed``; all rules together use no more
-of any unit than ``Bounds`` allow, or ``RanAway`` is raised.  Units are handed out in parts, and only then is
-anything compared: what is left of a part is carried on into the next tick.
+of any unit than ``Bounds`` allow, or ``LimitReached`` is raised.  Units are handed out in parts, and compared
+only then: what is left of a part is carried on into the next tick.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dataspace.rules.relations.failures import RanAway, RuleFailed, Unit
+from dataspace.rules.relations.failures import LimitReached, RuleFailed, Unit
 from dataspace.rules.relations.relations import Relation, State
 from dataspace.rules.relations.terms import MAX_DEPTH, TEXT_FACTOR
 from index.patterns.text import unparse
@@ -155,7 +155,7 @@ class TickBudget:
         self.inserted.clear()
 
     def spend(self, relation: Relation, count: int) -> None:
-        """Counts insertions before they happen; ``RanAway`` if there are too many."""
+        """Counts insertions before they happen; ``LimitReached`` if there are too many."""
         if count:
             self.is_used = True
             self.inserted[relation] = self.inserted.get(relation, 0) + count
@@ -164,36 +164,36 @@ class TickBudget:
             if self._left < 0:
                 left = self.bounds.rows - sum(self.inserted.values())
                 if left < 0:
-                    raise RanAway(f"more than {self.bounds.rows} new facts in one tick", Unit.ROWS)
+                    raise LimitReached(f"more than {self.bounds.rows} new facts in one tick", Unit.ROWS)
                 self._left = min(PART, left)
 
     def look(self, steps: int) -> None:
-        """Counts rows that rules are about to look at; ``RanAway`` if all together are too many."""
+        """Counts rows that rules are about to look at; ``LimitReached`` if all together are too many."""
         self.is_used = True
         self._looked += steps
         self._work(steps)
         if self._looked > self.bounds.steps:
-            raise RanAway(f"more than {self.bounds.steps} rows were looked at in one tick", Unit.STEPS)
+            raise LimitReached(f"more than {self.bounds.steps} rows were looked at in one tick", Unit.STEPS)
 
     def make(self, size: int) -> None:
-        """Counts bytes that rules are about to derive or make; ``RanAway`` if all together are too many."""
+        """Counts bytes that rules are about to derive or make; ``LimitReached`` if they are too many."""
         self.is_used = True
         self._made += size
         self._work(size // BYTES_OF_WORK)
         made, held = self.bounds.made, self.bounds.held
         if self._made > made:
-            raise RanAway(f"more than {made} bytes were derived in one tick", Unit.BYTES)
+            raise LimitReached(f"more than {made} bytes were derived in one tick", Unit.BYTES)
         if self._made > held - self.held + self._freed:
-            raise RanAway(f"more than {held} bytes of derived facts in the space", Unit.BYTES)
+            raise LimitReached(f"more than {held} bytes of derived facts in the space", Unit.BYTES)
 
     def _work(self, units: int) -> None:
-        """Counts work that is about to be done; ``RanAway`` if it is too much, and then it is not counted."""
+        """Counts work that is about to be done; or raises ``LimitReached``, and does not count it."""
         work, bounds = self.work + units, self.bounds
         if bounds.work is not None and self.actions is not None:
             most = bounds.work + bounds.work_per_action * self.actions
             if work > most and work > (most := most + WORK_PER_REMOVAL * self.gone()):
                 limits = f"derive_work={bounds.work}, derive_work_per_action={bounds.work_per_action}"
-                raise RanAway(f"more than {most} units of work in one turn, limits {limits}", Unit.WORK)
+                raise LimitReached(f"more than {most} units of work in one turn, limits {limits}", Unit.WORK)
         self.work = work
 
     def hold(self, added: Iterable[Value], removed: Iterable[Value]) -> None:

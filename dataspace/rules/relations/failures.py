@@ -32,7 +32,7 @@ class RuleFailed(Exception):
         self.overran = overran
 
 
-class RanAway(Exception):
+class LimitReached(Exception):
     """A limit that all rules share was reached: which one did it is for their program to find out."""
 
     def __init__(self, what: str, unit: Unit) -> None:
@@ -53,7 +53,7 @@ class Defect(Exception):
     """Something that ought not to happen did, and has been logged; it is nobody's rule that is at fault."""
 
 
-def said_of(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     """What an exception says, for people: its kind, and its message where it has one."""
     said = str(error)
     return f"{type(error).__name__}: {said}" if said else type(error).__name__

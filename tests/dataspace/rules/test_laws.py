@@ -128,7 +128,7 @@ def live(name: str, seed: int, ticks: int) -> None:
     program.tick((), list(claimed.values()))
     assert program.derived() == []
     assert program.size() == 0, "when nothing is claimed no table has an entry"
-    relations = [each for engine in program.components for each in engine.outline.relations()]
+    relations = [each for engine in program.components for each in engine.dependencies.relations()]
     assert not any(each.states for each in relations), "and nothing is kept for later"
 
 

@@ -13,7 +13,7 @@ REACH = "r($x, $y) <- e($x, $y). r($x, $z) <- r($x, $y), e($y, $z)."
 
 def head(program: Program) -> HeadRelation:
     (engine,) = program.components
-    (found,) = engine.outline.heads.values()
+    (found,) = engine.dependencies.heads.values()
     return found
 
 
