@@ -74,15 +74,15 @@ class Attack:
         """
         frames = [] if self.greeted or chance.random() < 0.01 else [encode(self.script.hello())]
         self.greeted = True
-        count = chance.choice((1, 4, 16, 40, 60))
+        count, by = chance.choice((1, 4, 16, 40, 60)), f"by-{self.script.tenant.name}".encode()
         while len(frames) < count:
             if corpus and chance.random() < REPEATED:
                 frames.append(chance.choice(corpus))
                 continue
             packet = self.script.packet()
             frames.append(encode(packet))
-            if isinstance(packet, p.Request | p.Produce):
-                corpus.append(frames[-1])
+            if isinstance(packet, p.Request | p.Produce) and by not in frames[-1]:
+                corpus.append(frames[-1])  # without facts, which say who made them
         return frames
 
     def settle(self) -> None:
