@@ -11,6 +11,8 @@ and ``ratio`` is ours ÷ floor.
     changes_per_s_single         the same in turns of one change, each an epoch of its own
     fanout_events_per_s          100 observing connections, all decoding
     latency_p50_ms, _p99_ms      one change at a time, from the writer's call to the observer's
+
+What a change costs the daemon in CPU time, and an observation in memory, is measured by ``_fanout``.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ import msgpack
 import trio
 
 import dataspace
+from bench._fanout import measure_fanout
 from bench._processes import Side, daemon
 from index.values.values import Record
 
@@ -324,6 +327,8 @@ def measure(rounds: int, scale: float) -> dict[str, float]:
             p50, p99 = _latency(_latency_ours, url, ticks)
             keep("latency_p50_ms", p50, low=True)
             keep("latency_p99_ms", p99, low=True)
+        for name, value in measure_fanout(scale).items():
+            keep(name, value, low=True)
     for name in (
         "changes_per_s",
         "changes_per_s_single",
