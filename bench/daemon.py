@@ -13,6 +13,7 @@ and ``ratio`` is ours ÷ floor.
     latency_p50_ms, _p99_ms      one change at a time, from the writer's call to the observer's
 
 What a change costs the daemon in CPU time, and an observation in memory, is measured by ``_fanout``.
+    kill_1000_ms, close_1000_ms  until an observer has seen 1 000 killed clients go, or 1 000 that say goodbye
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ import trio
 
 import dataspace
 from bench._fanout import measure_fanout
+from bench._leaving import measure_leaving
 from bench._processes import Side, daemon
 from index.values.values import Record
 
@@ -329,6 +331,10 @@ def measure(rounds: int, scale: float) -> dict[str, float]:
             keep("latency_p99_ms", p99, low=True)
         for name, value in measure_fanout(scale).items():
             keep(name, value, low=True)
+        for name, value in measure_leaving(int(1000 * scale)).items():
+            keep(name, value, low=True)
+    for way in ("kill", "close"):
+        best[f"{way}_1000_ratio_floor"] = best[f"{way}_1000_ms"] / best[f"floor_{way}_1000_ms"]
     for name in (
         "changes_per_s",
         "changes_per_s_single",

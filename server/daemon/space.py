@@ -42,6 +42,7 @@ from server.hosting.flows import HostedFlows
 from server.hosting.rules import OWNER, actions_to_hold, reloaded_facts, startable_facts, warn_of_troubles
 from server.lane import Lane
 from server.owners.accounts import Account, Holdings
+from server.owners.departures import Departures
 from server.owners.leases import Leases
 from server.owners.publishers import Publishers
 from server.owners.turn_numbers import Client, Clients
@@ -116,6 +117,7 @@ class HostedSpace:
         self._holdings = Holdings()
         self.reader_accounts: dict[str, ReaderAccount] = {}
         self.ledgers = Ledgers(self.space)
+        self._departures = Departures(self._end_together, lambda owner: len(self.space.claims(owner)))
         self.flows = HostedFlows([each for each in flows if each.space == self.name])
         self._recover()
 
@@ -193,6 +195,7 @@ class HostedSpace:
 
     def _turn(self) -> None:
         """Makes a turn for rules or flows."""
+        self.end_due()
         try:
             self.space.advance(now(), submit=self.commits.submit)
         except BaseException:
@@ -245,6 +248,8 @@ class HostedSpace:
         Raises ``Refused`` or ``ProtocolError``, and nothing has happened.  The turn counts once the log has
         taken it: after any other exception before that nothing has happened either.
         """
+        if self._departures.noted:
+            self._departures.now()
         if self.commits.full is not None:
             self._check_room(actions, internal=client is None and not publication)
         self.commits.check_open()
@@ -294,12 +299,29 @@ class HostedSpace:
             )
 
     def end_owners(self, owners: Sequence[str]) -> None:
-        """Retracts in one turn all that some owners claim; raises nothing.
+        """Retracts in one turn all that some owners claim, with what ``end_soon`` has noted; raises nothing.
 
         What one of them claims beyond a turn's limit goes in turns of its own, from now on (``Endings``).  If
         one turn fails, which is a bug, each of them is ended alone.  An owner that cannot be ended keeps its
         claims, which is logged; they go with the next start of the daemon.
         """
+        self._departures.soon(owners)
+        self._departures.now()
+
+    def end_soon(self, owners: Sequence[str]) -> None:
+        """Like ``end_owners``, but with the next ``end_due`` or before the next turn, whichever comes first.
+
+        Owners that end in the same moment share one turn.
+        """
+        self._departures.soon(owners)
+
+    def end_due(self) -> None:
+        """Retracts what owners claim for which ``end_soon`` was called; raises nothing."""
+        if self._departures.noted:
+            self._departures.now()
+
+    def _end_together(self, owners: Sequence[str]) -> None:
+        """Retracts what owners claim that have ended in one moment."""
         try:
             self.commits.check_open()
             most = self.space.limits.actions_per_turn
@@ -344,9 +366,13 @@ class HostedSpace:
     def _note_unended(self, owners: Sequence[str]) -> None:
         """Ends each of some owners that could not be ended together, and logs those that cannot."""
         if len(owners) > 1:
-            logger.exception("%s could not be ended together: this is a defect, please report it", owners)
+            logger.exception(
+                "%d owners, %s and others, could not be ended together: this is a defect, please report it",
+                len(owners),
+                owners[0],
+            )
             for owner in owners:
-                self.end_owners([owner])
+                self._end_together([owner])
         elif owners and self.space.damage is None:
             logger.exception(
                 "%s could not be ended: this is a defect, please report it; its %d facts in space %s stay "

@@ -4,7 +4,7 @@ A suspended session and a lease that is not renewed both end at a certain time, 
 often than they end.  So a renewal writes one number, and the heap is corrected only when the earlier time
 has come.
 
-Always: ``expired`` is called once for each owner that was not renewed or forgotten, not before its time;
+Always: ``expired`` is called with each owner once that was not renewed or forgotten, not before its time;
 one entry of the heap for each owner that is known.
 """
 
@@ -12,17 +12,17 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import trio
 
 
 class Deadlines:
-    """Owners by the time at which they end; ``run`` calls ``expired`` with each."""
+    """Owners by the time at which they end; ``run`` calls ``expired`` with those that are due together."""
 
     __slots__ = ("_changed", "_deadlines", "_expired", "_heap", "_queued")
 
-    def __init__(self, expired: Callable[[str], None]) -> None:
+    def __init__(self, expired: Callable[[Sequence[str]], None]) -> None:
         self._expired = expired
         self._deadlines: dict[str, float] = {}
         self._heap: list[tuple[float, str]] = []
@@ -56,6 +56,7 @@ class Deadlines:
             self._end_those_due(trio.current_time())
 
     def _end_those_due(self, now: float) -> None:
+        due: list[str] = []
         while self._heap and self._heap[0][0] <= now:
             _, owner = heapq.heappop(self._heap)
             deadline = self._deadlines.get(owner)
@@ -65,4 +66,6 @@ class Deadlines:
             self._queued.discard(owner)
             if deadline is not None:
                 del self._deadlines[owner]
-                self._expired(owner)
+                due.append(owner)
+        if due:
+            self._expired(due)

@@ -13,7 +13,7 @@ before anything else is done for it; a lease that ends retracts all it owned.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import trio
@@ -90,10 +90,11 @@ class Leases:
         seconds = time_to_live(owner, most=self._longest)
         self._running.renew(owner, trio.current_time() + seconds)
 
-    def _expire(self, owner: str) -> None:
-        logger.info("%s was not renewed", owner)
-        self._forget(owner)
-        self._owners.end_owners([owner])
+    def _expire(self, owners: Sequence[str]) -> None:
+        for owner in owners:
+            logger.info("%s was not renewed", owner)
+            self._forget(owner)
+        self._owners.end_owners(owners)
         self._owners.flush()
 
 

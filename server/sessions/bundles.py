@@ -60,12 +60,12 @@ async def act_on(peer: BundlePeer, packets: Iterator[p.Packet | None]) -> bool:
     work = peer.work()
     try:
         for packet in _prepared(packets):
-            if peer.parted:
-                break
             if packet is None:
                 if work.is_over and perf_counter() > since + FRAME_SECONDS:
                     peer.flush()
                     await work.pass_on()
+                    if peer.parted:
+                        break
                 continue
             if packet.__class__ is p.Open:
                 await work.enter()
@@ -81,6 +81,8 @@ async def act_on(peer: BundlePeer, packets: Iterator[p.Packet | None]) -> bool:
                 await trio.lowlevel.checkpoint()
                 since = perf_counter()
                 until = since + BUNDLE_SECONDS
+            if peer.parted:  # before the next packet is read: after a goodbye there must be none
+                break
     finally:
         work.leave()
     return count > 0

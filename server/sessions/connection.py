@@ -33,6 +33,7 @@ from server.owners.bearers import LEASE, Bearer
 from server.publication.offers import Offers
 from server.sessions.bundles import act_on
 from server.sessions.greeting import admit, heartbeat, spoken, welcome
+from server.sessions.lingering import linger
 from server.sessions.old_turns import OldTurns
 from server.sessions.places import Places
 from server.sessions.registry import SessionState
@@ -50,10 +51,6 @@ logger = logging.getLogger("dataspace")
 
 LOSSES: Final = frozenset(["timeout", "stalled"])
 """Codes of goodbyes after which the peer may connect again and resume its session."""
-
-LINGER: Final = 1.0
-"""Seconds for the last bytes to be sent and received before the socket is closed."""
-
 
 Verb: TypeAlias = "Callable[[Connection, Map], Awaitable[Value]]"
 
@@ -116,6 +113,7 @@ class Connection:
         self._reading = trio.CancelScope()
         self._ended: Final = trio.Event()
         self.gone = False
+        self._left = self._at_end = self._parted = False
 
     # -- life -----------------------------------------------------------------------------------------
 
@@ -139,15 +137,21 @@ class Connection:
                             self.part("internal", reason)
                         except Exception:  # noqa: BLE001  # a fence around a session: a defect in it ends nothing else
                             self.defect()
-                    self.observations.end()
-                    self.following.end(reason)
-                    self.gone = True
-                    self._leave_session()
-                    await self._linger()
+                    self._leave_session(reason)
+                    await trio.lowlevel.checkpoint()  # others that end in this moment share its turn
+                    self.home.end_due()
+                    if self._parted:
+                        self.sending.part("", "")  # only now: the peer's facts are gone when it is answered
+                    self.flush()
+                    await linger(self.link, self.sending, at_end=self._at_end, parted=self._parted)
                     self._nursery.cancel_scope.cancel()
             if self._scope.cancelled_caught:
                 reason = "the daemon ended it"
         finally:
+            if not self._left:
+                self._leave_session(reason)
+                await trio.lowlevel.cancel_shielded_checkpoint()  # as above
+            self.home.end_due()  # again: it may have been cancelled while it waited for the others
             self._leave(reason)
 
     def work(self) -> Work:
@@ -170,6 +174,7 @@ class Connection:
         while self.session.state is not State.ENDED:
             chunk = await self._receive(deadline)
             if not chunk:
+                self._at_end = True
                 return
             self.received += len(chunk)
             some = await act_on(self, self.session.steps(chunk))
@@ -200,8 +205,8 @@ class Connection:
 
     @property
     def parted(self) -> bool:
-        """True once the daemon has sent its goodbye."""
-        return self.session.parted
+        """True once one of the two ends has said goodbye."""
+        return self._parted or self.session.parted
 
     def may_wait(self, packet: p.Packet) -> bool:
         """True for a turn that was sent before, whose answer may have to be found in the log."""
@@ -248,28 +253,10 @@ class Connection:
                 return
             raise ProtocolError("stalled", f"{sending.unheard} bytes of answers were not read")
 
-    async def _linger(self) -> None:
-        """Waits a moment for the last bytes to be sent and received.
-
-        To close a socket with unread input would reset the connection, and the reset would overtake them; so
-        input that still arrives is read and discarded.
-        """
-        self.flush()
-        with trio.move_on_after(LINGER):
-            while self.sending.is_blocked():
-                await self.sending.wait_drained()
-            self.link.finish()
-            while await self.link.receive():
-                pass
-
     def _leave(self, reason: str) -> None:
-        self.gone = True
         self.link.close()
-        self.observations.end()
-        self.following.end(reason)
         self.places.leave(len(self.streams))
         self.streams.clear()
-        self._leave_session()
         self.house.left(self)
         self.flush()
         logger.info(
@@ -282,7 +269,11 @@ class Connection:
         )
         self._ended.set()
 
-    def _leave_session(self) -> None:
+    def _leave_session(self, reason: str) -> None:
+        """Feeds no stream any more; the session ends with the next ``end_due``, or waits for its client."""
+        self._left = self.gone = True
+        self.observations.end()
+        self.following.end(reason)
         if self.state is not None:
             self.home.sessions.leave(self.state, self)
 
@@ -333,7 +324,7 @@ class Connection:
             case p.Hello():
                 await self._greet(packet)
             case p.Bye():
-                self.part("", "")
+                self._parted = True  # answered at the end
             case _:
                 pass  # a pong needs no answer
 

@@ -47,6 +47,9 @@ class HomeSpace(Committer, Protocol):
     @property
     def reader_accounts(self) -> dict[str, ReaderAccount]: ...
 
+    def end_due(self) -> None:
+        """Retracts what the sessions owned that have ended; raises nothing."""
+
     def check_space(self, name: str) -> None:
         """Raises ``Refused`` for the name of another space."""
 

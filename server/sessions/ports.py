@@ -47,6 +47,12 @@ class SessionSpace(Protocol):
     def end_owners(self, owners: Sequence[str]) -> None:
         """Retracts all that these owners claim: in one turn, or in several where that is very much."""
 
+    def end_soon(self, owners: Sequence[str]) -> None:
+        """Like ``end_owners``, but with ``end_due`` or before the next turn, for all of those in one turn."""
+
+    def end_due(self) -> None:
+        """Retracts what owners claim for which ``end_soon`` was called."""
+
     def flush(self) -> None:
         """Hands to the kernel what connections have to send."""
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hmac
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import trio
@@ -151,6 +151,7 @@ class Sessions:
                 self.resumed += 1
                 return before, True
             self._end(before)
+            self._home.end_due()  # the welcome has the epoch from which the client may go on
         home = self._home
         state = SessionState(
             home,
@@ -176,7 +177,10 @@ class Sessions:
             raise ProtocolError("not-allowed", text)
 
     def leave(self, state: SessionState, connection: SessionPeer) -> None:
-        """Ends a session whose connection has ended, or keeps it for its client; may be called again."""
+        """Ends a session whose connection has ended, or keeps it for its client; may be called again.
+
+        What it owned is retracted with the next ``end_due`` of its space, or before the next turn.
+        """
         if state.connection is not connection:
             return
         state.connection = None
@@ -194,6 +198,7 @@ class Sessions:
         ended = [state for state in self._left.values() if not stands(state.bearer.permit)]
         for state in ended:
             self._end(state)
+        self._home.end_due()
         return len(ended)
 
     def _may_wait(self, state: SessionState) -> bool:
@@ -211,10 +216,12 @@ class Sessions:
         """True if facts or interests go with the session."""
         return bool(state.announced or self._home.space.claims(state.owner))
 
-    def _expire(self, owner: str) -> None:
-        state = self._left[owner]
-        logger.info("session %d did not come back", state.number)
-        self._end(state)
+    def _expire(self, owners: Sequence[str]) -> None:
+        for owner in owners:
+            state = self._left[owner]
+            logger.info("session %d did not come back", state.number)
+            self._end(state)
+        self._home.end_due()
         self._home.flush()
 
     def _stop_waiting(self, state: SessionState) -> None:
@@ -223,9 +230,9 @@ class Sessions:
         self._empty.pop(state.owner, None)
 
     def _end(self, state: SessionState) -> None:
-        """Retracts all that a session owned."""
+        """Retracts all that a session owned, with that of others which end before ``end_due``."""
         self._stop_waiting(state)
-        self._home.end_owners([state.owner, state.interests])
+        self._home.end_soon((state.owner, state.interests))
         name = state.client.name
         if self._by_client.get(name) is state:
             del self._by_client[name]

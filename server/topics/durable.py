@@ -159,11 +159,12 @@ class DurableTopics:
         self._away.forget(str(producer))
         self._places.pop(str(producer), None)
 
-    def _lapsed(self, name: str) -> None:
-        entry, producer = self._places.pop(name)
-        assert entry.ledger is not None  # as above
-        away = entry.ledger.members[producer].away
-        entry.ledger.crash(producer, f"it did not come back within {away / 1000:g} s")
+    def _lapsed(self, names: Sequence[str]) -> None:
+        for name in names:
+            entry, producer = self._places.pop(name)
+            assert entry.ledger is not None  # as above
+            away = entry.ledger.members[producer].away
+            entry.ledger.crash(producer, f"it did not come back within {away / 1000:g} s")
         self._flush()
 
     # -- life -----------------------------------------------------------------------------------------

@@ -60,6 +60,29 @@ async def test_an_owner_that_cannot_be_ended_is_reported_and_all_others_end(
     assert not len(home.space.index)
 
 
+async def test_owners_that_end_soon_end_in_one_epoch_before_the_next_turn(home: HostedSpace) -> None:
+    epoch = home.space.epoch
+    for owner in OWNERS[:2]:
+        home.end_soon([owner])
+    assert home.space.epoch == epoch and len(home.space.index) == 3
+    turn = home.commit(OWNERS[2], [(ASSERT, 9, Record("p", 9))], None, 0, None)
+    assert turn.number == epoch + 2
+    assert [*home.space.index.values()] == [Record("p", 2), Record("p", 9)]
+    home.end_due()
+    assert home.space.epoch == turn.number
+
+
+async def test_one_that_cannot_be_ended_leaves_none_of_those_that_end_with_it(
+    home: HostedSpace, caplog: pytest.LogCaptureFixture
+) -> None:
+    home.space._claims[OWNERS[0]] = _Broken(home.space._claims[OWNERS[0]].items())
+    for owner in OWNERS:
+        home.end_soon([owner])
+    home.commit("session:4", [(ASSERT, 4, Record("p", 4))], None, 0, None)
+    assert [*home.space.index.values()] == [Record("p", 0), Record("p", 4)]
+    assert "session:1 could not be ended" in caplog.text
+
+
 async def test_claims_that_the_index_lacks_are_there_again_when_their_end_has_failed(
     home: HostedSpace, caplog: pytest.LogCaptureFixture
 ) -> None:

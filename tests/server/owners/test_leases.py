@@ -208,9 +208,11 @@ class Ended:
 
     def __init__(self) -> None:
         self.owners: list[tuple[float, str]] = []
+        self.calls: list[list[str]] = []
         self.flushed = 0
 
     def end_owners(self, owners: Sequence[str]) -> None:
+        self.calls.append([*owners])
         self.owners += [(trio.current_time(), owner) for owner in owners]
 
     def flush(self) -> None:
@@ -237,6 +239,19 @@ async def test_leases_end_in_time_unless_they_are_renewed(autojump_clock: object
     assert after == [(0.9, "lease:2000:b"), (1.9, "lease:1000:a"), (5.0, "lease:5000:old")]
     assert ended.flushed == 2
     assert not len(leases)
+
+
+async def test_leases_that_end_in_the_same_moment_end_in_one_turn(autojump_clock: object) -> None:
+    ended = Ended()
+    leases = Leases(ended, most=3, longest=60.0)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(leases.run)
+        for name in "abc":
+            leases.grant(f"lease:1000:{name}")
+        await trio.sleep(2)
+        nursery.cancel_scope.cancel()
+    assert ended.calls == [["lease:1000:a", "lease:1000:b", "lease:1000:c"]]
+    assert ended.flushed == 1
 
 
 def test_a_lease_longer_than_allowed_is_refused() -> None:

@@ -33,6 +33,7 @@ class Held:
         self.space = Space("main")
         self.clients = Clients({})
         self.flushed = 0
+        self.ended: list[str] = []
 
     def commit(
         self,
@@ -45,7 +46,16 @@ class Held:
         return self.space.commit(owner, actions, 0)
 
     def end_owners(self, owners: Sequence[str]) -> None:
-        self.space.end(owners, 0)
+        self.end_soon(owners)
+        self.end_due()
+
+    def end_soon(self, owners: Sequence[str]) -> None:
+        self.ended += owners
+
+    def end_due(self) -> None:
+        if self.ended:
+            self.space.end(self.ended, 0)
+            self.ended = []
 
     def flush(self) -> None:
         self.flushed += 1
@@ -90,6 +100,7 @@ def test_a_session_ends_with_its_connection_and_all_it_owns() -> None:
     sessions.leave(session, Caller(2))
     assert len(held.space.index) == 2, "the connection of another session has ended"
     sessions.leave(session, caller)
+    held.end_due()
     assert not len(held.space.index)
 
 

@@ -1,0 +1,36 @@
+"""The end of a connection: the last bytes are sent, and the socket is closed so that they arrive.
+
+To close a socket with unread input resets the connection, and the reset overtakes what was sent before it.
+
+Always: ends within ``LINGER`` seconds, whatever the peer does.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import trio
+
+from dataspace.transport.sockets import Link
+from server.sessions.sending import SendQueue
+
+LINGER: Final = 1.0
+"""Seconds for the last bytes to be sent and received before the socket is closed."""
+
+
+async def linger(link: Link, sending: SendQueue, *, at_end: bool, parted: bool) -> None:
+    """Returns once the socket can be closed: what is queued was sent, and nothing can reset it.
+
+    ``at_end`` says that the input has ended, and ``parted`` that the peer has sent a goodbye, after which it
+    sends nothing; then there is nothing to wait for, unless bytes wait for the socket.  Else input that still
+    arrives is read and discarded, until the peer closes as well.
+    """
+    if not sending.is_blocked() and (at_end or (parted and not link.receive_nowait())):
+        link.finish()
+        return
+    with trio.move_on_after(LINGER):
+        while sending.is_blocked():
+            await sending.wait_drained()
+        link.finish()
+        while await link.receive():
+            pass
