@@ -15,6 +15,7 @@ from index.values.values import Map, Record, Value, same
 def covers(allowed: Pattern, asked: Pattern) -> bool:
     """True if ``allowed`` certainly matches all that ``asked`` matches; False where that is not certain.
 
+    >>> from index.patterns.text import parse_pattern
     >>> covers(parse_pattern("reading(_)"), parse_pattern('reading("d1", $value:float)'))
     True
     >>> covers(parse_pattern('reading("d1")'), parse_pattern("reading($device)"))
@@ -104,6 +105,7 @@ def _constant(asked: Pattern) -> tuple[Value] | None:
 def apart(one: Pattern, other: Pattern) -> bool:
     """True if certainly no value matches both patterns; False where that is not certain.
 
+    >>> from index.patterns.text import parse_pattern
     >>> apart(parse_pattern("reading(_)"), parse_pattern("alarm($what)"))
     True
     >>> apart(parse_pattern('reading("d1")'), parse_pattern("reading($device)"))

@@ -90,7 +90,7 @@ def said_of(owner: str) -> dict[str, Value]:
     """Returns what the name of an owner says: the name that was stated, the bearer, and its stamp.
 
     >>> said_of("session:1.2 @ token:gateway/kitchen by=sensor-7")["stamp"]
-    Map({'by': 'sensor-7'})
+    Map((('by', 'sensor-7'),))
     """
     stated, _, end = owner.rpartition(AT) if AT in owner else (owner, "", "")
     bearer, *stamps = end.split(" ")
