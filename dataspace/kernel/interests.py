@@ -10,7 +10,7 @@ Always: between turns nothing is collected; an interest without observers is in 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from dataspace.kernel.changes import Captures, Changes
 from dataspace.kernel.limits import SpaceLimits, size_of_pattern
@@ -27,8 +27,18 @@ class Observer(Protocol):
         """Takes one epoch's changes."""
 
 
+class SharedObserver(Observer, Protocol):
+    """An observer that stands for many."""
+
+    def __len__(self) -> int:
+        """Returns for how many."""
+
+
 class Interest:
-    """The handler of one pattern and the observers behind it."""
+    """The handler of one pattern and the observers behind it.
+
+    Most patterns have one observer, which stands for all others: so what few need is made when it is needed.
+    """
 
     __slots__ = (
         "_added",
@@ -45,19 +55,17 @@ class Interest:
     def __init__(self, pattern: Value, skeleton: Skeleton, touched: list[Interest]) -> None:
         self.pattern = pattern
         self.skeleton = skeleton
-        self.observers: dict[Observer, int] = {}
-        """Those that are called, each with how many it stands for."""
-        self.queue: Observer | None = None
-        """The one of them that stands for many, where there is one."""
+        self.observers = _NO_OBSERVERS
+        self.queue: SharedObserver | None = None
+        """One more observer, which stands for many, where there is one."""
         self._touched = touched
         self._waiting = False
-        self._added: list[Captures] = []
-        self._messages: list[Captures] = []
-        self._removed: list[Captures] = []
+        self._added = self._messages = self._removed = _NO_ROWS
 
     def notice(self, event: Event, captures: Captures) -> None:
         """Collects one event; the callback that the index calls.  O(1)."""
         if not self._waiting:
+            self._added, self._messages, self._removed = [], [], []
             self._waiting = True
             self._touched.append(self)
         if event is ADDED:
@@ -70,7 +78,30 @@ class Interest:
     def forget(self) -> None:
         """Drops what was collected."""
         self._waiting = False
-        self._added, self._messages, self._removed = [], [], []
+        self._added = self._messages = self._removed = _NO_ROWS
+
+    def __len__(self) -> int:
+        """Returns the number of observers."""
+        return len(self.observers) + (0 if self.queue is None else len(self.queue))
+
+    def add(self, observer: Observer) -> None:
+        """Calls an observer from the next epoch on."""
+        if self.observers:
+            self.observers[observer] = None
+        else:
+            self.observers = {observer: None}
+
+    def remove(self, observer: Observer) -> None:
+        """Stops calling an observer."""
+        if observer is self.queue:
+            self.queue = None
+        else:
+            del self.observers[observer]
+
+    @property
+    def is_idle(self) -> bool:
+        """True if there is nothing to call."""
+        return self.queue is None and not self.observers
 
     def close(self, number: int, time: int) -> None:
         """Ends the collection, if there is one, and calls the observers; O(observers).
@@ -83,7 +114,10 @@ class Interest:
         called: Observer | None = None
         try:
             self._waiting = False  # as ``forget``, without its call
-            self._added, self._messages, self._removed = [], [], []
+            self._added = self._messages = self._removed = _NO_ROWS
+            if self.queue is not None:
+                called = self.queue
+                called.offer(changes)
             for called in self.observers:
                 called.offer(changes)
         except BaseException:
@@ -93,10 +127,15 @@ class Interest:
 
     def _call_rest(self, changes: Changes, last: Observer | None) -> None:
         """Calls the observers after one that failed."""
-        waiting = list(self.observers)
+        waiting = [*([] if self.queue is None else [self.queue]), *self.observers]
         if last is not None:
             del waiting[: waiting.index(last) + 1]
         tell_each([observer.offer for observer in waiting], changes)
+
+
+_NO_OBSERVERS: Final[dict[Observer, None]] = {}
+_NO_ROWS: Final[list[Captures]] = []
+"""What most interests have most of the time; never changed."""
 
 
 class Interests:
@@ -125,13 +164,28 @@ class Interests:
     @property
     def observers(self) -> int:
         """Observers of all patterns; O(patterns)."""
-        return sum([sum(interest.observers.values()) for interest in self])
+        return sum([len(interest) for interest in self])
 
     def observe(self, pattern: Value, observer: Observer) -> Interest:
         """Calls an observer with the changes of a pattern from the next epoch on.
 
         Raises ``UsageError`` for a pattern that is none, ``Refused`` beyond a limit.
         """
+        interest = self._interest(pattern)
+        interest.add(observer)
+        return interest
+
+    def share(self, pattern: Value, make: Callable[[Interest], SharedObserver]) -> SharedObserver:
+        """Returns the observer of a pattern that stands for many; makes it where there is none.
+
+        Raises as ``observe`` does.
+        """
+        interest = self._interest(pattern)
+        if interest.queue is None:
+            interest.queue = make(interest)
+        return interest.queue
+
+    def _interest(self, pattern: Value) -> Interest:
         form = skeleton(pattern)
         at = _place(form)
         interest = self._by_place.get(at)
@@ -144,13 +198,12 @@ class Interests:
             self._touched.clear()
             self._by_place[at] = interest
             self.size = size
-        interest.observers[observer] = 1
         return interest
 
     def ignore(self, interest: Interest, observer: Observer) -> None:
         """Stops calling an observer; the last one takes the pattern out of the index."""
-        del interest.observers[observer]
-        if not interest.observers:
+        interest.remove(observer)
+        if interest.is_idle:
             self._index.remove_handler(interest.skeleton, interest.notice)
             del self._by_place[_place(interest.skeleton)]
             self.size -= size_of_pattern(key(interest.pattern))

@@ -92,6 +92,10 @@ class Check:
         return other is not MISSING and same(part, other)  # type: ignore[arg-type]  # neither is MISSING
 
 
+Group: TypeAlias = tuple[tuple[Path, ...], tuple[Check, ...]]
+"""The positions of constants, and checks: what patterns at one node compare together."""
+
+
 @dataclass(frozen=True, slots=True)
 class Skeleton:
     """The analysis of a pattern; ``captures`` and ``names`` correspond, an unnamed capture has the name None.
@@ -107,7 +111,7 @@ class Skeleton:
     captures: tuple[Path, ...]
     names: tuple[str | None, ...]
     way: tuple[tuple[Move, Class], ...]
-    group: tuple[tuple[Path, ...], tuple[Check, ...]]
+    group: Group
     place: Hashable
 
     @property
@@ -125,6 +129,12 @@ Larger ones could be used to fill memory: one constant can be as long as a frame
 """
 
 _cache: OrderedDict[Hashable, Skeleton] = OrderedDict()
+
+_Form: TypeAlias = (
+    "tuple[Shape, tuple[tuple[Move, Class], ...], Group, tuple[Path, ...], tuple[str | None, ...]]"
+)
+_forms: OrderedDict[Hashable, _Form] = OrderedDict()
+"""What patterns that differ in constants alone have in common, so that each keeps but its constants."""
 
 
 def skeleton(pattern: Pattern, *, depth: int = MAX_DEPTH, positions: int = MAX_POSITIONS) -> Skeleton:
@@ -164,18 +174,33 @@ class _Analysis:
 
     def skeleton(self, pattern: Pattern) -> Skeleton:
         self._visit(pattern, (), 0)
-        shape, checks = tuple(self.shape), tuple(self.checks)
+        shape, way, (paths, checks), captures, names = self._form(len(text_of(pattern)) <= CACHED_TEXT)
+        constants = tuple([constant for _, constant in self.constants])
         return Skeleton(
             pattern,
             shape,
-            tuple(self.constants),
+            tuple(zip(paths, constants, strict=True)),
             checks,
-            tuple(self.captures),
-            tuple(self.names),
-            tuple(visit(shape)),
-            (tuple([path for path, _ in self.constants]), checks),
-            keys(tuple([constant for _, constant in self.constants])),
+            captures,
+            names,
+            way,
+            (paths, checks),
+            keys(constants),
         )
+
+    def _form(self, is_short: bool) -> _Form:
+        """Returns all that does not depend on the constants; one object for short patterns that are alike."""
+        shape, paths = tuple(self.shape), tuple([path for path, _ in self.constants])
+        checks, captures, names = tuple(self.checks), tuple(self.captures), tuple(self.names)
+        at = (shape, paths, checks, captures, names)
+        known = _forms.get(at)
+        if known is None:
+            known = (shape, tuple(visit(shape)), (paths, checks), captures, names)
+            if is_short and self.positions <= CACHED_SIZE:
+                _forms[at] = known
+                if len(_forms) > CACHED:
+                    _forms.popitem(last=False)
+        return known
 
     def _visit(self, pattern: Pattern, path: Path, depth: int, *, is_exact: bool = False) -> None:
         self.positions += 1

@@ -12,6 +12,7 @@ values as if it had a queue of its own all the time.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from dataspace.errors import Refused
@@ -47,20 +48,17 @@ class Delivery:
 
         Raises ``UsageError`` for a pattern that is none, ``Refused`` beyond a limit.
         """
-        made = PatternQueue(self, space)
-        made.interest = interest = space.observe(pattern, made)
-        known = interest.queue
-        if isinstance(known, PatternQueue):
-            del interest.observers[made]
-            return known
-        interest.queue = made
+        queue = space.interests.share(pattern, partial(self._made, space))
+        assert isinstance(queue, PatternQueue)  # nothing else is made
+        return queue
+
+    def _made(self, space: Space, interest: Interest) -> PatternQueue:
         self.patterns += 1
         self.room.observers += 1
-        return made
+        return PatternQueue(self, space, interest)
 
     def forget(self, queue: PatternQueue) -> None:
         """Drops the queue of a pattern that nothing observes any more."""
-        queue.interest.queue = None
         queue.space.ignore(queue.interest, queue)
         self.patterns -= 1
         self.room.observers -= 1
@@ -71,20 +69,17 @@ class PatternQueue(SharedQueue):
 
     __slots__ = ("_delivery", "interest", "space")
 
-    interest: Interest
-
-    def __init__(self, delivery: Delivery, space: Space) -> None:
+    def __init__(self, delivery: Delivery, space: Space, interest: Interest) -> None:
         super().__init__(delivery.room, delivery.bounds)
         self._delivery = delivery
         self.space = space
+        self.interest = interest
 
     def leave(self, follower: Follower) -> None:
         """Takes out a member."""
         self.remove(follower)
         if self.is_empty:
             self._delivery.forget(self)
-        else:
-            self.interest.observers[self] -= 1
 
 
 class Follower:
@@ -172,7 +167,6 @@ class Follower:
             queue.join_apart(self)
         else:
             self._join(queue)
-        queue.interest.observers[queue] = len(queue)
 
     def unfollow(self) -> None:
         """Takes in nothing more; what waits can still be taken."""

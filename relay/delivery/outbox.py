@@ -41,6 +41,9 @@ def _number(number: int) -> bytes:
     return bytes((number,)) if number < 128 else _NUMBER.pack(0xCF, number)
 
 
+_HEAD: Final = b"\x95" + _number(NUMBERS[Values])
+
+
 class OutStream:
     """One opened stream: credit in totals, an observation, and perhaps an end."""
 
@@ -56,13 +59,11 @@ class OutStream:
         "replayed",
         "sent_bytes",
         "sent_items",
-        "_head",
         "_taken",
     )
 
     def __init__(self, number: int, items: int, size: int) -> None:
         self.number = number
-        self._head = b"\x95" + _number(NUMBERS[Values]) + _number(number)
         self.items = items
         self.bytes = size
         self.sent_items = 0
@@ -112,7 +113,7 @@ class OutStream:
         if self._taken is not None:
             self._taken.set()
             self._taken = None
-        head = self._head + _number(self.sent_items) + array_head(count)
+        head = b"".join((_HEAD, _number(self.number), _number(self.sent_items), array_head(count)))
         left = len(waiting)
         tail = _number(left)
         size = len(head) + len(body) + len(tail)

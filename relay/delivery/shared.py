@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 from dataspace.kernel.actions import MORE
 from dataspace.kernel.changes import PART, Changes
@@ -76,14 +76,14 @@ class SharedQueue:
     def __init__(self, room: MemoryBudget, bounds: Bounds) -> None:
         self._room = room
         self._bounds = bounds
-        self._values: list[Changes] = []
+        self._values = _NO_VALUES
         self.first = self.end = 0
         """The positions of the oldest value that waits and of the next one to come."""
         self.newest = 0
         """The newest epoch that was taken in."""
         self._size = self._bytes = self._messages = 0
         self._idle: dict[Member, None] = {}
-        self._behind: dict[int, dict[Member, None]] = {}
+        self._behind = _NONE_BEHIND
         self._apart: dict[Member, None] | None = None
         self._eager: dict[Member, None] | None = None
         self._piece: _Piece | None = None
@@ -170,15 +170,21 @@ class SharedQueue:
         if changes.size > PART or (length > PART_BYTES and changes.size > 1):
             values = _pieces(changes)
             length = sum([len(each.packed) for each in values])
-            self._values += values
+            self._values = [*self._values, *values]
             self.end += len(values)
-        else:
+        elif self._values:
             self._values.append(changes)
+            self.end += 1
+        else:
+            self._values = [changes]
             self.end += 1
         self._count(changes.size, length, len(changes.messages))
         if self._idle:
             idle, self._idle = self._idle, {}
-            self._behind[before] = idle
+            if self._behind:
+                self._behind[before] = idle
+            else:
+                self._behind = {before: idle}
             _wake(idle)
         if self._eager is not None:
             eager, self._eager = self._eager, None
@@ -288,7 +294,7 @@ class SharedQueue:
         """Deletes what no member has yet to take; O(that)."""
         if not self._behind:
             self.first = self.end
-            self._values, self._piece = [], None
+            self._values, self._behind, self._piece = _NO_VALUES, _NONE_BEHIND, None
             self._count(-self._size, -self._bytes, -self._messages)
             return
         before, self.first = self.first, min(self._behind)
@@ -296,6 +302,11 @@ class SharedQueue:
         del self._values[: self.first - before]
         messages = sum([len(each.messages) for each in gone])
         self._count(-sum([each.size for each in gone]), -sum([len(each.packed) for each in gone]), -messages)
+
+
+_NO_VALUES: Final[list[Changes]] = []
+_NONE_BEHIND: Final[dict[int, dict[Member, None]]] = {}
+"""What a queue has while nothing waits in it, and most queues are like that; never changed."""
 
 
 class _Piece:

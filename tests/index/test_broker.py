@@ -97,6 +97,7 @@ def _remembered() -> dict[str, int]:
     """Every table of the package that outlives a pattern."""
     return {
         "skeletons": len(skeletons._cache),
+        "forms": len(skeletons._forms),
         "texts": len(emitter._codes),
         "handlers": projections._handler_code.cache_info().currsize,
         "groups": projections._group_code.cache_info().currsize,
@@ -115,6 +116,7 @@ def test_tables_return_to_the_start(make: Make) -> None:
     index.check()
     bounds = {
         "skeletons": skeletons.CACHED,
+        "forms": skeletons.CACHED,
         "texts": emitter.TEXTS,
         "handlers": 1_024,
         "groups": 1_024,

@@ -22,7 +22,13 @@ from index.patterns.patterns import (
     observe,
     skeleton,
 )
-from index.patterns.skeletons import CACHED_SIZE, MAX_DEPTH, MAX_POSITIONS, _cache
+from index.patterns.skeletons import (
+    CACHED_SIZE,
+    MAX_DEPTH,
+    MAX_POSITIONS,
+    _cache,
+    _forms,
+)
 from index.values.values import Map, Record, Value, key, same
 from tests.index import oracle
 from tests.index.strategies import anything, patterns, values_near
@@ -251,7 +257,26 @@ def test_a_discard_in_quotation_is_not_remembered_as_a_discard() -> None:
     assert skeleton(p(1)) is skeleton(p(1)) and skeleton(p(1)) is not skeleton(p(True))
 
 
+def test_patterns_that_differ_in_constants_alone_keep_one_form() -> None:
+    one, other = skeleton(p(1, capture("n"))), skeleton(p("x", capture("n")))
+    for part in ("shape", "checks", "captures", "names", "way"):
+        assert getattr(one, part) is getattr(other, part)
+    assert one.constants[0][0] is other.constants[0][0]
+    assert one.names != skeleton(p(1, capture("m"))).names
+
+
+@pytest.mark.parametrize("wrap", [lambda at: Record(at, capture()), lambda at: Map({at: capture()})])
+def test_what_python_calls_equal_keeps_forms_of_its_own(wrap: Callable[[Value], Value]) -> None:
+    """Labels and keys of maps are part of a form, and 1, 1.0 and True are three of each."""
+    for at in (1, True, 1.0, -0.0, 0.0, 0, False):
+        assert matcher(wrap(at))(wrap(at)) is not None
+        for other in (1, True, 1.0, -0.0, 0.0, 0, False):
+            if key(at) != key(other):
+                assert matcher(wrap(at))(wrap(other)) is None
+
+
 def test_only_small_skeletons_are_remembered() -> None:
     large = p(*[capture()] * CACHED_SIZE)
     skeleton(large)
     assert key(large) not in _cache
+    assert all(len(form[0]) + len(form[3]) <= CACHED_SIZE for form in _forms.values())

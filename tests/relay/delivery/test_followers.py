@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import dataclass, field
 
 import pytest
@@ -330,6 +331,21 @@ def test_one_that_leaves_amid_an_epoch_takes_the_rest_of_it_first() -> None:
         good.take_packed(9, PLENTY)
     assert told.delivery.counts.conflated > 0
     assert begun + slow.take_packed(1, PLENTY)[1] == whole
+
+
+def test_an_observer_that_keeps_up_takes_little_memory() -> None:
+    """Bytes, as Python counts them, for each further observer of one pattern: a position and an entry."""
+    told = Told(1)
+    more: list[Follower | None] = [None] * 1000
+    tracemalloc.start()
+    try:
+        for at in range(1000):
+            follower = more[at] = Follower(told.delivery, told._wake, at)
+            follower.follow(told.writer.space, PATTERN)
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert used / 1000 < 300
 
 
 def test_a_pattern_that_is_none_leaves_nothing() -> None:
