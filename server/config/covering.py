@@ -15,10 +15,9 @@ from index.values.values import Map, Record, Value, same
 def covers(allowed: Pattern, asked: Pattern) -> bool:
     """True if ``allowed`` certainly matches all that ``asked`` matches; False where that is not certain.
 
-    >>> from index.patterns.text import parse_pattern
-    >>> covers(parse_pattern("reading(_)"), parse_pattern('reading("d1", $value:float)'))
+    >>> covers(Record("reading", Record("_")), Record("reading", "d1", Record("_", "float")))
     True
-    >>> covers(parse_pattern('reading("d1")'), parse_pattern("reading($device)"))
+    >>> covers(Record("reading", "d1"), Record("reading", Record("_")))
     False
     """
     kind = _special(allowed)
@@ -105,10 +104,9 @@ def _constant(asked: Pattern) -> tuple[Value] | None:
 def apart(one: Pattern, other: Pattern) -> bool:
     """True if certainly no value matches both patterns; False where that is not certain.
 
-    >>> from index.patterns.text import parse_pattern
-    >>> apart(parse_pattern("reading(_)"), parse_pattern("alarm($what)"))
+    >>> apart(Record("reading", Record("_")), Record("alarm", Record("_")))
     True
-    >>> apart(parse_pattern('reading("d1")'), parse_pattern("reading($device)"))
+    >>> apart(Record("reading", "d1"), Record("reading", Record("_")))
     False
     """
     classes = _class_of(one), _class_of(other)
