@@ -11,9 +11,10 @@ and ``ratio`` is ours ÷ floor.
     changes_per_s_single         the same in turns of one change, each an epoch of its own
     fanout_events_per_s          100 observing connections, all decoding
     latency_p50_ms, _p99_ms      one change at a time, from the writer's call to the observer's
+    turn50_change_cpu_us         CPU time of the daemon for a change, in turns that replace 50 facts
+    kill_1000_ms, close_1000_ms  until an observer has seen 1 000 killed clients go, or 1 000 that say goodbye
 
 What a change costs the daemon in CPU time, and an observation in memory, is measured by ``_fanout``.
-    kill_1000_ms, close_1000_ms  until an observer has seen 1 000 killed clients go, or 1 000 that say goodbye
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ import dataspace
 from bench._fanout import measure_fanout
 from bench._leaving import measure_leaving
 from bench._processes import Side, daemon
+from bench._turns import measure_turns
 from index.values.values import Record
 
 TURN: Final = 50
@@ -330,6 +332,8 @@ def measure(rounds: int, scale: float) -> dict[str, float]:
             keep("latency_p50_ms", p50, low=True)
             keep("latency_p99_ms", p99, low=True)
         for name, value in measure_fanout(scale).items():
+            keep(name, value, low=True)
+        for name, value in measure_turns(int(50_000 * scale)).items():
             keep(name, value, low=True)
         for name, value in measure_leaving(int(1000 * scale)).items():
             keep(name, value, low=True)
