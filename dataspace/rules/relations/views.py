@@ -105,9 +105,10 @@ class _Numbering:
                 return self.pattern(sub)
             if sub == Record("_"):
                 return Record("_", of_class)
-        inner = sub if sub == Record("_") else self.pattern(sub)
         # only a capture gives a class to what it matches further, so one without a name has a column as well
-        return Record.of("$", (self._number(name), of_class, inner))
+        number = self._number(name)  # before those within it, as captures are read
+        inner = sub if sub == Record("_") else self.pattern(sub)
+        return Record.of("$", (number, of_class, inner))
 
     def _number(self, name: Value) -> str:
         at = name if isinstance(name, str) else f" {len(self.names)}"  # which no variable is called

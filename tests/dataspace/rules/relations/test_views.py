@@ -11,7 +11,7 @@ from dataspace.rules.language.parser import read_rules
 from dataspace.rules.language.syntax import Atom
 from dataspace.rules.relations.base_facts import BaseFacts, FactReader
 from dataspace.rules.relations.views import View, form_of
-from index.patterns.patterns import capture, matcher
+from index.patterns.patterns import capture, matcher, skeleton
 from index.patterns.text import unparse
 from index.values.positions import class_of
 from index.values.values import Record, Value, keys
@@ -52,6 +52,17 @@ def test_a_rule_about_any_pattern_holds_where_it_matches(pattern: Value, data: s
         hits = any(match(each) is not None for each in facts[: n + 1])
         assert bool(space.matches(Record("hit"))) == hits
     assert not space.matches(Record("rule-error"))
+
+
+@given(patterns, st.booleans())
+@example(capture("f", None, Record("a", capture("x"))), False)
+@example(capture(None, "record", capture("who")), True)
+def test_the_names_of_columns_are_in_the_order_in_which_captures_are_read(
+    pattern: Value, everything: bool
+) -> None:
+    form = form_of(Atom(pattern), everything=everything)
+    read = [name for name in skeleton(form.pattern).names if name is not None]
+    assert read == [f"v{at}" for at in range(len(form.names))]
 
 
 @given(st.data(), st.one_of(simple, patterns))
