@@ -62,10 +62,10 @@ keep_for_readers = "1s"
 class Attack:
     """One connection of an attacker."""
 
-    def __init__(self, port: int, oracle: Oracle, script: Script) -> None:
+    def __init__(self, port: int, oracle: Oracle, script: Script, source: str) -> None:
         self.script = script
         self.greeted = False
-        self.line = Line(port, oracle, script.tenant.name)
+        self.line = Line(port, oracle, script.tenant.name, source=source)
 
     def bundle(self, chance: random.Random, corpus: deque[bytes]) -> list[bytes]:
         """Returns the frames of some packets, the first of which is mostly a hello.
@@ -163,7 +163,9 @@ class Fuzzing:
         while len(self._attacks) < OPEN:
             tenant = ATTACKERS[chance.choice(sorted(ATTACKERS))]
             script = Script(tenant, random.Random(chance.getrandbits(64)), innocents.foreign())
-            self._attacks.append(Attack(self.daemon.port, self.oracle, script))
+            # of many addresses, since each token that is refused delays the next one of its address
+            source = f"127.1.{chance.randrange(256)}.{chance.randrange(1, 255)}"
+            self._attacks.append(Attack(self.daemon.port, self.oracle, script, source))
             self.connections += 1
         attack = chance.choice(self._attacks)
         attack.settle()

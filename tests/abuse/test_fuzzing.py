@@ -12,7 +12,7 @@ import pytest
 from tests.abuse.fuzzing import Fuzzing
 from tests.abuse.sizes import ROUNDS, ROWS
 
-PACKETS = 100_000 * ROUNDS or 6_000
+PACKETS = 100_000 * ROUNDS or 20_000
 
 
 @pytest.mark.slow
