@@ -75,7 +75,11 @@ class Stage:
 
     def __enter__(self) -> Self:
         self.daemon.start()
-        self.innocent = Innocent(self)
+        try:
+            self.innocent = Innocent(self)
+        except BaseException:
+            self.daemon.stop()
+            raise
         self.trip()
         self.trips = Trips()
         self.at_first = self.memory()
