@@ -55,7 +55,7 @@ class RuleHost:
         self._last = 0  # the newest handle
         self._rejected: dict[At, int] = {}  # what is wrong with rules that are no entries; of how many it is
         self._errors: dict[Hashable, Record] = {}
-        self._troubles = 0  # of the program, when its errors were last looked at
+        self._error_count = 0  # of the program, when its errors were last looked at
         self._appearing: Sequence[Value] = ()
         self._vanishing: Sequence[Value] = ()
         self._adopted = False
@@ -63,7 +63,7 @@ class RuleHost:
         self._is_start = False  # while it is
         self._journal = _Journal()
         self._resumed: set[str] = set()  # names of texts that the next tick is to carry out again
-        self.on_trouble: Callable[[], None] = _ignored
+        self.on_error: Callable[[], None] = _ignored
         """Called in a turn, or its undoing, in which what is wrong with rules may have changed."""
 
     def _keep_awake(self) -> None:
@@ -124,9 +124,9 @@ class RuleHost:
         self._by_flows.difference_update(journal.flows_added)
         self._by_flows.update(journal.flows_removed)
         self.program = None
-        self._rejected, self._errors, self._troubles = {}, {}, 0
+        self._rejected, self._errors, self._error_count = {}, {}, 0
         self._resumed.clear()
-        self.on_trouble()
+        self.on_error()
         self._appearing = self._vanishing = ()
         self._adopted = journal.was_following or bool(held)
         gone = dict(zip(all_at(removed), removed, strict=True))
@@ -159,7 +159,7 @@ class RuleHost:
                 and (value.__class__ is not Record or value.label != "rule")
             ):
                 derived = program.tick(appearing, vanishing, draft.messages)  # as ``_follow``
-                if program.texts.troubles != self._troubles:
+                if program.texts.error_count != self._error_count:
                     derived = self._with_errors(derived)
                 return self._claim(derived, draft)
         else:
@@ -193,7 +193,7 @@ class RuleHost:
         if program.facts is not None:  # it may ask for them in this tick
             self._appearing, self._vanishing = turn or (appearing, vanishing)
         derived = program.tick(appearing, vanishing, messages)
-        return derived if program.texts.troubles == self._troubles else self._with_errors(derived)
+        return derived if program.texts.error_count == self._error_count else self._with_errors(derived)
 
     def _take_up(self) -> Derived:
         """What is no longer right about what rules held when the log ended, or a turn was undone.
@@ -238,8 +238,8 @@ class RuleHost:
         self._note_rejections(rejections, derived)
         if not (self.program.entries or self._rejected):
             self.program = None
-            self._troubles = 0
-            self.on_trouble()
+            self._error_count = 0
+            self.on_error()
         self._keep_awake()
         return derived
 
@@ -293,9 +293,9 @@ class RuleHost:
         """The texts that are not carried out: names, texts and reasons, long ones cut short.  O(texts)."""
         entries = () if self.program is None else self.program.entries.values()
         return [
-            (each.name[:MAX_NAME], each.text[:MAX_REASON], each.trouble[:MAX_REASON])
+            (each.name[:MAX_NAME], each.text[:MAX_REASON], each.error[:MAX_REASON])
             for each in entries
-            if each.trouble
+            if each.error
         ]
 
     # -- flows ----------------------------------------------------------------------------------------
@@ -386,14 +386,14 @@ class RuleHost:
     def _with_errors(self, derived: Derived) -> Derived:
         """What is wrong with rules now, beside what follows from them."""
         assert self.program is not None  # whoever ticks has one
-        if self.program.texts.troubles == self._troubles:
+        if self.program.texts.error_count == self._error_count:
             return derived
-        self._troubles = self.program.texts.troubles
-        self.on_trouble()
+        self._error_count = self.program.texts.error_count
+        self.on_error()
         errors: dict[Hashable, Record] = {}
         for entry in self.program.entries.values():
-            if entry.trouble:
-                fact = complaint(entry.name, entry.text, entry.row, entry.trouble)
+            if entry.error:
+                fact = complaint(entry.name, entry.text, entry.row, entry.error)
                 errors[key(fact)] = fact
         derived.added += [fact for at, fact in errors.items() if at not in self._errors]
         derived.removed += [fact for at, fact in self._errors.items() if at not in errors]
@@ -465,7 +465,7 @@ class RuleHost:
 
 
 def _ignored() -> None:
-    """The default of ``on_trouble``: does nothing."""
+    """The default of ``on_error``: does nothing."""
 
 
 class _Journal:

@@ -150,9 +150,9 @@ async def _errors(space: RemoteSpace) -> list[tuple[Value, ...]]:
 
 
 async def _list(space: RemoteSpace, *, as_json: bool) -> int:
-    troubles = {row[:2]: row[2:] for row in await _errors(space)}
+    errors = {row[:2]: row[2:] for row in await _errors(space)}
     for name, text in sorted(await space.matches("rule($name:str, $text:str)")):
-        row, reason = troubles.get((name, text), (Map(), None))
+        row, reason = errors.get((name, text), (Map(), None))
         if as_json:
             print(json_line({"name": name, "text": text, "suspended": reason, "row": to_json(row)}))
             continue

@@ -88,11 +88,11 @@ def _take_rules(daemon: Daemon, config: Config) -> list[str]:
         home = daemon.spaces.get(each.name)
         if home is not None:
             try:
-                changed, troubles = home.take_rules(each.rules)
+                changed, errors = home.take_rules(each.rules)
             except DataspaceError as error:
-                changed, troubles = False, [f"those of {each.name}: {error}"]
+                changed, errors = False, [f"those of {each.name}: {error}"]
             told += [f"the rules of {each.name} have changed"] if changed else []
-            told += [f"rules are not taken: {trouble}" for trouble in troubles]
+            told += [f"rules are not taken: {error}" for error in errors]
     daemon.flush()
     return told
 

@@ -39,7 +39,7 @@ from server.config.names import check_name
 from server.config.rules import RuleText
 from server.daemon.endings import Endings
 from server.hosting.flows import HostedFlows
-from server.hosting.rules import OWNER, actions_to_hold, reloaded_facts, startable_facts, warn_of_troubles
+from server.hosting.rules import OWNER, actions_to_hold, reloaded_facts, startable_facts, warn_of_errors
 from server.lane import Lane
 from server.owners.accounts import Account, Holdings
 from server.owners.departures import Departures
@@ -107,7 +107,7 @@ class HostedSpace:
         self.space = Space(settings.name, limits=settings.limits)
         self.space.rule_quotas.exempt = frozenset({OWNER})
         self.space.rules.clock = time.perf_counter_ns
-        self.space.rules.on_trouble = self._state_suspended
+        self.space.rules.on_error = self._state_suspended
         self._suspended: dict[Record, None] = {}
         self.commits = GroupCommit(log, after_group=flush, state=self.space.all_claims)
         self.endings = Endings(lane, self.commits, step=self._retract_some, flush=flush)
@@ -155,7 +155,7 @@ class HostedSpace:
             rules = ()
         if not rules:
             self.space.advance(now(), submit=self.commits.submit)
-        warn_of_troubles(self.space.rules, facts)
+        warn_of_errors(self.space.rules, facts)
 
     def take_rules(self, given: Sequence[Path | RuleText]) -> tuple[bool, list[str]]:
         """Makes these the rules that the daemon holds, in one turn.
@@ -163,12 +163,12 @@ class HostedSpace:
         Returns whether others were held before, and what is wrong with those that are not taken.  Raises
         ``Refused``, and nothing has happened, where the turn is beyond a limit.
         """
-        facts, troubles = reloaded_facts(self.space, given)
+        facts, errors = reloaded_facts(self.space, given)
         rules = actions_to_hold(self.space, facts)
         if rules:
             self.commit(OWNER, rules, None, 0, None)
-            warn_of_troubles(self.space.rules, facts)
-        return bool(rules), troubles
+            warn_of_errors(self.space.rules, facts)
+        return bool(rules), errors
 
     # -- life -----------------------------------------------------------------------------------------
 
@@ -429,7 +429,7 @@ class HostedSpace:
         counts, (name, spent, total) = rules.statistics(), rules.costliest()
         return {
             "rules": 0 if counts is None else counts.rules,
-            "rule_texts": 0 if counts is None else counts.texts - counts.troubled,
+            "rule_texts": 0 if counts is None else counts.texts - counts.failed,
             "rules_suspended": len(self._suspended),
             "rules_milliseconds": total // 1_000_000,
             "costliest_rule": name,

@@ -167,7 +167,7 @@ def reloaded_facts(space: Space, given: Sequence[Path | RuleText]) -> tuple[list
     A text that cannot be read or carried out, or not together with those before it, leaves the rules of its
     name as they are held now, and the others are taken.
     """
-    texts, troubles = RuleTexts(), list[str]()
+    texts, errors = RuleTexts(), list[str]()
     for each in given:
         try:
             texts.add(each)
@@ -175,8 +175,8 @@ def reloaded_facts(space: Space, given: Sequence[Path | RuleText]) -> tuple[list
             kept = [fact for fact in _held(space, each) if fact not in texts.facts]
             for fact in kept:
                 texts.keep(fact)
-            troubles.append(f"{error} ({'its old text stays' if kept else 'no old text is held'})")
-    return texts.facts, troubles
+            errors.append(f"{error} ({'its old text stays' if kept else 'no old text is held'})")
+    return texts.facts, errors
 
 
 def _held(space: Space, given: Path | RuleText) -> list[Record]:
@@ -185,12 +185,12 @@ def _held(space: Space, given: Path | RuleText) -> list[Record]:
     return [fact for fact in held if isinstance(fact, Record) and fact.fields[0] == name_of(given)]
 
 
-def warn_of_troubles(host: RuleHost, facts: Sequence[Value]) -> None:
+def warn_of_errors(host: RuleHost, facts: Sequence[Value]) -> None:
     """Logs the rule texts of the daemon that are not carried out, with the reason."""
     held = {fact.fields for fact in facts if isinstance(fact, Record)}
     for entry in host.program.entries.values() if host.program is not None else ():
-        if entry.trouble and (entry.name, entry.text) in held:
-            logger.warning("rule %s is not carried out: %s", entry.name, entry.trouble)
+        if entry.error and (entry.name, entry.text) in held:
+            logger.warning("rule %s is not carried out: %s", entry.name, entry.error)
 
 
 def actions_to_hold(space: Space, facts: Sequence[Value]) -> tuple[Action, ...]:

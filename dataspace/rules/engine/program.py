@@ -52,14 +52,14 @@ RECOMPUTE_LEAST: Final = 30
 
 @dataclass(frozen=True, slots=True)
 class ProgramStatistics:
-    """Counts: texts, rules in them that are carried out, texts in trouble, components that these rules are.
+    """Counts: texts, rules in them that are carried out, texts with errors, components that these rules are.
 
     And since the start: engines made for components, facts that these have read, ticks, and units of work.
     """
 
     texts: int
     rules: int
-    troubled: int
+    failed: int
     components: int
     engines: int
     read: int
@@ -141,7 +141,7 @@ class Program:
 
     def resume(self, names: Collection[str]) -> Derived:
         """Carries out the texts of these names that are suspended, as if they were added now."""
-        pairs = [pair for pair, entry in self.entries.items() if entry.trouble and entry.name in names]
+        pairs = [pair for pair, entry in self.entries.items() if entry.error and entry.name in names]
         for pair in pairs:
             self._resuming.forget(pair, for_good=True)  # who asks is not to wait
         return self._resume(pairs, (), (), ())
@@ -155,14 +155,14 @@ class Program:
     ) -> Derived:
         derived = self.declare_and_tick((pairs, pairs), added, removed, messages)
         for pair in pairs:
-            if not self.entries[pair].trouble:
+            if not self.entries[pair].error:
                 logger.info("rule %.80r is carried out again", pair[0])
         return derived
 
     @property
-    def has_trouble(self) -> bool:
+    def has_errors(self) -> bool:
         """Whether any text is not carried out; O(texts)."""
-        return any(entry.trouble for entry in self.entries.values())
+        return any(entry.error for entry in self.entries.values())
 
     # -- ticks ----------------------------------------------------------------------------------------
 
@@ -386,7 +386,7 @@ class Program:
         return ProgramStatistics(
             texts=len(self.entries),
             rules=self.texts.rules,
-            troubled=sum(bool(entry.trouble) for entry in self.entries.values()),
+            failed=sum(bool(entry.error) for entry in self.entries.values()),
             components=len(self.components),
             engines=self._pool.made,
             read=self.base_facts.read,

@@ -1,7 +1,7 @@
 """Texts: named texts of rules, and what is wrong with each.
 
 A text is carried out as a whole, or not at all: it may not be understood, be one too many, make a cycle
-that cannot be put in order, or have failed.  It then stands with its trouble until it is removed.
+that cannot be put in order, or have failed.  It then stands with its error until it is removed.
 
 Always: the rules of the texts that are sound can be put in order; a rule has a number of its own, and those
 of texts that came later are higher.
@@ -45,12 +45,12 @@ MAX_REFUSED: Final = 10
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One text of rules: ``trouble`` says why it is not carried out, and ``row`` where it went wrong."""
+    """One text of rules: ``error`` says why it is not carried out, and ``row`` where it went wrong."""
 
     name: str
     text: str
     rules: tuple[Rule, ...] = ()
-    trouble: str = ""
+    error: str = ""
     row: Map = field(default_factory=Map)
     placed: tuple[PlacedRule, ...] = ()
 
@@ -74,7 +74,7 @@ class Texts:
     ) -> None:
         self.entries: dict[Pair, Entry] = {}
         self.resuming: Final = Resuming()
-        self.troubles = 0
+        self.error_count = 0
         """Goes up whenever what is wrong with texts may have changed."""
         self.most: Final = TEXTS_FOR_EACH_RULE * max_rules
         """How many entries there may be."""
@@ -93,7 +93,7 @@ class Texts:
         A text for which there is no room is no entry, until it is removed and added anew.
         O(rules that the new ones could be connected with).
         """
-        self.troubles += 1
+        self.error_count += 1
         added, removed = list(added), list(removed)
         for pair in removed:
             self.resuming.forget(pair, for_good=pair not in added)
@@ -107,11 +107,11 @@ class Texts:
         self.entries.update({(entry.name, entry.text): entry for entry in fresh})
         for entry in fresh:
             self._read(entry)
-            if self._errors and not entry.trouble:
+            if self._errors and not entry.error:
                 self._stay_suspended(entry)
         self._errors.clear()
         self._refuse_cycles([entry for entry in fresh if entry.placed], {each.number for each in lost})
-        come = [rule for entry in fresh if not entry.trouble for rule in entry.placed]
+        come = [rule for entry in fresh if not entry.error for rule in entry.placed]
         self._owners.update({rule.number: entry for entry in fresh for rule in entry.placed})
         return come, lost
 
@@ -119,14 +119,14 @@ class Texts:
         try:
             entry.rules = read_rules(entry.text)
         except UsageError as error:
-            entry.trouble = str(error)
+            entry.error = str(error)
         count, loops = self._count + len(entry.rules), self._loops + entry.loops
         most = LOOPS_FOR_EACH_RULE * self._max_rules
         if count > self._max_rules:
-            entry.trouble = f"more than {self._max_rules} rules"
+            entry.error = f"more than {self._max_rules} rules"
         elif loops > most:
-            entry.trouble = f"{loops} loops in all rules, limit {most}: a body of n atoms has n × n"
-        if entry.trouble:
+            entry.error = f"{loops} loops in all rules, limit {most}: a body of n atoms has n × n"
+        if entry.error:
             entry.rules = ()
         else:
             self._count, self._loops = count, loops
@@ -142,7 +142,7 @@ class Texts:
         rule = next((rule for rule in entry.rules if str(reason).endswith(_where(rule))), None)
         if rule is None or not isinstance(reason, str) or not isinstance(row, Map):
             return  # it was refused, which is found out again where it still is
-        entry.trouble, entry.row, entry.placed = reason, row, ()
+        entry.error, entry.row, entry.placed = reason, row, ()
         logger.warning("rule %.80r is suspended since before the start: %.400s", entry.name, reason)
         if row:  # what ran away has none
             known = {str(at): value for at, value in shown_whole(row).pairs()}
@@ -171,8 +171,8 @@ class Texts:
                     self._refuse(entry, f"not looked at: {refused} texts of the same turn were refused")
                 return
 
-    def _refuse(self, entry: Entry, trouble: str) -> None:
-        entry.trouble = trouble
+    def _refuse(self, entry: Entry, error: str) -> None:
+        entry.error = error
         entry.placed = ()
 
     def _retire(self, entry: Entry) -> tuple[PlacedRule, ...]:
@@ -192,11 +192,11 @@ class Texts:
         entry = self._owners.get(number)
         if entry is None:
             return ()
-        self.troubles += 1
+        self.error_count += 1
         rule = next(each.rule for each in entry.placed if each.number == number)
-        entry.trouble = f"{reason:.{MAX_REASON_SHOWN}}{_where(rule)}"
+        entry.error = f"{reason:.{MAX_REASON_SHOWN}}{_where(rule)}"
         entry.row = row or Map()
-        logger.warning("rule %.80r is suspended: %.400s", entry.name, entry.trouble)
+        logger.warning("rule %.80r is suspended: %.400s", entry.name, entry.error)
         if tick is not None:
             known = {str(at): value for at, value in entry.row.pairs()}
             self.resuming.watch((entry.name, entry.text), rule, known, tick)

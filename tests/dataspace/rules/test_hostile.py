@@ -58,8 +58,8 @@ def test_a_hostile_rule_is_suspended_with_a_reason_and_the_others_go_on(name: st
         most = tracemalloc.get_traced_memory()[1]  # nought where it was not begun
     finally:
         tracemalloc.stop()
-    assert reason in program.entries["hostile", text].trouble
-    assert program.entries["harmless", HARMLESS].trouble == ""
+    assert reason in program.entries["hostile", text].error
+    assert program.entries["harmless", HARMLESS].error == ""
     assert program.derived() == [Record("fine", n) for n in range(3)]
     assert program.tick((), [Record("n", 1)]).removed == [Record("fine", 1)], "and further turns are taken"
     assert most < 50 * 1024 * 1024
@@ -73,7 +73,7 @@ def test_what_is_used_up_counts_for_one_tick_only() -> None:
     for n in range(50):
         program.tick([Record("a", 0, n)])
         program.tick((), [Record("a", 0, n)])
-    assert not program.has_trouble
+    assert not program.has_errors
 
 
 @pytest.mark.slow
@@ -83,12 +83,12 @@ def test_of_many_texts_in_one_turn_those_that_make_a_cycle_are_refused_and_the_o
     texts[5:5] = [("bad", "p($x) <- n($x), not q($x). q($x) <- p($x).")]
     texts += [("odd", "r($x) <- n($x), not s($x)."), ("even", "s($x) <- r($x)."), texts[0]]
     program.change(texts, [])
-    troubled = {entry.name for entry in program.entries.values() if entry.trouble}
-    assert troubled == {"bad", "even"} and program.statistics().rules == 21
+    failed = {entry.name for entry in program.entries.values() if entry.error}
+    assert failed == {"bad", "even"} and program.statistics().rules == 21
     program.change([("more", program_text(980))], [])
-    assert program.entries["more", program_text(980)].trouble == "more than 1000 rules"
+    assert program.entries["more", program_text(980)].error == "more than 1000 rules"
     program.change([("less", program_text(900))], texts)
-    assert program.entries["less", program_text(900)].trouble == "" and len(program.entries) == 2
+    assert program.entries["less", program_text(900)].error == "" and len(program.entries) == 2
 
 
 def program_text(rules: int) -> str:
@@ -113,9 +113,9 @@ def test_many_rules_that_each_take_a_moment_are_ended_together_and_not_one_by_on
     program.change(texts, [])
     attempts += program.budget.tick[0]
     assert attempts <= 8, "not 25"
-    assert {entry.name for entry in program.entries.values() if not entry.trouble} == {"harmless"}
+    assert {entry.name for entry in program.entries.values() if not entry.error} == {"harmless"}
     assert program.derived() == [Record("fine", n) for n in range(3)]
-    reasons = [entry.trouble for entry in program.entries.values() if entry.trouble]
+    reasons = [entry.error for entry in program.entries.values() if entry.error]
     assert sum(reason.startswith("had a part in this") for reason in reasons) > 12
     assert all("in one tick" in reason for reason in reasons)
 
@@ -127,7 +127,7 @@ def test_a_body_of_as_many_atoms_as_are_allowed_can_be_carried_out(head: str, fi
         return  # an aggregate of itself
     program, body = Program(), ", ".join([f"n($x{n})" for n in range(MAX_ATOMS)])
     program.add("wide", f"{first}{head} <- {body}.")
-    assert not program.has_trouble
+    assert not program.has_errors
     derived = program.tick([Record("k" if first else "n", 1)])
     assert any(isinstance(fact, Record) and fact.label == "w" for fact in derived.added)
 
@@ -136,11 +136,11 @@ def test_rules_whose_functions_take_long_to_make_are_refused_before_that() -> No
     body = ", ".join([f"n($x{n})" for n in range(17)])
     program, wide = Program(), " ".join([f"w{n}($x0) <- {body}." for n in range(35)])
     program.add("wide", wide)
-    assert program.entries["wide", wide].trouble == (
+    assert program.entries["wide", wide].error == (
         "10115 loops in all rules, limit 10000: a body of n atoms has n × n"
     )
     program.add("fine", HARMLESS)
-    assert program.entries["fine", HARMLESS].trouble == ""
+    assert program.entries["fine", HARMLESS].error == ""
 
 
 def test_next_without_end_is_ended_also_where_others_have_turns_in_between() -> None:
@@ -148,12 +148,12 @@ def test_next_without_end_is_ended_also_where_others_have_turns_in_between() -> 
     program.add("count", text)
     program.tick([Record("c", 0)])
     for n in range(100):
-        if program.has_trouble:
+        if program.has_errors:
             break
         program.tick_again()
         if n % 7 == 0:
             program.tick([Record("other", n)])
-    assert "50 ticks in a row were caused by next alone" in program.entries["count", text].trouble
+    assert "50 ticks in a row were caused by next alone" in program.entries["count", text].error
 
 
 def test_a_question_looks_at_so_many_rows_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,4 +186,4 @@ def test_facts_outside_of_cycles_count_however_many_rules_derive_them(batch: int
         program.add(f"copy {n}", f"c{n}($x) <- n($x).")
     for start in range(0, 1000, batch):
         program.tick([Record("n", n) for n in range(start, start + batch)])
-    assert program.has_trouble is (batch > 250)
+    assert program.has_errors is (batch > 250)

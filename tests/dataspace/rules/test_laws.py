@@ -124,7 +124,7 @@ def live(name: str, seed: int, ticks: int) -> None:
         for value in derived.removed:
             del told[key(value)]
         check(program, text, claimed, told)
-    assert [entry.trouble for entry in program.entries.values()] == [""]
+    assert [entry.error for entry in program.entries.values()] == [""]
     program.tick((), list(claimed.values()))
     assert program.derived() == []
     assert program.size() == 0, "when nothing is claimed no table has an entry"
@@ -216,7 +216,7 @@ def test_rules_that_come_and_go_say_what_they_would_have_said_from_the_start() -
         told.update((key(value), value) for value in derived.added)
         for value in derived.removed:
             del told[key(value)]
-        assert not any(entry.trouble for entry in program.entries.values())
+        assert not any(entry.error for entry in program.entries.values())
         check(program, " ".join(active), claimed, told)
 
 
@@ -232,15 +232,15 @@ def test_a_rule_that_raises_is_suspended_with_its_row_and_no_other_result_change
         program.add("bad", bad)
         entry, failures = program.entries["bad", bad], 0
         for _ in range(40):
-            failed = bool(entry.trouble)
+            failed = bool(entry.error)
             derived = program.tick(*changes(rng, facts, claimed, 2))
             entry = program.entries["bad", bad]  # another one if it has been resumed
             told.update((key(value), value) for value in derived.added)
             for value in derived.removed:
                 del told[key(value)]
-            check(program, text if entry.trouble else text + bad, claimed, told)
-            if entry.trouble and not failed:
-                assert "ZeroDivisionError" in entry.trouble
+            check(program, text if entry.error else text + bad, claimed, told)
+            if entry.error and not failed:
+                assert "ZeroDivisionError" in entry.error
                 assert entry.row["y"] == 0 and key(Record("e", entry.row["x"], 0)) in claimed
                 failures += 1
         assert failures
@@ -252,7 +252,7 @@ def test_a_rule_that_runs_away_is_suspended_and_the_others_go_on() -> None:
     program.add("good", "twice($x, $x) <- start($x).")
     program.add("runaway", runaway)
     derived = program.tick([Record("start", 0)])
-    assert "more than 500 new facts in one tick" in program.entries["runaway", runaway].trouble
+    assert "more than 500 new facts in one tick" in program.entries["runaway", runaway].error
     assert derived.added == [Record("twice", 0, 0)] and derived.removed == []
 
 
@@ -264,7 +264,7 @@ def test_ticks_that_next_causes_without_end_suspend_the_rule() -> None:
     while program.pending:
         program.tick_again()
         ticks += 1
-    assert ticks == 21 and "20 ticks in a row" in program.entries["blink", text].trouble
+    assert ticks == 21 and "20 ticks in a row" in program.entries["blink", text].error
     assert program.derived() == []
 
 

@@ -14,7 +14,7 @@ from dataspace import Map, Record
 from dataspace.kernel.actions import ASSERT
 from dataspace.kernel.space import Space
 from server.config.rules import RuleText, rule_facts
-from server.hosting.rules import OWNER, actions_to_hold, warn_of_troubles
+from server.hosting.rules import OWNER, actions_to_hold, warn_of_errors
 from tests.server.processes import DaemonProcess
 
 REACH = "reach($x, $y) <- road($x, $y). reach($x, $z) <- reach($x, $y), road($y, $z)."
@@ -146,7 +146,7 @@ def test_a_daemon_says_which_of_its_own_rules_are_not_carried_out(caplog: pytest
     space, facts = Space("main"), rule_facts([RuleText("half", "half(1 / $n) <- n($n).")])
     space.commit("somebody", [(ASSERT, 1, Record("n", 0))], 0)
     space.commit(OWNER, actions_to_hold(space, facts), 0)
-    warn_of_troubles(space.rules, facts)
+    warn_of_errors(space.rules, facts)
     assert "rule half is not carried out: ZeroDivisionError" in caplog.text
 
 

@@ -35,7 +35,7 @@ def test_of_a_text_that_did_too_much_the_rule_is_named_that_did(
     program = Program(bounds=bounds)
     program.add("r", text)
     program.tick(FACTS)
-    assert program.entries["r", text].trouble.endswith(f"(in {guilty})")
+    assert program.entries["r", text].error.endswith(f"(in {guilty})")
 
 
 def test_of_many_texts_that_are_ended_together_each_names_its_heaviest_rule() -> None:
@@ -44,10 +44,10 @@ def test_of_many_texts_that_are_ended_together_each_names_its_heaviest_rule() ->
     program = Program(bounds=Bounds(work=2_000, work_per_action=1))
     program.change(texts.items(), [])
     program.tick(FACTS)
-    troubles = {entry.name: entry.trouble for entry in program.entries.values() if entry.trouble}
-    assert len(troubles) == 20
-    for name, trouble in troubles.items():
-        assert "units of work" in trouble and trouble.endswith(f"(in {heavy[int(name[1:])]})")
+    errors = {entry.name: entry.error for entry in program.entries.values() if entry.error}
+    assert len(errors) == 20
+    for name, error in errors.items():
+        assert "units of work" in error and error.endswith(f"(in {heavy[int(name[1:])]})")
 
 
 @pytest.mark.parametrize("other_first", [True, False])
@@ -73,4 +73,4 @@ def test_of_two_states_that_follow_from_each_other_without_end_one_is_ended() ->
     program.tick([Record("go", 1)])
     while program.pending:
         program.tick_again()
-    assert {entry.name for entry in program.entries.values() if entry.trouble} <= {"a", "b"}
+    assert {entry.name for entry in program.entries.values() if entry.error} <= {"a", "b"}

@@ -117,7 +117,7 @@ def test_a_rule_that_fails_takes_its_island_along_and_no_other_engine() -> None:
     derived = program.tick([Record("n", 0), Record("b1", 9, 9)])
     assert derived.added == [Record("a1", 9)] and len(derived.removed) == 2
     assert program.statistics().engines == engines + 1, "for the rule that leans on it"
-    assert program.entries["bad", "c(1 / $x) <- n($x)."].trouble.startswith("ZeroDivisionError")
+    assert program.entries["bad", "c(1 / $x) <- n($x)."].error.startswith("ZeroDivisionError")
 
 
 def test_all_rules_of_a_text_are_suspended_with_it_in_whichever_island_they_are() -> None:
@@ -135,7 +135,7 @@ def test_what_is_sent_in_a_tick_is_sent_although_another_rule_of_the_island_fail
     program.add("good", "b($x) <- a($x). send(seen($x)) <- b($x).")
     program.add("bad", "c(1 / $x) <- b($x).")
     assert program.tick([Record("a", 0)]).messages == [Record("seen", 0)]
-    assert program.has_trouble
+    assert program.has_errors
 
 
 def test_a_limit_is_for_all_islands_together_and_what_grew_most_is_blamed() -> None:
@@ -145,8 +145,8 @@ def test_a_limit_is_for_all_islands_together_and_what_grew_most_is_blamed() -> N
     program.add("third", "third($x) <- n($x).")
     program.tick([Record("m", n) for n in range(4)])
     derived = program.tick([Record("n", n) for n in range(20)])
-    (trouble,) = [entry for entry in program.entries.values() if entry.trouble]
-    assert trouble.name == "large" and "more than 100 new facts in one tick" in trouble.trouble
+    (error,) = [entry for entry in program.entries.values() if entry.error]
+    assert error.name == "large" and "more than 100 new facts in one tick" in error.error
     assert Counter(value.label for value in derived.added) == {"small": 20, "third": 20}  # type: ignore[union-attr]  # records
 
 
@@ -174,7 +174,7 @@ def test_a_defect_is_logged_and_all_is_computed_anew(
     derived = program.tick([Record("b0", 9, 9), Record("b1", 9, 9)], [Record("b2", 1, 1)])
     assert [unparse(value) for value in derived.added] == ["a0(9)", "a1(9)"]
     assert [unparse(value) for value in derived.removed] == ["a2(1)"]
-    assert "this is a defect" in caplog.text and not program.has_trouble
+    assert "this is a defect" in caplog.text and not program.has_errors
 
 
 # -- laws ---------------------------------------------------------------------------------------------
@@ -210,8 +210,8 @@ def universe() -> list[Value]:
     return facts + [Record(label, a) for label in ("n", "gone", "q", "p") for a in range(4)]
 
 
-def trouble(program: Program) -> dict[str, str]:
-    return {entry.text: entry.trouble.split(":")[0] for entry in program.entries.values() if entry.trouble}
+def error(program: Program) -> dict[str, str]:
+    return {entry.text: entry.error.split(":")[0] for entry in program.entries.values() if entry.error}
 
 
 class Author:
@@ -262,14 +262,14 @@ def test_texts_that_come_go_and_fail_leave_what_follows_from_those_that_are_carr
     for _ in range(70):
         before = program.statistics()
         told(state, program.declare_and_tick(author.rules(), *author.changes(), ()))
-        sound = [text for text in author.there if not program.entries["t", text].trouble]
+        sound = [text for text in author.there if not program.entries["t", text].error]
         everything = follow(read_rules(" ".join(sound)), author.claimed.values())
         derived = {key(value) for value in program.derived()}
         assert set(state) == derived, "the changes add up to the state"
         assert derived | set(author.claimed) == set(everything)
         after = program.statistics()
         joined += after.components < before.components
-        failed += after.troubled > before.troubled
+        failed += after.failed > before.failed
     assert joined > 4 and failed > 1
     told(state, program.tick((), list(author.claimed.values())))
     assert not state and program.size() == 0, "when nothing is claimed no table has an entry"
@@ -318,5 +318,5 @@ def conversation(seed: int) -> list[object]:
         for each in derived:
             told(state, each)
             sent = Counter(map(unparse, each.messages))
-            lines.append((sorted(map(unparse, state.values())), sent, trouble(program), program.pending))
+            lines.append((sorted(map(unparse, state.values())), sent, error(program), program.pending))
     return lines

@@ -42,7 +42,7 @@ def test_what_a_negation_keeps_from_a_rule_never_fails_it(seed: int) -> None:
     program.add("guarded", GUARDED)
     for _ in range(40):
         run(program, told, *turned(rng, claimed))
-        assert not program.has_trouble
+        assert not program.has_errors
         pairs = [(x, y) for at, x in claimed for to, y in claimed if (at, to) == ("left", "right")]
         wanted = {f"r({x}, {y}, {12 // (x - y)})" for x, y in pairs if x != y}
         assert {each for each in told if each.startswith("r(")} == wanted
@@ -54,13 +54,13 @@ def test_a_rule_fails_exactly_if_what_it_cannot_calculate_is_there_in_the_end(se
     claimed, told = set[tuple[str, int]](), set[str]()
     program.add("bare", BARE)
     entry = program.entries["bare", BARE]
-    while not entry.trouble:
+    while not entry.error:
         assert not [n for n in NUMBERS if claimed >= {("left", n), ("right", n)}]
         added, removed = turned(rng, claimed)
         rng.shuffle(added)
         run(program, told, added, removed)
     assert claimed >= {("left", entry.row["x"]), ("right", entry.row["x"])}
-    assert entry.row["x"] == entry.row["y"] and "ZeroDivisionError" in entry.trouble
+    assert entry.row["x"] == entry.row["y"] and "ZeroDivisionError" in entry.error
     assert told == set()
 
 
@@ -69,7 +69,7 @@ def test_a_guard_that_goes_leaves_the_rule_to_fail() -> None:
     text = "r($x, 1 // $x) <- n($x), not skip($x)."
     program.add("r", text)
     program.tick([Record("n", 0), Record("n", 2), Record("skip", 0)])
-    assert not program.has_trouble
+    assert not program.has_errors
     program.tick([], [Record("n", 2)])
     program.tick([], [Record("skip", 0)])
     assert program.entries["r", text].row == Map({"x": 0})
@@ -81,7 +81,7 @@ def test_the_row_shows_what_was_known_and_not_what_could_not_be_calculated() -> 
     program.add("r", text)
     program.tick([Record("m", 7)])
     program.tick([Record("n", 0)])
-    assert (program.entries["r", text].row, "ZeroDivisionError" in program.entries["r", text].trouble) == (
+    assert (program.entries["r", text].row, "ZeroDivisionError" in program.entries["r", text].error) == (
         Map({"x": 0}),
         True,
     )
@@ -93,9 +93,9 @@ def test_more_doubts_than_are_kept_fail_the_rule_at_once(monkeypatch: pytest.Mon
     text = "skip($x) <- n($x). r($x, 1 // ($x - $x)) <- n($x), not skip($x)."
     program.add("r", text)
     program.tick([Record("n", 1), Record("n", 2), Record("n", 3)])
-    assert not program.has_trouble
+    assert not program.has_errors
     program.tick([Record("n", n) for n in range(4, 9)])
-    assert "ZeroDivisionError" in program.entries["r", text].trouble
+    assert "ZeroDivisionError" in program.entries["r", text].error
 
 
 NEVER = {
@@ -158,11 +158,11 @@ def test_rows_that_never_satisfy_the_body_suspend_nothing(name: str, seed: int) 
         program.add("r", text)
         for fact in facts:
             program.tick([fact])
-    assert not program.has_trouble
+    assert not program.has_errors
     assert program.derived() == ([parse(derived)] if derived else [])
     if breaking:
         program.tick([parse(breaking)])
-        assert "UsageError: cannot calculate" in program.entries["r", text].trouble
+        assert "UsageError: cannot calculate" in program.entries["r", text].error
 
 
 LITERALS = ("a($x)", "b($x, $y)", "b($y, $w)", "not c($x)", "$z = $x + 1", "$y > 0", "d($z)", "$x + $y > 2")
@@ -221,7 +221,7 @@ def test_a_rule_fails_exactly_if_all_else_holds_of_what_it_cannot_calculate(seed
     head = rng.choice(HEADS)
     text = f"{head} <- {', '.join(literals)}."
     program.add("r", text)
-    if program.has_trouble:  # a variable that nothing binds
+    if program.has_errors:  # a variable that nothing binds
         return
     universe: list[Value] = [Record(label, value) for label in "acd" for value in VALUES]
     universe += [Record("b", one, other) for one in VALUES for other in VALUES]
@@ -237,7 +237,7 @@ def test_a_rule_fails_exactly_if_all_else_holds_of_what_it_cannot_calculate(seed
         there = set(map(unparse, facts))
         outcomes = [(calculates(literals, head, known, there), known) for known in solutions(literals, facts)]
         fails = any(outcome is None for outcome, _ in outcomes)
-        assert bool(program.entries["r", text].trouble) is fails, (text, facts)
+        assert bool(program.entries["r", text].error) is fails, (text, facts)
         if fails:
             return
         assert {fact.fields[0] for fact in program.derived() if isinstance(fact, Record)} == {

@@ -20,7 +20,7 @@ def program(text: str, *facts: str) -> Program:
     made = Program()
     made.add("test", text)
     made.tick([parse(fact) for fact in facts])
-    assert not made.entries["test", text].trouble
+    assert not made.entries["test", text].error
     return made
 
 
@@ -124,7 +124,7 @@ def test_a_cycle_through_what_blocks_is_refused_with_the_whole_cycle() -> None:
     made = Program()
     text = "a($x) <- b($x). c($x) <- a($x), n($x). b($x) <- n($x), not c($x)."
     made.add("loop", text)
-    assert made.entries["loop", text].trouble == "b -> a -> c -!-> b: break it with next"
+    assert made.entries["loop", text].error == "b -> a -> c -!-> b: break it with next"
 
 
 def test_a_proof_shows_a_claimed_fact_as_it_is_and_not_as_it_was_asked_for() -> None:

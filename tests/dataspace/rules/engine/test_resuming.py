@@ -17,9 +17,9 @@ def facts(*texts: str) -> list[Value]:
     return [parse(text) for text in texts]
 
 
-def troubled(program: Program) -> bool:
+def failed(program: Program) -> bool:
     """Whether any text is not carried out now."""
-    return program.has_trouble
+    return program.has_errors
 
 
 def waits(program: Program) -> bool:
@@ -53,11 +53,11 @@ def test_a_rule_resumes_when_what_broke_it_has_changed(name: str) -> None:
     program = Program()
     program.add("r", text)
     program.tick(facts(*before))
-    assert program.entries["r", text].trouble and program.derived() == []
+    assert program.entries["r", text].error and program.derived() == []
     program.tick(facts("other(1)"), ())
-    assert program.entries["r", text].trouble, "what does not concern it changes nothing"
+    assert program.entries["r", text].error, "what does not concern it changes nothing"
     derived = program.tick(facts(*added), facts(*removed))
-    assert not program.entries["r", text].trouble
+    assert not program.entries["r", text].error
     assert program.derived() == derived.added == facts(*expected)
 
 
@@ -65,11 +65,11 @@ def test_a_rule_resumes_a_tick_after_what_another_derived_for_it_has_gone() -> N
     program = Program()
     program.change([("of", "n($x) <- raw($x)."), ("p", "p($x * 2) <- n($x).")], [])
     program.tick(facts("raw(1)", 'raw("a")'))
-    assert troubled(program) and not waits(program)
+    assert failed(program) and not waits(program)
     program.tick((), facts('raw("a")'))
     assert waits(program)
     program.tick_again()
-    assert not troubled(program) and not waits(program)
+    assert not failed(program) and not waits(program)
     assert Record("p", 2) in program.derived()
 
 
@@ -78,9 +78,9 @@ def test_a_rule_resumes_after_a_message_that_broke_it() -> None:
     program.add("r", "p($x, 2 * $y) <- n($x), say($y).")
     program.tick(facts("n(1)"))
     program.tick((), (), facts('say("a")'))
-    assert troubled(program) and waits(program)
+    assert failed(program) and waits(program)
     program.tick_again()
-    assert not troubled(program)
+    assert not failed(program)
 
 
 def test_a_rule_that_is_broken_again_and_again_waits_for_longer_each_time() -> None:
@@ -95,9 +95,9 @@ def test_a_rule_that_is_broken_again_and_again_waits_for_longer_each_time() -> N
             attempts.append(n)
     assert len(attempts) <= 2 * len(WAITS), "each is a suspension or a resumption"
     program.tick((), bad)
-    while troubled(program) and program.ticks < 10_000:
+    while failed(program) and program.ticks < 10_000:
         program.tick(facts(f"x({program.ticks})"))
-    assert not troubled(program)
+    assert not failed(program)
 
 
 def test_a_rule_that_ran_away_resumes_only_when_it_is_asked_to() -> None:
@@ -105,9 +105,9 @@ def test_a_rule_that_ran_away_resumes_only_when_it_is_asked_to() -> None:
     program.add("r", "p($x, $y) <- n($x), n($y).")
     program.tick([Record("n", n) for n in range(20)])
     program.tick((), [Record("n", n) for n in range(5, 20)])
-    assert troubled(program) and not waits(program)
+    assert failed(program) and not waits(program)
     assert len(program.resume(["r"]).added) == 25
-    assert not troubled(program)
+    assert not failed(program)
     assert not program.resume(["r"]).added, "it is carried out already"
 
 
@@ -139,6 +139,6 @@ def test_an_attempt_that_was_asked_for_does_not_make_the_next_one_wait() -> None
     program.add("r", "p($x * 2) <- n($x).")
     program.tick(facts('n("a")'))
     program.resume(["r"])
-    assert troubled(program)
+    assert failed(program)
     program.tick((), facts('n("a")'))
-    assert not program.entries["r", "p($x * 2) <- n($x)."].trouble
+    assert not program.entries["r", "p($x * 2) <- n($x)."].error

@@ -31,9 +31,9 @@ SMALL = 40
 """Facts that may be there before a set of rules is taken to have no end."""
 
 
-def troubled(program: Program) -> bool:
+def failed(program: Program) -> bool:
     """Whether any text is not carried out now."""
-    return program.has_trouble
+    return program.has_errors
 
 
 # -- the law -----------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ def test_rules_hold_what_follows_or_are_suspended_within_their_bytes(
     bounds = Bounds(600, made=60_000, held=60_000)
     program = Program(bounds=bounds)
     program.add("r", text)
-    if troubled(program):  # a cycle that cannot be put in order, or an unsafe text
+    if failed(program):  # a cycle that cannot be put in order, or an unsafe text
         event("refused")
         return
     claimed: Facts = {}
@@ -121,7 +121,7 @@ def test_rules_hold_what_follows_or_are_suspended_within_their_bytes(
             claimed.update((key(each), each) for each in added)
             program.tick(added, removed)
             assert size_of(program.derived()) == program.budget.held <= bounds.held
-            if troubled(program):
+            if failed(program):
                 event("suspended")
                 assert program.derived() == []
                 if "next" not in text:
@@ -176,10 +176,10 @@ def test_heads_are_paid_for_in_depth_and_bytes(name: str, first: bool) -> None:
         most = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert reason in program.entries["hostile", text].trouble
+    assert reason in program.entries["hostile", text].error
     assert (
         program.derived() == [Record("fine", 1)]
-        and not program.entries["harmless", "fine($x) <- n($x)."].trouble
+        and not program.entries["harmless", "fine($x) <- n($x)."].error
     )
     assert most < 150 << 20
 
@@ -189,7 +189,7 @@ def test_a_rule_that_is_caught_by_what_another_used_up_is_not_to_blame() -> None
     program.tick([Record("n", n) for n in range(60)])
     program.add("small", "fine($x) <- n($x), $x < 3.")
     program.change([("hog", "p($x, $y) <- n($x), n($y)."), ("late", "q($x) <- n($x), n($x).")], [])
-    assert {entry.name for entry in program.entries.values() if entry.trouble} == {"hog"}
+    assert {entry.name for entry in program.entries.values() if entry.error} == {"hog"}
 
 
 def test_a_fact_that_is_too_large_only_in_the_middle_of_a_tick_suspends_nothing() -> None:
@@ -198,9 +198,9 @@ def test_a_fact_that_is_too_large_only_in_the_middle_of_a_tick_suspends_nothing(
     program.add("p", text)
     program.tick([Record("a", half), Record("b", 1)])
     program.tick([Record("b", half), Record("a", 1)], [Record("a", half), Record("b", 1)])
-    assert not troubled(program) and program.derived() == [Record("p", 1, half)]
+    assert not failed(program) and program.derived() == [Record("p", 1, half)]
     program.tick([Record("a", half)])
-    assert "a derived fact of about" in program.entries["p", text].trouble
+    assert "a derived fact of about" in program.entries["p", text].error
 
 
 def test_what_rules_hold_is_bounded_in_all_and_is_no_part_of_what_owners_may_hold() -> None:
@@ -225,10 +225,10 @@ def test_what_goes_makes_room_for_what_comes() -> None:
         program.tick(
             [Record("n", n + at) for at in range(20)], [Record("n", n + at - 20) for at in range(20)]
         )
-    assert not troubled(program) and len(program.derived()) == 20
+    assert not failed(program) and len(program.derived()) == 20
     program.add("more", "more($x) <- copy($x).")
     program.remove("copy", "copy($x) <- n($x).")
-    assert not troubled(program) and program.budget.held == 0
+    assert not failed(program) and program.budget.held == 0
 
 
 @given(st.text(max_size=3), values, st.text(max_size=50))

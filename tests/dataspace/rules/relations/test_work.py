@@ -200,7 +200,7 @@ def test_whatever_rules_there_are_a_turn_does_bounded_work_and_what_holds_follow
                 claimed[n] = Record("n", n)
         allowed = work + 20 * (len(turn) + held)
         assert program.statistics().work - done <= ATTEMPTS * allowed
-        rules = [rule for entry in program.entries.values() if not entry.trouble for rule in entry.rules]
+        rules = [rule for entry in program.entries.values() if not entry.error for rule in entry.rules]
         known: Facts = {key(each): each for each in claimed.values()}
         for _ in range(40):
             more = follow(rules, known.values(), rounds=1)
