@@ -25,9 +25,13 @@ from server.daemon.reloading import reload_on_hangup
 from server.daemon.throttle import Throttle
 from server.sessions.listeners import accept, open_listeners
 
-SWITCH_SECONDS: Final = 0.0005
-"""How long a thread may keep the interpreter while the event loop wants it: the loop loses it with each call
-of the system, so that Python's own 5 ms would be some 20 ms for each packet beside one busy thread."""
+SWITCH_SECONDS: Final = 0.00005
+"""How long one thread may keep the interpreter while another wants it.
+
+The loop loses it with each call of the system, so Python's own 5 ms would be some 20 ms for each packet
+beside one busy thread.  And a thread that waits counts anew each time the loop comes back from a call, which
+a busy loop does every 0.1 ms: with a longer interval the writer of the log waits for half a second.
+"""
 
 logger = logging.getLogger("dataspace")
 

@@ -108,7 +108,7 @@ def stated(name: str) -> str:
     >>> stated("durable:w"), stated("lease:1000:w @ token:gateway")
     ('w', 'lease:1000:w')
     """
-    return name.removeprefix(DURABLE).partition(AT)[0]
+    return name.removeprefix(DURABLE).rpartition(AT)[0] if AT in name else name.removeprefix(DURABLE)
 
 
 def _plain(stated: str) -> str:

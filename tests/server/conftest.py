@@ -12,6 +12,7 @@ import dataspace
 from dataspace import Record
 from dataspace.kernel.limits import SpaceLimits
 from server.config.model import Config, Limits
+from server.config.quotas import Quotas
 from server.daemon.serve import serve
 from tests.server.processes import DaemonProcess
 from tests.server.proxies import Proxy
@@ -30,11 +31,17 @@ def space_limits() -> SpaceLimits:
 
 
 @pytest.fixture
+def quotas() -> Quotas:
+    """The same for what one principal may have: here all peers are one."""
+    return Quotas()
+
+
+@pytest.fixture
 async def url(
-    tmp_path: Path, nursery: trio.Nursery, limits: Limits, space_limits: SpaceLimits
+    tmp_path: Path, nursery: trio.Nursery, limits: Limits, space_limits: SpaceLimits, quotas: Quotas
 ) -> AsyncIterator[str]:
     """The URL of a daemon that runs in this process, on a real socket and a real disk."""
-    config = Config(listen=("tcp:127.0.0.1:0",), data=tmp_path, limits=limits, space_limits=space_limits)
+    config = Config(("tcp:127.0.0.1:0",), tmp_path, limits=limits, space_limits=space_limits, quotas=quotas)
     addresses = await nursery.start(serve, config)
     yield addresses[0]
 

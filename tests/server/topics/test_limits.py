@@ -19,6 +19,7 @@ from relay.journal.journal import MAX_READERS
 from relay.topics.publisher import MAX_COUNT, MAX_HELD, MAX_OPEN, MAX_UPPER
 from relay.topics.topic import MAX_PARTITIONS
 from server.config.model import Limits
+from server.config.quotas import Quotas
 from server.topics.catalogue import MAX_RETAIN, MAX_TOPICS
 from server.topics.durable import MAX_AWAY, MAX_RETAIN as MAX_DURABLE
 from server.topics.following import MAX_AGE, MAX_NAME, MAX_PRODUCERS, MAX_TIMES, SPARE
@@ -324,6 +325,7 @@ async def join_all(peer: Peer, begin: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("quotas", [Quotas(topics=MAX_TOPICS + 1)])
 async def test_one_producer_and_one_topic_more_than_there_may_be(url: str) -> None:
     async with greeted(url) as first, trio.open_nursery() as nursery:
         await join_all(first, 0)
