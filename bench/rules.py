@@ -103,8 +103,8 @@ def space(text: str, facts: Sequence[Value]) -> tuple[Update, list[Value]]:
     made = Space("bench", limits=SpaceLimits(derive_work=1 << 40))  # one edge changes most of a closure
     made.commit("rules of the bench", [(ASSERT, 0, Record("rule", "bench", text))], 0)
     under: list[Value] = list(enumerate(facts, start=1))
-    for at in range(0, len(facts), 50_000):
-        made.commit("bench", [(ASSERT, *each) for each in under[at : at + 50_000]], 0)  # type: ignore[misc]  # pairs
+    for at in range(0, len(facts), 10_000):
+        made.commit("bench", [(ASSERT, *each) for each in under[at : at + 10_000]], 0)  # type: ignore[misc]  # pairs
 
     def update(item: Any, by: int) -> None:
         handle, fact = item
