@@ -14,7 +14,7 @@ from index.generated import Script
 from index.patterns.patterns import capture, matcher
 from index.patterns.skeletons import skeleton
 from index.patterns.text import parse_pattern
-from index.values.values import Record
+from index.values.values import COMPILED, Record
 from relay.log.selections import flat_selection
 
 
@@ -45,11 +45,18 @@ def _broken_selection() -> object:
 @pytest.mark.parametrize(
     ("fails", "name", "line"),
     [
-        (_broken_read, "<index text ", "p0 = p0.fields"),
-        (_broken_rule, "<rules text ", "half = n / zero"),
-        (_broken_selection, "<log text ", "return [(row[1], ) for row in rows if row[0] == label"),
+        pytest.param(
+            _broken_read,
+            "<index text ",
+            "p0 = p0.fields",
+            id="index",
+            marks=pytest.mark.skipif(COMPILED, reason="a record of machine code cannot be torn"),
+        ),
+        pytest.param(_broken_rule, "<rules text ", "half = n / zero", id="rules"),
+        pytest.param(
+            _broken_selection, "<log text ", "return [(row[1], ) for row in rows if row[0] == label", id="log"
+        ),
     ],
-    ids=["index", "rules", "log"],
 )
 def test_a_traceback_shows_the_line(fails: Callable[[], object], name: str, line: str) -> None:
     with pytest.raises((AttributeError, NameError, TypeError)) as raised:
