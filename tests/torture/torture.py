@@ -17,6 +17,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from pathlib import Path
 
@@ -120,18 +121,27 @@ class Torture:
     async def _kill_client(self, load: Load, key: int) -> None:
         """A client that holds two facts: they come, and go in one epoch."""
         facts = [f'present({key}, "Alice")', f'present({key}, "Bob")']
-        holder = await trio.to_thread.run_sync(
-            lambda: subprocess.Popen(
-                [sys.executable, "-m", "dataspace", "assert", "--url", load.url, *facts],
-                stderr=subprocess.DEVNULL,
+        with tempfile.TemporaryFile("w+") as said:
+            holder = await trio.to_thread.run_sync(
+                lambda: subprocess.Popen(
+                    [sys.executable, "-m", "dataspace", "assert", "--url", load.url, *facts], stderr=said
+                )
             )
-        )
-        with trio.fail_after(60):
-            await load.wait_for(key, 1)
-            await trio.sleep(self.random.uniform(0.0, 0.1))
-            holder.kill()
-            await trio.to_thread.run_sync(holder.wait)
+            try:
+                with trio.move_on_after(60) as patience:
+                    await load.wait_for(key, 1)
+                    await trio.sleep(self.random.uniform(0.0, 0.1))
+                ended = holder.poll()
+            finally:
+                holder.kill()
+                await trio.to_thread.run_sync(holder.wait)
+            said.seek(0)
+            assert not patience.cancelled_caught, (
+                f"its facts were not seen; its end {ended}: {said.read()!r}; {load.left()}"
+            )
+        with trio.move_on_after(60) as patience:
             await load.wait_for(key, 2)
+        assert not patience.cancelled_caught, f"its end was not seen; {load.left()}"
         both = frozenset(("Alice", "Bob"))
         assert [(came, went) for _, came, went in load.present[key]] == [
             (both, frozenset()),
