@@ -33,12 +33,12 @@ async def replay_columns(
     memory: MemoryBudget,
 ) -> None:
     """Feeds a stream with blocks from the log as fast as it is taken; counted in ``reads``."""
-    home, waiting = peer.home, Blocks(memory)
+    home = peer.home
     if request.upto is None or not request.durable:
         raise Refused("bad-request", "a stream of columns needs upto, and durable=true")
     read = reads.begun()
     start = beginning(home, request)
-    stream.backlog = waiting
+    waiting = stream.backlog = Blocks(memory)  # counted as an observer until it is closed with its stream
     await home.commits.wait_durable(request.upto)
     replay = await from_log(home, replace(request, after=start), ColumnReplay)
     time = 0 if request.as_of is None else await trio.to_thread.run_sync(time_of, home, start)

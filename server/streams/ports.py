@@ -48,7 +48,7 @@ class Commits(Protocol):
 
 
 class ReaderAccount(Protocol):
-    """For whom named readers count."""
+    """The account in which named readers are counted."""
 
     def take(self, what: str, count: int = 1) -> None:
         """Counts so many more of something; raises ``Refused`` beyond the quota."""

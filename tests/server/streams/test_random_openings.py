@@ -166,3 +166,8 @@ def test_a_stream_that_is_aborted_at_once(options: dict[str, Value]) -> None:
 
 def test_a_stream_that_is_refused_while_its_marks_are_about_to_begin() -> None:
     play([("open", {"progress": True, "after": 1 << 20}, 1, 1), ("rest",), ("rest",)])
+
+
+@pytest.mark.parametrize("options", [{}, {"upto": 0}, {"upto": 0, "durable": True, "after": 1 << 20}])
+def test_a_stream_of_columns_that_is_refused_counts_as_no_observer(options: dict[str, Value]) -> None:
+    play([("open", {"kind": "columns", **options}, 0, 0)])
