@@ -35,4 +35,4 @@ def draw_alone(interests: Sequence[Interest], withheld: int, form: str, *, most:
 
 
 def _nothing(*_args: object) -> None:
-    """Stands for observers that nothing is told."""
+    """The handler of interests that are only drawn."""

@@ -262,7 +262,7 @@ def _belongs(at: bytes, by: str) -> bool:
 
 
 def _beginnings(stager: str) -> list[str]:
-    """Returns the texts of all to whom what a stager stages belongs."""
+    """Returns the stager and the bearers it was narrowed from, the widest first: what it stages is theirs."""
     parts = stager.split("/") if stager else []
     return ["/".join(parts[:end]) for end in range(len(parts) + 1)]
 

@@ -404,7 +404,11 @@ def _token(commands: Commands) -> None:
     less.add_argument(
         "--reader", metavar="NAME", action="append", help="allow the named reader NAME of a log"
     )
-    less.add_argument("--name", metavar="NAME", help="name the bearer, who is told by it from others")
+    less.add_argument(
+        "--name",
+        metavar="NAME",
+        help="name of the bearer; bearers of different names cannot use what belongs to one another",
+    )
     less.add_argument("--rules", action="store_true", help="allow to add rules")
     less.add_argument("--inspect", action="store_true", help="allow to inspect the daemon")
     less.add_argument("--space", metavar="NAME", action="append", help="allow only the dataspace NAME")

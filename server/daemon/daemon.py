@@ -176,9 +176,8 @@ class Daemon:
         connection = Connection(self, link, next(_numbers), self.verbs, trusted=trusted)
         self.connections[connection.number] = connection
         self.strangers[connection.number] = connection
-        connection.account.give(
-            "strangers", -1
-        )  # it was checked before, and one of the daemon's own has no bound
+        # Checked by ``admits`` before, and a connection that the daemon trusts has no bound.
+        connection.account.give("strangers", -1)
         self.peers.start_soon(connection.run)
         return connection
 

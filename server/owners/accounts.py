@@ -1,6 +1,6 @@
 """Accounts: what each principal has now of what all share, within its quotas.
 
-Always: what is taken is given back when it ends, whoever ends it; an account lives for as long as something
+Always: what is taken is given back when it ends, however it ends; an account lives for as long as something
 refers to it, so the daemon remembers none that has nothing.
 """
 

@@ -98,7 +98,7 @@ class Bearer:
         return f"{name}{self.end}" if self.permit.stamp else name
 
 
-NOBODY: Final = Bearer(OPEN, DAEMON)
+TRUSTED: Final = Bearer(OPEN, DAEMON)
 """The daemon itself, which may do everything."""
 
 
@@ -108,7 +108,17 @@ def stated(name: str) -> str:
     >>> stated("durable:w"), stated("lease:1000:w @ token:gateway")
     ('w', 'lease:1000:w')
     """
-    return name.removeprefix(DURABLE).rpartition(AT)[0] if AT in name else name.removeprefix(DURABLE)
+    return parted(name)[0].removeprefix(DURABLE)
+
+
+def parted(name: str) -> tuple[str, str]:
+    """Returns the name without its end, and what the end says of the bearer; empty where it has none.
+
+    >>> parted("durable:w @ token:gateway by=sensor-7")
+    ('durable:w', 'token:gateway by=sensor-7')
+    """
+    own, at, end = name.rpartition(AT)
+    return (own, end) if at else (name, "")
 
 
 def _plain(stated: str) -> str:

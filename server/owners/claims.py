@@ -18,7 +18,7 @@ from dataspace.errors import Refused
 from dataspace.wire.arguments import number
 from index.patterns.patterns import matcher
 from index.values.values import Map, Value
-from server.owners.bearers import AT, Bearer
+from server.owners.bearers import Bearer, parted
 
 MOST: Final = 10_000
 """Claims in one answer."""
@@ -92,10 +92,10 @@ def said_of(owner: str) -> dict[str, Value]:
     >>> said_of("session:1.2 @ token:gateway/kitchen by=sensor-7")["stamp"]
     Map((('by', 'sensor-7'),))
     """
-    stated, _, end = owner.rpartition(AT) if AT in owner else (owner, "", "")
+    own, end = parted(owner)
     bearer, *stamps = end.split(" ")
     stamp = Map(dict([each.split("=", 1) for each in stamps]))
-    return {"owner": stated, "bearer": bearer, "stamp": stamp}
+    return {"owner": own, "bearer": bearer, "stamp": stamp}
 
 
 VERBS: Final[Mapping[str, Callable[[ClaimsPeer, Map], Awaitable[Value]]]] = {"owners": _owners}

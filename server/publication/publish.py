@@ -21,7 +21,7 @@ from dataspace.wire.slices import unpacking
 from index.values.values import Record, Value
 from server.config.rights import OPEN, Permit
 from server.owners.accounts import Account
-from server.owners.bearers import LEASE, NOBODY, Bearer
+from server.owners.bearers import LEASE, TRUSTED, Bearer
 from server.owners.turn_numbers import refusal
 from server.publication.packed import Operations, check, check_pair, read
 from server.publication.ports import Committer
@@ -43,7 +43,7 @@ async def stage(
     home: Committer,
     at: tuple[str, ...],
     operations: tuple[Value, ...],
-    bearer: Bearer = NOBODY,
+    bearer: Bearer = TRUSTED,
     account: Account | None = None,
 ) -> None:
     """Appends pairs of verb and value to those on disk under a key, if permitted."""
@@ -57,7 +57,7 @@ async def stage_packed(
     home: Committer,
     at: tuple[str, ...],
     body: bytes,
-    bearer: Bearer = NOBODY,
+    bearer: Bearer = TRUSTED,
     account: Account | None = None,
 ) -> int:
     """Like ``stage`` for packed operations, kept as they came once checked; returns how many they are."""
@@ -67,7 +67,7 @@ async def stage_packed(
     return count
 
 
-async def prepare(home: Committer, body: bytes, bearer: Bearer = NOBODY) -> int:
+async def prepare(home: Committer, body: bytes, bearer: Bearer = TRUSTED) -> int:
     """Reads packed operations that are to be published soon, ahead of time; returns how many they are."""
     staged, count = await _checked(home, body, bearer.principal, bearer.permit)
     home.prepared.keep(body, read(staged))
@@ -107,7 +107,7 @@ async def publish(
     home: Committer,
     keys: Sequence[tuple[str, ...] | bytes],
     *,
-    bearer: Bearer = NOBODY,
+    bearer: Bearer = TRUSTED,
     owner: str,
     client: str,
     sequence: int,

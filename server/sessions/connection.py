@@ -52,6 +52,9 @@ logger = logging.getLogger("dataspace")
 LOSSES: Final = frozenset(["timeout", "stalled"])
 """Codes of goodbyes after which the peer may connect again and resume its session."""
 
+_ERRORS: Final = (p.Denied, p.Refusal, p.Error)
+"""Packets whose text may contain a path of the daemon."""
+
 Verb: TypeAlias = "Callable[[Connection, Map], Awaitable[Value]]"
 
 
@@ -450,7 +453,7 @@ class Connection:
 
     def say(self, packet: p.Packet) -> None:
         """Queues a control packet for the next flush; does nothing after a goodbye."""
-        if isinstance(packet, p.Denied | p.Refusal | p.Error):
+        if isinstance(packet, _ERRORS):
             packet = packet._replace(text=self.bearer.shown(packet.text, self.house.data))
         self.sending.say(packet)
 

@@ -97,7 +97,7 @@ class TopicVerbs:
         )
 
     async def end_topic(self, peer: TopicAsker, arguments: Map) -> Value:
-        """Ends a topic that this session made, or a durable one that nobody publishes to."""
+        """Ends a topic that this session made, or a durable one without a publisher."""
         name = text(arguments, "topic")
         peer.bearer.permit.check_topic_known(name)
         peer.following.end_topic(name)

@@ -361,10 +361,8 @@ class ClientSession:
             if not isinstance(observation, PendingAbort):
                 try:
                     observation.reopen(number, resumed=resumed, moved=moved)
-                except (
-                    Refused,
-                    UsageError,
-                ) as error:  # it was not opened before, or by a daemon that takes more
+                except (Refused, UsageError) as error:
+                    # It was not opened before, or by a daemon that takes more.
                     observation.fail(error)
         for number in self._dropped if resumed else ():
             self.uplink.send(p.Abort(number, "", False), at_once=False)

@@ -12,7 +12,7 @@ from dataspace.errors import Refused
 from index.values.values import Map, Value
 from server.config.principals import Principal
 from server.config.rights import Permit, Rights
-from server.owners.bearers import NOBODY, Bearer, stated
+from server.owners.bearers import TRUSTED, Bearer, stated
 from server.owners.claims import said_of
 from server.owners.turn_numbers import Clients
 
@@ -97,10 +97,10 @@ def test_what_is_kept_says_who_stated_what(who: Bearer, name: str) -> None:
 @given(NAMES)
 def test_without_a_token_a_name_is_kept_as_it_is(name: str) -> None:
     assume(" @ " not in name and name and not name.startswith("lease:"))
-    assert NOBODY.own(name) == name
-    assert NOBODY.owner(name) == f"durable:{name}"
-    assert NOBODY.client(name) == name
-    assert NOBODY.publisher(name, "durable:x", Clients({})) == name
+    assert TRUSTED.own(name) == name
+    assert TRUSTED.owner(name) == f"durable:{name}"
+    assert TRUSTED.client(name) == name
+    assert TRUSTED.publisher(name, "durable:x", Clients({})) == name
 
 
 def test_an_identity_of_a_session_is_not_numbered_elsewhere() -> None:
@@ -118,4 +118,4 @@ def test_an_identity_of_a_session_is_not_numbered_elsewhere() -> None:
 @pytest.mark.parametrize("owner", ["", "x @ y", "lease:1:x @ token:a"])
 def test_an_owner_that_is_none_is_refused(owner: str) -> None:
     with pytest.raises(Refused, match="bad-request"):
-        NOBODY.owner(owner)
+        TRUSTED.owner(owner)

@@ -16,7 +16,7 @@ from dataspace.wire.features import Wanted
 from index.patterns.patterns import capture, observe
 from index.values.values import Record
 from server.config.model import Limits
-from server.owners.bearers import NOBODY
+from server.owners.bearers import TRUSTED
 from server.owners.turn_numbers import Client, Clients
 from server.sessions.registry import Sessions
 
@@ -64,7 +64,7 @@ class Held:
 class Caller:
     """``server.sessions.ports.SessionPeer``."""
 
-    bearer = NOBODY
+    bearer = TRUSTED
 
     def __init__(self, number: int, name: str = "caller") -> None:
         self.number = number
