@@ -5,24 +5,21 @@ or sends a goodbye on each of them and reads each to its end.  The time is from 
 process of its own, has seen the last fact go, and, for the goodbyes, until the last socket has been read to
 its end.
 
-The *floor* is a bare trio and msgpack server: a client's first frame is its fact, which goes to every
-observer, and so does a frame when its connection has ended.
+The *floor* is ``bench._floor``'s server that announces who comes and who goes.
 """
 
 from __future__ import annotations
 
-import contextlib
-import multiprocessing
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
-import msgpack
 import trio
 
 import dataspace
+from bench._floor import Frames, announce, connect, floor, frame
 from bench._processes import Side, daemon
 from dataspace.transport.addresses import parse_url
 from dataspace.wire import packets as p
@@ -30,7 +27,6 @@ from dataspace.wire.session import Role, Session, State
 from index.values.values import Map, Record
 
 CLIENTS: Final = 1000
-HEAD: Final = 4
 TOGETHER: Final = 50
 """Clients that connect at once: far fewer than the daemon admits without a hello."""
 
@@ -39,16 +35,21 @@ def measure_leaving(clients: int = CLIENTS) -> dict[str, float]:
     """Returns one round of all figures, in milliseconds for so many clients."""
     figures: dict[str, float] = {}
     for way in ("kill", "close"):
-        with floor() as port:
-            figures[f"floor_{way}_1000_ms"] = _leave(way, _floor_crowd, _floor_observe, port, clients)
+        with floor(announce) as served:
+            figures[f"floor_{way}_1000_ms"] = leave(way, floor_crowd, floor_observe, served.url, clients)
         with daemon() as url:
-            figures[f"{way}_1000_ms"] = _leave(way, _crowd, _observe, url, clients)
+            figures[f"{way}_1000_ms"] = leave(way, crowd, observe, url, clients)
     return figures
 
 
-def _leave(
+def leave(
     way: str, crowd: Callable[..., Any], observe: Callable[..., Any], address: str, clients: int
 ) -> float:
+    """Returns the milliseconds from the end of a crowd, by ``kill`` or ``close``, until it was seen.
+
+    The crowd reports ``ready`` once all of it is there, and when the last has left after ``go``; the observer
+    reports ``ready``, ``all here``, and when it has seen the last one go.
+    """
     observer = Side.start(observe, address, clients)
     assert observer.pipe.recv() == "ready"
     leaving = Side.start(crowd, address, clients)
@@ -69,7 +70,8 @@ def _leave(
 # -- ours ---------------------------------------------------------------------------------------------
 
 
-async def _crowd(url: str, clients: int, report: Connection) -> None:
+async def crowd(url: str, clients: int, report: Connection) -> None:
+    """So many clients of the daemon, without a client's library: what is measured is how they leave."""
     address = parse_url(url)
     crowd: list[tuple[socket.socket, Session]] = []
     for start in range(0, clients, TOGETHER):
@@ -103,7 +105,8 @@ def _await(link: socket.socket, session: Session, kind: type[p.Packet]) -> None:
         pass
 
 
-async def _observe(url: str, clients: int, report: Connection) -> None:
+async def observe(url: str, clients: int, report: Connection) -> None:
+    """An observer of them."""
     async with dataspace.connect(url, name="observer") as space:
         async with space.observe("present($n)", quiet=True) as observation:
             await observation.next_epoch()
@@ -121,74 +124,12 @@ async def _observe(url: str, clients: int, report: Connection) -> None:
 # -- the floor ----------------------------------------------------------------------------------------
 
 
-async def _announce(listener: trio.SocketListener) -> None:
-    observers: dict[trio.SocketStream, trio.Lock] = {}
-
-    async def tell(said: list[object]) -> None:
-        data = _frame(said)
-        for observer, turn in list(observers.items()):
-            async with turn:
-                await observer.send_all(data)
-
-    async def serve(stream: trio.SocketStream) -> None:
-        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        held = b""
-        fact: object = None
-        try:
-            while chunk := await stream.receive_some(65536):
-                held += chunk
-                while len(held) >= HEAD and len(held) - HEAD >= (size := int.from_bytes(held[:HEAD], "big")):
-                    said = msgpack.unpackb(held[HEAD : HEAD + size])
-                    held = held[HEAD + size :]
-                    if said == "observe":
-                        observers[stream] = trio.Lock()
-                    else:
-                        fact = said
-                        await tell(["+", fact])
-                    await stream.send_all(_frame("noted"))
-        except trio.BrokenResourceError:
-            pass
-        finally:
-            observers.pop(stream, None)
-            await stream.aclose()
-        if fact is not None:
-            await tell(["-", fact])
-
-    await trio.serve_listeners(serve, [listener])
-
-
-def _floor_server(report: Connection) -> None:
-    async def main() -> None:
-        listener = (await trio.open_tcp_listeners(0, host="127.0.0.1"))[0]
-        report.send(listener.socket.getsockname()[1])
-        await _announce(listener)
-
-    trio.run(main)
-
-
-@contextlib.contextmanager
-def floor() -> Iterator[str]:
-    """A running server of the floor; its port as text."""
-    ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.Process(target=_floor_server, args=(theirs,), daemon=True)
-    process.start()
-    try:
-        yield str(ours.recv())
-    finally:
-        process.kill()
-        process.join()
-
-
-def _frame(said: object) -> bytes:
-    packed: bytes = msgpack.packb(said)
-    return len(packed).to_bytes(HEAD, "big") + packed
-
-
-async def _floor_crowd(port: str, clients: int, report: Connection) -> None:
+async def floor_crowd(port: str, clients: int, report: Connection) -> None:
+    """So many clients of the floor."""
     crowd = []
     for n in range(clients):
         link = socket.create_connection(("127.0.0.1", int(port)))
-        link.sendall(_frame(["present", n]))
+        link.sendall(frame(["present", n]))
         link.recv(65536)
         crowd.append(link)
     report.send("ready")
@@ -202,22 +143,17 @@ async def _floor_crowd(port: str, clients: int, report: Connection) -> None:
     report.send(time.perf_counter())
 
 
-async def _floor_observe(port: str, clients: int, report: Connection) -> None:
-    stream = await trio.open_tcp_stream("127.0.0.1", int(port))
-    await stream.send_all(_frame("observe"))
-    seen, held = 0, b""
+async def floor_observe(port: str, clients: int, report: Connection) -> None:
+    """An observer of them."""
+    stream = await connect(port)
+    await stream.send_all(frame("observe"))
+    frames = Frames()
+    seen = 0
     report.send("ready")
     while seen < 2 * clients:
-        held += await stream.receive_some(65536)
-        at = 0
-        while len(held) - at >= HEAD:
-            size = int.from_bytes(held[at : at + HEAD], "big")
-            if len(held) - at - HEAD < size:
-                break
-            if msgpack.unpackb(held[at + HEAD : at + HEAD + size]) != "noted":
+        for said in frames.feed(await stream.receive_some(65536)):
+            if said != "noted":
                 seen += 1
                 if seen == clients:
                     report.send("all here")
-            at += HEAD + size
-        held = held[at:]
     report.send(time.perf_counter())

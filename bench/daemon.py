@@ -1,16 +1,14 @@
 """How fast is the daemon, beside a forwarder that does nothing but forward?
 
 Every figure is taken through the real client over loopback TCP, in processes of their own: the daemon, the
-writer, the observers.  The *floor* is a bare trio and msgpack server: it reads length-prefixed msgpack
-frames and writes each to everybody else, with no index, no turns, no log; its clients decode with msgpack
-and nothing more.  Floor and daemon are measured in turn in the same run, the best of the rounds counts,
-and ``ratio`` is ours ÷ floor.
+writer, the observers.  The *floor* is a bare trio and msgpack server (``bench._floor``).  Floor and daemon
+are measured in turn in the same run, the best of the rounds counts, and ``ratio`` is ours ÷ floor.
 
     changes_per_s                one writer, one observer, pipelined turns of TURN changes, decoded
     changes_per_s_10k_patterns   the same beside 10 000 other observed patterns
     changes_per_s_single         the same in turns of one change, each an epoch of its own
     fanout_events_per_s          100 observing connections, all decoding
-    latency_p50_ms, _p99_ms      one change at a time, from the writer's call to the observer's
+    latency_p50_ms, _p99_ms      one change at a time, from the writer's call to the observer's hands
     turn50_change_cpu_us         CPU time of the daemon for a change, in turns that replace 50 facts
     kill_1000_ms, close_1000_ms  until an observer has seen 1 000 killed clients go, or 1 000 that say goodbye
 
@@ -21,109 +19,36 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import os
-import socket
-import statistics
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
-import msgpack
 import trio
 
 import dataspace
 from bench._fanout import measure_fanout
+from bench._floor import Frames, connect, floor, forward, frame
+from bench._latency import measure_latency
 from bench._leaving import measure_leaving
 from bench._processes import Side, daemon
 from bench._turns import measure_turns
 from index.values.values import Record
 
 TURN: Final = 50
-HEAD: Final = 4
-
-
-# -- the floor ----------------------------------------------------------------------------------------
-
-
-async def _forward(listener: trio.SocketListener) -> None:
-    peers: set[trio.SocketStream] = set()
-
-    async def serve(stream: trio.SocketStream) -> None:
-        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        peers.add(stream)
-        held = b""
-        try:
-            while chunk := await stream.receive_some(65536):
-                held += chunk
-                at, out = 0, []
-                while len(held) - at >= HEAD:
-                    size = int.from_bytes(held[at : at + HEAD], "big")
-                    if len(held) - at - HEAD < size:
-                        break
-                    body = msgpack.unpackb(held[at + HEAD : at + HEAD + size])
-                    packed = msgpack.packb(body)
-                    out.append(len(packed).to_bytes(HEAD, "big") + packed)
-                    at += HEAD + size
-                held = held[at:]
-                data = b"".join(out)
-                for peer in list(peers):
-                    if peer is not stream and data:
-                        await peer.send_all(data)
-        except trio.BrokenResourceError:
-            pass
-        finally:
-            peers.discard(stream)
-            await stream.aclose()
-
-    await trio.serve_listeners(serve, [listener])
-
-
-def _floor_server(report: Connection) -> None:
-    async def main() -> None:
-        listener = (await trio.open_tcp_listeners(0, host="127.0.0.1"))[0]
-        report.send(listener.socket.getsockname()[1])
-        await _forward(listener)
-
-    trio.run(main)
-
-
-@contextmanager
-def floor() -> Iterator[str]:
-    """A running forwarder; its port as text."""
-    ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.Process(target=_floor_server, args=(theirs,), daemon=True)
-    process.start()
-    try:
-        yield str(ours.recv())
-    finally:
-        process.kill()
-        process.join()
 
 
 # -- the two sides of each system ---------------------------------------------------------------------
 
 
-async def _floor_stream(port: str) -> trio.SocketStream:
-    stream = await trio.open_tcp_stream("127.0.0.1", int(port))
-    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return stream
-
-
-def _floor_frame(body: object) -> bytes:
-    packed: bytes = msgpack.packb(body)
-    return len(packed).to_bytes(HEAD, "big") + packed
-
-
 async def _floor_write(port: str, count: int, turn: int, report: Connection) -> None:
-    stream = await _floor_stream(port)
+    stream = await connect(port)
     report.send("ready")
     await trio.to_thread.run_sync(report.recv)
     out = []
     for start in range(0, count, turn):
-        out.append(_floor_frame([[0, n, ["says", n, "x"]] for n in range(start, min(start + turn, count))]))
+        out.append(frame([[0, n, ["says", n, "x"]] for n in range(start, min(start + turn, count))]))
         if len(out) >= 16:
             await stream.send_all(b"".join(out))
             out = []
@@ -132,20 +57,14 @@ async def _floor_write(port: str, count: int, turn: int, report: Connection) -> 
 
 
 async def _floor_observe(port: str, count: int, report: Connection) -> None:
-    stream = await _floor_stream(port)
+    stream = await connect(port)
     report.send("ready")
-    seen, held = 0, b""
+    frames = Frames()
+    seen = 0
     while seen < count:
-        held += await stream.receive_some(65536)
-        at = 0
-        while len(held) - at >= HEAD:
-            size = int.from_bytes(held[at : at + HEAD], "big")
-            if len(held) - at - HEAD < size:
-                break
-            for _change in msgpack.unpackb(held[at + HEAD : at + HEAD + size]):
+        for changes in frames.feed(await stream.receive_some(65536)):
+            for _change in changes:
                 seen += 1
-            at += HEAD + size
-        held = held[at:]
     report.send(time.perf_counter())
 
 
@@ -213,10 +132,6 @@ async def _observe_connections(
     report.send(max(finished))
 
 
-def _run(function: Callable[..., Any], *args: object) -> None:
-    trio.run(function, *args)
-
-
 def _ready(function: Callable[..., Any], *args: object) -> Side:
     """A side that has said that it can begin."""
     side = Side.start(function, *args)
@@ -247,53 +162,6 @@ def _transfer(
     return float(count * connections / (ended - began))
 
 
-# -- latency ------------------------------------------------------------------------------------------
-
-
-async def _latency_ours(url: str, count: int, report: Connection) -> None:
-    """Writer and observer are two connections of one process, so that one clock times both."""
-    report.send("ready")
-    samples = []
-    async with dataspace.connect(url) as writer, dataspace.connect(url) as reader:
-        async with reader.observe("tick($n)", quiet=True) as observation:
-            await observation.next_epoch()
-            for n in range(count):
-                began = time.perf_counter()
-                draft = writer.draft()
-                draft.send(Record("tick", n))
-                ticket = writer.submit_nowait(draft)
-                change = await anext(observation)
-                samples.append(time.perf_counter() - began)
-                assert change.n == n
-                await ticket.wait()
-    report.send(samples)
-
-
-async def _latency_floor(port: str, count: int, report: Connection) -> None:
-    report.send("ready")
-    samples = []
-    writer, reader = await _floor_stream(port), await _floor_stream(port)
-    await trio.sleep(0.1)
-    for n in range(count):
-        began = time.perf_counter()
-        await writer.send_all(_floor_frame([[0, n, ["tick", n]]]))
-        held = b""
-        while len(held) < HEAD or len(held) - HEAD < int.from_bytes(held[:HEAD], "big"):
-            held += await reader.receive_some(65536)
-        body = msgpack.unpackb(held[HEAD:])
-        samples.append(time.perf_counter() - began)
-        assert body[0][1] == n
-        await trio.sleep(0.001)
-    report.send(samples)
-
-
-def _latency(function: Callable[..., Any], url: str, count: int) -> tuple[float, float]:
-    side = _ready(function, url, count)
-    samples = sorted(side.pipe.recv()[count // 10 :])
-    side.stop()
-    return statistics.median(samples) * 1000, samples[int(len(samples) * 0.99)] * 1000
-
-
 # -- the run ------------------------------------------------------------------------------------------
 
 
@@ -306,16 +174,14 @@ def measure(rounds: int, scale: float) -> dict[str, float]:
 
     changes, fanout, ticks = int(200_000 * scale), int(10_000 * scale), int(2000 * scale)
     for _ in range(rounds):
-        with floor() as port:
+        with floor(forward) as served:
+            port = served.url
             keep("floor_changes_per_s", _transfer(_floor_write, _floor_observe, port, changes, TURN))
             keep("floor_changes_per_s_single", _transfer(_floor_write, _floor_observe, port, changes, 1))
             keep(
                 "floor_fanout_events_per_s",
                 _transfer(_floor_write, _floor_observe, port, fanout, TURN, connections=100),
             )
-            p50, p99 = _latency(_latency_floor, port, ticks)
-            keep("floor_latency_p50_ms", p50, low=True)
-            keep("floor_latency_p99_ms", p99, low=True)
         with daemon() as url:
             keep("changes_per_s", _transfer(_write, _observe, url, changes, TURN))
         with daemon() as url:
@@ -327,10 +193,8 @@ def measure(rounds: int, scale: float) -> dict[str, float]:
                 other.stop()
         with daemon() as url:
             keep("fanout_events_per_s", _transfer(_write, _observe, url, fanout, TURN, connections=100))
-        with daemon() as url:
-            p50, p99 = _latency(_latency_ours, url, ticks)
-            keep("latency_p50_ms", p50, low=True)
-            keep("latency_p99_ms", p99, low=True)
+        for name, value in measure_latency(ticks).items():
+            keep(name, value, low=True)
         for name, value in measure_fanout(scale).items():
             keep(name, value, low=True)
         for name, value in measure_turns(int(50_000 * scale)).items():
@@ -339,14 +203,10 @@ def measure(rounds: int, scale: float) -> dict[str, float]:
             keep(name, value, low=True)
     for way in ("kill", "close"):
         best[f"{way}_1000_ratio_floor"] = best[f"{way}_1000_ms"] / best[f"floor_{way}_1000_ms"]
-    for name in (
-        "changes_per_s",
-        "changes_per_s_single",
-        "fanout_events_per_s",
-        "latency_p50_ms",
-        "latency_p99_ms",
-    ):
+    for name in ("changes_per_s", "changes_per_s_single", "fanout_events_per_s"):
         best[f"{name}_ratio"] = best[name] / best[f"floor_{name}"]
+    for part in ("p50", "p99"):
+        best[f"latency_{part}_ratio"] = best[f"latency_{part}_ms"] / best[f"floor_latency_{part}_ms"]
     return best
 
 
