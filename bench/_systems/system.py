@@ -1,0 +1,102 @@
+"""A system that ``bench/peers.py`` measures: how it is started, and the sides of each scenario.
+
+A side is a coroutine for a process of its own (``bench._processes.Side``); its first argument is the URL of
+the server and its last one the pipe on which it reports.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench._processes import Served
+
+
+class Missing(Exception):
+    """The server is not on this machine; a sentence for the reader."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promises:
+    """What a system promises of the scenarios that it is measured in."""
+
+    durable: str
+    """What an acknowledgement means."""
+    state: str
+    """Whether a watcher that comes later gets what is there."""
+    patterns: str
+    captures: str
+    presence: str
+    """What ends with its owner, and when that is seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """One row of the table; None stands for what it does not do."""
+
+    name: str
+    promises: Promises
+    serve: Callable[[], AbstractContextManager[Served]]
+    """Runs the server; raises ``Missing``."""
+    write: Callable[..., Any]
+    """``url, turns``: reports ``ready``, waits for a word, and reports again once all are acknowledged."""
+    watch: Callable[..., Any]
+    """``url, watchers, turns``: reports ``ready``, and again once each connection has seen all."""
+    tick: Callable[..., Any]
+    hear: Callable[..., Any]
+    """As ``bench._latency.latency`` wants them."""
+    crowd: Callable[..., Any] | None
+    observe: Callable[..., Any] | None
+    """As ``bench._leaving.leave`` wants them."""
+    open_all: Callable[..., Any] | None
+    """``url, count, shared, connections``: as ``bench._fanout``'s."""
+
+
+def program(name: str, package: str, *inside: Path) -> str:
+    """Returns the path of a server: beside this Python, in a package, or on the PATH."""
+    for path in (Path(sys.executable).with_name(name), *inside):
+        if path.is_file():
+            return str(path)
+    found = shutil.which(name)
+    if found is None:
+        raise Missing(f"{name} is neither on the PATH nor installed: `make peers` installs {package}")
+    return found
+
+
+def free_port() -> int:
+    """Returns a port of the loopback that nothing listens on now."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
+
+
+@contextmanager
+def started(command: list[str], port: int, *, seconds: float = 30) -> Iterator[Served]:
+    """Runs a server that listens on a port, once it does."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        until = time.monotonic() + seconds
+        while not _listens(port):
+            if process.poll() is not None or time.monotonic() > until:
+                raise RuntimeError(f"{command[0]} does not listen on port {port}")
+            time.sleep(0.05)
+        yield Served(str(port), process.pid)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True
