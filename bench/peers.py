@@ -5,11 +5,11 @@ of 64 bytes: this daemon, NATS (core and its key-value store), Redis, etcd, and 
 msgpack server.  Peers are found on the PATH or in the packages of ``bench/peers.txt``; one that is missing
 is left out, with a sentence.
 
-    single µs, a second    one writer, one watcher, pipelined single changes: CPU time of the server, rate
-    fan-out µs, a second   100 watchers on 100 connections: the same for each event
-    p50, p99               milliseconds from a writer's call to a watcher's hands, one change at a time
-    kill, close            milliseconds until an observer has seen 1 000 clients go, killed or in order
-    memory                 bytes of the server for each of 10 000 watches of one key, on 10 connections
+    one watcher      one writer, one watcher, pipelined changes of one fact or key each
+    100 watchers     on 100 connections
+    change → seen    from a writer's call to a watcher's hands, one change at a time
+    1 000 clients    until an observer has seen the last one go
+    a watch          each of 10 000 of one key each, on 10 connections (NATS KV: of 500)
 
 Peers are spoken to over plain sockets, by clients that count what comes and decode no value; ours are the
 real clients, which decode each change with its captures.  So rates of peers are bounded by their servers, and
@@ -35,15 +35,22 @@ from bench._systems.system import Missing, System
 
 SYSTEMS: Final = {"own": OWN, "etcd": ETCD, "kv": VALUES, "nats": CORE, "redis": REDIS, "floor": FLOOR}
 FIGURES: Final = {
-    "single_turn_cpu_us": "single µs",
-    "single_turns_per_s": "a second",
-    "fanout_cpu_us": "fan-out µs",
-    "fanout_events_per_s": "a second",
-    "latency_p50_ms": "p50",
-    "latency_p99_ms": "p99",
-    "kill_1000_ms": "kill",
-    "close_1000_ms": "close",
-    "bytes_per_observation": "memory",
+    "single_turn_cpu_us": "one watcher: µs of the server's CPU for a change",
+    "single_turns_per_s": "one watcher: changes a second",
+    "fanout_cpu_us": "100 watchers: µs of the server's CPU for an event",
+    "fanout_events_per_s": "100 watchers: events a second",
+    "latency_p50_ms": "change → seen, ms, median",
+    "latency_p99_ms": "change → seen, ms, 99 of 100",
+    "kill_1000_ms": "1 000 clients killed: ms until all was seen",
+    "close_1000_ms": "1 000 clients leave in order: ms",
+    "bytes_per_observation": "bytes for a watch of one key",
+}
+PROMISES: Final = {
+    "durable": "acknowledged means on disk",
+    "state": "a late watcher gets the state",
+    "patterns": "what is watched",
+    "captures": "captures",
+    "presence": "what a client stated ends",
 }
 RATES: Final = ("single_turns_per_s", "fanout_events_per_s")
 
@@ -72,7 +79,7 @@ def measure(system: System, scale: float) -> dict[str, float]:
                 figures[f"{way}_1000_ms"] = took
     if system.open_all is not None:
         with system.serve() as served:
-            count = int(10_000 * scale)
+            count = int(system.observations * max(scale, 0.1))
             figures["bytes_per_observation"] = memory_of(served, system.open_all, count, shared=False)
     return figures
 
@@ -99,17 +106,14 @@ def measure_all(names: Sequence[str], rounds: int, scale: float) -> dict[str, di
 
 
 def table(best: dict[str, dict[str, float]]) -> str:
-    """Returns the figures and the promises as a table of Markdown."""
-    promised = ("durable", "state", "patterns", "captures", "presence")
-    lines = [
-        f"| | {' | '.join(FIGURES.values())} | {' | '.join(promised)} |",
-        f"|---|{'---|' * (len(FIGURES) + len(promised))}",
-    ]
-    for name, figures in best.items():
-        system = SYSTEMS[name]
-        cells = [_shown(figures[each]) if each in figures else "–" for each in FIGURES]
-        cells += [getattr(system.promises, each) for each in promised]
-        lines.append(f"| {system.name} | {' | '.join(cells)} |")
+    """Returns the figures and the promises as a table of Markdown, a column for each system."""
+    lines = [f"| | {' | '.join([SYSTEMS[name].name for name in best])} |", f"|---|{'---|' * len(best)}"]
+    for figure, text in FIGURES.items():
+        cells = [_shown(figures[figure]) if figure in figures else "–" for figures in best.values()]
+        lines.append(f"| {text} | {' | '.join(cells)} |")
+    for promise, text in PROMISES.items():
+        cells = [getattr(SYSTEMS[name].promises, promise) for name in best]
+        lines.append(f"| {text} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -234,7 +234,7 @@ def serve() -> Iterator[Served]:
 
 ETCD: Final = System(
     "etcd",
-    Promises("on disk", "yes", "prefixes of a key", "no", "leases, 2 s at least"),
+    Promises("yes", "yes", "key prefixes", "no", "with a lease, 2 s at least"),
     serve,
     **sides(EtcdLink),
 )

@@ -194,13 +194,14 @@ def serve() -> Iterator[Served]:
 
 CORE: Final = System(
     "NATS core",
-    Promises("no", "no", "words of a subject", "no", "events of an account"),
+    Promises("no", "no", "words of a subject", "no", "– (an event of the account)"),
     serve,
     **sides(CoreLink),
 )
 VALUES: Final = System(
     "NATS KV",
-    Promises("in memory, on disk later", "yes", "words of a key", "no", "no"),
+    Promises("no, up to 2 minutes later", "yes", "words of a key", "no", "–"),
     serve,
     **sides(ValueLink),
+    observations=500,  # each is a consumer, and a stream has a thousand at most
 )

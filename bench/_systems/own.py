@@ -15,8 +15,8 @@ from bench._systems.links import TOGETHER, VALUE
 from bench._systems.system import Promises, System
 
 OWN: Final = System(
-    "dataspace",
-    Promises("on disk", "yes", "any part of a value", "yes", "when the connection ends"),
+    "**dataspace**",
+    Promises("yes", "yes", "any part of a value", "yes", "with the connection"),
     serving,
     _fanout.write,
     _fanout.watch_all,
@@ -68,8 +68,8 @@ async def _watch(port: str, watchers: int, turns: int, report: Connection) -> No
 
 
 FLOOR: Final = System(
-    "floor: a bare forwarder",
-    Promises("no", "no", "no", "no", "an announcement"),
+    "floor",
+    Promises("no", "no", "all", "no", "with the connection"),
     partial(floor, forward),
     _write,
     _watch,

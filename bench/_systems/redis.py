@@ -82,8 +82,8 @@ def serve() -> Iterator[Served]:
 
 
 REDIS: Final = System(
-    "Redis, SET + PUBLISH",
-    Promises("no", "by a GET of its own", "globs on channels", "no", "no"),
+    "Redis (SET + PUBLISH)",
+    Promises("no", "by a GET of its own", "globs on channels", "no", "–"),
     serve,
     **sides(RedisLink),
 )

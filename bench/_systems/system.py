@@ -58,6 +58,8 @@ class System:
     """As ``bench._leaving.leave`` wants them."""
     open_all: Callable[..., Any] | None
     """``url, count, shared, connections``: as ``bench._fanout``'s."""
+    observations: int = 10_000
+    """Watches of one key for which memory is measured."""
 
 
 def program(name: str, package: str, *inside: Path) -> str:
