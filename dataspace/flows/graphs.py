@@ -12,10 +12,13 @@ whole cycle.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from index.errors import UsageError
+
+N = TypeVar("N", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +79,21 @@ class Graph:
         ``way_out`` is the advice in that error.
         """
         ordering = [edge for edge in self.edges if not edge.delayed]
-        components = _components(self.nodes, ordering)
-        place = {name: at for at, members in enumerate(components) for name in members}
+        onward: dict[str, list[str]] = {name: [] for name in self.nodes}
+        for edge in ordering:
+            onward[edge.source].append(edge.target)
+        parts = components(onward)
+        place = {name: at for at, members in enumerate(parts) for name in members}
         for edge in ordering:
             if edge.blocking and place[edge.source] == place[edge.target]:
-                raise _refusal(edge, components[place[edge.source]], ordering, way_out)
-        number = _numbered(components, place, ordering)
+                raise _refusal(edge, parts[place[edge.source]], ordering, way_out)
+        number = _numbered(parts, place, ordering)
         handoffs = [
             edge
             for edge in self.edges
             if edge.delayed or edge.blocking or number[edge.source] != number[edge.target]
         ]
-        return Strata(number, tuple(components), tuple(handoffs))
+        return Strata(number, tuple(parts), tuple(handoffs))
 
 
 def _numbered(
@@ -131,28 +137,28 @@ def _way(start: str, end: str, within: set[str], edges: Iterable[Edge]) -> list[
     return way[::-1]
 
 
-def _components(nodes: Iterable[str], edges: Iterable[Edge]) -> list[tuple[str, ...]]:
-    """Returns the strongly connected components, upstream first (Tarjan's algorithm, without recursion)."""
-    onward: dict[str, list[str]] = {name: [] for name in nodes}
-    for edge in edges:
-        onward[edge.source].append(edge.target)
+def components(onward: Mapping[N, Sequence[N]]) -> list[tuple[N, ...]]:
+    """Returns the strongly connected components, upstream first (Tarjan's algorithm, without recursion).
+
+    ``onward`` has the nodes that each node leads to.  O(nodes + edges).
+    """
     search = _Search(onward)
     for name in onward:
         search.visit(name)
     return search.found[::-1]
 
 
-class _Search:
+class _Search(Generic[N]):
     """One depth-first walk over a graph, collecting components as it leaves them."""
 
-    def __init__(self, onward: dict[str, list[str]]) -> None:
-        self.found: list[tuple[str, ...]] = []
+    def __init__(self, onward: Mapping[N, Sequence[N]]) -> None:
+        self.found: list[tuple[N, ...]] = []
         self._onward = onward
-        self._order: dict[str, int] = {}
-        self._low: dict[str, int] = {}
-        self._open: dict[str, None] = {}
+        self._order: dict[N, int] = {}
+        self._low: dict[N, int] = {}
+        self._open: dict[N, None] = {}
 
-    def visit(self, root: str) -> None:
+    def visit(self, root: N) -> None:
         if root in self._order:
             return
         path = [(root, iter(self._enter(root)))]
@@ -171,15 +177,15 @@ class _Search:
                     above = path[-1][0]
                     self._low[above] = min(self._low[above], self._low[name])
 
-    def _enter(self, name: str) -> list[str]:
+    def _enter(self, name: N) -> Sequence[N]:
         self._order[name] = self._low[name] = len(self._order)
         self._open[name] = None
         return self._onward[name]
 
-    def _leave(self, name: str) -> None:
+    def _leave(self, name: N) -> None:
         if self._low[name] != self._order[name]:
             return
-        members: list[str] = []
+        members: list[N] = []
         while not members or members[-1] != name:
             members.append(self._open.popitem()[0])
         self.found.append(tuple(members[::-1]))

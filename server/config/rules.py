@@ -10,7 +10,6 @@ from pathlib import Path
 from dataspace.errors import UsageError
 from dataspace.rules.engine.dependencies import DependencyGraph
 from dataspace.rules.language.parser import MAX_TEXT, read_rules
-from dataspace.rules.language.syntax import Rule
 from index.values.values import Record, Value
 
 
@@ -39,27 +38,23 @@ class RuleTexts:
     def __init__(self) -> None:
         self.facts: list[Value] = []
         """A rule fact for each."""
-        self._rules: list[Rule] = []
+        self._graph = DependencyGraph(())
 
     def add(self, given: Path | RuleText) -> None:
         """Takes one more; raises ``UsageError``, and nothing is taken, for one that cannot be read or carried
         out, or not together with those before it."""
         text = text_of(given)
         try:
-            rules = [*self._rules, *read_rules(text)]
-            DependencyGraph(rules)
+            self._graph = self._graph.grown(read_rules(text))
         except UsageError as error:
             raise UsageError(f"{_source(given)}: {error}") from None
-        self._rules = rules
         self.facts.append(Record("rule", name_of(given), text))
 
     def keep(self, fact: Record) -> None:
         """Takes a rule fact that is held already, whether or not it can be carried out."""
         self.facts.append(fact)
         with suppress(UsageError):
-            rules = [*self._rules, *read_rules(str(fact.fields[1]))]
-            DependencyGraph(rules)
-            self._rules = rules
+            self._graph = self._graph.grown(read_rules(str(fact.fields[1])))
 
 
 def text_of(given: Path | RuleText) -> str:

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from dataspace.rules.engine.join_orders import BoundAtom, Look, plan
 from dataspace.rules.engine.query import candidates, evaluate
 from dataspace.rules.language.arithmetic import compare
 from dataspace.rules.language.syntax import Comparison, Rule, Variable
 from dataspace.rules.relations.budgets import Budget
+from dataspace.rules.relations.join_orders import BoundAtom, Look, plan
 from dataspace.rules.relations.terms import Row, Term, Terms
 from index.values.values import Value, same
 

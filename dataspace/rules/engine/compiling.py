@@ -44,9 +44,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from dataspace.rules.engine.bodies import Body
-from dataspace.rules.engine.costs import SAMPLED, Meter
 from dataspace.rules.engine.deferred_errors import DeferredErrors
-from dataspace.rules.engine.join_orders import Bind, BoundAtom, Look, Step, plan
 from dataspace.rules.language.arithmetic import calculate, compare, maker
 from dataspace.rules.language.syntax import (
     Aggregate,
@@ -58,7 +56,9 @@ from dataspace.rules.language.syntax import (
     Variable,
 )
 from dataspace.rules.relations.budgets import FACT_BYTES, Budget
+from dataspace.rules.relations.costs import SAMPLED, Meter
 from dataspace.rules.relations.failures import RuleFailed, message_of
+from dataspace.rules.relations.join_orders import Bind, BoundAtom, Look, Step, plan
 from dataspace.rules.relations.relations import Relation
 from dataspace.rules.relations.terms import MAX_FACT, Terms, size_in_facts, too_large
 from index.generated import Script, tuple_of
@@ -111,15 +111,6 @@ class Compiler:
         self.body = Body(number, rule, atoms, terms, limits.deferred)
         self.meter = meter
 
-    def install(self) -> None:
-        """Adds this rule's triggers to the relations of its body, and makes the indexes they need."""
-        for atom in self.atoms:
-            more, less = RuleTrigger(self, atom, +1), RuleTrigger(self, atom, -1)
-            if atom.atom.negated:
-                more, less = less, more
-            atom.relation.on_insert.append(more)
-            atom.relation.on_delete.append(less)
-
     def hold(self) -> None:
         """Counts what follows from nothing, or from what is not there."""
         script = Script()
@@ -129,14 +120,18 @@ class Compiler:
 
 
 class RuleTrigger:
-    """Counts or discounts every derivation in which a row of one atom takes part."""
+    """Counts or discounts every derivation in which a row of one atom takes part.
 
-    __slots__ = ("_atom", "_by", "_compiler", "_steps")
+    ``stands`` is True where its rows have not just come: others of a cycle may be younger than they are.
+    """
 
-    def __init__(self, compiler: Compiler, atom: BoundAtom, by: int) -> None:
+    __slots__ = ("_atom", "_by", "_compiler", "_stands", "_steps")
+
+    def __init__(self, compiler: Compiler, atom: BoundAtom, by: int, *, stands: bool = False) -> None:
         self._compiler = compiler
         self._atom = atom
         self._by = by
+        self._stands = stands
         self._steps = plan(compiler.rule, compiler.atoms, atom)
         for step in self._steps:
             if isinstance(step, Look) and step.opens:
@@ -144,14 +139,21 @@ class RuleTrigger:
 
     def write(self, script: Script, fields: Sequence[str]) -> None:
         """Writes the loops of the rule, from a row of this atom."""
-        _Text(self._compiler, script, self._atom, fields, self._by).write(self._steps)
+        _Text(self._compiler, script, self._atom, fields, self._by, stands=self._stands).write(self._steps)
 
 
 class _Text:
     """The text of one trigger, written into a function of the relation whose rows set it off."""
 
     def __init__(
-        self, compiler: Compiler, script: Script, trigger: BoundAtom | None, fields: Sequence[str], by: int
+        self,
+        compiler: Compiler,
+        script: Script,
+        trigger: BoundAtom | None,
+        fields: Sequence[str],
+        by: int,
+        *,
+        stands: bool = False,
     ) -> None:
         self._of = compiler
         self._script = script
@@ -159,6 +161,7 @@ class _Text:
         self._by = by
         self._base = script.depth
         self._is_left = False
+        self._stands = stands
         self._names: dict[str, str] = {}
         self._stamps: list[str] = []
         if trigger is not None:
@@ -171,6 +174,8 @@ class _Text:
         since, meter = self._script.mark(), self._of.meter
         if meter is not None:
             self._begin_meter(meter)
+        if self._stands and self._stamps:
+            self._line("born = st[2]")
         for step in steps:
             if isinstance(step, Look):
                 self._look(step)
@@ -382,9 +387,10 @@ class _Text:
         return " and ".join([f"k[2] > {stamp}" for stamp in self._stamps])
 
     def _triggered_from_within(self) -> bool:
-        """A premise that has just come is younger than any head that is there."""
+        """True if a premise has just come: then it is younger than any head that is there."""
         trigger = self._trigger
-        return trigger is not None and trigger.relation in self._of.cycle and not trigger.atom.negated
+        is_within = trigger is not None and trigger.relation in self._of.cycle and not trigger.atom.negated
+        return is_within and not self._stands
 
     # -- writing --------------------------------------------------------------------------------------
 

@@ -12,12 +12,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final, TypeAlias
 
 from dataspace.flows.graphs import BlockingCycle, Edge, Graph, Strata
-from dataspace.rules.engine.join_orders import BoundAtom
+from dataspace.flows.orders import Blocked, SettlingOrder
 from dataspace.rules.language.syntax import Rule, Verb
 from dataspace.rules.relations.derived_relations import HeadRelation
+from dataspace.rules.relations.join_orders import BoundAtom
 from dataspace.rules.relations.relations import Relation
 from dataspace.rules.relations.views import Form, View, form_of
 from index.patterns.text import unparse
@@ -28,7 +31,32 @@ GROUP = "group "
 """How the names begin of what stands for the groups of one rule; its number follows, from 1."""
 
 
+Node: TypeAlias = Relation | int
+"""A relation, or the groups of a rule by its number."""
+
+Flow: TypeAlias = tuple[Node, Node, bool]
+"""An edge of the order; True if its target waits for all of its source."""
+
 _NONE: Final[Mapping[Hashable, View]] = {}
+
+
+@dataclass(slots=True)
+class Growth:
+    """What rules that were added to a graph have brought: what an engine has to make, and nothing else.
+
+    ``fed`` are views that showed base facts alone, and now show heads as well.  ``leads`` are the heads that
+    views have to show that are not one with them, where either is new; ``shown`` are older heads that a new
+    view is one with.  ``is_in_place`` is False where a relation that was there has to become another, or
+    settles in a cycle from now on: then the engine is made anew.
+    """
+
+    first: int
+    heads: dict[HeadRelation, None] = field(default_factory=dict)
+    views: list[View] = field(default_factory=list)
+    fed: list[View] = field(default_factory=list)
+    leads: list[tuple[HeadRelation, View]] = field(default_factory=list)
+    shown: list[HeadRelation] = field(default_factory=list)
+    is_in_place: bool = True
 
 
 class DependencyGraph:
@@ -44,7 +72,7 @@ class DependencyGraph:
         separated: frozenset[Hashable] = frozenset(),
         shared: Mapping[Hashable, View] = _NONE,
     ) -> None:
-        self.rules = tuple(rules)
+        self.rules: list[Rule] = []
         self.heads: dict[tuple[Hashable, int, Verb], HeadRelation] = {}
         self.views: dict[Hashable, View] = {}
         self.atoms: list[list[BoundAtom]] = []
@@ -52,22 +80,50 @@ class DependencyGraph:
         """For each rule what its atoms ask for, also where that is one with a head."""
         self.claimable: dict[Class, list[HeadRelation]] = {}
         """Heads of facts, which somebody may claim as well, by class."""
-        self.graph = Graph()
-        self.strata: Strata
-        self.names: dict[int, str] = {}
-        self.steps: list[int | list[Relation]] = []
-        """What settles one after the other: the groups of a rule, by its number, or relations as a whole."""
-        self.cycles: dict[int, list[Relation]] = {}
-        """For each relation in a cycle, by its id, all that are in it."""
+        self.order: SettlingOrder[Node] = SettlingOrder()
+        """Heads, views, and the groups of rules by their numbers."""
+        self.growth: Growth
+        """What the rules that came last have brought."""
         self._separated = separated
         self._shared = shared
         self._aliases: dict[int, HeadRelation | None] = {}
-        for rule in self.rules:
+        self._views_of: dict[Class | None, list[View]] = {}
+        self._grow(rules)
+
+    def grown(self, rules: Sequence[Rule]) -> DependencyGraph:
+        """Returns the graph of these rules and further ones, over the same relations.
+
+        Raises ``BlockingCycle`` if they cannot be put in order.  O(what the further rules touch), beside copies
+        of tables; this graph stays as it is.
+        """
+        graph = DependencyGraph((), self._separated, self._shared)
+        graph.rules, graph.atoms, graph.asked = self.rules.copy(), self.atoms.copy(), self.asked.copy()
+        graph.heads, graph.views, graph.claimable = (
+            self.heads.copy(),
+            self.views.copy(),
+            self.claimable.copy(),
+        )
+        graph.order = self.order
+        graph._aliases, graph._views_of = self._aliases.copy(), self._views_of.copy()
+        graph._grow(rules)
+        return graph
+
+    def _grow(self, rules: Sequence[Rule]) -> None:
+        self.growth = growth = Growth(len(self.rules))
+        self.rules += rules
+        for rule in rules:
             self._add_head(rule)
-        self._claim()
-        for rule in self.rules:
-            self._add_body(rule)
-        self._arrange()
+        self._claim(growth.heads)
+        edges = [edge for head in growth.heads for edge in self._show(head)]
+        for number in range(growth.first, len(self.rules)):
+            edges += self._add_body(number, self.rules[number])
+        groups = [n for n in range(growth.first, len(self.rules)) if self.rules[n].head.aggregates]
+        nodes: list[Node] = [*growth.views, *groups, *growth.heads]
+        try:
+            self.order = self.order.extended(nodes, edges)
+        except Blocked:
+            raise self._refusal() from None
+        growth.is_in_place &= not self.order.has_tied
 
     @staticmethod
     def joined(parts: Iterable[tuple[DependencyGraph, int]]) -> DependencyGraph:
@@ -85,15 +141,9 @@ class DependencyGraph:
             for view in part.asked[number]:
                 whole.views[key(view.form.pattern)] = view
                 whole._aliases[id(view)] = part.alias(view)
-        whole.rules = tuple(rules)
-        whole._claim()
-        whole._arrange()
+        whole.rules = rules
+        whole._claim(whole.heads.values())
         return whole
-
-    def _arrange(self) -> None:
-        self._name()
-        self._draw()
-        self._order()
 
     # -- relations ------------------------------------------------------------------------------------
 
@@ -123,9 +173,31 @@ class DependencyGraph:
         used = [atom.relation for atoms in self.atoms for atom in atoms]
         return list({id(each): each for each in [*self.heads.values(), *used]}.values())
 
+    def cycle(self, relation: Relation) -> list[Relation]:
+        """Returns the relations of the cycle that one is in; none if it is in no cycle.  O(those)."""
+        knot = self.order.knot(relation)
+        if not self.order.is_cycle(knot[0]):
+            return []
+        members = [node for node in knot if isinstance(node, Relation)]
+        return list({id(each): each for each in map(self._itself, members)}.values())
+
+    def step(self, entry: Node) -> int | list[Relation] | None:
+        """Returns what settles as a whole at an entry of the order: the groups of a rule, by its number, or
+        relations; None for what is settled elsewhere, as base facts are.  O(members)."""
+        if isinstance(entry, int):
+            return entry
+        if self.order.is_cycle(entry):
+            return self.cycle(entry)
+        is_elsewhere = isinstance(entry, View) and (self.alias(entry) is not None or self.is_plain(entry))
+        return None if is_elsewhere else [entry]
+
+    def _itself(self, relation: Relation) -> Relation:
+        """Returns the head that a view is one with, or what was given."""
+        return (self.alias(relation) if isinstance(relation, View) else None) or relation
+
     def recursion(self, number: int) -> int:
         """How many atoms of a rule are in the cycle of its head: the more, the likelier it runs away."""
-        cycle = set(map(id, self.cycles.get(id(self.head(self.rules[number])), ())))
+        cycle = set(map(id, self.cycle(self.head(self.rules[number]))))
         return sum(id(atom.relation) in cycle for atom in self.atoms[number])
 
     def leads_to_itself(self, number: int) -> bool:
@@ -145,33 +217,62 @@ class DependencyGraph:
     def _add_head(self, rule: Rule) -> None:
         for at in _heads_of(rule):
             if at not in self.heads:
-                self.heads[at] = HeadRelation(rule.head.label, at[1], at[2])
+                self.heads[at] = head = HeadRelation(rule.head.label, at[1], at[2])
+                self.growth.heads[head] = None
 
-    def _claim(self) -> None:
-        for head in self.of_verb(Verb.ASSERT):
-            self.claimable.setdefault(label_class(head.of), []).append(head)
+    def _claim(self, heads: Iterable[HeadRelation]) -> None:
+        for head in heads:
+            if head.verb is Verb.ASSERT:
+                at = label_class(head.of)
+                self.claimable[at] = [*self.claimable.get(at, ()), head]
 
-    def _add_body(self, rule: Rule) -> None:
+    def _show(self, head: HeadRelation) -> Iterator[Flow]:
+        """Has the views that were there before show a new head."""
+        if head.verb is not Verb.ASSERT:
+            return
+        growth = self.growth
+        for view in [*self._views_of.get(label_class(head.of), ()), *self._views_of.get(None, ())]:
+            if view.may_match(head.of, head.width):
+                growth.is_in_place &= self._aliases[id(view)] is None
+                growth.leads.append((head, view))
+                if not any(each not in growth.heads for each in self.matching(view)):
+                    growth.fed.append(view)
+                yield head, view, False
+
+    def _add_body(self, number: int, rule: Rule) -> Iterator[Flow]:
         """Atoms with their relations; negated ones count behind all others."""
-        bound, asked = [], []
+        bound: list[BoundAtom] = []
+        asked: list[View] = []
+        end: Node = number if rule.head.aggregates else self.head(rule)
         for at, atom in enumerate(rule.atoms):
             form = form_of(atom, everything=bool(rule.head.aggregates) and not atom.negated)
-            view = self._view(form)
+            view = self.views.get(key(form.pattern))
+            if view is None:
+                view = self._new_view(form)
+                yield from [(head, view, False) for head in self.matching(view)]
             names = [name if not name.startswith(" ") else f"{name} of {at}" for name in form.names]
             place = at + len(rule.atoms) if atom.negated else at
             bound.append(BoundAtom(place, atom, self.alias(view) or view, tuple(names)))
             asked.append(view)
+            yield view, end, atom.negated or bool(rule.head.aggregates)
+        if rule.head.aggregates:
+            yield end, self.head(rule), False
         self.atoms.append(bound)
         self.asked.append(asked)
 
-    def _view(self, form: Form) -> View:
-        place = key(form.pattern)
-        view = self.views.get(place)
-        if view is None:
-            view = self._shared.get(place)
-            if view is None or any(self.matching(view)):
-                view = View(form)
-            self.views[place] = view
+    def _new_view(self, form: Form) -> View:
+        place, growth = key(form.pattern), self.growth
+        view = self._shared.get(place)
+        if view is None or any(self.matching(view)):
+            view = View(form)
+        self.views[place] = view
+        self._views_of[view.root] = [*self._views_of.get(view.root, ()), view]
+        growth.views.append(view)
+        alias = self.alias(view)
+        if alias is None:
+            growth.leads += [(head, view) for head in self.matching(view)]
+        elif alias not in growth.heads:
+            growth.shown.append(alias)
         return view
 
     def is_plain(self, view: View) -> bool:
@@ -187,66 +288,63 @@ class DependencyGraph:
 
     # -- the graph ------------------------------------------------------------------------------------
 
-    def _name(self) -> None:
-        """Names for people, each of one relation."""
+    @cached_property
+    def names(self) -> dict[int, str]:
+        """Names for people, each of one relation, by the id of that."""
+        names: dict[int, str] = {}
         shown = Counter([view.name for view in self.views.values()])
         for view in self.views.values():
             name = view.name if shown[view.name] == 1 else unparse(view.form.pattern)
-            self.names[id(view)] = f"{name} "  # apart from a head of the same name
+            names[id(view)] = f"{name} "  # apart from a head of the same name
         taken = Counter([head.name for head in self.heads.values()])
         for head in self.heads.values():
-            self.names[id(head)] = head.name if taken[head.name] == 1 else f"{head.name}/{head.width}"
+            names[id(head)] = head.name if taken[head.name] == 1 else f"{head.name}/{head.width}"
+        return names
 
-    def _draw(self) -> None:
-        """The graph of heads, views and groups."""
-        nodes, edges = self.graph.nodes, self.graph.edges
+    @cached_property
+    def graph(self) -> Graph:
+        """The graph of heads, views and groups, by those names; drawn when it is first asked for."""
+        graph = Graph()
         views = [view for view in self.views.values() if self.alias(view) is None]
         for relation in [*views, *self.heads.values()]:
-            nodes[self.names[id(relation)]] = None
+            graph.nodes[self.names[id(relation)]] = None
         for view in views:
             for head in self.matching(view):
-                edges.append(Edge(self.names[id(head)], self.names[id(view)]))
+                graph.edges.append(Edge(self.names[id(head)], self.names[id(view)]))
         for number, rule in enumerate(self.rules):
-            self._draw_rule(number, rule)
+            self._draw_rule(graph, number, rule)
+        return graph
 
-    def _draw_rule(self, number: int, rule: Rule) -> None:
+    @cached_property
+    def strata(self) -> Strata:
+        """The strata of that graph."""
+        return self.graph.strata("next")
+
+    def _draw_rule(self, graph: Graph, number: int, rule: Rule) -> None:
         head = self.names[id(self.head(rule))]
         end = head
         if rule.head.aggregates:
             end = f"{GROUP}{number + 1}"
-            self.graph.nodes[end] = None
-            self.graph.edges.append(Edge(end, head))
+            graph.nodes[end] = None
+            graph.edges.append(Edge(end, head))
         for bound in self.atoms[number]:
             blocking = bound.atom.negated or bool(rule.head.aggregates)
             port = "not" if bound.atom.negated else ("aggregate" if rule.head.aggregates else "")
-            self.graph.edges.append(Edge(self.names[id(bound.relation)], end, port, blocking))
+            graph.edges.append(Edge(self.names[id(bound.relation)], end, port, blocking))
         if rule.head.verb is Verb.NEXT:
             now = self.heads[key(rule.head.label), len(rule.head.arguments), Verb.ASSERT]
-            self.graph.edges.append(Edge(head, self.names[id(now)], "next", delayed=True))
+            graph.edges.append(Edge(head, self.names[id(now)], "next", delayed=True))
 
-    def _order(self) -> None:
-        """Puts relations and groups in order."""
-        try:
-            self.strata = self.graph.strata("next")
-        except BlockingCycle as error:
-            raise self._refusal(error) from None
-        by_name = {self.names[id(each)]: each for each in [*self.views.values(), *self.heads.values()]}
-        looped = {edge.source for edge in self.graph.edges if edge.source == edge.target}
-        for members in self.strata.components:
-            if members[0].startswith(GROUP):
-                self.steps.append(int(members[0].removeprefix(GROUP)) - 1)
-                continue
-            relations: list[Relation] = [by_name[name] for name in members]
-            self.steps.append(relations)
-            if len(relations) > 1 or members[0] in looped:
-                self.cycles.update({id(each): relations for each in relations})
-
-    def _refusal(self, error: BlockingCycle) -> BlockingCycle:
-        """The cycle in the words of the rules: by what they derive."""
+    def _refusal(self) -> BlockingCycle:
+        """The cycle that blocks, in the words of the rules: by what they derive."""
         heads = {self.names[id(head)] for head in self.heads.values()}
-        way = [name for name in error.cycle if name in heads]
-        text = f"{' -> '.join(way)} -!-> {way[0]}: break it with next"
-        return BlockingCycle(way, text)
+        try:
+            self.graph.strata("next")
+        except BlockingCycle as error:
+            way = [name for name in error.cycle if name in heads]
+            text = f"{' -> '.join(way)} -!-> {way[0]}: break it with next"
+            return BlockingCycle(way, text)
+        raise AssertionError("the order has a cycle that the graph has not")
 
 
 def _heads_of(rule: Rule) -> list[tuple[Hashable, int, Verb]]:

@@ -17,30 +17,23 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from typing import TypeAlias
 
 from dataspace.flows.results import Derived
-from dataspace.rules.engine.compiling import Compiler, RuleLimits, RuleTrigger
+from dataspace.rules.engine.compiling import Compiler, RuleTrigger
 from dataspace.rules.engine.components import PlacedRule
-from dataspace.rules.engine.costs import Costs
-from dataspace.rules.engine.deferred_errors import DeferredErrors
-from dataspace.rules.engine.dependencies import GROUP, DependencyGraph
-from dataspace.rules.engine.join_orders import BoundAtom
+from dataspace.rules.engine.dependencies import DependencyGraph, Growth, Node
+from dataspace.rules.engine.parts import RuleParts
 from dataspace.rules.language.syntax import Rule, Verb
 from dataspace.rules.relations.base_facts import BaseFacts, Claim, Use
-from dataspace.rules.relations.budgets import (
-    BYTES_OF_WORK,
-    MAX_TEXT,
-    STEPS_FOR_EACH_ROW,
-    Budget,
-    TickBudget,
-)
+from dataspace.rules.relations.budgets import BYTES_OF_WORK, READS_OF_AN_ACTION, TickBudget
+from dataspace.rules.relations.costs import Costs
 from dataspace.rules.relations.derived_relations import HeadRelation, lead
 from dataspace.rules.relations.failures import Defect, LimitReached, RuleFailed, Unalias, Unit
-from dataspace.rules.relations.grouping import Grouping
 from dataspace.rules.relations.guards import Fenced
-from dataspace.rules.relations.relations import Relation, settle
+from dataspace.rules.relations.join_orders import BoundAtom
+from dataspace.rules.relations.relations import Relation, State, settle
 from dataspace.rules.relations.tables import UnwrittenTable
 from dataspace.rules.relations.terms import Row
 from dataspace.rules.relations.views import View
-from index.values.positions import Class, class_of
+from index.values.positions import Class, class_of, label_class
 from index.values.values import Record, Value, key
 
 logger = logging.getLogger("dataspace")
@@ -51,6 +44,8 @@ Step: TypeAlias = tuple[Sized, Callable[[], None]]
 
 There is something to do when the first is not empty.
 """
+
+_Feeding: TypeAlias = list[tuple[HeadRelation, Callable[[Row, State], None]]]
 
 
 class _AnyOf:
@@ -81,158 +76,185 @@ class ComponentEngine:
         costs: Costs,
         separated: frozenset[Hashable] = frozenset(),
     ) -> None:
-        self.rules = tuple(rules)
+        self.rules: tuple[PlacedRule, ...] = ()
         self.failure: Exception | None = None
         self.waiting: tuple[Sized, ...]
         """It has something to do only when any of these is not empty, or it is ``pending``."""
-        self._alarm: list[Exception] = []
-        self._deferred = DeferredErrors()
-        self.dependencies = dependencies = DependencyGraph(
-            [each.rule for each in rules], separated, base_facts.views
-        )
+        self.dependencies: DependencyGraph
         self.plain: dict[View, Use] = {}
         """The views of base facts that it asks for."""
-        self.roots: set[Class | None]
+        self.roots: set[Class | None] = set()
         """The classes of facts that it is told of; None for all."""
-        self.negated: set[Class | None]
+        self.negated: set[Class | None] = set()
         """Those that negations ask for."""
+        self.speaks = False
+        """Whether there is ever anything to ``say``."""
+        self._alarm: list[Exception] = []
         self._base_facts = base_facts
         self._terms = base_facts.terms
         self._budget = budget
+        self._parts = RuleParts(base_facts.terms, budget, costs)
         self._stamp = 0
         self._views: dict[Class | None, list[View]] = {}
-        self._claimable = dependencies.claimable
+        self._told: dict[Class | None, None] = {}  # classes of claimed facts that are rows of its own
+        self._claimable: Mapping[Class, Sequence[HeadRelation]]
         self._schedule: list[tuple[HeadRelation, Row, int]] = []
-        self._facts = dependencies.of_verb(Verb.ASSERT)
-        self._news = [(of.news.came, of.news.went, of.news.noted, of.publish) for of in self._facts]
-        self._delayed = dependencies.of_verb(Verb.NEXT)
-        self._sending = dependencies.of_verb(Verb.SEND)
-        self.speaks = bool(self._delayed or self._sending)
-        """Whether there is ever anything to ``say``."""
-        self._facts_paid: dict[int, Budget] = {}
-        self._groupings = {step: self._grouping(step) for step in dependencies.steps if isinstance(step, int)}
+        self._facts: list[HeadRelation] = []
+        self._news: list[tuple[Sized, Sized, Sized, Callable[[Derived], None]]] = []
+        self._delayed: list[HeadRelation] = []
+        self._sending: list[HeadRelation] = []
+        self._step_at: dict[Node, Step] = {}
         self._steps: list[Step]
-        self._fill_in(costs)
+        self._places: dict[Node, int] | None  # where a relation is in them, once that was asked
+        self._take_in(rules, DependencyGraph([each.rule for each in rules], separated, base_facts.views))
 
     # -- building -------------------------------------------------------------------------------------
 
-    def _grouping(self, at: int) -> Grouping:
-        rule = self.dependencies.rules[at]
-        head = self.dependencies.head(rule)
-        return Grouping(f"{GROUP}{at + 1}", self.rules[at].number, rule, head, self._terms, self._paid(at))
+    def extend(self, rules: Sequence[PlacedRule], dependencies: DependencyGraph, freed: int = 0) -> None:
+        """Takes in further rules, with the graph that has grown by them, and counts what follows from them.
 
-    def _step(self, step: int | list[Relation]) -> Step:
-        if isinstance(step, int):
-            grouping = self._groupings[step]
-            return grouping.pending, grouping.settle
-        if id(step[0]) in self.dependencies.cycles:
-            pending = [each.pending for each in step]
-            return pending[0] if len(step) == 1 else _AnyOf(pending), self._cycle(step)
-        return step[0].pending, step[0].table.settle
+        It may do the further work that a new engine would be allowed; ``freed`` bytes are derived anew in it.
+        To settle is left to do.  O(what the rules touch + derivations of them), beside copies of tables.
+        """
+        try:
+            feeding = self._take_in(rules, dependencies)
+            rows = sum(len(head.states) for head in self._facts)
+            self._budget.allow(self._base_facts.count(self.roots) // READS_OF_AN_ACTION + rows, freed)
+            for head, feed in feeding:
+                for row, state in head.states.items():
+                    if state[2] > 0:
+                        feed(row, state)
+            self._read(dependencies.growth)
+            for number in range(dependencies.growth.first, len(self.rules)):
+                self._begin(number, dependencies.rules[number], stands=True)
+        except Exception as error:  # noqa: BLE001  # a rule's own fault, or a defect: the same fence as in ``settle``
+            self.fail(error)
 
-    def _fill_in(self, costs: Costs) -> None:
-        """Makes the functions and tables, and stands on the base facts."""
-        for view in self.dependencies.views.values():
-            self._feed(view)
-        self._compilers = [self._compiler(number, costs) for number in range(len(self.rules))]
-        for compiler in self._compilers:
+    def _take_in(self, rules: Sequence[PlacedRule], dependencies: DependencyGraph) -> _Feeding:
+        """Makes the functions and tables for further rules; those of others stay, where nothing touches them.
+
+        Returns what is to be called with the rows of older heads, for views that show them from now on.
+        """
+        growth = dependencies.growth
+        self.rules += tuple(rules)
+        self.dependencies = dependencies
+        self._claimable = dependencies.claimable
+        for head in growth.heads:
+            self._add_head(head)
+        come: dict[View, Use] = {}
+        for view in growth.views:
+            self._feed(view, come)
+        for view in growth.fed:
+            self._keep_apart(view)
+        touched: dict[Relation, None] = dict.fromkeys([*growth.heads, *growth.fed])
+        feeding = [(head, self._lead(head, view)) for head, view in growth.leads]
+        touched.update(dict.fromkeys([part for lead in growth.leads for part in lead]))
+        for compiler in self._parts.make(rules, dependencies):
             for atom in compiler.atoms:
-                self._install(atom, compiler)
-        for view, use in self.plain.items():
-            use.columns.update(view.wanted)
-            view.wanted.clear()
-        for relation in self._own_relations():
-            relation.in_cycle = id(relation) in self.dependencies.cycles
+                touched[atom.relation] = None
+                self._install(atom, compiler, come)
+        own = [relation for relation in touched if relation not in self.plain]
+        for relation in own:
+            relation.in_cycle = bool(dependencies.cycle(relation))
             relation.table = UnwrittenTable(relation, self._budget, self._written)
-        asked = zip(self.dependencies.atoms, self.dependencies.asked, strict=True)
-        self.negated = {
-            view.root
-            for atoms, views in asked
-            for a, view in zip(atoms, views, strict=True)
-            if a.atom.negated
-        }
-        self.roots = {*self._claimable, *self._views, *[view.root for view in self.plain]}
-        steps = [step for step in self.dependencies.steps if not self._is_plain(step)]
-        self._steps = [self._step(step) for step in steps]
-        self._steps.append((self._deferred.noted, self._deferred.resolve))
-        self._places = {id(step[0]): at for at, step in enumerate(steps) if not isinstance(step, int)}
-        noted = [head.news.noted for head in self._facts]
-        self.waiting = (self._alarm, *noted, *[pending for pending, _ in self._steps])
-        self._base_facts.attach(self)
+            relation.fill()
+        self._note_roots(come, growth)
+        self._put_in_order(
+            [*own, *[at for at in range(growth.first, len(self.rules)) if at in self._parts.groupings]]
+        )
+        self._base_facts.attach(self, come, self._new_claims(growth))
+        return [(head, feed) for head, feed in feeding if head not in growth.heads]
 
-    def _written(self, relation: Relation) -> None:
-        """Has the table of a relation called that was written, and not the one that stood for it; O(1)."""
-        if not relation.in_cycle:  # in a cycle tables are looked up in each round
-            self._steps[self._places[id(relation)]] = relation.pending, relation.table.settle
+    def _add_head(self, head: HeadRelation) -> None:
+        if head.verb is Verb.ASSERT:
+            self._facts.append(head)
+            self._news.append((head.news.came, head.news.went, head.news.noted, head.publish))
+            return
+        (self._delayed if head.verb is Verb.NEXT else self._sending).append(head)
+        self.speaks = True
 
-    def _is_plain(self, step: int | list[Relation]) -> bool:
-        return not isinstance(step, int) and step[0] in self.plain
-
-    def _install(self, atom: BoundAtom, compiler: Compiler) -> None:
-        """Has a rule told of the rows of one atom."""
-        more, less = RuleTrigger(compiler, atom, +1), RuleTrigger(compiler, atom, -1)
-        on_insert, on_delete = (less, more) if atom.atom.negated else (more, less)
-        use = self.plain.get(atom.relation) if isinstance(atom.relation, View) else None
-        if use is None:
-            atom.relation.on_insert.append(on_insert)
-            atom.relation.on_delete.append(on_delete)
-        else:
-            use.on_insert.append(Fenced(on_insert, atom.relation, self.fail))
-            use.on_delete.append(Fenced(on_delete, atom.relation, self.fail))
-
-    def _feed(self, view: View) -> None:
-        """Leads claimed and derived facts into a view."""
+    def _feed(self, view: View, come: dict[View, Use]) -> None:
+        """Leads claimed and derived facts into a new view."""
         alias = self.dependencies.alias(view)
         if alias is not None:
             alias.is_shown = True
         elif self.dependencies.is_plain(view):
             self._base_facts.share(view)
             self.plain[view] = Use([], [], set())
+            come[view] = Use([], [], set())
         else:
             self._views.setdefault(view.root, []).append(view)
-            for head in self.dependencies.matching(view):
-                within = view in self.dependencies.cycles.get(id(head), ())
-                lead(head, view, self._terms, self._budget.look, within=within)
 
-    def _compiler(self, number: int, costs: Costs) -> Compiler:
-        rule, grouping = self.dependencies.rules[number], self._groupings.get(number)
-        head, of_all = self.dependencies.head(rule), self.rules[number].number
-        budget, most = self._budget, self._budget.bounds.rows
-        waiting = head.pending if grouping is None else ()
-        rows = STEPS_FOR_EACH_ROW * most
-        tick, part, what = budget.tick, budget.bounds.part, "rows were looked at"
-        steps = Budget(of_all, rows, what, tick, waiting, most, share=budget.look, part=part)
-        deferred = Budget(of_all, rows, what, tick, share=budget.look, part=part)
-        made = "characters of values were made"
-        text = Budget(of_all, MAX_TEXT, made, tick, share=budget.make, part=BYTES_OF_WORK * part)
-        return Compiler(
-            of_all,
-            rule,
-            self.dependencies.atoms[number],
-            head,
-            [] if grouping is not None else self.dependencies.cycles.get(id(head), []),
-            self._terms,
-            None if grouping is None else grouping.change,
-            RuleLimits(steps, text, self._paid(number), deferred),
-            self._deferred,
-            costs.meter(of_all),
-        )
+    def _keep_apart(self, view: View) -> None:
+        """Makes a view of base facts the engine's own, with the rows that it has: now heads show in it as well."""
+        del self.plain[view]
+        self._base_facts.release(view)
+        view.on_insert[:] = [each.trigger if isinstance(each, Fenced) else each for each in view.on_insert]
+        view.on_delete[:] = [each.trigger if isinstance(each, Fenced) else each for each in view.on_delete]
+        self._views.setdefault(view.root, []).append(view)
 
-    def _paid(self, number: int) -> Budget:
-        """What a rule pays for the facts that it derives with."""
-        paid = self._facts_paid.get(number)
-        if paid is None:
-            budget = self._budget
-            paid = Budget(
-                self.rules[number].number,
-                min(budget.bounds.made, budget.bounds.held),
-                "bytes were derived",
-                budget.tick,
-                share=budget.make,
-                part=BYTES_OF_WORK * budget.bounds.part,
-            )
-            self._facts_paid[number] = paid
-        return paid
+    def _lead(self, head: HeadRelation, view: View) -> Callable[[Row, State], None]:
+        within = any(each is view for each in self.dependencies.cycle(head))
+        return lead(head, view, self._terms, self._budget.look, within=within)
+
+    def _install(self, atom: BoundAtom, compiler: Compiler, come: dict[View, Use]) -> None:
+        """Has a rule told of the rows of one atom."""
+        more, less = RuleTrigger(compiler, atom, +1), RuleTrigger(compiler, atom, -1)
+        on_insert, on_delete = (less, more) if atom.atom.negated else (more, less)
+        view = atom.relation
+        if not isinstance(view, View) or view not in self.plain:
+            atom.relation.on_insert.append(on_insert)
+            atom.relation.on_delete.append(on_delete)
+            return
+        use = come.setdefault(view, Use([], [], set()))
+        use.on_insert.append(Fenced(on_insert, view, self.fail))
+        use.on_delete.append(Fenced(on_delete, view, self.fail))
+
+    def _note_roots(self, come: Mapping[View, Use], growth: Growth) -> None:
+        """Notes which classes of facts it is told of, and which indexes it needs of base facts."""
+        for view, use in come.items():
+            use.columns.update(view.wanted)
+            view.wanted.clear()
+            self.roots.add(view.root)
+        self.roots.update([label_class(head.of) for head in growth.heads if head.verb is Verb.ASSERT])
+        self.roots.update([view.root for view in growth.views if self.dependencies.alias(view) is None])
+        for atoms, views in zip(
+            self.dependencies.atoms[growth.first :], self.dependencies.asked[growth.first :], strict=True
+        ):
+            self.negated |= {view.root for a, view in zip(atoms, views, strict=True) if a.atom.negated}
+
+    def _put_in_order(self, touched: Iterable[Node]) -> None:
+        """Makes the steps in which these settle, and lists all steps.  O(touched), beside a list of all."""
+        order, steps = self.dependencies.order, self._step_at
+        for node in touched:
+            entry = order.knot(node)[0]
+            step = self.dependencies.step(entry)
+            if step is not None:
+                steps[entry] = self._step(step)
+        self._places = None
+        self._steps = [steps[entry] for entry in order.entries if entry in steps]
+        self._steps.append((self._parts.deferred.noted, self._parts.deferred.resolve))
+        noted = [head.news.noted for head in self._facts]
+        self.waiting = (self._alarm, *noted, *[pending for pending, _ in self._steps])
+
+    def _step(self, step: int | list[Relation]) -> Step:
+        if isinstance(step, int):
+            grouping = self._parts.groupings[step]
+            return grouping.pending, grouping.settle
+        if step[0].in_cycle:
+            pending = [each.pending for each in step]
+            return pending[0] if len(step) == 1 else _AnyOf(pending), self._cycle(step)
+        return step[0].pending, step[0].table.settle
+
+    def _written(self, relation: Relation) -> None:
+        """Has the table of a relation called that was written, and not the one that stood for it; O(1)."""
+        if relation.in_cycle:
+            return  # there, tables are looked up in each round
+        if self._places is None:
+            listed = [entry for entry in self.dependencies.order.entries if entry in self._step_at]
+            self._places = {entry: at for at, entry in enumerate(listed)}
+        step = relation.pending, relation.table.settle
+        self._step_at[relation] = self._steps[self._places[relation]] = step
 
     def _own_relations(self) -> list[Relation]:
         """Those that no other engine has."""
@@ -240,8 +262,41 @@ class ComponentEngine:
 
     def claims(self) -> Iterator[tuple[Class | None, Claim]]:
         """Who is to be told of claimed facts that are rows of its own relations, by class; None for all."""
-        for root in dict.fromkeys([*self._claimable, *self._views]):
+        for root in self._told:
             yield root, self._claim if root is not None else self._claim_any
+
+    def _new_claims(self, growth: Growth) -> list[tuple[Class | None, Claim]]:
+        """Those that further rules have brought."""
+        heads: list[Class | None] = [
+            label_class(head.of) for head in growth.heads if head.verb is Verb.ASSERT
+        ]
+        views = [view.root for view in (*growth.views, *growth.fed) if self._is_own(view)]
+        new = [root for root in dict.fromkeys([*heads, *views]) if root not in self._told]
+        self._told.update(dict.fromkeys(new))
+        return [(root, self._claim if root is not None else self._claim_any) for root in new]
+
+    def _is_own(self, view: View) -> bool:
+        return view not in self.plain and self.dependencies.alias(view) is None
+
+    def _read(self, growth: Growth) -> None:
+        """Takes the facts there are into relations that are new, or that show claims only from now on.
+
+        O(facts of their classes).
+        """
+        terms, of_class = self._terms, self._base_facts.facts
+        for head in growth.heads:
+            if head.verb is Verb.ASSERT:
+                for value in of_class(label_class(head.of)):
+                    self._claim_row(head, value, +1)  # type: ignore[arg-type]  # a record, by its class
+        for head in growth.shown:
+            for value in of_class(label_class(head.of)):
+                self._show(head, value)  # type: ignore[arg-type]  # as above
+        for view in growth.views:
+            if self._is_own(view):
+                for value in of_class(view.root):
+                    captures = view.read(value)
+                    if captures is not None:
+                        view.support(terms.row(captures), +1)
 
     # -- ticks ----------------------------------------------------------------------------------------
 
@@ -275,7 +330,7 @@ class ComponentEngine:
                 claim(value, +1)
         try:
             for number, rule in enumerate(self.dependencies.rules):
-                self._begin(number, rule)
+                self._begin(number, rule, stands=False)
         except Exception as error:  # noqa: BLE001  # a rule's own fault, or a defect: the same fence as in ``settle``
             self.fail(error)
 
@@ -286,27 +341,29 @@ class ComponentEngine:
             head.news.noted.append(row)
             self.dependencies.heads[key(head.of), head.width, Verb.ASSERT].support(row, +1)
 
-    def _begin(self, number: int, rule: Rule) -> None:
-        """Counts the derivations of one rule, while nothing but the base facts holds any row.
+    def _begin(self, number: int, rule: Rule, *, stands: bool) -> None:
+        """Counts the derivations of one rule from the rows that are there.
 
         They are all found from the rows of one atom, which is the smallest of those that stand before any
-        other of their relation: for these a row finds all others, as if it had come last.
+        other of their relation: for these a row finds all others, as if it had come last.  Where no more than
+        base facts ``stands``, no other relation has a row yet.
         """
-        atoms = self.dependencies.atoms[number]
-        positive = [each for each in atoms if not each.atom.negated]
+        compiler = self._parts.compilers[number]
+        positive = [each for each in self.dependencies.atoms[number] if not each.atom.negated]
         if not positive:  # it holds from the start, or is not refuted yet
-            self._compilers[number].hold()
+            compiler.hold()
             return
-        if not self.plain.keys() >= {each.relation for each in positive}:
+        if not stands and not self.plain.keys() >= {each.relation for each in positive}:
             return
         first = {id(each.relation): each for each in reversed(positive)}
         least = min(first.values(), key=lambda each: len(each.relation.states))
-        trigger = RuleTrigger(self._compilers[number], least, +1)
+        trigger = RuleTrigger(compiler, least, +1, stands=stands)
         run = Fenced(trigger, least.relation, self.fail).function
-        for row, state in least.relation.states.items():
-            run(row, state)
-            if self.failure is not None:
-                return
+        for row, state in list(least.relation.states.items()) if stands else least.relation.states.items():
+            if state[2] > 0:
+                run(row, state)
+                if self.failure is not None:
+                    return
 
     def _claim(self, value: Value, by: int) -> None:
         """Takes a claimed fact into the relations that it is a row of."""
@@ -328,14 +385,24 @@ class ComponentEngine:
     def _claim_derivable(self, value: Record, root: Class, by: int) -> None:
         """Takes the claim on a fact as one that rules could derive: then they need not."""
         for head in self._claimable[root]:
-            if len(value.fields) == head.width:
-                row = self._terms.row(value.fields)
-                if head.is_shown:
-                    head.claim(row, by)
-                else:
-                    head.note(row, by)
-            elif len(value.fields) > head.width and head.is_shown:
-                self.fail(Unalias(key(head.of)))
+            self._claim_row(head, value, by)
+
+    def _claim_row(self, head: HeadRelation, value: Record, by: int) -> None:
+        if len(value.fields) == head.width:
+            row = self._terms.row(value.fields)
+            if head.is_shown:
+                head.claim(row, by)
+            else:
+                head.note(row, by)
+        elif len(value.fields) > head.width and head.is_shown:
+            self.fail(Unalias(key(head.of)))
+
+    def _show(self, head: HeadRelation, value: Record) -> None:
+        """Has a claim, which was only noted, support a row that others see from now on."""
+        if len(value.fields) == head.width:
+            head.support(self._terms.row(value.fields), +1)
+        elif len(value.fields) > head.width:
+            self.fail(Unalias(key(head.of)))
 
     def settle(self) -> bool:
         """Lets all strata settle: whether nothing has failed, now or before.  O(derivations touched)."""
@@ -462,13 +529,13 @@ class ComponentEngine:
         Rules of one head share its rows: of these it is the one that made more facts, or goes round a cycle.
         """
         recursion = self.dependencies.recursion(at)
-        return self.used_of(at, unit), self._compilers[at].limits.facts.used, recursion
+        return self.used_of(at, unit), self._parts.compilers[at].limits.facts.used, recursion
 
     def used_of(self, at: int, unit: Unit) -> int:
         """What a rule has used of one unit in this tick."""
         if unit is Unit.WORK:
             return self.used(at)
-        limits = self._compilers[at].limits
+        limits = self._parts.compilers[at].limits
         if unit is Unit.ROWS:
             return self._budget.inserted.get(self.dependencies.head(self.rules[at].rule), 0)
         if unit is Unit.STEPS:
@@ -478,4 +545,4 @@ class ComponentEngine:
     def size(self) -> int:
         """Returns the number of entries in its own tables; 0 without facts, if no rule needs any."""
         rows = sum(each.size() for each in self._own_relations())
-        return rows + sum(len(each) + len(each.pending) for each in self._groupings.values())
+        return rows + sum(len(each) + len(each.pending) for each in self._parts.groupings.values())

@@ -20,9 +20,7 @@ from itertools import islice
 from typing import Protocol
 
 from dataspace.flows.mermaid import Part
-from dataspace.rules.engine.costs import Spent
 from dataspace.rules.engine.dependencies import GROUP, DependencyGraph
-from dataspace.rules.engine.join_orders import BoundAtom, failed_text, plan, step_text
 from dataspace.rules.engine.query import (
     FILED,
     Allowance,
@@ -37,7 +35,9 @@ from dataspace.rules.engine.query import (
     unify,
 )
 from dataspace.rules.language.syntax import Rule, Verb
+from dataspace.rules.relations.costs import Spent
 from dataspace.rules.relations.derived_relations import HeadRelation
+from dataspace.rules.relations.join_orders import BoundAtom, failed_text, plan, step_text
 from dataspace.rules.relations.proofs import HIDDEN_RULE, WITHHELD, Owners, Proof, Sight, withheld
 from dataspace.rules.relations.relations import Relation, State
 from dataspace.rules.relations.terms import Term, Terms

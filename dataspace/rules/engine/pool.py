@@ -13,13 +13,13 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final
 
 from dataspace.rules.engine.components import Components, PlacedRule
-from dataspace.rules.engine.costs import Costs
 from dataspace.rules.engine.dependencies import DependencyGraph
 from dataspace.rules.engine.engine import ComponentEngine
 from dataspace.rules.engine.explaining import Explainer
 from dataspace.rules.engine.texts import Texts
 from dataspace.rules.relations.base_facts import BaseFacts
 from dataspace.rules.relations.budgets import Bounds, TickBudget
+from dataspace.rules.relations.costs import Costs
 from dataspace.rules.relations.proofs import Sight
 from index.values.values import Record, Value, key
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from dataspace.rules.engine.join_orders import Bind, BoundAtom, Look, Step, plan
 from dataspace.rules.language.arithmetic import calculate, compare, maker
 from dataspace.rules.language.syntax import (
     Aggregate,
@@ -25,6 +24,7 @@ from dataspace.rules.language.syntax import (
     Structure,
     Variable,
 )
+from dataspace.rules.relations.join_orders import Bind, BoundAtom, Look, Step, plan
 from dataspace.rules.relations.relations import Relation, State
 from dataspace.rules.relations.terms import Row, Term, Terms
 from index.errors import UsageError

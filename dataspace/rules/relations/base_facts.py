@@ -203,25 +203,35 @@ class BaseFacts(Generic[_R]):
             take(value, +1)
         self._told(view.root).plain.append(view)
 
-    def attach(self, engine: _R) -> None:
-        """Tells an engine from now on of what it asks for; its views are shared, its functions are in them.
+    def attach(
+        self, engine: _R, uses: Mapping[View, Use], claims: Iterable[tuple[Class | None, Claim]]
+    ) -> None:
+        """Tells an engine from now on of what its rules ask for, or further ones of them.
 
-        O(rows) for an index that is new.
+        The views are shared already; ``uses`` are added to what the engine has of them.  O(rows) for an index
+        that is new.
         """
-        for view in engine.plain:
-            use = engine.plain[view]
+        for view, use in uses.items():
             view.on_insert += use.on_insert
             view.on_delete += use.on_delete
+            known = engine.plain[view]
+            known.on_insert.extend(use.on_insert)
+            known.on_delete.extend(use.on_delete)
+            known.columns.update(use.columns)
             self._users.setdefault(view, {})[engine] = None
             self._told(view.root).engines[engine] = None
-            for columns, index in view.indexes.items():
-                if not index:
-                    _fill(view, columns)
+            view.fill()
             write_plain(view, self.terms)
-        for root, claim in engine.claims():
+        for root, claim in claims:
             route = self._told(root)
             route.own.append(claim)
             route.engines[engine] = None
+
+    def release(self, view: View) -> None:
+        """Leaves a view to the only engine that asks for it, whose rules show in it from now on."""
+        view.is_plain = False
+        self._left.discard(view)
+        self._give_up(view)
 
     def detach(self, engine: _R) -> None:
         """Tells an engine no longer.  Its views stay until ``prune``: others may come and ask for them."""
@@ -229,8 +239,9 @@ class BaseFacts(Generic[_R]):
             del self._users[view][engine]
             self._told(view.root).engines.pop(engine, None)
             use = engine.plain[view]
-            view.on_insert[:] = [each for each in view.on_insert if each not in use.on_insert]
-            view.on_delete[:] = [each for each in view.on_delete if each not in use.on_delete]
+            gone = {*use.on_insert, *use.on_delete}
+            view.on_insert[:] = [each for each in view.on_insert if each not in gone]
+            view.on_delete[:] = [each for each in view.on_delete if each not in gone]
             write_plain(view, self.terms)
             self._left.add(view)
         for root, claim in engine.claims():
@@ -283,14 +294,6 @@ class BaseFacts(Generic[_R]):
                 for bucket in index.values()
             )
         )
-
-
-def _fill(view: View, columns: Columns) -> None:
-    """Files the rows of a view in an index that is new."""
-    index = view.indexes[columns]
-    for row, state in view.states.items():
-        at = row[columns[0]] if len(columns) == 1 else tuple([row[each] for each in columns])
-        index[at][row] = state
 
 
 def _tell(route: _Route[_R], value: Value, by: int) -> None:

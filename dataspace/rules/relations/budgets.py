@@ -154,6 +154,12 @@ class TickBudget:
         self._looked = self._made = self.work = 0
         self.inserted.clear()
 
+    def allow(self, actions: int, freed: int) -> None:
+        """Allows the tick the work of further actions; ``freed`` further bytes of what is held are derived anew."""
+        if self.actions is not None:
+            self.actions += actions
+        self._freed += freed
+
     def spend(self, relation: Relation, count: int) -> None:
         """Counts insertions before they happen; ``LimitReached`` if there are too many."""
         if count:

@@ -154,10 +154,13 @@ class HeadRelation(Relation):
         return changes
 
 
-def lead(head: HeadRelation, view: View, terms: Terms, look: Callable[[int], None], *, within: bool) -> None:
-    """Lets the rows of a head support those of a view; ``within`` one cycle, stamps are compared.
+def lead(
+    head: HeadRelation, view: View, terms: Terms, look: Callable[[int], None], *, within: bool
+) -> Callable[[Row, State], None]:
+    """Has the rows of a head support those of a view; ``within`` one cycle, stamps are compared.
 
-    ``look`` pays for each row that is shown.  One that is too large to be a fact is not: its rule has failed.
+    Returns what is called with each row that comes, for those that are there already.  ``look`` pays for each
+    row that is shown.  One that is too large to be a fact is not: its rule has failed.
     """
     project = view.projection(head.of, head.width, terms)
     states, touch = view.states, view.pending.append
@@ -191,6 +194,7 @@ def lead(head: HeadRelation, view: View, terms: Terms, look: Callable[[int], Non
 
     head.on_insert.append(Called(insert))
     head.on_delete.append(Called(delete))
+    return insert
 
 
 def maker(label: Value, arity: int) -> Callable[[Row], Record]:

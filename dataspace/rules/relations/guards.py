@@ -20,7 +20,7 @@ class Fenced:
     """A trigger of one engine on the rows of base facts: what it raises fails that engine and no other."""
 
     def __init__(self, trigger: Trigger, relation: Relation, fail: Callable[[Exception], None]) -> None:
-        self._trigger = trigger
+        self.trigger = trigger
         self._width = relation.width
         self._fail = fail
 
@@ -29,7 +29,7 @@ class Fenced:
         script.line("try:")
         script.depth += 1
         since = script.mark()
-        self._trigger.write(script, fields)
+        self.trigger.write(script, fields)
         if script.mark() == since:
             script.line("pass")
         script.depth -= 1

@@ -137,11 +137,20 @@ class Relation:
         self.table: Table
 
     def index(self, columns: Columns) -> Index:
-        """The index by some columns, made if it is not there; before any rows are."""
+        """The index by some columns, made if it is not there; ``fill`` files rows that are."""
         known = self.indexes.get(columns)
         if known is None:
             known = self.indexes[columns] = defaultdict(dict)
         return known
+
+    def fill(self) -> None:
+        """Files the rows that are there in each index that is empty, as new ones are.  O(rows) for each."""
+        for columns, index in self.indexes.items():
+            if not index:
+                for row, state in self.states.items():
+                    if state[2] > 0:
+                        at = row[columns[0]] if len(columns) == 1 else tuple([row[each] for each in columns])
+                        index[at][row] = state
 
     def has(self, row: Row) -> bool:
         """Whether a row is there; O(1)."""
