@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Final, TypeGuard
 
 from dataspace.kernel.handles import ALL, SECRET
@@ -24,6 +24,8 @@ class RuleQuotas:
 
     def __init__(self, limits: SpaceLimits) -> None:
         self.exempt: frozenset[str] = frozenset()
+        self.admit: Callable[[str, int, int], None] = _unbounded
+        """Gets an owner, the rules that it would assert and their bytes; raises ``Refused`` to refuse."""
         self._limits = limits
         self._places: dict[str, set[int]] = {}  # of rules, and of what was a rule and is not there any more
 
@@ -44,19 +46,31 @@ class RuleQuotas:
             known |= {handle * SECRET & ALL for handle, value in asserted if is_rule(value)}
             known &= places.keys()
         self._places[owner] = known
-        rules = [value for place in known if is_rule(value := places[place])]
-        size = sum(
-            len(part.encode(errors="surrogatepass")) for rule in rules for part in map(_text, rule.fields)
-        )
-        self._limits.check_rules(owner, len(rules), size)
+        rules, size = self.held(owner, places)
+        self._limits.check_rules(owner, rules, size)
+        self.admit(owner, rules, size)
+
+    def __contains__(self, owner: str) -> bool:
+        """True if an owner has asserted rules, which it may have retracted since."""
+        return owner in self._places
+
+    def held(self, owner: str, places: Mapping[int, Value]) -> tuple[int, int]:
+        """Returns how many rules an owner asserts, and their bytes; ``places`` are its claims; O(rules)."""
+        known = [places.get(place) for place in self._places.get(owner, ())]
+        rules = [value for value in known if is_rule(value)]
+        return len(rules), sum([_size(part) for rule in rules for part in rule.fields])
 
     def keep(self, owners: Container[str]) -> None:
         """Forgets all owners but these; O(owners with rules)."""
         self._places = {owner: known for owner, known in self._places.items() if owner in owners}
 
 
-def _text(value: Value) -> str:
-    return value if isinstance(value, str) else text_of(value)
+def _unbounded(_owner: str, _rules: int, _size: int) -> None:
+    """Admits any number of rules."""
+
+
+def _size(value: Value) -> int:
+    return len((value if isinstance(value, str) else text_of(value)).encode(errors="surrogatepass"))
 
 
 def bounds_of(limits: SpaceLimits) -> Bounds:

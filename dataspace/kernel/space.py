@@ -238,6 +238,11 @@ class Space:
         held = self._claims.get(owner)
         return (0, 0) if held is None else (len(held.places), held.size)
 
+    def rules_held(self, owner: str) -> tuple[int, int]:
+        """How many rules an owner asserts, and the bytes of their names and texts; O(those)."""
+        held = self._claims.get(owner)
+        return (0, 0) if held is None else self.rule_quotas.held(owner, held.places)
+
     def owners(self) -> list[str]:
         """All who claim something."""
         return [*self._claims, RULES] if self.rules.claimed else list(self._claims)

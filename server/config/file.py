@@ -335,7 +335,7 @@ def _check_names(hosted: Sequence[HostedActor | HostedFlow], kind: str) -> None:
 
 def _tokens(document: Table, file: Path | None) -> Iterator[Key]:
     seen: set[str] = set()
-    for source in _array(document, file, "tokens", ("name", "secret", "secret_file", *RIGHTS)):
+    for source in _array(document, file, "tokens", ("name", "secret", "secret_file", "quota", *RIGHTS)):
         name = source.need("name", text)
         if name in seen:
             raise UsageError(f"{source.place('name')}: there are two tokens named {name!r}")
@@ -349,9 +349,16 @@ def _tokens(document: Table, file: Path | None) -> Iterator[Key]:
         )
         stated = {right: source.take(right, freeze) for right in RIGHTS if right in source}
         try:
-            yield Key(name, secret, Rights.read(Map(stated)))
+            yield Key(name, secret, Rights.read(Map(stated)), _quota(source))
         except UsageError as error:
             raise UsageError(f"{source.file}: {source.where}: {error}") from None
+
+
+def _quota(source: SettingSource) -> tuple[tuple[str, int], ...]:
+    """Returns the quotas that a token has of its own."""
+    read = {each.name: BY_NAME[f"quota.{each.name}"].read for each in fields(Quotas)}
+    table = source.table("quota", tuple(read))
+    return tuple([(name, table.take(name, each)) for name, each in read.items() if name in table])
 
 
 def _secret_files(document: Table, file: Path | None, value: Mapping[str, object]) -> Iterator[Path]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -187,6 +187,10 @@ class Config:
     """Seconds without a report after which the process of an isolated actor is killed, and started again."""
     stop_seconds: float = STOP_SECONDS
     """Seconds that an orderly end may take, from the signal on."""
+
+    def quotas_of_tokens(self) -> dict[str, Quotas]:
+        """Returns the quotas of the tokens that have some of their own."""
+        return {each.name: replace(self.quotas, **dict(each.quota)) for each in self.keys if each.quota}
 
     def all_spaces(self) -> tuple[SpaceConfig, ...]:
         """Returns every dataspace, ``main`` first."""

@@ -25,10 +25,18 @@ class Quotas:
     streams: int = 131_072
     facts: int = 2_000_000
     facts_bytes: int = 2 << 30
+    rules: int = 500
+    rules_bytes: int = 1 << 20
+    patterns_bytes: int = 512 << 20
+    """What the patterns of open streams take, each as often as it is observed."""
     leases: int = 16_384
     readers: int = 512
     topics: int = 2048
     staged_bytes: int = 2 << 30
+    identities: int = 16_384
+    """Identities of one space without a connection: older ones of the principal are forgotten."""
+    waiting_sessions: int = 2048
+    """Sessions of one space without a connection: what is beyond ends at once, as without a grace period."""
     retained_bytes: int = 1 << 30
     """What topics in memory may retain, each as much as was requested for it."""
     turns_per_second: int = 0
@@ -48,6 +56,9 @@ class Quotas:
 _SAID: Final = {
     "strangers": "connections without a hello",
     "facts_bytes": "bytes of facts",
+    "rules_bytes": "bytes in rules",
+    "patterns_bytes": "bytes of observed patterns",
+    "waiting_sessions": "sessions without a connection",
     "staged_bytes": "bytes staged",
     "retained_bytes": "bytes that topics in memory may retain",
 }

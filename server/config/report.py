@@ -118,5 +118,7 @@ def _actor_lines(actor: HostedActor) -> Iterator[str]:
 def _token_lines(key: Key) -> Iterator[str]:
     yield f"name = {_toml(key.name)}"
     yield "# its secret is not shown"
+    for limit, most in key.quota:
+        yield f"quota.{limit} = {most}"
     for name, value in key.rights.stated().pairs():
         yield f"{name!s} = {_toml(value)}"

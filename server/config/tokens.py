@@ -29,6 +29,8 @@ class Key:
     name: str
     secret: str = field(repr=False)
     rights: Rights = EVERYTHING
+    quota: tuple[tuple[str, int], ...] = field(default=(), compare=False)
+    """Quotas of its own, by name; they may change without ending its sessions."""
 
     def __post_init__(self) -> None:
         if len(self.secret) < LEAST:

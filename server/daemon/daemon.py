@@ -76,7 +76,7 @@ class Daemon:
         self.strangers: dict[int, Connection] = {}
         """The connections without a hello by number, in the order in which they came."""
         self.memory = Memory(config.limits.memory, resident_bytes(), self._accounted)
-        self.accounts = Accounts(config.quotas, self.memory.admit)
+        self.accounts = Accounts(config.quotas, self.memory.admit, config.quotas_of_tokens())
         self.streams = 0
         """Streams that are open, of all connections."""
         self.flushing = Flushing()

@@ -60,6 +60,7 @@ def reload(daemon: Daemon, config: Config) -> str:
     later += ["spaces"] if _without_rules(daemon.config) != _without_rules(config) else []
     daemon.keys = Keys(config.keys)
     daemon.config = replace(daemon.config, keys=config.keys, tls=config.tls)
+    daemon.accounts.give_quotas(daemon.config.quotas_of_tokens())
     ended = _expel(daemon)
     counts = f"{_counted('token', len(daemon.keys))}, {_counted('session', ended)} ended"
     told = [f"the configuration was reloaded: {counts}"]

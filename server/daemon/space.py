@@ -115,6 +115,7 @@ class HostedSpace:
         self.prepared = Prepared()
         self.publishers = Publishers()
         self._holdings = Holdings()
+        self.space.rule_quotas.admit = self._holdings.admit_rules
         self.reader_accounts: dict[str, ReaderAccount] = {}
         self.ledgers = Ledgers(self.space)
         self._departures = Departures(self._end_together, lambda owner: len(self.space.claims(owner)))
@@ -259,6 +260,7 @@ class HostedSpace:
         name = client.name if client else None
         if not publication:
             self.ledgers.forget(owner)
+        self._holdings.writer = account
         submitted: Epoch | None = None
 
         def submit(epoch: Epoch) -> None:
@@ -285,6 +287,8 @@ class HostedSpace:
                 client.applied(sequence, submitted.number)
         if account is not None:
             self._holdings.note(owner, account, *self.space.held(owner))
+            if owner in self.space.rule_quotas:
+                self._holdings.note_rules(owner, account, *self.space.rules_held(owner))
         if self.space.rules.pending:
             self.rules_due.set()
         return epoch

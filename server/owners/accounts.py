@@ -7,7 +7,7 @@ refers to it, so the daemon remembers none that has nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -22,10 +22,15 @@ COUNTED: Final = (
     "streams",
     "facts",
     "facts_bytes",
+    "rules",
+    "rules_bytes",
+    "patterns_bytes",
     "leases",
     "readers",
     "topics",
     "staged_bytes",
+    "identities",
+    "waiting_sessions",
     "retained_bytes",
 )
 FIRST_DELAY: Final = 0.1
@@ -53,22 +58,24 @@ class Account:
         "_paces",
         "_used",
         "grow",
-        "is_paced",
         "name",
         "quotas",
     )
 
     def __init__(self, name: str, quotas: Quotas | None, grow: Grow) -> None:
         self.name: Final = name
-        self.quotas: Final = quotas
-        self.is_paced: Final = quotas is not None and quotas.has_rates
-        """True if there is a rate for turns or requests."""
+        self.quotas = quotas
         self.grow: Final = grow
         """Raises ``Refused`` where the daemon has no memory for so many more facts and bytes."""
         self._used = dict.fromkeys(COUNTED, 0)
         self._paces = {"turns": -math.inf, "requests": -math.inf}
         self._failures = 0
         self._failed_at = 0.0
+
+    @property
+    def is_paced(self) -> bool:
+        """True if there is a rate for turns or requests."""
+        return self.quotas is not None and self.quotas.has_rates
 
     def used(self, what: str) -> int:
         """Returns how much of something the principal has."""
@@ -123,10 +130,17 @@ class Account:
 
 
 class Accounts:
-    """The accounts of all principals that have something."""
+    """The accounts of all principals that have something.
 
-    def __init__(self, quotas: Quotas, grow: Grow = _unbounded) -> None:
+    A token of the configuration may have quotas of its own.
+    """
+
+    def __init__(
+        self, quotas: Quotas, grow: Grow = _unbounded, of_tokens: Mapping[str, Quotas] | None = None
+    ) -> None:
+        """``of_tokens`` are those of single tokens, by name."""
         self._quotas = quotas
+        self._of_tokens = _by_principal(of_tokens or {})
         self._grow = grow
         self._accounts: WeakValueDictionary[tuple[str, ...], Account] = WeakValueDictionary()
         self._daemon = Account(str(DAEMON), None, grow)
@@ -142,17 +156,35 @@ class Accounts:
         account = self._accounts.get(at)
         if account is None:
             name = str(Principal(principal.kind, principal.parts[:1]))
-            account = self._accounts[at] = Account(name, self._quotas, self._grow)
+            quotas = self._of_tokens.get(at, self._quotas)
+            account = self._accounts[at] = Account(name, quotas, self._grow)
         return account
+
+    def give_quotas(self, of_tokens: Mapping[str, Quotas]) -> None:
+        """Replaces the quotas of single tokens; nothing is taken from those that have more; O(accounts)."""
+        self._of_tokens = _by_principal(of_tokens)
+        for at, account in self._accounts.items():
+            account.quotas = self._of_tokens.get(at, self._quotas)
+
+    def __iter__(self) -> Iterator[Account]:
+        return iter(list(self._accounts.values()))
+
+
+def _by_principal(of_tokens: Mapping[str, Quotas]) -> dict[tuple[str, ...], Quotas]:
+    named = {name: Principal.of_token(name, ()) for name in of_tokens}
+    return {(each.kind, *each.parts): of_tokens[name] for name, each in named.items()}
 
 
 class Holdings:
-    """The facts of each owner in one space, counted for the account that wrote to it last."""
+    """The facts and rules of each owner in one space, counted for the account that wrote to it last."""
 
-    __slots__ = ("_of",)
+    __slots__ = ("_of", "_rules", "writer")
 
     def __init__(self) -> None:
         self._of: dict[str, tuple[Account, int, int]] = {}
+        self._rules: dict[str, tuple[Account, int, int]] = {}
+        self.writer: Account | None = None
+        """Whose turn is being made."""
 
     def note(self, owner: str, account: Account, facts: int, size: int) -> None:
         """Notes that an owner claims so many facts of so many bytes now; O(1)."""
@@ -168,8 +200,32 @@ class Holdings:
         else:
             self._of.pop(owner, None)
 
+    def admit_rules(self, owner: str, rules: int, size: int) -> None:
+        """Raises ``Refused`` if an owner would have so many rules of so many bytes, beyond the quota of the
+        writer."""
+        account = self.writer
+        if account is not None:
+            holder, before, bytes_before = self._rules.get(owner, (account, 0, 0))
+            if holder is not account:
+                before = bytes_before = 0
+            for what, more in (("rules", rules - before), ("rules_bytes", size - bytes_before)):
+                if more > 0:
+                    account.check(what, more)
+
+    def note_rules(self, owner: str, account: Account, rules: int, size: int) -> None:
+        """Notes that an owner asserts so many rules of so many bytes now; O(1)."""
+        before = self._rules.pop(owner, None)
+        if before is not None:
+            before[0].give("rules", before[1])
+            before[0].give("rules_bytes", before[2])
+        if rules:
+            account.give("rules", -rules)
+            account.give("rules_bytes", -size)
+            self._rules[owner] = account, rules, size
+
     def end(self, owner: str) -> None:
         """Notes that an owner claims nothing any more."""
         held = self._of.get(owner)
         if held is not None:
             self.note(owner, held[0], 0, 0)
+            self.note_rules(owner, held[0], 0, 0)

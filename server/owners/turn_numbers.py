@@ -6,7 +6,8 @@ nothing may happen twice.  The newest number of each identity is in the log; the
 turns are kept here as well, so that a whole window of them can be answered.
 
 Identities that begin with ``~`` are *passing*: chosen at random by a client that connects again after a
-lost connection, but never after a restart.  Of those that are not connected only the latest are kept.
+lost connection, but never after a restart.  Of those that are not connected only the latest are kept, and of
+each principal no more than its share (``quota.identities``): one that uses many makes its own be forgotten.
 
 Always: a turn is applied only if its number is higher than any before it from the same identity, for all that
 are connected and the latest ones that are not (``limits.identities``); names are bounded, and so is memory.
@@ -15,12 +16,13 @@ are connected and the latest ones that are not (``limits.identities``); names ar
 from __future__ import annotations
 
 from array import array
-from collections import OrderedDict
 from collections.abc import MutableMapping
 from typing import Final
 
 from dataspace.errors import Refused
 from server.config.names import IDENTITIES, NAME_BYTES, check_name
+from server.owners.accounts import Account
+from server.owners.latest import Latest
 
 WINDOW: Final = 4096
 """Turns of one identity whose epochs are remembered, at least; at most twice as many, 8 bytes each."""
@@ -28,8 +30,9 @@ WINDOW: Final = 4096
 KEPT: Final = 256
 """Turns of one identity whose epochs are remembered while it has no connection; the others are in the log."""
 
-PASSED: Final = 1024
-"""Passing identities that are remembered after their connection has ended."""
+PASSED: Final = 4096
+OWN_PASSED: Final = 1024
+"""Passing identities that are remembered after their connection has ended: in all, and of one principal."""
 
 PASSING: Final = "~"
 
@@ -37,12 +40,14 @@ PASSING: Final = "~"
 class Client:
     """One identity: its newest turn, and the epochs of the latest ones."""
 
-    __slots__ = ("_epochs", "_first", "holder", "name", "sequence")
+    __slots__ = ("_epochs", "_first", "account", "holder", "name", "sequence")
 
     def __init__(self, name: str, sequence: int = 0, epoch: int = 0) -> None:
         self.name = name
         self.holder = ""
         """The bearer of a token that came with this identity since the daemon started; empty if none."""
+        self.account: Account | None = None
+        """That of the principal which has used this identity last, since the daemon started."""
         self.sequence = sequence
         self._first = sequence
         self._epochs = array("q", [epoch] if sequence else [])
@@ -96,7 +101,7 @@ class Clients:
     ``PASSED``.
     """
 
-    __slots__ = ("_fresh", "_held", "_kept", "_known", "_logged", "_most", "_name_bytes", "_passed")
+    __slots__ = ("_fresh", "_held", "_kept", "_known", "_logged", "_name_bytes", "_passed")
 
     def __init__(
         self,
@@ -107,12 +112,11 @@ class Clients:
     ) -> None:
         self._known: dict[str, Client] = {}
         self._logged = logged
-        self._most = most
         self._name_bytes = name_bytes
         self._held: set[str] = set()  # those of connections
-        self._fresh: OrderedDict[str, None] = OrderedDict()  # those that have numbered no turn yet
-        self._passed: OrderedDict[str, None] = OrderedDict()
-        self._kept: OrderedDict[str, None] = OrderedDict()
+        self._fresh = Latest(PASSED, _own_passed)  # those that have numbered no turn yet
+        self._passed = Latest(PASSED, _own_passed)
+        self._kept = Latest(most, _own_identities, is_counted=True)
         for name in sorted(logged, key=lambda name: logged[name][1]):
             client = self._known[name] = Client(name, *logged[name])
             self._file(client)
@@ -120,15 +124,18 @@ class Clients:
     def __len__(self) -> int:
         return len(self._known)
 
-    def get(self, name: str) -> Client:
+    def get(self, name: str, account: Account | None = None) -> Client:
         """Returns the identity of this name, a new one if it was never seen (or is forgotten).
 
-        Raises ``Refused`` for a name that is too long.
+        From now on it counts for the ``account``, if there is one.  Raises ``Refused`` for a name that is too
+        long.
         """
         client = self._known.get(name)
         if client is None:
             check_name("an identity", name, self._name_bytes)
             client = self._known[name] = Client(name, *self._logged.get(name, (0, 0)))
+        if account is not None:
+            client.account = account
         if name not in self._held:
             self._file(client)
         return client
@@ -137,9 +144,9 @@ class Clients:
         """Raises ``Refused`` for a name that is too long for an identity."""
         check_name("an identity", name, self._name_bytes)
 
-    def connect(self, name: str) -> Client:
+    def connect(self, name: str, account: Account | None = None) -> Client:
         """Like ``get``, for a connection: the identity is remembered until ``left``."""
-        client = self.get(name)
+        client = self.get(name, account)
         self._take(name)
         self._held.add(name)
         return client
@@ -161,21 +168,27 @@ class Clients:
 
     def _take(self, name: str) -> None:
         for lately in (self._fresh, self._passed, self._kept):
-            lately.pop(name, None)
+            lately.discard(name)
 
     def _file(self, client: Client) -> None:
-        """Notes an identity as the latest of its kind; the oldest one beyond the bound is forgotten."""
+        """Notes an identity as the latest of its kind; the oldest one beyond a bound is forgotten."""
         self._take(client.name)
-        lately, most = self._fresh, PASSED
-        if client.name.startswith(PASSING):
-            lately = self._passed if client.sequence else self._fresh
-        elif client.sequence:
-            lately, most = self._kept, self._most
-        lately[client.name] = None
-        while len(lately) > most:
-            name, _ = lately.popitem(last=False)
+        lately = self._fresh
+        if client.sequence:
+            lately = self._passed if client.name.startswith(PASSING) else self._kept
+        lately.add(client.name, client.account)
+        while (name := lately.excess(client.account)) is not None:
+            lately.discard(name)
             if lately is self._fresh and self._known[name].sequence:  # it has numbered its first turn since
                 self._file(self._known[name])
             else:
                 del self._known[name]
                 self._logged.pop(name, None)
+
+
+def _own_passed(_account: Account) -> int:
+    return OWN_PASSED
+
+
+def _own_identities(account: Account) -> int:
+    return IDENTITIES if account.quotas is None else account.quotas.identities

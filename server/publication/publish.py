@@ -132,7 +132,7 @@ async def publish(
     async with home.publishing:
         epoch = await _published(home, identity, sequence)
         if epoch is None:
-            known = home.clients.get(identity)
+            known = home.clients.get(identity, account)
             if exclusive:
                 home.publishers.check(name, identity, began=known.sequence > 0)
             operations = await _staged(home, keys, bearer)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from dataspace.kernel.space import Space
     from dataspace.transport.sockets import Link
     from server.config.model import Limits
+    from server.owners.accounts import Account
     from server.owners.bearers import Bearer
     from server.owners.turn_numbers import Client, Clients
 
@@ -71,6 +72,10 @@ class SessionPeer(Protocol):
     @property
     def bearer(self) -> Bearer:
         """Who the client is, and what it may do."""
+
+    @property
+    def account(self) -> Account:
+        """What the principal of the client has."""
 
     @property
     def lost(self) -> bool:

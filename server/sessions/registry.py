@@ -18,7 +18,7 @@ from typing import Final
 
 import trio
 
-from dataspace.errors import ProtocolError
+from dataspace.errors import ProtocolError, Refused
 from dataspace.kernel.actions import ASSERT, RETRACT
 from dataspace.wire.features import Wanted
 from index.patterns.patterns import observe
@@ -33,6 +33,9 @@ logger = logging.getLogger("dataspace")
 
 SECRET_BYTES: Final = 16
 
+WAITING: Final = "waiting_sessions"
+"""What a session without a connection counts as."""
+
 
 class SessionState:
     """The state of one session: its owner names, its announced interests, and the secret to resume it with.
@@ -43,6 +46,7 @@ class SessionState:
 
     __slots__ = (
         "_space",
+        "account",
         "announced",
         "attempt",
         "bearer",
@@ -65,6 +69,7 @@ class SessionState:
         self.interests = self.bearer.own(f"{owner} interests")
         self.client = client
         self.connection: SessionPeer | None = connection
+        self.account = connection.account
         self.grace = grace
         self.secret = os.urandom(SECRET_BYTES) if grace else b""
         self.announced: dict[int, Value] = {}
@@ -147,7 +152,7 @@ class Sessions:
             if before.admits(wanted.resume):
                 self._stop_waiting(before)
                 before.connection, before.attempt = connection, wanted.attempt
-                before.bearer = connection.bearer
+                before.bearer, before.account = connection.bearer, connection.account
                 self.resumed += 1
                 return before, True
             self._end(before)
@@ -156,7 +161,7 @@ class Sessions:
         state = SessionState(
             home,
             f"session:{home.incarnation}.{connection.number}",
-            home.clients.connect(identity),
+            home.clients.connect(identity, connection.account),
             connection,
             min(wanted.grace, home.limits.grace_seconds),
         )
@@ -186,6 +191,7 @@ class Sessions:
         state.connection = None
         if connection.lost and self._may_wait(state):
             self._left[state.owner] = state
+            state.account.give(WAITING, -1)
             if not self._holds(state):
                 self._empty[state.owner] = state
             self._waiting.renew(state.owner, trio.current_time() + state.grace)
@@ -202,13 +208,23 @@ class Sessions:
         return len(ended)
 
     def _may_wait(self, state: SessionState) -> bool:
-        """True if there is room to keep a session: one that holds nothing makes room for one that does."""
+        """True if there is room to keep a session: one that holds nothing makes room for one that does.
+
+        Where its principal has too many, that is one of its own.
+        """
         if not state.grace:
             return False
-        if self.waiting < self._home.limits.waiting_sessions:
-            return True
-        if self._empty and self._holds(state):
-            self._end(next(iter(self._empty.values())))
+        empty = list(self._empty.values())
+        try:
+            state.account.check(WAITING)
+        except Refused as refusal:
+            logger.info("session %d may not come back: %s", state.number, refusal)
+            empty = [each for each in empty if each.account is state.account]
+        else:
+            if self.waiting < self._home.limits.waiting_sessions:
+                return True
+        if empty and self._holds(state):
+            self._end(empty[0])
             return True
         return False
 
@@ -226,7 +242,8 @@ class Sessions:
 
     def _stop_waiting(self, state: SessionState) -> None:
         self._waiting.forget(state.owner)
-        self._left.pop(state.owner, None)
+        if self._left.pop(state.owner, None) is not None:
+            state.account.give(WAITING)
         self._empty.pop(state.owner, None)
 
     def _end(self, state: SessionState) -> None:

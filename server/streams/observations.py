@@ -20,11 +20,12 @@ import trio
 from dataspace.errors import ProtocolError, Refused, UsageError
 from dataspace.kernel.actions import SNAPSHOT
 from dataspace.kernel.changes import Changes
+from dataspace.kernel.limits import size_of_pattern
 from dataspace.kernel.space import Space
 from dataspace.wire import packets as p
 from dataspace.wire.features import MAIN, SYSTEM
 from dataspace.wire.observing import Policy
-from index.values.values import Map
+from index.values.values import Map, Value, key
 from relay.delivery.followers import Delivery, Follower
 from relay.delivery.outbox import OutStream
 from relay.log.columns import Blocks
@@ -37,6 +38,9 @@ from server.streams.request import StreamRequest, read_request
 from server.streams.slots import ReplaySlots
 from server.streams.start import begins_now, progress_mark
 from server.system import SystemSpace
+
+PATTERNS: Final = "patterns_bytes"
+"""What the patterns of open streams count as."""
 
 PROGRESS_SECONDS: Final = 0.1
 """Seconds between two progress marks of one stream."""
@@ -59,17 +63,20 @@ class Observations:
         self._delivery = delivery
         self._replays: dict[OutStream, trio.CancelScope] = {}
         self._marks: dict[OutStream, trio.CancelScope] = {}
+        self._patterns: dict[OutStream, int] = {}
         self._reads: Final = ReadCounts(peer, system)
 
     def open(self, stream: OutStream, spec: Map) -> None:
         """Begins to feed a stream; raises ``Refused`` or ``UsageError`` for a spec that cannot be served."""
         peer, home = self._peer, self._peer.home
         name = spec.get("space", MAIN)
-        if name == SYSTEM:
-            self._open_system(stream, read_request(spec))
-            return
-        home.check_space(name if isinstance(name, str) else repr(name))
+        if name != SYSTEM:
+            home.check_space(name if isinstance(name, str) else repr(name))
         request = read_request(spec)
+        self._take_pattern(stream, request.pattern)
+        if name == SYSTEM:
+            self._open_system(stream, request)
+            return
         if begins_now(home, request):
             self._open_live(stream, request, home.space)
         else:
@@ -82,8 +89,18 @@ class Observations:
         if not request.quiet:
             peer.own.announce(stream.number, request.pattern)
 
+    def _take_pattern(self, stream: OutStream, pattern: Value) -> None:
+        """Counts the pattern of a stream until that is closed; raises ``Refused`` beyond the quota.
+
+        Those that several streams observe take memory for each as well, and are simple to count.
+        """
+        size = size_of_pattern(key(pattern))
+        self._peer.account.take(PATTERNS, size)
+        self._patterns[stream] = size
+
     def close(self, stream: OutStream) -> None:
         """Stops feeding a stream; its interest goes with it."""
+        self._peer.account.give(PATTERNS, self._patterns.pop(stream, 0))
         for scope in (self._replays.get(stream), self._marks.pop(stream, None)):
             if scope is not None:
                 scope.cancel()
@@ -99,6 +116,8 @@ class Observations:
     def end(self) -> None:
         """Stops feeding all streams, since the connection has ended; the session retracts the interests."""
         self._reads.end()
+        self._peer.account.give(PATTERNS, sum(self._patterns.values()))
+        self._patterns.clear()
         for stream in self._peer.streams.values():
             if isinstance(stream.backlog, Follower | Blocks):
                 stream.backlog.close()

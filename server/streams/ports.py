@@ -48,7 +48,7 @@ class Commits(Protocol):
 
 
 class ReaderAccount(Protocol):
-    """The account in which named readers are counted."""
+    """The account in which named readers and patterns are counted."""
 
     def take(self, what: str, count: int = 1) -> None:
         """Counts so many more of something; raises ``Refused`` beyond the quota."""
@@ -111,6 +111,10 @@ class StreamPeer(Protocol):
     @property
     def home(self) -> SpaceHistory:
         """The space that the session is about."""
+
+    @property
+    def account(self) -> ReaderAccount:
+        """What the principal of the client has."""
 
     @property
     def own(self) -> SessionInterests:

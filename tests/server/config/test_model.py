@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -87,6 +88,7 @@ secret = "a secret that is long enough"
 name = "sensor"
 secret_file = "secret"
 assert = ["reading(_, _)"]
+quota = { facts = 10, facts_bytes = "1MiB" }
 spaces = ["main"]
 until = 2030-01-01T00:00:00Z
 """
@@ -147,6 +149,7 @@ def test_all_that_a_file_can_say(written: Callable[[str], Path], tmp_path: Path)
     assert admin.rights.assert_ is True and sensor.secret == "another secret that is long"
     assert (sensor.rights.assert_, sensor.rights.observe) == (("reading(_, _)",), False)
     assert sensor.rights.spaces == ("main",)
+    assert config.quotas_of_tokens() == {"sensor": replace(config.quotas, facts=10, facts_bytes=1 << 20)}
 
 
 def test_without_a_word_the_defaults_hold(written: Callable[[str], Path]) -> None:
@@ -292,6 +295,8 @@ def test_every_name_that_is_misspelt_is_refused_with_the_right_one(written: Call
         header = f"[[{'.'.join(tables)}]]" if tables and tables[0] in TABLES else f"[{'.'.join(tables)}]"
         if tables == ["actors", "restart"]:
             header = "[[actors]]\nrun = 'a:b'\n[actors.restart]"
+        if tables == ["tokens", "quota"]:
+            header = "[[tokens]]\nname = 'a'\nsecret = 'a secret that is long'\n[tokens.quota]"
         with pytest.raises(UsageError) as raised:
             loaded("--config", str(written(f"{header if tables else ''}\n{wrong} = 1")))
         assert wrong in str(raised.value) and f"(did you mean {name}?)" in str(raised.value)

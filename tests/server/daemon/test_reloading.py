@@ -354,3 +354,28 @@ def test_the_command_reads_its_file_again(tmp_path: Path) -> None:
     finally:
         assert daemon.stop() == 0
     assert "SIGHUP, the configuration was reloaded: 2 tokens, 0 sessions ended" in daemon.errors
+
+
+async def test_quotas_of_a_token_are_taken_and_its_sessions_go_on(
+    tmp_path: Path, nursery: trio.Nursery, capfd: pytest.CaptureFixture[str]
+) -> None:
+    reread = Reread(config_of(tmp_path, OPEN, replace(SENSOR, quota=(("facts", 1),))))
+    url = await reread.start(nursery)
+    with trio.fail_after(20):
+        async with (
+            dataspace.connect(url, token=SENSOR.secret) as sensor,
+            dataspace.connect(url, token=OPEN.secret) as other,
+        ):
+            await sensor.assert_(Record("reading", 1, 1))
+            with pytest.raises(
+                dataspace.Refused, match=r"2 facts of token:sensor, the limit is quota\.facts=1"
+            ):
+                await sensor.assert_(Record("reading", 2, 1))
+            for n in range(3):
+                await other.assert_(Record("reading", 3, n))
+            await reread.take(config_of(tmp_path, OPEN, replace(SENSOR, quota=(("facts", 2),))), capfd)
+            await sensor.assert_(Record("reading", 2, 1))
+            with pytest.raises(dataspace.Refused, match=r"quota\.facts=2"):
+                await sensor.assert_(Record("reading", 3, 1))
+            await reread.take(config_of(tmp_path, OPEN, SENSOR), capfd)
+            await sensor.assert_(Record("reading", 3, 1))

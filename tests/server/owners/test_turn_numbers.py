@@ -6,7 +6,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from dataspace.errors import Refused
-from server.owners.turn_numbers import KEPT, PASSED, WINDOW, Client, Clients
+from server.config.principals import Principal
+from server.config.quotas import Quotas
+from server.owners.accounts import Accounts
+from server.owners.turn_numbers import KEPT, OWN_PASSED, PASSED, WINDOW, Client, Clients
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=50))
@@ -107,3 +110,65 @@ def test_a_name_that_is_too_long_is_refused_by_the_limit() -> None:
         with pytest.raises(Refused, match=r"the limit is limits\.name_bytes=8"):
             clients.connect(name)
     assert len(clients) == 1
+
+
+@pytest.mark.parametrize(("form", "most"), [("owner:{}", 5), ("~{}", OWN_PASSED)])
+def test_who_uses_many_identities_makes_its_own_be_forgotten_and_no_other(form: str, most: int) -> None:
+    logged: dict[str, tuple[int, int]] = {}
+    accounts = Accounts(Quotas(identities=5))
+    bully, other = (accounts.of(Principal("address", (f"10.0.0.{n}",))) for n in (1, 2))
+    clients = Clients(logged, most=3 * most)
+    for account, names in (other, ["other"]), (bully, range(4 * PASSED)):
+        for at, name in enumerate(names):
+            client = clients.connect(form.format(name), account)
+            client.applied(5, at + 1)
+            logged[client.name] = (5, at + 1)
+            clients.left(client)
+    assert len(clients) == len(logged) == most + 1
+    assert clients.get(form.format("other")).sequence == 5
+    assert [clients.get(form.format(4 * PASSED - n)).sequence for n in (most + 1, most, 1)] == [0, 5, 5]
+    shown = (0, 0) if form.startswith("~") else (5, 1)
+    assert (bully.used("identities"), other.used("identities")) == shown
+
+
+def test_an_identity_counts_for_the_principal_that_used_it_last() -> None:
+    accounts = Accounts(Quotas(identities=2))
+    one, other = (accounts.of(Principal("address", (f"10.0.0.{n}",))) for n in (1, 2))
+    clients = Clients({})
+    for account in one, other:
+        client = clients.get("owner:shared", account)
+        client.applied(client.sequence + 1, 1)
+        clients.get("owner:shared", account)
+    assert (one.used("identities"), other.used("identities")) == (0, 1)
+    held = clients.connect("owner:shared", one)
+    assert (one.used("identities"), other.used("identities")) == (0, 0), "it is that of a connection"
+    clients.left(held)
+    assert (one.used("identities"), other.used("identities")) == (1, 0)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["get", "connect", "leave", "turn"]), st.integers(0, 9), st.integers(0, 2))
+    )
+)
+def test_whatever_is_used_shares_hold_and_counts_are_those_of_what_is_kept(
+    steps: list[tuple[str, int, int]],
+) -> None:
+    accounts = Accounts(Quotas(identities=2))
+    each = [accounts.of(Principal("address", (f"10.0.0.{n}",))) for n in range(3)]
+    clients, connected = Clients({}, most=4), dict[int, Client]()
+    for verb, name, who in steps:
+        if verb == "connect" and name not in connected:
+            connected[name] = clients.connect(f"owner:{name}", each[who])
+        elif verb == "leave" and name in connected:
+            clients.left(connected.pop(name))
+        elif verb == "get":
+            clients.get(f"owner:{name}", each[who])
+        elif verb == "turn":
+            client = clients.get(f"owner:{name}")
+            client.applied(client.sequence + 1, 1)
+    for client in connected.values():
+        assert clients.get(client.name) is client, "one that is connected is not forgotten"
+    for account in each:
+        assert 0 <= account.used("identities") <= 2
+    assert sum(account.used("identities") for account in each) <= 4

@@ -17,6 +17,7 @@ from dataspace.wire.features import Wanted
 from index.patterns.patterns import capture, observe
 from index.values.values import Map
 from server.config.model import Limits
+from server.config.quotas import Quotas
 from tests.server.peers import PLENTY, Peer, fact, hello, opening, turn
 from tests.server.proxies import Proxy
 
@@ -304,6 +305,23 @@ async def test_only_so_many_sessions_wait(url: str, witness: RemoteSpace) -> Non
     with trio.fail_after(10):
         while len(await witness.matches("fact($)")) != 3:
             await witness.sync()
+
+
+@pytest.mark.parametrize("quotas", [Quotas(waiting_sessions=2)])
+@pytest.mark.parametrize("limits", [Limits(waiting_sessions=3)])
+async def test_sessions_that_one_client_leaves_behind_take_no_place_from_another(
+    url: str, witness: RemoteSpace
+) -> None:
+    for n, source in enumerate(["127.0.0.2"] * 6 + ["127.0.0.3"]):
+        async with Peer(url, source=source) as peer:
+            await _greeted(peer, Wanted(grace=GRACE), f"~peer {n}")
+            await peer.say(turn(1, (ASSERT, 1, fact(n))))
+            assert isinstance(await peer.hear(), p.Accepted)
+    await _sessions_waiting(witness, 3)
+    with trio.fail_after(10):
+        while len(found := await witness.matches("fact($n)")) != 3:
+            await witness.sync()
+    assert (6,) in found
 
 
 async def test_features_of_the_wrong_kind_are_refused(url: str) -> None:

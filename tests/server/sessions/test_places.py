@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 import trio
 
-from dataspace.kernel.actions import ASSERT, RETRACT
+from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT
 from dataspace.wire import packets as p
-from index.values.values import Map, Value
+from index.patterns.patterns import capture
+from index.values.values import Map, Record, Value
 from server.config.model import Config, Limits
 from server.config.quotas import Quotas
 from server.daemon.serve import serve
@@ -244,3 +245,66 @@ async def test_what_one_client_stages_locks_no_other_out(url: str) -> None:
         assert _is_refused(heard, "the limit is quota.staged_bytes=5000")
         assert isinstance(await _ask(one, "discard", key=("f",)), p.Answer)
         assert isinstance(await _ask(one, "stage", key=("g",), operations=batch), p.Answer)
+
+
+def _rule(number: int) -> Record:
+    return Record("rule", f"r{number}", f"a{number}($x) <- b($x).")
+
+
+@pytest.mark.parametrize("quotas", [Quotas(rules=2), Quotas(rules_bytes=40)])
+async def test_rules_of_one_client_leave_room_for_those_of_others(url: str, quotas: Quotas) -> None:
+    limit = "the limit is quota.rules=2" if quotas.rules == 2 else "the limit is quota.rules_bytes=40"
+    async with (
+        Peer(url, source=BULLY) as one,
+        Peer(url, source=BULLY) as two,
+        Peer(url, source=OTHER) as other,
+    ):
+        for name, each in {"~one": one, "~two": two, "~other": other}.items():
+            await each.greet(name)
+        await one.say(turn(1, (ASSERT, 1, _rule(1))))
+        assert isinstance(await one.hear(), p.Accepted)
+        await two.say(turn(1, (ASSERT, 1, _rule(2))))
+        assert isinstance(await two.hear(), p.Accepted)
+        await two.say(turn(2, (ASSERT, 2, _rule(3))), turn(3, (ASSERT, 2, fact(1))))
+        assert _is_refused(await two.hear(), limit)
+        assert isinstance(await two.hear(), p.Accepted), "other facts are no rules"
+        await other.say(turn(1, (ASSERT, 1, _rule(4))))
+        assert isinstance(await other.hear(), p.Accepted)
+        await two.say(turn(4, (REPLACE, 1, 3, _rule(5))))
+        assert isinstance(await two.hear(), p.Accepted), "one for another is no more"
+        await one.say(turn(2, (RETRACT, 1)))
+        assert isinstance(await one.hear(), p.Accepted)
+        await two.say(turn(5, (ASSERT, 4, _rule(6))))
+        assert isinstance(await two.hear(), p.Accepted), "what one retracts another one has"
+        await two.say(p.Bye("", ""))
+        await two.farewell()
+        await one.say(turn(3, (ASSERT, 1, _rule(7)), (ASSERT, 2, _rule(8))))
+        assert isinstance(await one.hear(), p.Accepted), "what ends with its session counts no more"
+
+
+@pytest.mark.parametrize("quotas", [Quotas(patterns_bytes=20_000)])
+async def test_patterns_of_one_client_leave_room_for_those_of_others(url: str) -> None:
+    async with Peer(url, source=BULLY) as one, Peer(url, source=OTHER) as other:
+        await one.greet("~one")
+        await other.greet("~other")
+        long = Record("p", "x" * 6_000, capture("x"))
+        await one.say(opening(1, long))
+        assert isinstance(await one.hear(), p.Values)
+        await one.say(opening(2, long, after=0), opening(3, fact(1)))
+        assert _is_refused(await one.hear(), "the limit is quota.patterns_bytes=20000")
+        assert isinstance(await one.hear(), p.Values), "a short one has room"
+        await other.say(opening(1, long))
+        assert isinstance(await other.hear(), p.Values)
+        for number in (1, 4, 5):
+            await one.say(p.Abort(number, "", True))
+            assert isinstance(await one.hear(), p.Done)
+            await one.say(opening(max(4, number + 1), long))
+            assert isinstance(await one.hear(), p.Values), "one that is closed makes room"
+        async with Peer(url, source=BULLY) as two:
+            await two.greet("~two")
+            await two.say(opening(1, long))
+            assert _is_refused(await two.hear(), "the limit is quota.patterns_bytes=20000")
+            await one.say(p.Bye("", ""))
+            await one.farewell()
+            await two.say(opening(2, long))
+            assert isinstance(await two.hear(), p.Values), "so does a connection that ends"

@@ -16,6 +16,8 @@ from dataspace.wire.features import Wanted
 from index.patterns.patterns import capture, observe
 from index.values.values import Record
 from server.config.model import Limits
+from server.config.quotas import Quotas
+from server.owners.accounts import Accounts
 from server.owners.bearers import TRUSTED
 from server.owners.turn_numbers import Client, Clients
 from server.sessions.registry import Sessions
@@ -65,6 +67,7 @@ class Caller:
     """``server.sessions.ports.SessionPeer``."""
 
     bearer = TRUSTED
+    account = Accounts(Quotas()).of(TRUSTED.principal)
 
     def __init__(self, number: int, name: str = "caller") -> None:
         self.number = number

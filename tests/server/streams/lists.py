@@ -24,7 +24,10 @@ from relay.delivery.followers import Delivery
 from relay.delivery.outbox import OutStream
 from relay.log.log import Log
 from relay.log.writer import GroupCommit
+from server.config.principals import DAEMON
+from server.config.quotas import Quotas
 from server.lane import Lane, Work
+from server.owners.accounts import Accounts
 from server.streams.observations import Observations
 from server.streams.slots import ReplaySlots
 from server.system import SystemSpace
@@ -86,6 +89,7 @@ class ListPeer:
 
     name = "list"
     gone = False
+    account = Accounts(Quotas()).of(DAEMON)
 
     def __init__(self, home: Past, nursery: trio.Nursery) -> None:
         self.home = home
