@@ -9,7 +9,8 @@ Always: taken whole or one by one, the claims and the turn are the same; what ca
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Hashable, Mapping, Sequence
+from itertools import islice
 from typing import Final, overload
 
 from dataspace.errors import ProtocolError, Refused
@@ -23,18 +24,41 @@ def replacing(claims: Mapping[int, Value], values: Sequence[Value], first_handle
 
     Facts in both stay under their handles; new ones get handles from ``first_handle`` upwards.
     """
-    wanted = {key(value): value for value in values}
+    steps = replacing_in_steps(claims, values, first_handle, len(values) + len(claims) + 1)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return tuple(end.value)
+
+
+def replacing_in_steps(
+    claims: Mapping[int, Value], values: Sequence[Value], first_handle: int, step: int
+) -> Generator[None, None, list[Action]]:
+    """Does ``replacing`` in steps of so many facts; the claims must not change before the next step."""
+    wanted: dict[Hashable, Value] = {}
+    for start in range(0, len(values), step):
+        wanted.update([(key(value), value) for value in values[start : start + step]])
+        yield
     actions: list[Action] = []
     kept = set()
-    for handle, value in claims.items():
-        at = key(value)
-        if at in wanted and at not in kept:
-            kept.add(at)
-        else:
-            actions.append((RETRACT, handle))
-    fresh = [value for at, value in wanted.items() if at not in kept]
-    actions.extend((ASSERT, first_handle + n, value) for n, value in enumerate(fresh))
-    return tuple(actions)
+    rest = iter(claims.items())
+    while some := list(islice(rest, step)):
+        for handle, value in some:
+            at = key(value)
+            if at in wanted and at not in kept:
+                kept.add(at)
+            else:
+                actions.append((RETRACT, handle))
+        yield
+    fresh = iter(wanted.items())
+    while part := list(islice(fresh, step)):
+        for at, value in part:
+            if at not in kept:
+                actions.append((ASSERT, first_handle, value))
+                first_handle += 1
+        yield
+    return actions
 
 
 class Assertions(Sequence[Action]):

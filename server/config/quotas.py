@@ -39,6 +39,8 @@ class Quotas:
     """Sessions of one space without a connection: what is beyond ends at once, as without a grace period."""
     retained_bytes: int = 1 << 30
     """What topics in memory may retain, each as much as was requested for it."""
+    actions_per_publication: int = 1_000_000
+    """A publication is applied as a whole, so that all others wait for it."""
     turns_per_second: int = 0
     requests_per_second: int = 0
 
@@ -60,5 +62,6 @@ _SAID: Final = {
     "patterns_bytes": "bytes of observed patterns",
     "waiting_sessions": "sessions without a connection",
     "staged_bytes": "bytes staged",
+    "actions_per_publication": "actions or more in a publication",
     "retained_bytes": "bytes that topics in memory may retain",
 }

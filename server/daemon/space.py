@@ -255,8 +255,7 @@ class HostedSpace:
             self._check_room(actions, internal=client is None and not publication)
         self.commits.check_open()
         check_name("an owner", owner, self.limits.name_bytes)
-        if owner in self.endings.left:
-            self.endings.finish(owner)
+        self.finish_ending(owner)
         name = client.name if client else None
         if not publication:
             self.ledgers.forget(owner)
@@ -292,6 +291,11 @@ class HostedSpace:
         if self.space.rules.pending:
             self.rules_due.set()
         return epoch
+
+    def finish_ending(self, owner: str) -> None:
+        """Retracts at once what is left of an owner of this name that has ended."""
+        if owner in self.endings.left:
+            self.endings.finish(owner)
 
     def _check_room(self, actions: Sequence[Action], *, internal: bool) -> None:
         """Refuses a turn while the disk is full, unless it only retracts or is the daemon's own."""
@@ -352,6 +356,7 @@ class HostedSpace:
         """
         most = min(most, self.space.limits.actions_per_turn)
         actions = [(RETRACT, handle) for handle in islice(self.space.claims(owner), most)]
+        self.ledgers.forget(owner)
         try:
             self.commits.check_open()
             if actions:

@@ -5,6 +5,9 @@ another one with the same key, the claim must be found.  A scan of all that the 
 small batch cost as much as all batches before it.  So a ledger is built when it is first needed, and is
 updated from then on with what is published.
 
+To plan a million operations takes longer than to carry them out, so it is done in steps, between which
+others have the thread.  A plan for claims that have changed meanwhile is none, and is made again.
+
 Always: a ledger agrees with the claims; it is dropped when anything else changes them, or when a publication
 fails; the size of all ledgers is bounded, and the least recently used are dropped first.
 """
@@ -12,14 +15,15 @@ fails; the size of all ledgers is bounded, and the least recently used are dropp
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeAlias
+from itertools import islice
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, cast
 
 from dataspace.errors import Refused
 from dataspace.kernel.actions import ASSERT, RETRACT, SEND, Action
-from dataspace.kernel.bulk_assertions import Assertions, replacing
+from dataspace.kernel.bulk_assertions import Assertions, replacing_in_steps
 from index.patterns.patterns import matcher
 from index.values.values import Value, key, keys, same
 from server.publication.packed import Operations
@@ -29,6 +33,13 @@ if TYPE_CHECKING:
 
 KNOWN: Final = 1_000_000
 """Facts or keys that all ledgers of a space hold together, some 120 bytes for each key, 190 for each fact."""
+
+STEP: Final = 128
+"""Operations, or claims, that are looked at in one step, in about a millisecond."""
+
+T = TypeVar("T")
+Steps: TypeAlias = Generator[None, None, T]
+"""Work in steps, between which others may have the thread."""
 
 NO_KEY: Final = object()
 """Stands for the key of a fact that has none."""
@@ -54,9 +65,21 @@ class Ledgers:
         self._limit = known
         self._kept: OrderedDict[str, Ledger] = OrderedDict()
         self._known = self._read = 0
+        self._planned = ""
+        self._is_changed = False
 
     def plan(self, owner: str, operations: Operations, *, replace: bool = False, by: Value = None) -> Plan:
-        """Returns the effect of some operations on what an owner claims now.
+        """Does ``planning`` in one step."""
+        plan = at_once(self.planning(owner, operations, replace=replace, by=by))
+        assert plan is not None  # nothing came between
+        return plan
+
+    def planning(
+        self, owner: str, operations: Operations, *, replace: bool = False, by: Value = None
+    ) -> Steps[Plan | None]:
+        """Returns the effect of some operations on what an owner claims now, in steps.
+
+        Returns None if what the owner claims has changed between them (``forget``).
 
         Retracting by value ends one claim on that fact, an earlier one of the owner's or one of this batch;
         retracting what the owner does not claim changes nothing.  With ``replace``, what is asserted becomes
@@ -69,10 +92,12 @@ class Ledgers:
         O(operations), and O(claims of the owner) for ``replace`` and where a ledger must be built.
         """
         verbs, values = operations
+        self._planned, self._is_changed = owner, False
         fresh = self._space.fresh_handle(owner)
         ledger = self._taken(owner)
         if replace:
-            return Plan(_replacing(self._space, owner, operations, fresh))
+            actions = yield from self._unchanged(_replacing(self._space, owner, operations, fresh))
+            return None if actions is None else Plan(actions)
         plain = by is None and verbs.count("assert") == len(
             verbs
         )  # the usual case: needs no look at the claims
@@ -81,19 +106,32 @@ class Ledgers:
                 return Plan(Assertions(fresh, values) if plain else _added(operations, fresh))
             claims = self._space.claims(owner)
             self._read += len(claims)
-            ledger = Ledger(claims, by)
+            ledger = yield from self._unchanged(Ledger(by).reading(claims))
+            if ledger is None:
+                return None
         draft = LedgerChange(ledger, self._space.claims(owner), fresh)
-        take = draft.take if by is None else draft.take_keyed
-        for verb, value in zip(verbs, values, strict=True):
-            take(verb, value)
-        draft.settle_keys()
-        actions = Assertions(fresh, values) if plain else draft.actions
-        return Plan(actions, partial(self._settle, owner, ledger, draft.changed))
+        if (yield from self._unchanged(draft.taking(operations))) is None:
+            return None
+        planned = Assertions(fresh, values) if plain else draft.actions
+        return Plan(planned, partial(self._settling, owner, ledger, draft.changed))
 
     def forget(self, owner: str) -> None:
         """Drops the ledgers of an owner whose claims changed otherwise than by a publication; O(1)."""
+        if owner == self._planned:
+            self._is_changed = True
         if owner in self._kept:
             self._taken(owner)
+
+    def _unchanged(self, steps: Steps[T]) -> Steps[T | None]:
+        """Does steps that read the claims, until these have changed: then returns None, and does no other."""
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return cast("T", end.value)
+            yield
+            if self._is_changed:
+                return None
 
     def statistics(self) -> LedgerStatistics:
         """Returns counts, in O(1)."""
@@ -104,28 +142,35 @@ class Ledgers:
         self._known -= 0 if ledger is None else len(ledger.places)
         return ledger
 
-    def _settle(self, owner: str, ledger: Ledger, changed: dict[Hashable, list[int]]) -> None:
-        for at, handles in changed.items():
-            if handles:
-                ledger.places[at] = tuple(handles)
-            else:
-                ledger.places.pop(at, None)
-        if not ledger.places:  # owners without claims would be kept for ever
-            return
+    def _settling(self, owner: str, ledger: Ledger, changed: dict[Hashable, list[int]]) -> Steps[None]:
+        """Takes into a ledger what was published, and keeps it, unless its claims change meanwhile."""
+        if (yield from self._unchanged(ledger.taking(changed))) is None or not ledger.places:
+            return  # owners without claims would be kept for ever
         self._kept[owner] = ledger
         self._known += len(ledger.places)
         while self._known > self._limit:
             self._taken(next(iter(self._kept)))
 
 
+def _nothing() -> Steps[None]:
+    yield
+
+
 class Plan:
-    """The actions of a publication; call ``settle`` once it is committed, and not at all if it fails."""
+    """The actions of a publication; ``settling`` once it is committed, and not at all if it fails.
 
-    __slots__ = ("actions", "settle")
+    Nothing may change the claims of the owner between the plan and the commit.
+    """
 
-    def __init__(self, actions: Sequence[Action], settle: Callable[[], None] = lambda: None) -> None:
+    __slots__ = ("actions", "settling")
+
+    def __init__(self, actions: Sequence[Action], settling: Callable[[], Steps[None]] = _nothing) -> None:
         self.actions: Final = actions
-        self.settle: Final = settle
+        self.settling: Final = settling
+
+    def settle(self) -> None:
+        """Does ``settling`` in one step."""
+        at_once(self.settling())
 
 
 class Ledger:
@@ -133,16 +178,33 @@ class Ledger:
 
     __slots__ = ("at", "by", "places")
 
-    def __init__(self, claims: Mapping[int, Value], by: Value) -> None:
-        """Builds the ledger in O(claims); claims without a key are left out."""
+    def __init__(self, by: Value) -> None:
         self.by: Final = by
         self.at: Final[Callable[[Value], Hashable]] = key if by is None else _keyed(by)
+        self.places: Final[Places] = {}
+
+    def reading(self, claims: Mapping[int, Value]) -> Steps[Ledger]:
+        """Reads claims into an empty ledger, and returns it; those without a key are left out."""
         found: dict[Hashable, list[int]] = {}
-        for handle, value in claims.items():
-            at = self.at(value)
-            if at is not NO_KEY:
-                found.setdefault(at, []).append(handle)
-        self.places: Final[Places] = {at: tuple(handles) for at, handles in found.items()}
+        for some in portions(claims.items()):
+            for handle, value in some:
+                at = self.at(value)
+                if at is not NO_KEY:
+                    found.setdefault(at, []).append(handle)
+            yield
+        yield from self.taking(found)
+        return self
+
+    def taking(self, changed: Mapping[Hashable, Sequence[int]]) -> Steps[bool]:
+        """Takes the handles of keys that have changed; returns True."""
+        for some in portions(changed.items()):
+            for at, handles in some:
+                if handles:
+                    self.places[at] = tuple(handles)
+                else:
+                    self.places.pop(at, None)
+            yield
+        return True
 
 
 class KeyChange:
@@ -190,6 +252,16 @@ class LedgerChange:
         self.actions: Final[list[Action]] = []
         self.changed: Final[dict[Hashable, list[int]]] = {}
 
+    def taking(self, operations: Operations) -> Steps[bool]:
+        """Plans operations; returns True."""
+        take = self.take if self._ledger.by is None else self.take_keyed
+        for some in portions(zip(*operations, strict=True)):
+            for verb, value in some:
+                take(verb, value)
+            yield
+        yield from self.settling_keys()
+        return True
+
     def take(self, verb: str, value: Value) -> None:
         """Plans one operation by value."""
         if verb == "send":
@@ -202,7 +274,7 @@ class LedgerChange:
             self.actions.append((RETRACT, here.pop()))  # the latest: there may be a million, of one fact
 
     def take_keyed(self, verb: str, value: Value) -> None:
-        """One operation by key; what becomes of a key is decided by ``settle_keys``, once all are known."""
+        """One operation by key; what becomes of a key is decided by ``settling_keys``, once all are known."""
         if verb == "send":
             self.actions.append((SEND, value))
             return
@@ -219,13 +291,15 @@ class LedgerChange:
             before.take(*first)
         before.take(verb, value)
 
-    def settle_keys(self) -> None:
+    def settling_keys(self) -> Steps[None]:
         """Gives each key the fact that its operations leave it; ``Refused`` if they leave it several."""
-        for at, change in self._wanted.items():
-            if isinstance(change, tuple):
-                self._settle_single(at, *change)
-            else:
-                self._settle_key(at, change)
+        for some in portions(self._wanted.items()):
+            for at, change in some:
+                if isinstance(change, tuple):
+                    self._settle_single(at, *change)
+                else:
+                    self._settle_key(at, change)
+            yield
 
     def _settle_single(self, at: Hashable, verb: str, value: Value) -> None:
         """The one operation of a key."""
@@ -301,9 +375,25 @@ def _added(operations: Operations, fresh: int) -> list[Action]:
     ]
 
 
-def _replacing(space: Space, owner: str, operations: Operations, fresh: int) -> tuple[Action, ...]:
+def _replacing(space: Space, owner: str, operations: Operations, fresh: int) -> Steps[Sequence[Action]]:
     """Returns the actions that make the asserted facts the owner's whole set; messages are sent."""
     verbs, values = operations
     asserted = [value for verb, value in zip(verbs, values, strict=True) if verb == "assert"]
     sent = [(SEND, value) for verb, value in zip(verbs, values, strict=True) if verb == "send"]
-    return (*replacing(space.claims(owner), asserted, fresh), *sent)
+    return [*(yield from replacing_in_steps(space.claims(owner), asserted, fresh, STEP)), *sent]
+
+
+def portions(things: Iterable[T]) -> Iterator[list[T]]:
+    """Yields what there is in lists of ``STEP``."""
+    rest = iter(things)
+    while some := list(islice(rest, STEP)):
+        yield some
+
+
+def at_once(steps: Steps[T]) -> T:
+    """Does all steps, and returns their value."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return cast("T", end.value)

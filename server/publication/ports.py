@@ -91,6 +91,9 @@ class Committer(Protocol):
     ) -> Epoch:
         """Commits one turn; ``on_durable`` is called with its epoch once that is on disk."""
 
+    def finish_ending(self, owner: str) -> None:
+        """Retracts at once what is left of an owner of this name that has ended."""
+
     async def find_turns(self, client: Client, wanted: Collection[int]) -> dict[int, int]:
         """Returns the epochs of old turns, 0 for those not applied; forgotten turns are left out."""
 

@@ -10,7 +10,7 @@ Always: nothing staged is seen before it is published; a publication is one epoc
 from __future__ import annotations
 
 from collections.abc import Generator, Hashable, Iterable, Sequence
-from typing import Final
+from typing import Final, TypeVar, cast
 
 import trio
 
@@ -23,6 +23,7 @@ from server.config.rights import OPEN, Permit
 from server.owners.accounts import Account
 from server.owners.bearers import LEASE, TRUSTED, Bearer
 from server.owners.turn_numbers import refusal
+from server.publication.ledger import Plan
 from server.publication.packed import Operations, check, check_pair, read
 from server.publication.ports import Committer
 
@@ -34,6 +35,14 @@ KEYED: Final = 256
 
 CHECKED: Final = 32
 """Operations whose rights are checked in one step."""
+
+AT_ONCE: Final = 4
+"""Steps of a plan that are done without waiting for the lane, in a few milliseconds."""
+
+ATTEMPTS: Final = 3
+"""How often a plan is made in steps, before it is made at once."""
+
+T = TypeVar("T")
 
 UNBOUNDED: Final = 1 << 62
 """Elements of what was checked before it was stored."""
@@ -135,16 +144,19 @@ async def publish(
             known = home.clients.get(identity, account)
             if exclusive:
                 home.publishers.check(name, identity, began=known.sequence > 0)
-            operations = await _staged(home, keys, bearer)
+            operations = await _staged(home, keys, bearer, account)
             if name.startswith(LEASE):
                 home.leases.grant(name, account)
-            plan = home.ledgers.plan(name, operations, replace=replace, by=by)
+            plan = await _planned(home, name, operations, bearer.principal, replace=replace, by=by)
+            if name.startswith(LEASE):
+                home.leases.grant(name, account)  # again, as it may have ended meanwhile
             epoch = home.commit(
                 name, plan.actions, known, sequence, None, publication=True, account=account
             ).number
-            plan.settle()
             if exclusive:
                 home.publishers.published(name, identity, epoch)
+            home.flush()
+            await _in_turn(home, bearer.principal, plan.settling())
     home.flush()
     await home.commits.wait_durable(epoch)
     reach("publish-after-commit")
@@ -154,9 +166,42 @@ async def publish(
     return epoch
 
 
-async def _staged(home: Committer, keys: Sequence[tuple[str, ...] | bytes], bearer: Bearer) -> Operations:
-    """Returns all operations under these keys; raises ``Refused`` once they exceed the limit."""
+async def _planned(
+    home: Committer, owner: str, operations: Operations, asker: Hashable, *, replace: bool, by: Value
+) -> Plan:
+    """Returns what operations do to the claims of an owner now; where they are many, in the lane.
+
+    At once where another client changes these claims all the time.
+    """
+    for _ in range(ATTEMPTS):
+        home.finish_ending(owner)
+        steps = home.ledgers.planning(owner, operations, replace=replace, by=by)
+        plan = await _in_turn(home, asker, steps)
+        if plan is not None:
+            return plan
+    home.finish_ending(owner)
+    return home.ledgers.plan(owner, operations, replace=replace, by=by)
+
+
+async def _in_turn(home: Committer, asker: Hashable, steps: Generator[None, None, T]) -> T:
+    """Does steps and returns their value: a few at once, as most are, and the others in the lane.
+
+    Nothing happens between the last of them and the return.
+    """
+    for _ in range(AT_ONCE):
+        try:
+            next(steps)
+        except StopIteration as end:
+            return cast("T", end.value)
+    return await home.lane.work(asker).do(steps)
+
+
+async def _staged(
+    home: Committer, keys: Sequence[tuple[str, ...] | bytes], bearer: Bearer, account: Account | None
+) -> Operations:
+    """Returns all operations under these keys; raises ``Refused`` once they exceed the limit or the quota."""
     limit = home.space.limits.actions_per_publication
+    quotas = None if account is None else account.quotas
     verbs: list[str] = []
     values: list[Value] = []
     for at in keys:
@@ -170,6 +215,8 @@ async def _staged(home: Committer, keys: Sequence[tuple[str, ...] | bytes], bear
             await home.lane.work(bearer.principal).do(_with_keys(operations.values))
             verbs.extend(operations.verbs)
             values.extend(operations.values)
+            if account is not None and quotas is not None and len(verbs) > quotas.actions_per_publication:
+                raise quotas.refusal("actions_per_publication", len(verbs), account.name)
             if len(verbs) > limit:
                 said = f"publication of {len(verbs)} actions or more"
                 raise Refused("limit", f"{said}, the limit is limits.actions_per_publication={limit}")

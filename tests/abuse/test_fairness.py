@@ -117,6 +117,22 @@ def test_a_publication_is_as_large_as_the_operator_lets_others_wait(tmp_path: Pa
         assert stage.trips.worst < HELD
 
 
+def test_what_takes_the_place_of_facts_is_found_before_others_wait(tmp_path: Path) -> None:
+    """To plan a keyed publication takes longer than to apply it; that is done in the lane."""
+    with Stage(tmp_path) as stage:
+        attacker, count = stage.client("bulk"), 20_000
+        by = Record("bulk", capture("k"), Record("_"))
+        for sequence in range(1, 12 if LARGE else 4):
+            rows = pack(("assert", "bulk", (tuple(range(count)), (sequence,) * count), count))
+            attacker.request("stage", key=("bulk", str(sequence)), rows=rows)
+            arguments = {"keys": (("bulk", str(sequence)),), "owner": "bulk", "client": "bulk", "by": by}
+            attacker.say(p.Request(sequence, "publish", Map({**arguments, "sequence": sequence})))
+            stage.trips_until([(attacker, sequence)], least=2)
+            assert isinstance(attacker.answer(sequence), p.Answer)
+        report("keyed publications", stage, "answers")
+        assert stage.trips.worst < HELD
+
+
 QUESTIONS: Final[dict[str, Map]] = {
     "status": Map(),
     "index": Map({"form": "text", "most": 1_000}),

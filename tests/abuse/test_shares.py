@@ -141,6 +141,9 @@ SHOWN: Final = {
         "::test_sessions_that_one_client_leaves_behind_take_no_place_from_another"
     ),
     "identities": "tests/abuse/test_shares.py::test_identities_of_one_address_push_out_no_others",
+    "actions_per_publication": (
+        "tests/server/publication/test_publish.py::test_a_publication_is_read_up_to_the_quota_of_its_bearer"
+    ),
     "turns_per_second": "tests/abuse/test_shares.py::test_who_goes_beyond_a_rate_waits_alone",
     "requests_per_second": "tests/abuse/test_shares.py::test_who_goes_beyond_a_rate_waits_alone",
 }
@@ -157,6 +160,7 @@ LISTED: Final = {
     "rules": {"rules", "rules_bytes"},
     "staged bytes": {"staged_bytes"},
     "identities": {"identities"},
+    "publications": {"actions_per_publication"},
     "requests and turns per second": {"requests_per_second", "turns_per_second"},
 }
 """What has to have quotas, and those that it has."""

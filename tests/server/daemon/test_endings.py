@@ -13,6 +13,7 @@ from dataspace.kernel.limits import SpaceLimits
 from dataspace.wire import packets as p
 from index.values.values import Record
 from server.daemon.endings import STEP
+from server.publication.publish import publish, stage
 from tests.server.peers import opening, turn
 from tests.server.streams.inside import Inside, Wire, inside
 
@@ -109,3 +110,21 @@ async def test_what_is_left_of_a_session_goes_with_the_next_start(tmp_path: Path
         assert len(daemon.home.space.index) == MOST + STEP
     async with inside(tmp_path) as daemon:
         assert not len(daemon.home.space.index)
+
+
+@pytest.mark.parametrize("replace", [False, True])
+async def test_a_publication_for_an_owner_that_is_still_ending_finds_nothing_of_it(
+    tmp_path: Path, replace: bool
+) -> None:
+    lease = "lease:60000:l"
+    operations = (("retract", Record("owned", MOST)), ("assert", Record("owned", -1)))
+    async with inside(tmp_path) as daemon:
+        daemon.home.leases.grant(lease)
+        await _owned(daemon, "~large", MOST + 2 * STEP, owner=lease)
+        daemon.home.leases.release(lease)
+        assert daemon.home.endings
+        staged = operations[replace:]
+        await stage(daemon.home, ("k",), staged)
+        with trio.fail_after(60):
+            await publish(daemon.home, [("k",)], owner=lease, client="c", sequence=1, replace=replace)
+        assert list(daemon.home.space.claims(lease).values()) == [Record("owned", -1)]

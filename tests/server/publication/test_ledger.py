@@ -126,6 +126,58 @@ def test_claims_are_those_of_a_plain_computation_whatever_happens_in_between(
         assert ledgers.statistics().known <= known
 
 
+between = st.lists(st.sampled_from(["", "", "other owner", "assert", "retract", "end"]), max_size=12)
+
+
+def _change(space: Space, ledgers: Ledgers, what: str, fact: Value) -> None:
+    """What other clients do between two steps."""
+    if not what:
+        return
+    owner = "session:1" if what == "other owner" else OWNER
+    ledgers.forget(owner)
+    if what == "end":
+        space.end([owner], 1)
+    elif what == "retract":
+        space.commit(owner, [(RETRACT, handle) for handle in list(space.claims(owner))[:1]], 1)
+    else:
+        space.commit(owner, [(ASSERT, space.fresh_handle(owner) + 50, fact)], 1)
+
+
+@given(steps, between, facts)
+def test_a_plan_in_steps_is_that_of_one_step_or_none_if_the_claims_have_changed(
+    done: list[tuple[str, Batch]], between: list[str], fact: Value
+) -> None:
+    space, changes = Space("test"), iter(between)
+    ledgers = Ledgers(space)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("server.publication.ledger.STEP", 1)
+        for kind, batch in done:
+            operations = Operations([verb for verb, _ in batch], [value for _, value in batch])
+            replace, by = kind == "replace", BY if kind == "by key" else None
+            left = expected_by_key(claimed(space), batch) if by is not None else []
+            steps, is_changed = ledgers.planning(OWNER, operations, replace=replace, by=by), False
+            try:
+                while True:
+                    next(steps)
+                    what = next(changes, "")
+                    is_changed |= what in ("assert", "retract", "end")
+                    _change(space, ledgers, what, fact)
+            except StopIteration as end:
+                plan = end.value
+            except Refused:
+                assert left is None
+                continue
+            assert (plan is None) == is_changed
+            if plan is None:
+                continue
+            held = claimed(space)
+            space.commit(OWNER, plan.actions, 1, publication=True)
+            want = expected_by_key(held, batch) if by is not None else expected(held, kind, batch)
+            assert want is not None and alike(claimed(space), want)
+            for _ in plan.settling():
+                _change(space, ledgers, next(changes, ""), fact)
+
+
 @pytest.mark.parametrize("by", [None, BY])
 def test_claims_are_read_once_and_not_for_each_batch(by: Value) -> None:
     space = Space("test")

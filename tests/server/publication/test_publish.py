@@ -16,6 +16,7 @@ from dataspace.kernel.limits import SpaceLimits
 from index.patterns.text import parse_pattern
 from index.values.values import Map
 from server.config.model import Limits
+from server.config.quotas import Quotas
 
 
 async def stage(space: RemoteSpace, key: str, *numbers: int) -> None:
@@ -113,6 +114,22 @@ async def test_a_publication_is_read_up_to_its_limit_only(url: str) -> None:
         ):
             await publish(space, "a", "a", 1)
         assert await space.matches("n($)") == []
+
+
+@pytest.mark.parametrize("quotas", [Quotas(actions_per_publication=3)])
+async def test_a_publication_is_read_up_to_the_quota_of_its_bearer(url: str) -> None:
+    async with dataspace.connect(url) as space:
+        await stage(space, "a", 1, 2)
+        await publish(space, "a", "a", 1)
+        await stage(space, "a", 3, 4)
+        await stage(space, "a", 5, 6)
+        with pytest.raises(
+            Refused,
+            match=r"4 actions or more in a publication of address:127\.0\.0\.1, "
+            r"the limit is quota\.actions_per_publication=3 of each principal",
+        ):
+            await publish(space, "a", "a", 2)
+        assert sorted(await space.matches("n($)")) == [(1,), (2,)]
 
 
 @pytest.mark.parametrize("limits", [Limits(staged_seconds=0.05)])
