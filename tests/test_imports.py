@@ -61,7 +61,7 @@ server
 server/system               dataspace/kernel dataspace/wire
 server/lane
 server/config               dataspace/actors dataspace/kernel dataspace/rules/engine dataspace/rules/language dataspace/transport dataspace/wire relay/delivery relay/log
-server/owners               dataspace/wire server/config
+server/owners               dataspace/wire server/config server/lane
 server/streams              dataspace/kernel dataspace/wire relay/delivery relay/log relay/store server/config server/lane server/system
 server/publication          dataspace/kernel dataspace/wire relay/log relay/store server/config server/lane server/owners
 server/topics               dataspace/topics dataspace/wire relay/delivery relay/journal relay/store relay/topics server/owners server/system

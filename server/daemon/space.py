@@ -180,6 +180,7 @@ class HostedSpace:
             nursery.start_soon(self.leases.run)
             nursery.start_soon(self.staging.run)
             nursery.start_soon(self.endings.run)
+            nursery.start_soon(self._departures.run, self.lane, self.name, self.flush)
             nursery.start_soon(self._advance)
             nursery.start_soon(self.flows.run, self._turn)
             nursery.start_soon(retain, self.log, self.commits, self.settings.retention)
@@ -249,13 +250,12 @@ class HostedSpace:
         Raises ``Refused`` or ``ProtocolError``, and nothing has happened.  The turn counts once the log has
         taken it: after any other exception before that nothing has happened either.
         """
-        if self._departures.noted:
-            self._departures.now()
+        if self._departures.noted or self.endings.left:
+            self.finish_ending(owner)
         if self.commits.full is not None:
             self._check_room(actions, internal=client is None and not publication)
         self.commits.check_open()
         check_name("an owner", owner, self.limits.name_bytes)
-        self.finish_ending(owner)
         name = client.name if client else None
         if not publication:
             self.ledgers.forget(owner)
@@ -294,6 +294,8 @@ class HostedSpace:
 
     def finish_ending(self, owner: str) -> None:
         """Retracts at once what is left of an owner of this name that has ended."""
+        if self._departures.noted:
+            self._departures.due_before(owner)
         if owner in self.endings.left:
             self.endings.finish(owner)
 
@@ -307,26 +309,30 @@ class HostedSpace:
             )
 
     def end_owners(self, owners: Sequence[str]) -> None:
-        """Retracts in one turn all that some owners claim, with what ``end_soon`` has noted; raises nothing.
+        """Retracts in one turn all that some owners claim, after what ``end_soon`` has noted; raises nothing.
 
         What one of them claims beyond a turn's limit goes in turns of its own, from now on (``Endings``).  If
         one turn fails, which is a bug, each of them is ended alone.  An owner that cannot be ended keeps its
         claims, which is logged; they go with the next start of the daemon.
         """
-        self._departures.soon(owners)
-        self._departures.now()
+        self.end_due()
+        self._end_together(owners)
 
     def end_soon(self, owners: Sequence[str]) -> None:
         """Like ``end_owners``, but with the next ``end_due`` or before the next turn, whichever comes first.
 
-        Owners that end in the same moment share one turn.
+        Owners that end in the same moment share one turn; where they are many, they end in the lane.
         """
         self._departures.soon(owners)
 
     def end_due(self) -> None:
         """Retracts what owners claim for which ``end_soon`` was called; raises nothing."""
         if self._departures.noted:
-            self._departures.now()
+            self._departures.due()
+
+    async def end_in_turns(self) -> None:
+        """Does ``end_due``, in the lane where that is much."""
+        await self._departures.in_turns(self.lane, self.name)
 
     def _end_together(self, owners: Sequence[str]) -> None:
         """Retracts what owners claim that have ended in one moment."""

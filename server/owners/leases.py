@@ -94,7 +94,8 @@ class Leases:
         for owner in owners:
             logger.info("%s was not renewed", owner)
             self._forget(owner)
-        self._owners.end_owners(owners)
+            self._owners.end_soon([owner])
+        self._owners.end_due()
         self._owners.flush()
 
 

@@ -12,5 +12,11 @@ class Owners(Protocol):
     def end_owners(self, owners: Sequence[str]) -> None:
         """Retracts all that these owners claim: in one turn, or in several where that is very much."""
 
+    def end_soon(self, owners: Sequence[str]) -> None:
+        """Like ``end_owners``, but with ``end_due`` or before the next turn, all of those in one turn."""
+
+    def end_due(self) -> None:
+        """Retracts what owners claim for which ``end_soon`` was called, or begins to where that is much."""
+
     def flush(self) -> None:
         """Writes to the sockets what connections have to send."""

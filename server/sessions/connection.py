@@ -140,9 +140,7 @@ class Connection:
                             self.part("internal", reason)
                         except Exception:  # noqa: BLE001  # a fence around a session: a defect in it ends nothing else
                             self.defect()
-                    self._leave_session(reason)
-                    await trio.lowlevel.checkpoint()  # others that end in this moment share its turn
-                    self.home.end_due()
+                    await self._end_session(reason)
                     if self._parted:
                         self.sending.part("", "")  # only now: the peer's facts are gone when it is answered
                     self.flush()
@@ -150,6 +148,8 @@ class Connection:
                     self._nursery.cancel_scope.cancel()
             if self._scope.cancelled_caught:
                 reason = "the daemon ended it"
+                if not self._left:
+                    await self._end_session(reason)
         finally:
             if not self._left:
                 self._leave_session(reason)
@@ -271,6 +271,13 @@ class Connection:
             self.sending.sent,
         )
         self._ended.set()
+
+    async def _end_session(self, reason: str) -> None:
+        """Ends the session, or keeps it for its client; returns once what it owned is retracted."""
+        await self.observations.close_feeds()
+        self._leave_session(reason)
+        await trio.lowlevel.checkpoint()  # others that end in this moment share its turn
+        await self.home.end_in_turns()
 
     def _leave_session(self, reason: str) -> None:
         """Feeds no stream any more; the session ends with the next ``end_due``, or waits for its client."""

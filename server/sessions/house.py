@@ -50,6 +50,9 @@ class HomeSpace(Committer, Protocol):
     def end_due(self) -> None:
         """Retracts what the sessions owned that have ended; raises nothing."""
 
+    async def end_in_turns(self) -> None:
+        """Does ``end_due``, in the lane where that is much."""
+
     def check_space(self, name: str) -> None:
         """Raises ``Refused`` for the name of another space."""
 

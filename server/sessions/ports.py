@@ -52,7 +52,7 @@ class SessionSpace(Protocol):
         """Like ``end_owners``, but with ``end_due`` or before the next turn, for all of those in one turn."""
 
     def end_due(self) -> None:
-        """Retracts what owners claim for which ``end_soon`` was called."""
+        """Retracts what owners claim for which ``end_soon`` was called, or begins to where that is much."""
 
     def flush(self) -> None:
         """Hands to the kernel what connections have to send."""

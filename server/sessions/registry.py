@@ -156,7 +156,8 @@ class Sessions:
                 self.resumed += 1
                 return before, True
             self._end(before)
-            self._home.end_due()  # the welcome has the epoch from which the client may go on
+            # now, as the welcome has the epoch from which the client may go on
+            self._home.end_owners((before.owner, before.interests))
         home = self._home
         state = SessionState(
             home,

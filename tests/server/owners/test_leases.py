@@ -16,6 +16,8 @@ from dataspace.wire import packets as p
 from index.values.values import Map
 from server.config.model import Config, Limits
 from server.daemon.serve import serve
+from server.lane import Lane
+from server.owners.departures import Departures
 from server.owners.leases import Leases
 from tests.server.peers import Peer, fact, turn
 from tests.server.processes import DaemonProcess
@@ -206,10 +208,13 @@ async def test_a_client_keeps_its_lease_through_a_killed_daemon(tmp_path: Path) 
 class Ended:
     """``server.owners.ports.Owners``: the owners that were ended, and at which time."""
 
-    def __init__(self) -> None:
+    def __init__(self, claims: int = 1) -> None:
         self.owners: list[tuple[float, str]] = []
         self.calls: list[list[str]] = []
         self.flushed = 0
+        self.departures = Departures(self.end_owners, lambda _: claims)
+        self.end_soon = self.departures.soon
+        self.end_due = self.departures.due
 
     def end_owners(self, owners: Sequence[str]) -> None:
         self.calls.append([*owners])
@@ -252,6 +257,22 @@ async def test_leases_that_end_in_the_same_moment_end_in_one_turn(autojump_clock
         nursery.cancel_scope.cancel()
     assert ended.calls == [["lease:1000:a", "lease:1000:b", "lease:1000:c"]]
     assert ended.flushed == 1
+
+
+async def test_leases_with_many_facts_that_end_in_the_same_moment_end_one_after_another(
+    autojump_clock: object,
+) -> None:
+    ended = Ended(claims=3_000)
+    leases = Leases(ended, most=3, longest=60.0)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(leases.run)
+        for name in "abc":
+            leases.grant(f"lease:1000:{name}")
+        await trio.sleep(2)
+        assert ended.calls == [], "it would take long, so it is for the lane"
+        await ended.departures.in_turns(Lane(), "space")
+        nursery.cancel_scope.cancel()
+    assert ended.calls == [["lease:1000:a"], ["lease:1000:b"], ["lease:1000:c"]]
 
 
 def test_a_lease_longer_than_allowed_is_refused() -> None:
