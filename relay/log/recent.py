@@ -28,7 +28,11 @@ from relay.log.segments import Change
 
 CHANGES: Final = 32_768
 BYTES: Final = 4 << 20
-"""What is kept, as it is encoded; in memory it may be ten times as much."""
+"""What is kept, as it is encoded."""
+
+CHANGE_BYTES: Final = 250
+FACTOR: Final = 2
+"""About what a change takes in memory, and each of its encoded bytes."""
 
 TOLD: Final = 1_024
 """Changes that one observer gets from here; an observer that has missed more is fed from the log."""
@@ -56,6 +60,11 @@ class Recent:
 
     def __len__(self) -> int:
         return len(self._epochs)
+
+    @property
+    def bytes(self) -> int:
+        """Returns about how many bytes of memory the epochs take; O(1)."""
+        return CHANGE_BYTES * self._changes + FACTOR * self._bytes
 
     def add(self, epoch: Epoch, size: int) -> None:
         """Takes in the next epoch, of so many bytes; O(1) on average."""

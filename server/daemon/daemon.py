@@ -50,7 +50,9 @@ _numbers = itertools.count(1)
 QUESTIONS: Final = frozenset(["status", "index", "actors", "rules"])
 """Verbs whose answers are made at once: a thousand of them would delay all others, so they take turns."""
 
-INSPECTED: Final = frozenset(["addresses", "process", "spaces", "data", "readers", "costliest_rule"])
+INSPECTED: Final = frozenset(
+    ["addresses", "process", "spaces", "data", "readers", "costliest_rule", "principals"]
+)
 """What of the status is shown only to those who may inspect the daemon."""
 
 REPLAY_BYTES: Final = 256 << 10
@@ -218,6 +220,9 @@ class Daemon:
             "started": self.started,
             "now": now(),
             "sessions": len(self.connections),
+            "principals": Map(
+                {each.name: Map(used) for each in self.accounts if (used := each.everything())}
+            ),
             "topics": len(self.topics),
             "streams": self.streams,
             "waiting_bytes": self.delivery.room.used,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -32,6 +33,11 @@ TRIM_BYTES: Final = 32 << 20
 TRIM_SECONDS: Final = 5.0
 MOST_TRIM_SECONDS: Final = 300.0
 """Seconds between two times at which memory is given back: each time twice as many, until much is let go."""
+
+PREPARED_FACTOR: Final = 15
+LEDGER_BYTES: Final = 150
+IDENTITY_BYTES: Final = 2048
+"""What a prepared byte, a fact of a ledger, and what is remembered of an identity take, about."""
 
 CONNECTION_BYTES: Final = 32 << 10
 """About what a connection takes beside what waits for it."""
@@ -133,3 +139,12 @@ def give_back() -> None:
     except (OSError, AttributeError):  # such as musl, or another system
         return
     trim(0)
+
+
+def file_bytes(path: Path) -> int:
+    """Returns the bytes of a file; 0 for a directory or a file that was just deleted."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return 0
+    return found.st_size if stat.S_ISREG(found.st_mode) else 0

@@ -11,14 +11,12 @@ Always: one task at a time touches the space; an epoch is acknowledged only when
 from __future__ import annotations
 
 import logging
-import stat
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Final
 
 import trio
 
@@ -38,6 +36,7 @@ from server.config.model import HostedFlow, Limits, SpaceConfig
 from server.config.names import check_name
 from server.config.rules import RuleText
 from server.daemon.endings import Endings
+from server.daemon.memory import IDENTITY_BYTES, LEDGER_BYTES, PREPARED_FACTOR, file_bytes
 from server.hosting.flows import HostedFlows
 from server.hosting.rules import OWNER, actions_to_hold, reloaded_facts, startable_facts, warn_of_errors
 from server.lane import Lane
@@ -53,12 +52,6 @@ from server.streams.ports import ReaderAccount
 from server.system import SystemSpace
 
 logger = logging.getLogger("dataspace")
-
-
-PREPARED_FACTOR: Final = 15
-LEDGER_BYTES: Final = 150
-IDENTITY_BYTES: Final = 2048
-"""What a prepared byte, a fact of a ledger, and what is remembered of an identity take, about."""
 
 
 def now() -> int:
@@ -463,6 +456,8 @@ class HostedSpace:
             + PREPARED_FACTOR * self.prepared.statistics().bytes
             + LEDGER_BYTES * self.ledgers.statistics().known
             + IDENTITY_BYTES * (len(self.clients) + len(self.leases) + self.sessions.waiting)
+            + self.commits.recent.bytes
+            + self.log.cursors.bytes
         )
 
     def status(self) -> dict[str, object]:
@@ -481,7 +476,7 @@ class HostedSpace:
             "disk_full": self.commits.full is not None,
             "waiting_epochs": self.commits.statistics().backlog_epochs,
             "readers": Map({each.name: each.epoch for each in self.log.readers}),
-            "disk_bytes": sum(map(_size, self.settings.data.iterdir())),
+            "disk_bytes": sum(map(file_bytes, self.settings.data.iterdir())),
             "data": str(self.settings.data),
         }
 
@@ -489,12 +484,3 @@ class HostedSpace:
 def no_space(name: str, names: Collection[str]) -> Refused:
     """Returns the refusal of a name that no space has; ``names`` are those that there are."""
     return Refused("no-space", f"no space named {name!r:.80}, there is {', '.join(map(repr, names))}")
-
-
-def _size(path: Path) -> int:
-    """Returns the bytes of a file; 0 for a directory or a file that was just deleted."""
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return 0
-    return found.st_size if stat.S_ISREG(found.st_mode) else 0

@@ -81,6 +81,10 @@ class Account:
         """Returns how much of something the principal has."""
         return self._used[what]
 
+    def everything(self) -> dict[str, int]:
+        """Returns how much the principal has of each thing that it has."""
+        return {what: used for what, used in self._used.items() if used}
+
     def check(self, what: str, count: int = 1) -> None:
         """Raises ``Refused`` if the principal may not have so much more of something."""
         used = self._used[what] + count

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from dataspace.errors import ProtocolError, Refused
 from dataspace.wire import packets as p
+from index.values.values import Record
 from server.owners.accounts import Account
 
 if TYPE_CHECKING:
@@ -18,9 +19,13 @@ if TYPE_CHECKING:
     from server.config.model import Limits
     from server.config.principals import Principal
     from server.owners.accounts import Accounts
+    from server.system import SystemSpace
 
 STREAM_BYTES: Final = 4096
 """About what an open stream takes beside its pattern and what waits in it."""
+
+NAME_SHOWN: Final = 256
+"""Characters of what a client calls itself that are stated."""
 
 logger = logging.getLogger("dataspace")
 
@@ -38,26 +43,33 @@ class Shared(Protocol):
     def accounts(self) -> Accounts:
         """What each principal has."""
 
+    @property
+    def system(self) -> SystemSpace:
+        """The space in which the daemon describes itself."""
+
 
 class Places:
     """The places of one connection: as a stranger, as a connection, and for its streams."""
 
-    __slots__ = ("_house", "account", "entered")
+    __slots__ = ("_about", "_house", "account", "entered")
 
     def __init__(self, house: Shared, principal: Principal) -> None:
         self._house = house
         self.account: Account = house.accounts.of(principal)
         """That of the address until the hello, and of the token, if there is one, from then on."""
         self.entered = False
+        self._about: Record | None = None
 
-    def enter(self, principal: Principal) -> None:
-        """Counts a connection of a principal; raises ``ProtocolError`` for one too many."""
+    def enter(self, principal: Principal, number: int, space: str, name: str) -> None:
+        """Counts a connection of a principal, and states it; raises ``ProtocolError`` for one too many."""
         account = self._house.accounts.of(principal)
         try:
             account.take("connections")
         except Refused as refusal:
             raise ProtocolError(refusal.code, refusal.text) from None
         self.account, self.entered = account, True
+        self._about = Record("session", number, space, name[:NAME_SHOWN], str(principal))
+        self._house.system.state([self._about], [])
 
     def take_stream(self, streams: Mapping[int, OutStream]) -> None:
         """Counts one more stream; raises ``Refused`` where those are too many here, or in all."""
@@ -82,6 +94,9 @@ class Places:
         if self.entered:
             self.entered = False
             self.account.give("connections")
+        if self._about is not None:
+            self._house.system.state([], [self._about])
+            self._about = None
 
     async def pace(self, packet: p.Packet) -> None:
         """Waits while the principal has sent more turns or requests than it may in a second."""

@@ -13,7 +13,7 @@ from tests.abuse.tenants import ADMIN
 
 pytestmark = pytest.mark.slow
 
-WITHHELD = ("data", "process", "readers", "addresses", "costliest_rule")
+WITHHELD = ("data", "process", "readers", "addresses", "costliest_rule", "principals")
 
 
 def test_status_reveals_paths_processes_and_names_to_inspectors_alone(court: Court) -> None:
@@ -23,6 +23,10 @@ def test_status_reveals_paths_processes_and_names_to_inspectors_alone(court: Cou
     assert "epoch" in status
     everything = court.come(ADMIN).request("status")
     assert isinstance(everything, Map) and set(WITHHELD) <= set(everything)
+    principals = everything["principals"]
+    assert isinstance(principals, Map)
+    mine = principals["token:admin"]
+    assert isinstance(mine, Map) and isinstance(mine["connections"], int) and mine["connections"] > 0
 
 
 def test_a_drawing_of_the_index_shows_what_the_token_may_observe(court: Court) -> None:

@@ -83,3 +83,22 @@ def test_the_least_recently_used_go_first() -> None:
     assert len(cursors) == 2, "ten rows at most"
     cursors.leave("q", 2, bag_of(11))
     assert cursors.find("q", 2) == cursors.find("q", 1), "too large to be kept at all"
+
+
+def test_their_bytes_are_counted_and_bounded() -> None:
+    def large(count: int) -> RowCounts:
+        bag = RowCounts()
+        bag.change([("x" * 1_000, at) for at in range(count)], ())
+        return bag
+
+    cursors = Cursors(size=100_000)
+    for epoch in range(1, 5):
+        cursors.leave("p", epoch, large(10))
+        assert cursors.bytes == sum([large(10).bytes] * len(cursors)) <= 100_000
+    assert len(cursors) == 3 and large(10).bytes > 30_000
+    cursors.leave("p", 4, bag_of(1))
+    assert cursors.bytes == 2 * large(10).bytes + bag_of(1).bytes, "another one in place of one"
+    cursors.leave("q", 1, large(40))
+    assert cursors.find("q", 1) is None, "too large to be kept at all"
+    cursors.clear()
+    assert cursors.bytes == 0

@@ -11,8 +11,13 @@ import trio
 
 import dataspace
 from dataspace import Record, Refused
+from dataspace.kernel.actions import SEND
+from dataspace.wire import packets as p
+from relay.log.cursors import RowCounts
 from server.daemon.memory import Memory, _group_limits, available, give_back, resident_bytes
+from tests.server.peers import turn
 from tests.server.processes import DaemonProcess
+from tests.server.streams.inside import inside
 
 MIB = 1 << 20
 FACT = 4096
@@ -120,3 +125,20 @@ async def test_a_full_daemon_refuses_growth_and_serves_reading_and_retracting(da
             while (now := await _figures(other))["memory_bytes"] > full["memory_bytes"] - 30 * MIB:  # noqa: ASYNC110  no event tells
                 await trio.sleep(0.1)
         assert now["memory_accounted_bytes"] < full["memory_accounted_bytes"] / 2
+
+
+async def test_what_is_kept_of_the_past_is_accounted(tmp_path: Path) -> None:
+    async with inside(tmp_path) as daemon:
+        wire = daemon.connect()
+        await wire.greet("~writer")
+        before = daemon.home.accounted_bytes
+        for sequence in range(1, 101):
+            await wire.say(turn(sequence, (SEND, Record("said", sequence, "x" * 1_000))))
+        while daemon.home.commits.durable < 100:
+            assert isinstance(await wire.hear(), p.Accepted)
+        grown = daemon.home.accounted_bytes - before
+        assert grown == daemon.home.commits.recent.bytes > 200_000
+        bag = RowCounts()
+        bag.change([("x" * 1_000, at) for at in range(100)], ())
+        daemon.home.log.cursors.leave("p", 1, bag)
+        assert daemon.home.accounted_bytes - before == grown + bag.bytes

@@ -308,3 +308,30 @@ async def test_patterns_of_one_client_leave_room_for_those_of_others(url: str) -
             await one.farewell()
             await two.say(opening(2, long))
             assert isinstance(await two.hear(), p.Values), "so does a connection that ends"
+
+
+async def test_who_is_connected_is_stated_for_those_who_may_inspect(url: str) -> None:
+    async with Peer(url, source=OTHER) as other:
+        await other.greet("~other")
+        pattern = Record("session", capture("n"), "main", capture("name"), capture("who"))
+        await other.say(opening(1, pattern, space="system"))
+        first = await other.hear()
+        assert isinstance(first, p.Values)
+        async with Peer(url, source=BULLY) as one:
+            await one.say(p.Hello(p.VERSION, "~one", "x" * 1_000, Map()))
+            assert isinstance(await one.hear(), p.Welcome)
+            came = await other.hear()
+            assert isinstance(came, p.Values)
+            text = repr(came.values)
+            assert f"address:{BULLY}" in text and "x" * 256 in text and "x" * 257 not in text
+            await one.say(turn(1, (ASSERT, 1, fact(1))))
+            assert isinstance(await one.hear(), p.Accepted)
+            status = await _ask(other, "status")
+            assert isinstance(status, p.Answer) and isinstance(status.value, Map)
+            principals = status.value["principals"]
+            assert isinstance(principals, Map)
+            mine = principals[f"address:{BULLY}"]
+            assert isinstance(mine, Map)
+            assert (mine["connections"], mine["facts"]) == (1, 1) and "topics" not in mine
+        gone = await other.hear()
+        assert isinstance(gone, p.Values) and f"address:{BULLY}" in repr(gone.values)

@@ -311,7 +311,8 @@ async def test_the_catalogue_can_be_observed(url: str) -> None:
                     assert epochs.frontier == () or epochs.frontier == ((0, 0, 0),)
             change = await anext(topics)
             assert (change.kind, change.captures) == ("-", ("t",))
-        assert await system.matches("$anything") == []
+        assert await system.matches("topic($name, _, _, _)") == []
+        assert await system.matches("publication($name, _, _, _)") == []
         with pytest.raises(Refused, match="can only be observed"):
             await system.assert_(Record("topic", "fake"))
 
