@@ -80,10 +80,10 @@ def unpack(data: bytes | memoryview, *, elements: int = MAX_ELEMENTS, depth: int
     ``depth`` levels (``MAX_DEPTH`` at most) or ``elements``, whatever else the bytes hold.  With None only
     what could break the interpreter is bounded: for bytes from a peer that has bounded them before.
     """
-    if may_exceed(data, elements):
+    if MAP_ELEMENTS * len(data) > elements and most_elements(data) > elements:
         scan(bytes(data), elements, depth=depth)
     value = unpack_own(data)
-    if depth is not None and value.__class__ in _COMPOUND:
+    if depth is not None and most_compounds(data) > depth:  # else it need not be looked at
         bound_depth(value, depth, depth)
     return value
 
@@ -120,8 +120,16 @@ def may_exceed(data: bytes | memoryview, elements: int) -> bool:
     return MAP_ELEMENTS * len(data) > elements and most_elements(data) > elements
 
 
+def most_compounds(data: bytes | memoryview) -> int:
+    """Returns a number of compounds that some bytes cannot exceed, nor their levels; O(bytes), as above."""
+    return len(data) - len(bytes(data).translate(None, _COMPOUND_HEADS))
+
+
 _MAP_HEADS: Final = bytes([*range(0x80, 0x90), 0xDE, 0xDF, MAP])
 """The first bytes of maps, and the code of those that are extensions."""
+
+_COMPOUND_HEADS: Final = bytes([*range(0x80, 0xA0), 0xC7, 0xC8, 0xC9, *range(0xD4, 0xD9), *range(0xDC, 0xE0)])
+"""The first bytes of arrays, maps and extensions; a level of nesting has one at least."""
 
 
 # -- packing ------------------------------------------------------------------------------------------
@@ -209,22 +217,32 @@ def record(parts: Value) -> Value:
 
 
 def bound_depth(value: Value, budget: int, levels: int) -> None:
-    """Refuses what nests beyond the budget; atoms inside a compound cost no call of their own."""
-    if value.__class__ is tuple:
-        parts: Iterable[Value] = value
-    elif value.__class__ is Record:
-        parts = value.fields
-        if value.label.__class__ in _COMPOUND:
-            parts = (value.label, *parts)
-    elif value.__class__ is Map:
-        parts = [half for pair in value.pairs() for half in pair]
-    else:
-        return
-    if budget <= 0:
-        raise too_deep(levels)
-    for part in parts:
-        if part.__class__ in _COMPOUND:
-            bound_depth(part, budget - 1, levels)
+    """Refuses what nests beyond the budget; level by level, so that no compound costs a call."""
+    level: list[Value] = [value] if value.__class__ in _COMPOUND else []
+    while level:
+        if budget <= 0:
+            raise too_deep(levels)
+        budget -= 1
+        level = _inside(level)
+
+
+def _inside(compounds: list[Value]) -> list[Value]:
+    """Returns the compounds that are parts of these."""
+    found: list[Value] = []
+    for each in compounds:
+        parts: Iterable[Value] = ()
+        if each.__class__ is Record:
+            parts = each.fields
+            if each.label.__class__ in _COMPOUND:
+                found.append(each.label)
+        elif each.__class__ is tuple:
+            parts = each
+        elif each.__class__ is Map:
+            parts = [half for pair in each.pairs() for half in pair]
+        for part in parts:
+            if part.__class__ in _COMPOUND:
+                found.append(part)
+    return found
 
 
 _COMPOUND: Final = frozenset([tuple, Record, Map])

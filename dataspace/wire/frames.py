@@ -8,6 +8,7 @@ Always: frames survive any way of cutting the stream; at most one frame's worth 
 
 from __future__ import annotations
 
+import struct
 from typing import Final
 
 from dataspace.errors import ProtocolError
@@ -15,6 +16,8 @@ from dataspace.errors import ProtocolError
 HEAD: Final = 4
 MAX_FRAME: Final = 4 << 20
 """Bytes in the body of a frame."""
+
+_size_at: Final = struct.Struct(">I").unpack_from
 
 _LOOKS_LIKE: Final = {
     b"GET ": "an HTTP request",
@@ -65,16 +68,16 @@ class Cutter:
         bodies: list[bytes] = []
         at, end = 0, len(data)
         while end - at >= HEAD:
-            size = int.from_bytes(data[at : at + HEAD], "big")
+            (size,) = _size_at(data, at)
             if size > self.limit:
                 self.refusal = self._refuse(data[at : at + HEAD], size)
                 return bodies
-            if end - at - HEAD < size:
+            begin = at + HEAD
+            if end - begin < size:
                 self._wanted = HEAD + size
                 break
-            at += HEAD
-            bodies.append(data[at : at + size])
-            at += size
+            at = begin + size
+            bodies.append(data[begin:at])
         else:
             self._wanted = HEAD
         self._held += data[at:]

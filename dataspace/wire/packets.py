@@ -10,7 +10,7 @@ raises ``ProtocolError``; fields beyond those that are known are ignored, so tha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from dataspace.errors import ProtocolError
@@ -311,13 +311,17 @@ def read(value: Value) -> Packet:
     fields: tuple[Value, ...] = value[1 : len(checks) + 1]
     if len(fields) < len(checks):
         raise ProtocolError("malformed", f"{kind.__name__} has {len(checks)} fields, got {len(fields)}")
-    for at, check in enumerate(checks):
-        if not check(fields[at]):
-            name = kind._fields[at]
-            raise ProtocolError(
-                "malformed", f"{kind.__name__}.{name} must be {_NAMES[check]}, got {_brief(fields[at])}"
-            )
-    return kind(*fields)  # type: ignore[arg-type]  # checked field by field
+    for check, field in zip(checks, fields, strict=True):
+        if not check(field):
+            raise _wrong_field(kind, checks, fields)
+    return tuple.__new__(kind, fields)  # as the class does, without its call
+
+
+def _wrong_field(kind: type[Packet], checks: Sequence[_Check], fields: Sequence[Value]) -> ProtocolError:
+    """Returns what is wrong with the first field that does not pass its check."""
+    at = next(at for at, check in enumerate(checks) if not check(fields[at]))
+    found = f"must be {_NAMES[checks[at]]}, got {_brief(fields[at])}"
+    return ProtocolError("malformed", f"{kind.__name__}.{kind._fields[at]} {found}")
 
 
 def check_version(body: bytes) -> None:

@@ -77,11 +77,13 @@ class Session:
         "_cutter",
         "_depth",
         "_elements",
+        "_expected",
         "_heard",
         "_opened",
         "_resumed",
         "_said",
         "limits",
+        "parted",
         "role",
         "size",
     )
@@ -92,8 +94,10 @@ class Session:
         # A daemon has bounded what it passes on; to look again costs a client as much as to decode.
         self._depth = CLIENT_DEPTH if role is Role.SERVER else None
         self._cutter = Cutter(min(FIRST_FRAME, max_frame) if role is Role.SERVER else max_frame)
-        self._heard = _FIRST[role]
+        self._hear(_FIRST[role])
         self._said = _FIRST[_other(role)]
+        self.parted = False
+        """Whether this side has said goodbye, after which it can say nothing."""
         self._opened = 0
         self._resumed = False
         self.limits = FrameLimits()
@@ -110,11 +114,6 @@ class Session:
     def held(self) -> int:
         """Bytes of an unfinished frame that wait for the rest."""
         return self._cutter.held
-
-    @property
-    def parted(self) -> bool:
-        """Whether this side has said goodbye, after which it can say nothing."""
-        return self._said is State.ENDED
 
     def allow_frames(self, limit: int) -> None:
         """Raises the frame limit once the peer has said who it is; in bytes."""
@@ -133,36 +132,45 @@ class Session:
 
     def steps(self, chunk: bytes) -> Iterator[p.Packet | None]:
         """The same, and None again and again while a large frame is read, so that others can work."""
-        table = TRANSITIONS[self.role]
+        is_server, elements, depth = self.role is Role.SERVER, self._elements, self._depth
         try:
             for body in self._cutter.feed(chunk):
                 if self._heard is State.FRESH:
                     p.check_version(body)  # before anything else, since the rest depends on it
-                if self._depth is not None and len(body) > PIECE_BYTES:
-                    value = yield from unpacking(body, elements=self._elements, depth=self._depth)
+                if depth is not None and len(body) > PIECE_BYTES:
+                    value = yield from unpacking(body, elements=elements, depth=depth)
                 else:
-                    value = unpack(body, elements=self._elements, depth=self._depth)
+                    value = unpack(body, elements=elements, depth=depth)
                 packet = p.read(value)
-                after = table[self._heard].get(packet.__class__)
-                if after is None:
-                    raise ProtocolError(
-                        "unexpected", f"{type(packet).__name__} while {self._heard.value}, {self._allowed()}"
-                    )
-                if self._heard is State.GREETING and packet.__class__ is p.Welcome:
-                    self.limits = FrameLimits.read(packet.limits)
-                self._heard = after
-                if packet.__class__ in _STREAMED and self.role is Role.SERVER:
+                after = self._expected.get(packet.__class__)
+                if after is not self._heard:
+                    self._pass_to(after, packet)
+                if is_server and packet.__class__ in _STREAMED:
                     self._check_stream(packet)  # type: ignore[arg-type]  # narrowed by class
                 self.size = len(body)
                 yield packet
             if self._cutter.refusal is not None:
                 raise self._cutter.refusal
         except ProtocolError:
-            self._heard = State.ENDED
+            self._hear(State.ENDED)
             raise
         except RecursionError:  # to say what was wrong with it, in a client, which bounds no arrays
-            self._heard = State.ENDED
+            self._hear(State.ENDED)
             raise ProtocolError("limit", "nested deeper than can be said") from None
+
+    def _pass_to(self, after: State | None, packet: p.Packet) -> None:
+        """Enters the state that follows a received packet; raises ``ProtocolError`` if it may not come."""
+        if after is None:
+            raise ProtocolError(
+                "unexpected", f"{type(packet).__name__} while {self._heard.value}, {self._allowed()}"
+            )
+        if packet.__class__ is p.Welcome:
+            self.limits = FrameLimits.read(packet.limits)
+        self._hear(after)
+
+    def _hear(self, state: State) -> None:
+        self._heard = state
+        self._expected = TRANSITIONS[self.role][state]
 
     def send(self, packet: p.Packet) -> bytes:
         """The bytes of a packet; ``UsageError`` for one that may not be sent now.
@@ -176,6 +184,7 @@ class Session:
         if packet.__class__ in _MEASURED:
             self.limits.check_frame(framed)
         self._said = after
+        self.parted = after is State.ENDED
         return framed
 
     def _allowed(self) -> str:

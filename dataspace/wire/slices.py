@@ -25,6 +25,7 @@ from dataspace.codec import (
     decoder,
     malformed,
     may_exceed,
+    most_compounds,
     pairs_map,
     record,
     scanning,
@@ -52,7 +53,7 @@ def unpacking(data: bytes, *, elements: int, depth: int) -> Steps:
 
     Raises as ``unpack``, in any step.
     """
-    if len(data) <= PIECE_BYTES:
+    if _is_quick(data):
         return unpack(data, elements=elements, depth=depth)
     if may_exceed(data, elements):
         yield from scanning(data, elements, depth=depth)
@@ -64,6 +65,12 @@ def unpacking(data: bytes, *, elements: int, depth: int) -> Steps:
         raise too_deep(depth) from None
     except (ValueError, OverflowError, TypeError, msgpack.UnpackException) as error:
         raise malformed(data, error) from None
+
+
+def _is_quick(data: bytes) -> bool:
+    """True if a frame is decoded in one step: compounds take time, and long texts hardly any."""
+    size = len(data)
+    return size <= PIECE_BYTES or (size <= 8 * PIECE_BYTES and most_compounds(data) <= PIECE_BYTES // 4)
 
 
 class _Decoding:

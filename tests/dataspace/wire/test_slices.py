@@ -8,7 +8,7 @@ import msgpack
 import pytest
 from hypothesis import given, strategies as st
 
-from dataspace.codec import MAP_ELEMENTS, most_elements, pack, scan, unpack
+from dataspace.codec import MAP_ELEMENTS, most_compounds, most_elements, pack, scan, unpack
 from dataspace.errors import ProtocolError
 from dataspace.wire import slices
 from dataspace.wire.slices import PIECE_BYTES, Steps, unpacking
@@ -107,6 +107,20 @@ def test_no_bytes_have_more_elements_than_they_allow(data: bytes) -> None:
         assert scan(data, 1 << 20) <= most_elements(data)
     except ProtocolError:
         return
+
+
+@given(st.one_of(st.binary(max_size=64), values.map(pack)))
+def test_no_bytes_have_more_levels_than_compounds(data: bytes) -> None:
+    try:
+        scan(data, 1 << 20, depth=most_compounds(data))
+    except ProtocolError as error:
+        assert "nested" not in error.text
+
+
+def test_a_frame_of_some_texts_comes_in_one_step_and_one_of_as_many_bytes_in_compounds_does_not() -> None:
+    texts = pack(tuple([(3, n, n + 1, Record("says", n, "x" * 64)) for n in range(50)]))
+    assert taken(unpacking(texts, elements=1 << 18, depth=DEPTH))[1] == 1
+    assert taken(unpacking(pack(((),) * len(texts)), elements=1 << 18, depth=DEPTH))[1] > 1
 
 
 def test_bytes_after_a_large_value_are_malformed() -> None:
