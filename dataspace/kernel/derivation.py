@@ -278,10 +278,9 @@ class RuleHost:
     @property
     def pending(self) -> bool:
         """Whether ``next``, a flow or a suspended rule asks for a tick."""
-        return (
-            (self.program is not None and self.program.pending)
-            or bool(self.flows.pending)
-            or bool(self._resumed)
+        return bool(self._resumed) or (
+            self.awake  # else there are neither, as after nearly every turn
+            and ((self.program is not None and self.program.pending) or self.flows.pending)
         )
 
     def resume(self, name: str) -> None:

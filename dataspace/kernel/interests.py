@@ -65,15 +65,22 @@ class Interest:
     def notice(self, event: Event, captures: Captures) -> None:
         """Collects one event; the callback that the index calls.  O(1)."""
         if not self._waiting:
-            self._added, self._messages, self._removed = [], [], []
             self._waiting = True
             self._touched.append(self)
         if event is ADDED:
-            self._added.append(captures)
+            if self._added:
+                self._added.append(captures)
+            else:
+                self._added = [captures]
         elif event is REMOVED:
-            self._removed.append(captures)
-        else:
+            if self._removed:
+                self._removed.append(captures)
+            else:
+                self._removed = [captures]
+        elif self._messages:
             self._messages.append(captures)
+        else:
+            self._messages = [captures]
 
     def forget(self) -> None:
         """Drops what was collected."""

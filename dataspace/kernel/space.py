@@ -101,7 +101,7 @@ class Space:
         draft = PendingTurn([], [], [])
         try:
             claims = self._take(owner, held, actions, draft, publication, admit)
-            if self.rules.awake or rules_in(draft.added):  # as ``_conclude``, for turns that are rarer
+            if self.rules.awake or draft.brings_rules:  # as ``_conclude``, for turns that are rarer
                 claims += self.rules.turn(draft)
             epoch = self._apply(draft, claims, now, client, sequence)
             if submit is not None:
@@ -277,10 +277,10 @@ class Space:
             actions.take(places, draft.asserted)
             draft.added += actions.values
             draft.size = size_of(len(actions), weights(draft.places[0]))
-            brings_rules = rules_in(actions.values)
+            draft.brings_rules = rules_in(actions.values)
         else:
-            brings_rules = take(places, actions, draft)
-        if brings_rules:
+            take(places, actions, draft)
+        if draft.brings_rules:
             self.rule_quotas.keep(self._claims)
             self.rule_quotas.check(owner, places, draft.asserted)
         if held is not None and held.highest is not None:

@@ -38,6 +38,7 @@ class PendingTurn:
         "added",
         "asserted",
         "at",
+        "brings_rules",
         "is_followed",
         "is_patching",
         "messages",
@@ -56,6 +57,8 @@ class PendingTurn:
         self.asserted: list[tuple[int, Value]] = []
         self.retracted: dict[int, None] = {}  # in order, each once
         self.at: tuple[list[At], list[At]] | None = None  # of what is added and removed, once it is known
+        self.brings_rules = False
+        """True if a rule is among what is added; once it was taken."""
         self.is_followed = False
         self.is_patching = False
 
@@ -67,8 +70,8 @@ class PendingTurn:
         return self.at
 
 
-def take(places: dict[int, Value], actions: Sequence[Action], draft: PendingTurn) -> bool:
-    """Takes a turn's actions into its owner's claims and into an empty draft; True if it brings a rule.
+def take(places: dict[int, Value], actions: Sequence[Action], draft: PendingTurn) -> None:
+    """Takes a turn's actions into its owner's claims and into an empty draft.
 
     Raises ``Refused`` or ``ProtocolError`` at the first action that is wrong, and ``UsageError`` for values
     that are too deep; then, as after any exception, ``take_back`` undoes what was taken.
@@ -80,7 +83,6 @@ def take(places: dict[int, Value], actions: Sequence[Action], draft: PendingTurn
     coming: list[At] = []
     going: list[At] = []
     at: At
-    brings_rules = False
     again: list[int] = []  # what was begun under handles that this turn had ended
     for action in actions:
         if action.__class__ is not tuple:
@@ -103,7 +105,7 @@ def take(places: dict[int, Value], actions: Sequence[Action], draft: PendingTurn
                 size = len(at)
                 grown += size if size < LONG or at.isascii() else WIDE * size
                 if value.label == "rule":
-                    brings_rules = True
+                    draft.brings_rules = True
             else:
                 at = at_of(value)
                 grown += weight(at)
@@ -133,7 +135,6 @@ def take(places: dict[int, Value], actions: Sequence[Action], draft: PendingTurn
             grown -= weight(at)
     draft.at = coming, going
     draft.size = FACT_BYTES * (len(coming) - len(going)) + TEXT_BYTES * grown
-    return brings_rules
 
 
 def _release(places: dict[int, Value], handle: Value, removed: list[Value], retracted: dict[int, None]) -> At:

@@ -243,6 +243,8 @@ class Index:
         """
         if self._telling:
             raise _busy()
+        if not messages and len(coming) < 2 and len(going) < 2 and (coming or going):
+            return self._patch_few(added, removed)
         said: News = []
         if messages:
             if len(messages) == 1 and not (coming or going):
@@ -255,6 +257,18 @@ class Index:
         added, removed = self._contents.patch(coming, added, going, removed, grown, gone)
         self._tell_all(grown, said, gone)
         return added, removed
+
+    def _patch_few(
+        self, added: Sequence[Value], removed: Sequence[Value]
+    ) -> tuple[Sequence[Value], Sequence[Value]]:
+        """Applies a patch of one value, or of one in place of another, as most are."""
+        if not removed:
+            appears, vanishes = self.add(added[0]), False
+        elif not added:
+            appears, vanishes = False, self.remove(removed[0])
+        else:
+            appears, vanishes = self.replace(added[0], removed[0])
+        return added if appears else [], removed if vanishes else []
 
     def replace(self, new: Entry, old: Entry) -> tuple[bool, bool]:
         """Applies a patch of one value in place of another; returns whether the new one appeared, and the old
