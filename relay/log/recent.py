@@ -68,9 +68,12 @@ class Recent:
 
     def add(self, epoch: Epoch, size: int) -> None:
         """Takes in the next epoch, of so many bytes; O(1) on average."""
-        if not epoch.silent:
-            self._append(epoch[:5], size)
-            while self._epochs and (self._changes > self._limit or self._bytes > self._limit_bytes):
+        if not epoch[8]:  # silent
+            change = epoch[:5]
+            self._epochs.append((change, size))  # as ``_append``, for each turn
+            self._changes += 1 + len(change[2]) + len(change[3]) + len(change[4])
+            self._bytes += size
+            while self._changes > self._limit or self._bytes > self._limit_bytes:
                 self._forget()
 
     def lacks(self, after: int) -> bool:

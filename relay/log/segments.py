@@ -117,15 +117,15 @@ def encode(epoch: Epoch) -> Encoded:
 
     Raises ``UsageError`` for what is nested too deeply to be packed.
     """
-    added, messages, removed = epoch.added, epoch.messages, epoch.removed
+    number, time, added, messages, removed, all_claims, client, sequence, silent = epoch
     values = [*added, *messages, *removed]
     changes = len(values)
-    claims = _claims_form(epoch.claims, values)
+    claims = _claims_form(all_claims, values)
     rows, plain = rows_of(values)
-    head = (epoch.number, epoch.time, len(added), len(messages), len(removed))
-    tail = (plain, claims, epoch.client, epoch.sequence, epoch.silent)
+    head = (number, time, len(added), len(messages), len(removed))
+    tail = (plain, claims, client, sequence, silent)
     body = pack((*head, rows, *tail)) if len(rows) <= PIECE else _packed_in_pieces(head, rows, tail)
-    return Encoded(epoch.number, epoch.time, body, changes)
+    return Encoded(number, time, body, changes)
 
 
 def _packed_in_pieces(head: Sequence[Any], rows: Sequence[Value], tail: Sequence[Any]) -> bytes:
@@ -162,11 +162,11 @@ def _claims_form(claims: Sequence[Claims], values: list[Value]) -> list[object]:
     """
     forms: list[object] = []
     known: dict[int, int] = {}
-    for each in claims:
-        handles = [handle for handle, _ in each.asserted]
-        claimed = [value for _, value in each.asserted]
+    for owner, asserted, retracted in claims:
+        handles = [handle for handle, _ in asserted]
+        claimed = [value for _, value in asserted]
         if len(claimed) <= len(values) and all(map(is_, claimed, values)):  # as in all but a few turns
-            forms.append((each.owner, handles, None, each.retracted))
+            forms.append((owner, handles, None, retracted))
             continue
         known = known or {id(value): at for at, value in enumerate(values)}
         positions: list[int] = []
@@ -176,7 +176,7 @@ def _claims_form(claims: Sequence[Claims], values: list[Value]) -> list[object]:
                 at = known[id(value)] = len(values)
                 values.append(value)
             positions.append(at)
-        forms.append((each.owner, handles, positions, each.retracted))
+        forms.append((owner, handles, positions, retracted))
     return forms
 
 

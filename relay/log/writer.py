@@ -67,17 +67,21 @@ class _Entry:
 
     __slots__ = ("_encoded", "changes", "epoch", "on_durable", "size")
 
+    size: int
+    """Bytes, or about so many."""
+
     def __init__(self, epoch: Epoch, on_durable: OnDurable | None) -> None:
         self.epoch = epoch
         self.on_durable = on_durable
-        self.changes = len(epoch.added) + len(epoch.messages) + len(epoch.removed)
-        self._encoded = encode(epoch) if self.changes < LARGE_CHANGES else None
-        if self._encoded is None:
-            facts = weight_of(epoch.added) + weight_of(epoch.removed)
-            self.size = self.changes * CHANGE_BYTES + facts + weight_of(epoch.messages)
+        _, _, added, messages, removed, *_ = epoch
+        self.changes = changes = len(added) + len(messages) + len(removed)
+        self._encoded: Encoded | None = None
+        if changes < LARGE_CHANGES:
+            self._encoded = encoded = encode(epoch)
+            self.size = len(encoded.body)
         else:
-            self.size = len(self._encoded.body)
-        """Bytes, or about so many."""
+            facts = weight_of(added) + weight_of(removed)
+            self.size = changes * CHANGE_BYTES + facts + weight_of(messages)
 
     def encoded(self) -> Encoded:
         """Returns the epoch as bytes; O(size) the first time for a large one."""
@@ -121,7 +125,7 @@ class GroupCommit(GroupWriter[_Entry]):
         self._unsaved = 0
         self._wanted = False
         self._snapshot: SnapshotWriter | None = None
-        self._epochs = self._bytes = self._snapshots = 0
+        self._epochs = self._bytes = self._snapshots = self._written = 0
 
     # -- turns ----------------------------------------------------------------------------------------
 
@@ -133,17 +137,18 @@ class GroupCommit(GroupWriter[_Entry]):
         """
         self.check_open()
         entry = _Entry(epoch, on_durable)
-        self._log.issue(epoch.number)
+        number, time, _, _, _, _, client, sequence, _ = epoch
+        self._log.issue(number)
         try:
-            self._number, self._time = epoch.number, epoch.time
+            self._number, self._time = number, time
             self.backlog_bytes += entry.size
             self.recent.add(epoch, entry.size)
-            if epoch.client is not None:
-                self._log.clients[epoch.client] = (epoch.sequence, epoch.number)
+            if client is not None:
+                self._log.clients[client] = (sequence, number)
             self._arrived.set()
             self._waiting.append(entry)  # the last: with it the epoch is on its way, and without it is not
         except BaseException as error:
-            self.fail(f"epoch {epoch.number} was queued by half: {error!r}")
+            self.fail(f"epoch {number} was queued by half: {error!r}")
             raise
 
     def fail(self, text: str) -> None:
@@ -233,6 +238,8 @@ class GroupCommit(GroupWriter[_Entry]):
             await self._begin_snapshot(state)
 
     def _next_group(self, limit: int) -> list[_Entry]:
+        if self.backlog_bytes < limit:
+            return list(self._waiting)
         group: list[_Entry] = []
         size = 0
         for entry in self._waiting:
@@ -247,21 +254,23 @@ class GroupCommit(GroupWriter[_Entry]):
 
     def _append(self, group: Sequence[_Entry]) -> None:
         """Writes a group; blocks, so it runs in a thread."""
-        bodies = [entry.encoded() for entry in group]
+        entries = [entry.encoded() for entry in group]
+        self._written = sum([len(entry.body) for entry in entries])
         reach("log-before-write")
-        self._log.append(bodies)
+        self._log.append(entries)
         reach("log-after-write")
 
     def _accept(self, group: Sequence[_Entry]) -> None:
         """Removes a group that is on disk from the queue, and calls the callbacks of its epochs."""
         self.durable = max(self.durable, group[-1].epoch.number)
         self._epochs += len(group)
+        self._bytes += self._written
+        done = self._waiting.popleft
         for entry in group:
-            self._waiting.popleft()
+            done()
             self.backlog_bytes -= entry.size
-            self._bytes += len(entry.encoded().body)
-            if entry.on_durable is not None:
-                entry.on_durable(entry.epoch)
+            if (on_durable := entry.on_durable) is not None:
+                on_durable(entry.epoch)
         self._group_done()
         if self._after_group is not None:
             self._after_group()

@@ -54,6 +54,7 @@ class GroupWriter(ABC, Generic[E]):
         self._settled = trio.lowlevel.ParkingLot()
         self._closing = trio.Event()
         self._over = trio.Event()
+        self._is_over = False
         self._running = False
         self._whole_portion: Final = portion
         self._portion = portion
@@ -65,7 +66,7 @@ class GroupWriter(ABC, Generic[E]):
         """Raises ``LogFailed`` or ``Closed`` if nothing can be submitted any more; O(1)."""
         if self.failure is not None:
             raise self.failure
-        if self._over.is_set():
+        if self._is_over:
             raise Closed(f"{self.NAME} is closed")
 
     async def _wait_group(self) -> None:
@@ -87,6 +88,7 @@ class GroupWriter(ABC, Generic[E]):
             self.failure = failure
             raise
         finally:
+            self._is_over = True
             self._over.set()
             self._settled.unpark_all()
 
