@@ -160,14 +160,15 @@ class SharedQueue:
         bounds = self._bounds
         return (
             size + changes.size > bounds.changes
-            or length + len(changes.packed) > bounds.bytes
+            or length + len(changes._packed or changes.packed) > bounds.bytes  # saves a call
             or self._room.denies(size * OVERHEAD + length)
             or (bool(changes.messages) and messages + len(changes.messages) > bounds.messages)
         )
 
     def _append(self, changes: Changes) -> None:
-        length, before = len(changes.packed), self.end  # first, since what cannot be packed must not wait
-        if changes.size > PART or (length > PART_BYTES and changes.size > 1):
+        length = len(changes._packed or changes.packed)  # first: what cannot be packed must not wait
+        size, before = changes.size, self.end
+        if size > PART or (length > PART_BYTES and size > 1):
             values = _pieces(changes)
             length = sum([len(each.packed) for each in values])
             self._values = [*self._values, *values]
@@ -178,7 +179,7 @@ class SharedQueue:
         else:
             self._values = [changes]
             self.end += 1
-        self._count(changes.size, length, len(changes.messages))
+        self._count(size, length, len(changes.messages))
         if self._idle:
             idle, self._idle = self._idle, {}
             if self._behind:
@@ -231,7 +232,7 @@ class SharedQueue:
             return 0, b"", False
         here, piece = self._behind[position], self._piece
         if piece is None or piece.position != position or not piece.suits(count, size, self.end):
-            piece = self._cut(position, count, size)
+            piece = self._cut(position, count, size, piece)
             if len(here) > 1:
                 self._piece = piece
         self._move(member, here, position + piece.count)
@@ -247,23 +248,29 @@ class SharedQueue:
             self._eager = {}
         self._eager[member] = None
 
-    def _cut(self, position: int, count: int, size: int) -> _Piece:
+    def _cut(self, position: int, count: int, size: int, last: _Piece | None) -> _Piece:
+        """Returns what a member at a position takes: the ``last`` piece with what has come since, if it
+        may."""
         start = position - self.first
         if position + 1 == self.end or count == 1:
             only = self._values[start]
             return _Piece(position, 1, only.packed, 0, bool(only.flags & MORE))
         taken: list[bytes] = []
-        before = 0
-        for each in self._values[start : start + count]:
-            packed = each.packed
+        known = before = 0
+        if last is not None and last.position == position and last.is_within(count, size):
+            taken, known, before = [last.packed], last.count, len(last.packed)
+        end = start + known
+        for each in self._values[start + known : start + count]:
+            packed = each._packed or each.packed
             taken.append(packed)
+            end += 1
             if before + len(packed) >= size:
                 break
             before += len(packed)
         else:
             before -= len(packed)
-        goes_on = bool(self._values[start + len(taken) - 1].flags & MORE)
-        return _Piece(position, len(taken), b"".join(taken), before, goes_on)
+        goes_on = bool(self._values[end - 1].flags & MORE)
+        return _Piece(position, end - start, b"".join(taken), before, goes_on)
 
     def _move(self, member: Member, here: dict[Member, None], position: int) -> None:
         """Moves a member on, and deletes what it was the last one to pass."""
@@ -301,7 +308,8 @@ class SharedQueue:
         gone = self._values[: self.first - before]
         del self._values[: self.first - before]
         messages = sum([len(each.messages) for each in gone])
-        self._count(-sum([each.size for each in gone]), -sum([len(each.packed) for each in gone]), -messages)
+        length = sum([len(each._packed or each.packed) for each in gone])
+        self._count(-sum([each.size for each in gone]), -length, -messages)
 
 
 _NO_VALUES: Final[list[Changes]] = []
@@ -322,6 +330,10 @@ class _Piece:
         """Bytes of all values but the last."""
         self.goes_on = goes_on
         """True if the epoch of the last value goes on in the next one."""
+
+    def is_within(self, count: int, size: int) -> bool:
+        """True if a member that may take so many values of so many bytes takes these and a further one."""
+        return self.count < count and len(self.packed) < size
 
     def suits(self, count: int, size: int, end: int) -> bool:
         """True if a member that may take so many values of so many bytes would take just these."""
