@@ -43,6 +43,9 @@ class BundlePeer(Protocol):
     def may_wait(self, packet: p.Packet) -> bool:
         """True for a packet that may wait for background work."""
 
+    def commit_at_once(self, turn: p.Turn) -> bool:
+        """Acts on a turn; returns False, and has done nothing, if that may take waiting."""
+
     async def act(self, packet: p.Packet) -> None:
         """Acts on one packet."""
 
@@ -67,11 +70,12 @@ async def act_on(peer: BundlePeer, packets: Iterator[p.Packet | None]) -> bool:
                     if peer.parted:
                         break
                 continue
-            if packet.__class__ is p.Open:
-                await work.enter()
-            elif peer.may_wait(packet):
-                work.leave()
-            await peer.act(packet)
+            if packet.__class__ is not p.Turn or not peer.commit_at_once(packet):
+                if packet.__class__ is p.Open:
+                    await work.enter()
+                elif peer.may_wait(packet):
+                    work.leave()
+                await peer.act(packet)
             count, since = count + 1, perf_counter()
             if work.has_turn:
                 peer.flush()

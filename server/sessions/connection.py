@@ -301,8 +301,10 @@ class Connection:
         if self.places.account.is_paced:
             await self.places.pace(packet)
         match packet:
+            case p.Turn(sequence) if sequence <= self.own.client.sequence:
+                await self._old_turns.answer(sequence)
             case p.Turn():
-                await self._turn(packet)
+                self._turn(packet, self.own)
             case p.Ask(stream, items, size):
                 opened = self.streams.get(stream)
                 if opened is not None:
@@ -375,30 +377,34 @@ class Connection:
         await trio.sleep(max(0.0, (until - datetime.now(UTC)).total_seconds()))
         self.dismiss("unauthorized", f"the token expired at {until:%Y-%m-%dT%H:%M:%SZ}")
 
-    async def _turn(self, turn: p.Turn) -> None:
-        client = self.own.client
-        if turn.sequence <= client.sequence:
-            await self._old_turns.answer(turn.sequence)
-            return
+    def commit_at_once(self, turn: p.Turn) -> bool:
+        """Acts on a turn; returns False, and has done nothing, if that may take waiting."""
+        own = self.own
+        if turn.sequence <= own.client.sequence or self.places.account.is_paced:
+            return False
+        self._turn(turn, own)
+        return True
+
+    def _turn(self, turn: p.Turn, own: SessionState) -> None:
+        sequence, space, name, actions = turn
+        home = self.home
         try:
-            owner = self._owner_of(turn)
-            self.home.check_space(turn.space)
+            owner = self._owner_of(name) if name else own.owner
+            home.check_space(space)
             if not self.permit.open:
-                self.permit.check_actions(turn.actions)
-            self.home.commit(
-                owner, turn.actions, client, turn.sequence, self.sending.accept, account=self.account
+                self.permit.check_actions(actions)
+            home.commit(
+                owner, actions, own.client, sequence, self.sending.accept, account=self.places.account
             )
         except Refused as refusal:
-            self.say(p.Refusal(turn.sequence, refusal.code, refusal.text[:4000]))
+            self.say(p.Refusal(sequence, refusal.code, refusal.text[:4000]))
             return
         reach("turn-committed")
         self.turns += 1
 
-    def _owner_of(self, turn: p.Turn) -> str:
-        """Returns the owner of a turn: the session, a lease, which the turn renews, or a durable owner."""
-        if not turn.owner:
-            return self.own.owner
-        owner = self.bearer.owner(turn.owner)
+    def _owner_of(self, name: str) -> str:
+        """Returns the owner of this name: a lease, which a turn renews, or a durable owner."""
+        owner = self.bearer.owner(name)
         if owner.startswith(LEASE):
             self.home.leases.renew(owner)
         return owner

@@ -77,12 +77,14 @@ class SendQueue:
 
     def accept(self, epoch: Epoch) -> None:
         """Queues the acceptance of a turn that is on disk; turns in a row share one packet."""
-        if self._accepted and epoch.sequence != self._accepted_first + len(self._accepted):
+        accepted, sequence = self._accepted, epoch[7]
+        if accepted and sequence != self._accepted_first + len(accepted):
             self._say_accepted()
-        if not self._accepted:
-            self._accepted_first = epoch.sequence
-        self._accepted.append(epoch.number)
-        self.touch()
+            accepted = self._accepted
+        if not accepted:
+            self._accepted_first = sequence
+            self.touch()
+        accepted.append(epoch[0])
 
     def wake(self, stream: OutStream) -> None:
         """Notes that a stream has something to send."""
