@@ -71,10 +71,14 @@ class Changes:
         """Returns the stream value that carries these changes; O(size) once."""
         known = self._packed
         if known is None:
-            known = self._packed = pack(
-                (self.number, self.time, self.flags, self.added, self.messages, self.removed, self.first)
-            )
+            known = self._packed = self.pack()
         return known
+
+    def pack(self) -> bytes:
+        """Returns the same without keeping it, for callers that keep it themselves."""
+        return self._packed or pack(
+            (self.number, self.time, self.flags, self.added, self.messages, self.removed, self.first)
+        )
 
     def parts(self, size: int = PART) -> Sequence[Changes]:
         """Yields these changes in values of at most ``size`` changes, all but the last flagged ``MORE``."""
@@ -112,4 +116,8 @@ class Lost(Changes):
     @property
     def packed(self) -> bytes:
         """Returns the stream value: ``lost(changes, first epoch, last epoch)``."""
+        return self.pack()
+
+    def pack(self) -> bytes:
+        """Returns the same."""
         return pack(Record("lost", self.count, self.first, self.number))

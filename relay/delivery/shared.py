@@ -2,8 +2,7 @@
 
 Each member has a position in the queue and takes from there at its own speed; what all have taken is deleted.
 So an epoch is queued and counted once however many observe its pattern, and what one more of them costs is
-what its own bytes cost to send.  The last piece that was cut for a member is kept as it is sent, since the
-next one usually stands at the same place.
+what its own bytes cost to send (``waiting.py``).
 
 A member for which more waits than the bounds allow must leave: it gets what waits for it and a queue of its
 own (``relay/delivery/backlog.py``), where its policy says what happens.  Until that is empty it is *apart*:
@@ -21,11 +20,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
-from dataspace.kernel.actions import MORE
 from dataspace.kernel.changes import PART, Changes
 from dataspace.kernel.interests import tell_each
 from relay.delivery.backlog import BYTE_LIMIT, LIMIT, MESSAGE_LIMIT, PART_BYTES
 from relay.delivery.memory import OVERHEAD, MemoryBudget
+from relay.delivery.waiting import Waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +59,10 @@ class SharedQueue:
         "_apart",
         "_behind",
         "_bounds",
-        "_bytes",
         "_eager",
         "_idle",
-        "_messages",
-        "_piece",
         "_room",
-        "_size",
-        "_values",
+        "_waiting",
         "end",
         "first",
         "newest",
@@ -76,17 +71,16 @@ class SharedQueue:
     def __init__(self, room: MemoryBudget, bounds: Bounds) -> None:
         self._room = room
         self._bounds = bounds
-        self._values = _NO_VALUES
+        self._waiting: Waiting | None = None
+        """What waits; None while nothing does, as in most queues most of the time."""
         self.first = self.end = 0
         """The positions of the oldest value that waits and of the next one to come."""
         self.newest = 0
         """The newest epoch that was taken in."""
-        self._size = self._bytes = self._messages = 0
         self._idle: dict[Member, None] = {}
         self._behind = _NONE_BEHIND
         self._apart: dict[Member, None] | None = None
         self._eager: dict[Member, None] | None = None
-        self._piece: _Piece | None = None
 
     def __len__(self) -> int:
         """Returns the number of members; O(members that stand at different positions)."""
@@ -117,7 +111,7 @@ class SharedQueue:
 
     def part(self, member: Member) -> Sequence[Changes]:
         """Lets a member be apart from now on; returns what waits for it."""
-        waiting = self._values[member.position - self.first :]
+        waiting = () if self._waiting is None else self._waiting.values[member.position - self.first :]
         self._remove(member)
         self.join_apart(member)
         return waiting
@@ -149,37 +143,43 @@ class SharedQueue:
             tell_each([self._take_in, *[each.offer for each in self._apart]], changes)
 
     def _take_in(self, changes: Changes) -> None:
-        if self._size and self._is_beyond(changes, self._size, self._bytes, self._messages):
-            self._shed(changes)
         if self._idle or self._behind:
-            self._append(changes)
+            # First, since what cannot be packed must not wait.
+            packed = changes.pack() if self._apart is None else changes.packed
+            waiting = self._waiting
+            if waiting is not None and self._is_beyond(
+                changes, len(packed), waiting.size, waiting.bytes, waiting.messages
+            ):
+                self._shed(changes, len(packed))
+            if self._idle or self._behind:
+                self._append(changes, packed)
         self.newest = changes.number
 
-    def _is_beyond(self, changes: Changes, size: int, length: int, messages: int) -> bool:
-        """True if one more epoch beside so much is more than may wait for a member."""
+    def _is_beyond(self, changes: Changes, more: int, size: int, length: int, messages: int) -> bool:
+        """True if one epoch, of ``more`` bytes, beside so much is more than may wait for a member."""
         bounds = self._bounds
-        return (
+        return size > 0 and (
             size + changes.size > bounds.changes
-            or length + len(changes._packed or changes.packed) > bounds.bytes  # saves a call
+            or length + more > bounds.bytes
             or self._room.denies(size * OVERHEAD + length)
             or (bool(changes.messages) and messages + len(changes.messages) > bounds.messages)
         )
 
-    def _append(self, changes: Changes) -> None:
-        length = len(changes._packed or changes.packed)  # first: what cannot be packed must not wait
-        size, before = changes.size, self.end
+    def _append(self, changes: Changes, packed: bytes) -> None:
+        size, length, before = changes.size, len(packed), self.end
+        waiting = self._waiting
+        if waiting is None:
+            waiting = self._waiting = Waiting()
         if size > PART or (length > PART_BYTES and size > 1):
-            values = _pieces(changes)
-            length = sum([len(each.packed) for each in values])
-            self._values = [*self._values, *values]
-            self.end += len(values)
-        elif self._values:
-            self._values.append(changes)
-            self.end += 1
+            pieces = _pieces(changes)
+            length = sum([len(packed) for _, packed in pieces])
+            for each, packed in pieces:
+                waiting.append(each, packed, each.size, len(each.messages))
+            self.end += len(pieces)
         else:
-            self._values = [changes]
+            waiting.append(changes, packed, size, len(changes.messages))
             self.end += 1
-        self._count(size, length, len(changes.messages))
+        self._room.used += size * OVERHEAD + length
         if self._idle:
             idle, self._idle = self._idle, {}
             if self._behind:
@@ -191,26 +191,22 @@ class SharedQueue:
             eager, self._eager = self._eager, None
             _wake(eager)
 
-    def _count(self, size: int, length: int, messages: int) -> None:
-        self._size += size
-        self._bytes += length
-        self._messages += messages
-        self._room.used += size * OVERHEAD + length
-
-    def _shed(self, changes: Changes) -> None:
-        """Has those members leave for which these changes would be too much."""
-        size, length, messages = self._size, self._bytes, self._messages
+    def _shed(self, changes: Changes, more: int) -> None:
+        """Has those members leave for which these changes, of ``more`` bytes, would be too much."""
+        assert self._waiting is not None  # else they would not be too much
+        values, size, messages = self._waiting.values, self._waiting.size, self._waiting.messages
         cut = self.first
-        for each in self._values:
+        for at, each in enumerate(values, 1):
             cut += 1
             size -= each.size
-            length -= len(each.packed)
             messages -= len(each.messages)
-            if cut == self.end or not self._is_beyond(changes, size, length, messages):
+            if cut == self.end or not self._is_beyond(
+                changes, more, size, self._waiting.bytes_from(at), messages
+            ):
                 break
         leaving: list[Callable[[Changes], None]] = []
         for position in [each for each in self._behind if each < cut]:
-            waiting = self._values[position - self.first :]
+            waiting = values[position - self.first :]
             for member in self._behind.pop(position):
                 self.join_apart(member)
                 leaving.append(partial(member.leave, waiting))
@@ -225,52 +221,24 @@ class SharedQueue:
         They are up to ``count``, and about ``size`` bytes: the last may go beyond.
         """
         position = member.position
-        if position == self.end:
+        waiting = self._waiting
+        if waiting is None or position == self.end:
             return 0, b"", False
         if count <= 0 or size <= 0:
             self._wake_next_time(member)
             return 0, b"", False
-        here, piece = self._behind[position], self._piece
-        if piece is None or piece.position != position or not piece.suits(count, size, self.end):
-            piece = self._cut(position, count, size, piece)
-            if len(here) > 1:
-                self._piece = piece
-        self._move(member, here, position + piece.count)
-        return piece.count, piece.packed, piece.goes_on
+        taken = waiting.cut(position - self.first, count, size)
+        self._move(member, self._behind[position], position + taken[0])
+        return taken
 
     def used(self, member: Member) -> int:
         """Returns about how many bytes of memory the changes take that wait for a member; O(those)."""
-        waiting = self._values[member.position - self.first :]
-        return sum([each.size * OVERHEAD + len(each.packed) for each in waiting])
+        return 0 if self._waiting is None else self._waiting.used(member.position - self.first)
 
     def _wake_next_time(self, member: Member) -> None:
         if self._eager is None:
             self._eager = {}
         self._eager[member] = None
-
-    def _cut(self, position: int, count: int, size: int, last: _Piece | None) -> _Piece:
-        """Returns what a member at a position takes: the ``last`` piece with what has come since, if it
-        may."""
-        start = position - self.first
-        if position + 1 == self.end or count == 1:
-            only = self._values[start]
-            return _Piece(position, 1, only.packed, 0, bool(only.flags & MORE))
-        taken: list[bytes] = []
-        known = before = 0
-        if last is not None and last.position == position and last.is_within(count, size):
-            taken, known, before = [last.packed], last.count, len(last.packed)
-        end = start + known
-        for each in self._values[start + known : start + count]:
-            packed = each._packed or each.packed
-            taken.append(packed)
-            end += 1
-            if before + len(packed) >= size:
-                break
-            before += len(packed)
-        else:
-            before -= len(packed)
-        goes_on = bool(self._values[end - 1].flags & MORE)
-        return _Piece(position, end - start, b"".join(taken), before, goes_on)
 
     def _move(self, member: Member, here: dict[Member, None], position: int) -> None:
         """Moves a member on, and deletes what it was the last one to pass."""
@@ -299,47 +267,23 @@ class SharedQueue:
 
     def _delete_passed(self) -> None:
         """Deletes what no member has yet to take; O(that)."""
+        waiting = self._waiting
+        if waiting is None:
+            return
         if not self._behind:
             self.first = self.end
-            self._values, self._behind, self._piece = _NO_VALUES, _NONE_BEHIND, None
-            self._count(-self._size, -self._bytes, -self._messages)
+            self._room.used -= waiting.size * OVERHEAD + waiting.bytes
+            self._waiting, self._behind = None, _NONE_BEHIND
             return
         before, self.first = self.first, min(self._behind)
-        gone = self._values[: self.first - before]
-        del self._values[: self.first - before]
-        messages = sum([len(each.messages) for each in gone])
-        length = sum([len(each._packed or each.packed) for each in gone])
-        self._count(-sum([each.size for each in gone]), -length, -messages)
+        if self.first > before:
+            size, length = waiting.size, waiting.bytes
+            waiting.drop(self.first - before)
+            self._room.used -= (size - waiting.size) * OVERHEAD + length - waiting.bytes
 
 
-_NO_VALUES: Final[list[Changes]] = []
 _NONE_BEHIND: Final[dict[int, dict[Member, None]]] = {}
-"""What a queue has while nothing waits in it, and most queues are like that; never changed."""
-
-
-class _Piece:
-    """Values in a row as they are sent, to whichever member stands before them."""
-
-    __slots__ = ("before_last", "count", "goes_on", "packed", "position")
-
-    def __init__(self, position: int, count: int, packed: bytes, before_last: int, goes_on: bool) -> None:
-        self.position = position
-        self.count = count
-        self.packed = packed
-        self.before_last = before_last
-        """Bytes of all values but the last."""
-        self.goes_on = goes_on
-        """True if the epoch of the last value goes on in the next one."""
-
-    def is_within(self, count: int, size: int) -> bool:
-        """True if a member that may take so many values of so many bytes takes these and a further one."""
-        return self.count < count and len(self.packed) < size
-
-    def suits(self, count: int, size: int, end: int) -> bool:
-        """True if a member that may take so many values of so many bytes would take just these."""
-        if self.count > count or self.before_last >= size:
-            return False
-        return self.count == count or len(self.packed) >= size or self.position + self.count == end
+"""Where members stand while nothing waits, as in most queues most of the time; never changed."""
 
 
 def _wake(members: Iterable[Member]) -> None:
@@ -352,13 +296,17 @@ def _wake(members: Iterable[Member]) -> None:
         raise
 
 
-def _pieces(changes: Changes) -> Sequence[Changes]:
-    """Returns the values in which one epoch is sent: none is too large, unless one change alone is."""
-    values: list[Changes] = []
+def _pieces(changes: Changes) -> Sequence[tuple[Changes, bytes]]:
+    """Returns the values in which one epoch is sent, and packed.
+
+    None is too large, unless one change alone is.
+    """
+    values: list[tuple[Changes, bytes]] = []
     for part in changes.parts():
-        if len(part.packed) > PART_BYTES and part.size > 1:
-            for each in part.parts(max(1, part.size * PART_BYTES // len(part.packed))):
+        packed = part.pack()
+        if len(packed) > PART_BYTES and part.size > 1:
+            for each in part.parts(max(1, part.size * PART_BYTES // len(packed))):
                 values += _pieces(each)
         else:
-            values.append(part)
+            values.append((part, packed))
     return values
