@@ -6,6 +6,7 @@ and the wire carries them as they are; so they stand here, below the wire.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, TypeAlias
 
 from dataspace.errors import ProtocolError
@@ -31,7 +32,13 @@ def are_actions(value: Value) -> bool:
     """True if this is an array of actions; raises ``ProtocolError`` for an element that is no action."""
     if value.__class__ is not tuple:
         return False
-    for action in value:
+    check_actions(value)
+    return True
+
+
+def check_actions(actions: Iterable[Value]) -> None:
+    """Raises ``ProtocolError`` for the first that is no action."""
+    for action in actions:
         if action.__class__ is not tuple or not action or action[0].__class__ is not int:
             raise no_action(action)
         verb = action[0]
@@ -45,7 +52,6 @@ def are_actions(value: Value) -> bool:
                 handle = action[2]
                 if handle.__class__ is not int or not 0 <= handle < _NO_HANDLE:
                     raise no_handle(handle)
-    return True
 
 
 _NO_HANDLE: Final = 1 << 63

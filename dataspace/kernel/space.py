@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from dataspace.errors import InternalError, UsageError
-from dataspace.kernel.actions import ASSERT, RETRACT, SEND, Action
+from dataspace.kernel.actions import ASSERT, RETRACT, SEND, Action, check_actions
 from dataspace.kernel.bulk_assertions import Assertions
 from dataspace.kernel.changes import Captures
 from dataspace.kernel.derivation import RULES, RuleHost
@@ -84,11 +84,13 @@ class Space:
         publication: bool = False,
         submit: Submit | None = None,
         admit: Admit | None = None,
+        in_form: bool = False,
     ) -> Epoch:
         """Applies one turn of one owner, or raises and leaves everything as it was.
 
-        ``now`` is in microseconds since 1970 UTC.  Raises ``Refused``, ``ProtocolError`` for actions that are
-        none, ``UsageError`` for values that are too deep to be written down, and what ``submit`` raises.
+        ``now`` is in microseconds since 1970 UTC.  With ``in_form`` actions are not checked for their form:
+        it is known of those that a packet brought.  Raises ``Refused``, ``ProtocolError`` for actions that
+        are none, ``UsageError`` for values that are too deep to be written down, and what ``submit`` raises.
         A turn without net effect gives a silent epoch with the number of the one before.
         O(actions × matching patterns).
         """
@@ -99,6 +101,8 @@ class Space:
         held = self._claims.get(owner)
         was = self.epoch, self.time, self._claimed, self.facts_bytes, 0 if held is None else held.size
         draft = PendingTurn([], [], [])
+        if not (in_form or publication):
+            check_actions(actions)
         try:
             claims = self._take(owner, held, actions, draft, publication, admit)
             if self.rules.awake or draft.brings_rules:  # as ``_conclude``, for turns that are rarer

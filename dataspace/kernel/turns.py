@@ -1,7 +1,7 @@
 """Drafts: a turn while it is checked, before any observer has seen it.
 
-Actions from clients are checked one by one and taken into the claims of their owner, and at the first that
-is wrong all is taken back.  It is apart from the space, which decides what a turn that is
+Actions that are in form are taken one by one into the claims of their owner, and at the first that is
+wrong all is taken back.  It is apart from the space, which decides what a turn that is
 right means.
 
 Always: each change of the claims is noted in the draft before it is made, so that ``take_back`` undoes a turn
@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 from dataspace.errors import Refused
-from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, SEND, Action, no_action, no_handle
-from dataspace.kernel.handles import ALL, NO_HANDLE, SECRET
+from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT
+from dataspace.kernel.handles import ALL, SECRET
 from dataspace.kernel.limits import FACT_BYTES, LONG, TEXT_BYTES, WIDE, weight
 from index.patterns.text import unparse
 from index.trie.nodes import At, all_at, at_of
@@ -70,10 +70,10 @@ class PendingTurn:
         return self.at
 
 
-def take(places: dict[int, Value], actions: Sequence[Action], draft: PendingTurn) -> None:
+def take(places: dict[int, Value], actions: Sequence[InForm], draft: PendingTurn) -> None:
     """Takes a turn's actions into its owner's claims and into an empty draft.
 
-    Raises ``Refused`` or ``ProtocolError`` at the first action that is wrong, and ``UsageError`` for values
+    Raises ``Refused`` at the first action that is wrong, and ``UsageError`` for values
     that are too deep; then, as after any exception, ``take_back`` undoes what was taken.
     One function for all verbs: most turns are one or two actions, and a call for each would be most of it.
     """
@@ -85,20 +85,13 @@ def take(places: dict[int, Value], actions: Sequence[Action], draft: PendingTurn
     at: At
     again: list[int] = []  # what was begun under handles that this turn had ended
     for action in actions:
-        if action.__class__ is not tuple:
-            raise no_action(action)
-        length = len(action)
-        verb = action[0] if length else None
-        if verb.__class__ is not int:
-            raise no_action(action)
-        if (verb == ASSERT and length == 3) or (verb == REPLACE and length == 4):
+        verb = action[0]
+        if verb in _BEGINNING:
             handle, value = action[-2], action[-1]
-            if handle.__class__ is not int or not 0 <= handle < NO_HANDLE:
-                raise no_handle(handle)
             place = handle * SECRET & ALL
             if place in places:
                 raise _in_use(handle, places[place])
-            if handle in retracted:
+            if retracted and handle in retracted:
                 again.append(handle)
             if value.__class__ is Record:  # as ``at_of`` and ``weight``, without their calls
                 at = value._text or value.text  # fails for what no index can hold, as below
@@ -115,15 +108,13 @@ def take(places: dict[int, Value], actions: Sequence[Action], draft: PendingTurn
             asserted.append((handle, value))
             places[place] = value
             added.append(value)
-        elif verb == RETRACT and length == 2:
+        elif verb == RETRACT:
             going.append(_release(places, action[1], removed, retracted))
-        elif verb == SEND and length == 2:
+        else:
             message = action[1]
             if not is_flat(message):
                 key(message)  # fails as above
             messages.append(message)
-        else:
-            raise no_action(action)
     for handle in again:
         if handle * SECRET & ALL in places:  # it stands for another value, and was not ended
             retracted.pop(handle, None)
@@ -137,10 +128,11 @@ def take(places: dict[int, Value], actions: Sequence[Action], draft: PendingTurn
     draft.size = FACT_BYTES * (len(coming) - len(going)) + TEXT_BYTES * grown
 
 
-def _release(places: dict[int, Value], handle: Value, removed: list[Value], retracted: dict[int, None]) -> At:
+_BEGINNING: Final = frozenset([ASSERT, REPLACE])
+
+
+def _release(places: dict[int, Value], handle: int, removed: list[Value], retracted: dict[int, None]) -> At:
     """Ends one claim: under what the index has its value."""
-    if handle.__class__ is not int or not 0 <= handle < NO_HANDLE:
-        raise no_handle(handle)
     place = handle * SECRET & ALL
     if place not in places:
         raise Refused("unknown-handle", f"handle {handle} stands for nothing")

@@ -118,13 +118,17 @@ def encode(epoch: Epoch) -> Encoded:
     Raises ``UsageError`` for what is nested too deeply to be packed.
     """
     number, time, added, messages, removed, all_claims, client, sequence, silent = epoch
-    values = [*added, *messages, *removed]
-    changes = len(values)
+    came, said, went = len(added), len(messages), len(removed)
+    changes = came + said + went
+    values = [*added, *messages, *removed] if changes > came else list(added)
     claims = _claims_form(all_claims, values)
     rows, plain = rows_of(values)
-    head = (number, time, len(added), len(messages), len(removed))
-    tail = (plain, claims, client, sequence, silent)
-    body = pack((*head, rows, *tail)) if len(rows) <= PIECE else _packed_in_pieces(head, rows, tail)
+    if len(rows) <= PIECE:
+        body = pack((number, time, came, said, went, rows, plain, claims, client, sequence, silent))
+    else:
+        body = _packed_in_pieces(
+            (number, time, came, said, went), rows, (plain, claims, client, sequence, silent)
+        )
     return Encoded(number, time, body, changes)
 
 
@@ -206,9 +210,12 @@ def _claims(form: Any, values: list[Value]) -> Claims:
 # -- tables of values ---------------------------------------------------------------------------------
 
 
+_RECORDS: Final = {Record}
+
+
 def rows_of(values: Sequence[Value]) -> tuple[list[Value], list[int]]:
     """Returns values in their written form, and the positions of those that are not records."""
-    if set(map(type, values)) == {Record}:  # as nearly always
+    if set(map(type, values)) == _RECORDS:  # as nearly always
         return [(each.label, *each.fields) for each in cast("Sequence[Record]", values)], []
     rows = [(each.label, *each.fields) if each.__class__ is Record else each for each in values]
     plain = [at for at, each in enumerate(values) if each.__class__ is not Record]

@@ -121,7 +121,8 @@ class GroupCommit(GroupWriter[_Entry]):
         self.durable = max(log.last, log.next_epoch - 1)
         self.recent = Recent(self.durable)
         self.backlog_bytes = 0
-        self._number = self._time = 0
+        self.latest = Epoch(0, 0)
+        """The epoch that was submitted last."""
         self._unsaved = 0
         self._wanted = False
         self._snapshot: SnapshotWriter | None = None
@@ -137,15 +138,15 @@ class GroupCommit(GroupWriter[_Entry]):
         """
         self.check_open()
         entry = _Entry(epoch, on_durable)
-        number, time, _, _, _, _, client, sequence, _ = epoch
+        number, _, _, _, _, _, client, sequence, _ = epoch
         self._log.issue(number)
         try:
-            self._number, self._time = number, time
             self.backlog_bytes += entry.size
             self.recent.add(epoch, entry.size)
             if client is not None:
                 self._log.clients[client] = (sequence, number)
             self._arrived.set()
+            self.latest = epoch
             self._waiting.append(entry)  # the last: with it the epoch is on its way, and without it is not
         except BaseException as error:
             self.fail(f"epoch {number} was queued by half: {error!r}")
@@ -293,7 +294,7 @@ class GroupCommit(GroupWriter[_Entry]):
         owners = {owner: claims.copy() for owner, claims in self._state().items()}
         self._unsaved = 0
         self._wanted = False
-        return RecoveredState(owners, dict(self._log.clients), self._number, self._time)
+        return RecoveredState(owners, dict(self._log.clients), *self.latest[:2])
 
     async def _begin_snapshot(self, state: RecoveredState) -> None:
         """Begins to write a state, which is that after the newest segment."""

@@ -247,19 +247,14 @@ class HostedSpace:
             self.finish_ending(owner)
         if self.commits.full is not None:
             self._check_room(actions, internal=client is None and not publication)
-        self.commits.check_open()
+        commits = self.commits
+        commits.check_open()
         check_name("an owner", owner, self.limits.name_bytes)
         name = client.name if client else None
         if not publication:
             self.ledgers.forget(owner)
         self._holdings.writer = account
-        submitted: Epoch | None = None
-
-        def submit(epoch: Epoch) -> None:
-            nonlocal submitted
-            self.commits.submit(epoch, on_durable)
-            submitted = epoch
-
+        before = commits.latest
         try:
             epoch = self.space.commit(
                 owner,
@@ -268,15 +263,16 @@ class HostedSpace:
                 client=name,
                 sequence=sequence,
                 publication=publication,
-                submit=submit,
+                submit=partial(commits.submit, on_durable=on_durable),
                 admit=self._admit if account is None else account.admit,
+                in_form=client is not None,
             )
         except BaseException:
             self._stop_if_damaged()
             raise
         finally:
-            if client is not None and submitted is not None:
-                client.applied(sequence, submitted.number)
+            if client is not None and commits.latest is not before:  # whatever was raised since
+                client.applied(sequence, commits.latest.number)
         if account is not None:
             self._holdings.note(owner, account, *self.space.held(owner))
             if owner in self.space.rule_quotas:

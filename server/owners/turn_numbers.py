@@ -54,16 +54,23 @@ class Client:
 
     def applied(self, sequence: int, epoch: int) -> None:
         """Notes that a turn has become an epoch; O(1) amortised."""
+        epochs = self._epochs
+        if sequence != self.sequence + 1 or not epochs:
+            epochs = self._skip(sequence)
+        epochs.append(epoch)
+        self.sequence = sequence
+        if len(epochs) > 2 * WINDOW:
+            del epochs[:WINDOW]
+            self._first += WINDOW
+
+    def _skip(self, sequence: int) -> array[int]:
+        """Notes that the turns before this one were not applied; returns the epochs of those that were."""
         skipped = sequence - self.sequence - 1
         if skipped > WINDOW or not self._epochs:
             self._first, self._epochs = sequence, array("q")
         else:
             self._epochs.extend([0] * skipped)
-        self._epochs.append(epoch)
-        self.sequence = sequence
-        if len(self._epochs) > 2 * WINDOW:
-            del self._epochs[:WINDOW]
-            self._first += WINDOW
+        return self._epochs
 
     def epoch_of(self, sequence: int) -> int | None:
         """The epoch that a turn became, 0 if it was not applied, None unless it is among the latest.
