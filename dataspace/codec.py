@@ -16,7 +16,7 @@ Always: ``unpack(pack(v))`` is the same value as ``v``; any bytes give a value o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any, Final
 
@@ -228,21 +228,19 @@ def bound_depth(value: Value, budget: int, levels: int) -> None:
 
 def _inside(compounds: list[Value]) -> list[Value]:
     """Returns the compounds that are parts of these."""
-    found: list[Value] = []
+    parts: list[Value] = []
     for each in compounds:
-        parts: Iterable[Value] = ()
-        if each.__class__ is Record:
-            parts = each.fields
-            if each.label.__class__ in _COMPOUND:
-                found.append(each.label)
-        elif each.__class__ is tuple:
-            parts = each
+        if each.__class__ is tuple:
+            parts += each
+        elif each.__class__ is Record:
+            parts += each.fields
+            if each.label.__class__ is not str:
+                parts.append(each.label)
         elif each.__class__ is Map:
-            parts = [half for pair in each.pairs() for half in pair]
-        for part in parts:
-            if part.__class__ in _COMPOUND:
-                found.append(part)
-    return found
+            parts += [half for pair in each.pairs() for half in pair]
+    if _COMPOUND.isdisjoint(map(type, parts)):
+        return []
+    return [part for part in parts if part.__class__ in _COMPOUND]
 
 
 _COMPOUND: Final = frozenset([tuple, Record, Map])

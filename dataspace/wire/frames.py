@@ -28,11 +28,6 @@ _LOOKS_LIKE: Final = {
 }
 
 
-def frame_head(size: int) -> bytes:
-    """The length before a body of so many bytes."""
-    return size.to_bytes(HEAD, "big")
-
-
 def frame(body: bytes) -> bytes:
     """A body with its length before it."""
     return len(body).to_bytes(HEAD, "big") + body

@@ -22,7 +22,7 @@ from typing import Final
 import trio
 
 from dataspace.codec import array_head
-from dataspace.wire.frames import frame_head
+from dataspace.wire.frames import HEAD
 from dataspace.wire.packets import NUMBERS, Available, Done, Error, Packet, Values
 from relay.delivery.memory import LEAST
 from relay.delivery.ports import Backlog
@@ -37,11 +37,21 @@ AHEAD_BYTES: Final = LEAST
 _NUMBER: Final = struct.Struct(">BQ")
 
 
-def _number(number: int) -> bytes:
-    return bytes((number,)) if number < 128 else _NUMBER.pack(0xCF, number)
+_SMALL: Final = [bytes((number,)) for number in range(128)]
+_ARRAYS: Final = [array_head(count) for count in range(FRAME_ITEMS + 1)]
+_HEAD: Final = b"\x95" + _SMALL[NUMBERS[Values]]
 
 
-_HEAD: Final = b"\x95" + _number(NUMBERS[Values])
+def _framed(stream: int, first: int, count: int, body: bytes, left: int) -> tuple[bytes, int]:
+    """Returns a frame of values, and the size of its body.
+
+    The numbers in it are written here and not by the codec, whose calls would be most of a small frame.
+    """
+    head = _SMALL[stream] if stream < 128 else _NUMBER.pack(0xCF, stream)
+    since = _SMALL[first] if first < 128 else _NUMBER.pack(0xCF, first)
+    array, tail = _ARRAYS[count], _SMALL[left] if left < 128 else _NUMBER.pack(0xCF, left)
+    size = len(_HEAD) + len(head) + len(since) + len(array) + len(body) + len(tail)
+    return b"".join((size.to_bytes(HEAD, "big"), _HEAD, head, since, array, body, tail)), size
 
 
 class OutStream:
@@ -113,13 +123,11 @@ class OutStream:
         if self._taken is not None:
             self._taken.set()
             self._taken = None
-        head = b"".join((_HEAD, _number(self.number), _number(self.sent_items), array_head(count)))
         left = len(waiting)
-        tail = _number(left)
-        size = len(head) + len(body) + len(tail)
+        frame, size = _framed(self.number, self.sent_items, count, body, left)
         self.sent_items += count
         self.sent_bytes += size
-        return b"".join((frame_head(size), head, body, tail)), count, left
+        return frame, count, left
 
     def answer_peek(self) -> Packet | None:
         """Returns the answer to a peek, once as many values as it is about were sent or are ready."""

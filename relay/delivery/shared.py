@@ -148,7 +148,7 @@ class SharedQueue:
             packed = changes.pack() if self._apart is None else changes.packed
             waiting = self._waiting
             if waiting is not None and self._is_beyond(
-                changes, len(packed), waiting.size, waiting.bytes, waiting.messages
+                changes, len(packed), waiting.size, waiting.length, waiting.messages
             ):
                 self._shed(changes, len(packed))
             if self._idle or self._behind:
@@ -272,14 +272,14 @@ class SharedQueue:
             return
         if not self._behind:
             self.first = self.end
-            self._room.used -= waiting.size * OVERHEAD + waiting.bytes
+            self._room.used -= waiting.size * OVERHEAD + waiting.length
             self._waiting, self._behind = None, _NONE_BEHIND
             return
         before, self.first = self.first, min(self._behind)
         if self.first > before:
-            size, length = waiting.size, waiting.bytes
+            size, length = waiting.size, waiting.length
             waiting.drop(self.first - before)
-            self._room.used -= (size - waiting.size) * OVERHEAD + length - waiting.bytes
+            self._room.used -= (size - waiting.size) * OVERHEAD + length - waiting.length
 
 
 _NONE_BEHIND: Final[dict[int, dict[Member, None]]] = {}

@@ -41,7 +41,7 @@ class Waiting:
         self._last = 0, 0, b""  # what was cut last, and where: the next one is often the same
 
     @property
-    def bytes(self) -> int:
+    def length(self) -> int:
         """Bytes of all that waits, as it is sent."""
         return len(self._wire)
 
@@ -62,7 +62,9 @@ class Waiting:
         """
         ends = self._ends
         begin = ends[at - 1] if at else self._begin
-        stop = min(at + count, len(ends))
+        stop = at + count
+        if stop > len(ends):
+            stop = len(ends)
         if ends[stop - 1] - begin > size:
             stop = bisect_left(ends, begin + size, at, stop) + 1
         end = ends[stop - 1]
