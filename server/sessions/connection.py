@@ -11,7 +11,6 @@ reader stops while the peer does not read its answers, or while the disk is behi
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -35,6 +34,7 @@ from server.sessions.bundles import act_on
 from server.sessions.greeting import admit, heartbeat, spoken, welcome
 from server.sessions.lingering import linger
 from server.sessions.old_turns import OldTurns
+from server.sessions.patience import Patience
 from server.sessions.places import Places
 from server.sessions.registry import SessionState
 from server.sessions.requests import answer
@@ -172,39 +172,18 @@ class Connection:
             self.defect()
 
     async def _read(self) -> None:
-        patience = math.inf if self.trusted else self.limits.hello_seconds
-        deadline = trio.current_time() + patience
+        patience = Patience(self.link, self.session, self.sending, self.limits, trusted=self.trusted)
         while self.session.state is not State.ENDED:
-            chunk = await self._receive(deadline)
+            chunk = await patience.receive()
             if not chunk:
                 self._at_end = True
                 return
             self.received += len(chunk)
             some = await act_on(self, self.session.steps(chunk))
             self.flush()
-            deadline = self._deadline(deadline, some)
+            patience.extend(some)
             await self._wait_room()
             self.sending.beat.heard(trio.current_time())  # this process may not have run for a while
-
-    async def _receive(self, deadline: float) -> bytes:
-        """Returns bytes, or none at the end; raises ``ProtocolError`` if the peer was silent for too long."""
-        chunk = None
-        with trio.move_on_at(min(deadline, self.sending.beat.lost)):
-            chunk = await self.link.receive()
-        if chunk is None:
-            chunk = self.link.receive_nowait()  # the daemon itself may have been late
-        if chunk is None:
-            raise self._late()
-        return chunk
-
-    def _late(self) -> ProtocolError:
-        limits = self.limits
-        if self.session.state is State.FRESH:
-            return ProtocolError("timeout", f"no hello within {limits.hello_seconds} s")
-        beat = self.sending.beat
-        if beat.lost <= trio.current_time():
-            return ProtocolError("timeout", f"no data for {2 * beat.interval:g} s")
-        return ProtocolError("timeout", f"a frame took longer than {limits.frame_seconds} s")
 
     @property
     def parted(self) -> bool:
@@ -214,19 +193,6 @@ class Connection:
     def may_wait(self, packet: p.Packet) -> bool:
         """True for a turn that was sent before, whose answer may have to be found in the log."""
         return packet.__class__ is p.Turn and packet.sequence <= self.own.client.sequence
-
-    def _deadline(self, before: float, some: bool) -> float:
-        """Returns when the peer must have finished the frame that it has begun: absolute, not for each byte.
-
-        ``some`` is true if other frames were finished just now, so that this one cannot be older.
-        """
-        if self.session.state is State.FRESH:
-            return before
-        if not self.session.held:
-            return math.inf
-        if some or before == math.inf:
-            return trio.current_time() + self.limits.frame_seconds
-        return before
 
     @property
     def principal(self) -> Principal:
