@@ -1,9 +1,10 @@
 """Settling orders: in which order do the nodes of a graph settle, when the graph grows?
 
-Rules come one by one, and each brings a few nodes and edges.  If the whole graph were ordered again each time,
-n rules would cost n².  So an order is extended: a new node is placed right behind what feeds it, and where an
-edge leads backwards only the nodes between its two ends are moved (Pearce and Kelly, "A Dynamic Topological
-Sort Algorithm for Directed Acyclic Graphs", 2007).  Nodes of one cycle become one entry, a *knot*.
+Rules come one by one, and each brings a few nodes and edges.  If the whole graph were ordered again each
+time, n rules would cost n².  So an order is extended: a new node is placed right behind what feeds it, and
+where an edge leads backwards only the nodes between its two ends are moved (Pearce and Kelly, "A Dynamic
+Topological Sort Algorithm for Directed Acyclic Graphs", 2007).  Nodes of one cycle become one entry, a
+*knot*.
 
 Always: an edge leads to a later entry, or stays within a knot; a blocking edge within a knot is refused; an
 order is never changed, since what extends it may yet be refused.

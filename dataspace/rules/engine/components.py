@@ -151,7 +151,11 @@ class Components(Generic[_E]):
     def add(self, engine: _E) -> None:
         """Takes an engine in.  O(its rules)."""
         self._engines[engine] = None
-        for each in engine.rules:
+        self.extend(engine, engine.rules)
+
+    def extend(self, engine: _E, rules: Iterable[PlacedRule]) -> None:
+        """Notes further rules of an engine.  O(those)."""
+        for each in rules:
             self._by_rule[each.number] = engine
             ports = each.ports
             self._heads.setdefault(label_class(ports.label), {})[ports.head] = (ports.label, engine)

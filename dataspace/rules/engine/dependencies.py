@@ -93,8 +93,8 @@ class DependencyGraph:
     def grown(self, rules: Sequence[Rule]) -> DependencyGraph:
         """Returns the graph of these rules and further ones, over the same relations.
 
-        Raises ``BlockingCycle`` if they cannot be put in order.  O(what the further rules touch), beside copies
-        of tables; this graph stays as it is.
+        Raises ``BlockingCycle`` if they cannot be put in order.  This graph stays as it is.
+        O(what the further rules touch), beside copies of tables.
         """
         graph = DependencyGraph((), self._separated, self._shared)
         graph.rules, graph.atoms, graph.asked = self.rules.copy(), self.atoms.copy(), self.asked.copy()
@@ -182,8 +182,10 @@ class DependencyGraph:
         return list({id(each): each for each in map(self._itself, members)}.values())
 
     def step(self, entry: Node) -> int | list[Relation] | None:
-        """Returns what settles as a whole at an entry of the order: the groups of a rule, by its number, or
-        relations; None for what is settled elsewhere, as base facts are.  O(members)."""
+        """Returns what settles as a whole at an entry of the order: the groups of a rule, or relations.
+
+        None for what is settled elsewhere, as base facts are.  O(members).
+        """
         if isinstance(entry, int):
             return entry
         if self.order.is_cycle(entry):
@@ -271,7 +273,7 @@ class DependencyGraph:
         alias = self.alias(view)
         if alias is None:
             growth.leads += [(head, view) for head in self.matching(view)]
-        elif alias not in growth.heads:
+        elif not (alias.is_shown or alias in growth.heads or alias in growth.shown):
             growth.shown.append(alias)
         return view
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from typing import TypeAlias
 
 from dataspace.flows.results import Derived
+from dataspace.rules.engine.claimed_rows import ClaimedRows
 from dataspace.rules.engine.compiling import Compiler, RuleTrigger
 from dataspace.rules.engine.components import PlacedRule
 from dataspace.rules.engine.dependencies import DependencyGraph, Growth, Node
@@ -33,7 +34,7 @@ from dataspace.rules.relations.relations import Relation, State, settle
 from dataspace.rules.relations.tables import UnwrittenTable
 from dataspace.rules.relations.terms import Row
 from dataspace.rules.relations.views import View
-from index.values.positions import Class, class_of, label_class
+from index.values.positions import Class, label_class
 from index.values.values import Record, Value, key
 
 logger = logging.getLogger("dataspace")
@@ -95,9 +96,7 @@ class ComponentEngine:
         self._budget = budget
         self._parts = RuleParts(base_facts.terms, budget, costs)
         self._stamp = 0
-        self._views: dict[Class | None, list[View]] = {}
-        self._told: dict[Class | None, None] = {}  # classes of claimed facts that are rows of its own
-        self._claimable: Mapping[Class, Sequence[HeadRelation]]
+        self._claimed = ClaimedRows(base_facts.terms, self.fail)
         self._schedule: list[tuple[HeadRelation, Row, int]] = []
         self._facts: list[HeadRelation] = []
         self._news: list[tuple[Sized, Sized, Sized, Callable[[Derived], None]]] = []
@@ -124,7 +123,7 @@ class ComponentEngine:
                 for row, state in head.states.items():
                     if state[2] > 0:
                         feed(row, state)
-            self._read(dependencies.growth)
+            self._claimed.read(dependencies, self._base_facts.facts)
             for number in range(dependencies.growth.first, len(self.rules)):
                 self._begin(number, dependencies.rules[number], stands=True)
         except Exception as error:  # noqa: BLE001  # a rule's own fault, or a defect: the same fence as in ``settle``
@@ -138,7 +137,6 @@ class ComponentEngine:
         growth = dependencies.growth
         self.rules += tuple(rules)
         self.dependencies = dependencies
-        self._claimable = dependencies.claimable
         for head in growth.heads:
             self._add_head(head)
         come: dict[View, Use] = {}
@@ -162,7 +160,7 @@ class ComponentEngine:
         self._put_in_order(
             [*own, *[at for at in range(growth.first, len(self.rules)) if at in self._parts.groupings]]
         )
-        self._base_facts.attach(self, come, self._new_claims(growth))
+        self._base_facts.attach(self, come, self._claimed.follow(dependencies))
         return [(head, feed) for head, feed in feeding if head not in growth.heads]
 
     def _add_head(self, head: HeadRelation) -> None:
@@ -174,7 +172,7 @@ class ComponentEngine:
         self.speaks = True
 
     def _feed(self, view: View, come: dict[View, Use]) -> None:
-        """Leads claimed and derived facts into a new view."""
+        """Notes that a head is seen by others, or takes a view from the base facts."""
         alias = self.dependencies.alias(view)
         if alias is not None:
             alias.is_shown = True
@@ -182,16 +180,13 @@ class ComponentEngine:
             self._base_facts.share(view)
             self.plain[view] = Use([], [], set())
             come[view] = Use([], [], set())
-        else:
-            self._views.setdefault(view.root, []).append(view)
 
     def _keep_apart(self, view: View) -> None:
-        """Makes a view of base facts the engine's own, with the rows that it has: now heads show in it as well."""
+        """Makes a view of base facts the engine's own, with the rows that it has, since heads show in it."""
         del self.plain[view]
         self._base_facts.release(view)
         view.on_insert[:] = [each.trigger if isinstance(each, Fenced) else each for each in view.on_insert]
         view.on_delete[:] = [each.trigger if isinstance(each, Fenced) else each for each in view.on_delete]
-        self._views.setdefault(view.root, []).append(view)
 
     def _lead(self, head: HeadRelation, view: View) -> Callable[[Row, State], None]:
         within = any(each is view for each in self.dependencies.cycle(head))
@@ -261,42 +256,8 @@ class ComponentEngine:
         return [each for each in self.dependencies.relations() if each not in self.plain]
 
     def claims(self) -> Iterator[tuple[Class | None, Claim]]:
-        """Who is to be told of claimed facts that are rows of its own relations, by class; None for all."""
-        for root in self._told:
-            yield root, self._claim if root is not None else self._claim_any
-
-    def _new_claims(self, growth: Growth) -> list[tuple[Class | None, Claim]]:
-        """Those that further rules have brought."""
-        heads: list[Class | None] = [
-            label_class(head.of) for head in growth.heads if head.verb is Verb.ASSERT
-        ]
-        views = [view.root for view in (*growth.views, *growth.fed) if self._is_own(view)]
-        new = [root for root in dict.fromkeys([*heads, *views]) if root not in self._told]
-        self._told.update(dict.fromkeys(new))
-        return [(root, self._claim if root is not None else self._claim_any) for root in new]
-
-    def _is_own(self, view: View) -> bool:
-        return view not in self.plain and self.dependencies.alias(view) is None
-
-    def _read(self, growth: Growth) -> None:
-        """Takes the facts there are into relations that are new, or that show claims only from now on.
-
-        O(facts of their classes).
-        """
-        terms, of_class = self._terms, self._base_facts.facts
-        for head in growth.heads:
-            if head.verb is Verb.ASSERT:
-                for value in of_class(label_class(head.of)):
-                    self._claim_row(head, value, +1)  # type: ignore[arg-type]  # a record, by its class
-        for head in growth.shown:
-            for value in of_class(label_class(head.of)):
-                self._show(head, value)  # type: ignore[arg-type]  # as above
-        for view in growth.views:
-            if self._is_own(view):
-                for value in of_class(view.root):
-                    captures = view.read(value)
-                    if captures is not None:
-                        view.support(terms.row(captures), +1)
+        """Yields what to call for claims on facts that are rows of its own, by class; None for all."""
+        return self._claimed.claims()
 
     # -- ticks ----------------------------------------------------------------------------------------
 
@@ -364,45 +325,6 @@ class ComponentEngine:
                 run(row, state)
                 if self.failure is not None:
                     return
-
-    def _claim(self, value: Value, by: int) -> None:
-        """Takes a claimed fact into the relations that it is a row of."""
-        root, of = class_of(value), self._terms.of
-        if root in self._claimable:
-            self._claim_derivable(value, root, by)  # type: ignore[arg-type]  # a record, by its class
-        for view in self._views.get(root, ()):
-            captures = view.read(value)
-            if captures is not None:
-                view.support(tuple([of(capture) for capture in captures]), by)
-
-    def _claim_any(self, value: Value, by: int) -> None:
-        """The same for views of facts of any class."""
-        for view in self._views[None]:
-            captures = view.read(value)
-            if captures is not None:
-                view.support(self._terms.row(captures), by)
-
-    def _claim_derivable(self, value: Record, root: Class, by: int) -> None:
-        """Takes the claim on a fact as one that rules could derive: then they need not."""
-        for head in self._claimable[root]:
-            self._claim_row(head, value, by)
-
-    def _claim_row(self, head: HeadRelation, value: Record, by: int) -> None:
-        if len(value.fields) == head.width:
-            row = self._terms.row(value.fields)
-            if head.is_shown:
-                head.claim(row, by)
-            else:
-                head.note(row, by)
-        elif len(value.fields) > head.width and head.is_shown:
-            self.fail(Unalias(key(head.of)))
-
-    def _show(self, head: HeadRelation, value: Record) -> None:
-        """Has a claim, which was only noted, support a row that others see from now on."""
-        if len(value.fields) == head.width:
-            head.support(self._terms.row(value.fields), +1)
-        elif len(value.fields) > head.width:
-            self.fail(Unalias(key(head.of)))
 
     def settle(self) -> bool:
         """Lets all strata settle: whether nothing has failed, now or before.  O(derivations touched)."""

@@ -9,10 +9,11 @@ told of anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
 
-from dataspace.rules.engine.components import Components, PlacedRule
+from dataspace.rules.engine.components import Components, PlacedRule, parted
 from dataspace.rules.engine.dependencies import DependencyGraph
 from dataspace.rules.engine.engine import ComponentEngine
 from dataspace.rules.engine.explaining import Explainer
@@ -21,7 +22,27 @@ from dataspace.rules.relations.base_facts import BaseFacts
 from dataspace.rules.relations.budgets import Bounds, TickBudget
 from dataspace.rules.relations.costs import Costs
 from dataspace.rules.relations.proofs import Sight
+from index.errors import UsageError
 from index.values.values import Record, Value, key
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Extension:
+    """How rules come into an engine that is there, from ``others`` too, which go.
+
+    ``come`` are the rules that are new, ``engines`` all that these are connected with; ``graph`` replaces the
+    dependencies of the engine.
+    """
+
+    come: tuple[PlacedRule, ...]
+    engines: list[ComponentEngine]
+    engine: ComponentEngine
+    others: list[ComponentEngine]
+    rules: list[PlacedRule]
+    graph: DependencyGraph
+
+
+Group: TypeAlias = tuple[list[PlacedRule], dict[ComponentEngine, None]]
 
 
 class EnginePool:
@@ -48,14 +69,76 @@ class EnginePool:
         """How many engines there have been."""
         self.kept: Final[dict[tuple[Hashable, int], list[Record]]] = {}
         """In the first tick: facts by label and number of fields."""
+        self.compiled = 0
+        """How many rules engines have made functions for: each time that one came into an engine."""
         self._whole: DependencyGraph | None = None
+        self._grown: Extension | None = None  # the last one that was looked at
         for fact in kept:
             if isinstance(fact, Record):
                 self.kept.setdefault((key(fact.label), len(fact.fields)), []).append(fact)
-        self.texts: Final = Texts(max_rules, self._near, self.kept.get((key("rule-error"), 4), ()))
+        errors = self.kept.get((key("rule-error"), 4), ())
+        self.texts: Final = Texts(max_rules, self._near, self._fits, errors)
 
     def _near(self, rules: Sequence[PlacedRule]) -> list[PlacedRule]:
         return [each for engine in self.components.near(rules) for each in engine.rules]
+
+    def _fits(self, rules: Sequence[PlacedRule]) -> bool:
+        """True if rules certainly can be put in order with those that they are connected with."""
+        near = self.components.near(rules)
+        return bool(near) and self.extension(rules, near) is not None
+
+    def extension(
+        self, rules: Sequence[PlacedRule], engines: Mapping[ComponentEngine, None]
+    ) -> Extension | None:
+        """Returns how rules can come into the largest of the engines that they are connected with.
+
+        The rules of the others come with them, if all of these are no more than it has.  So of n rules that
+        come one by one, none moves to another engine more than log n times.  None if they are more, or if the
+        engine cannot take them in place.  O(what the rules touch), beside copies of tables.
+        """
+        known = self._grown
+        if known is not None and known.come == tuple(rules) and known.engines == [*engines]:
+            return known  # as mostly: it was looked at when the text was read
+        largest = max(engines, key=lambda each: len(each.rules))
+        others = [each for each in engines if each is not largest]
+        more = [*rules, *[rule for other in others for rule in other.rules]]
+        if len(more) > len(largest.rules) or any(other.has_next for other in others):
+            return None
+        try:
+            graph = largest.dependencies.grown([each.rule for each in more])
+        except UsageError:
+            return None
+        if not graph.growth.is_in_place:
+            return None
+        self._grown = Extension(tuple(rules), [*engines], largest, others, more, graph)
+        return self._grown
+
+    def groups(self, come: Iterable[PlacedRule]) -> list[Group]:
+        """Returns the new rules that are connected with engines, each group with these; of others nothing.
+
+        No engine is in two of them.  O(rules × atoms alike + groups²).
+        """
+        groups: list[Group] = []
+        for component in parted(come):
+            rules, engines = [*component], self.components.near(component)
+            if engines:
+                for group in [each for each in groups if each[1].keys() & engines.keys()]:
+                    groups.remove(group)
+                    rules, engines = [*group[0], *rules], {**group[1], **engines}
+                groups.append((rules, engines))
+        return groups
+
+    def extend(self, by: Extension, freed: int) -> None:
+        """Has an engine take in further rules; the engines that they were in have gone."""
+        engine = by.engine
+        self.forbidding -= bool(engine.negated)
+        engine.extend(by.rules, by.graph, freed)
+        self.forbidding += bool(engine.negated)
+        self.compiled += len(by.rules)
+        self.components.extend(engine, by.rules)
+        if engine.has_next:
+            self.delaying[engine] = None
+        self._whole = self._grown = None
 
     def make(self, rules: Sequence[PlacedRule]) -> ComponentEngine:
         """An engine for the rules of one component."""
@@ -63,6 +146,7 @@ class EnginePool:
             rules, self.base_facts, budget=self.budget, costs=self.costs, separated=self.separated
         )
         self.made += 1
+        self.compiled += len(rules)
         self.components.add(engine)
         if engine.has_next:
             self.delaying[engine] = None
@@ -79,7 +163,7 @@ class EnginePool:
         self.components.remove(engine)
         self.delaying.pop(engine, None)
         self.forbidding -= bool(engine.negated)
-        self._whole = None
+        self._whole = self._grown = None
 
     def explainer(self, sight: Sight | None = None) -> Explainer:
         """Who answers why, why not and how, for all components as one; O(rules) after these have changed."""

@@ -21,7 +21,7 @@ from dataspace.flows.results import Derived
 from dataspace.rules.engine.components import PlacedRule
 from dataspace.rules.engine.engine import ComponentEngine
 from dataspace.rules.engine.explaining import Explainer
-from dataspace.rules.engine.pool import EnginePool
+from dataspace.rules.engine.pool import EnginePool, Group
 from dataspace.rules.engine.rebuild import Remaking
 from dataspace.rules.engine.resuming import Pair
 from dataspace.rules.engine.texts import MAX_RULES
@@ -54,7 +54,8 @@ RECOMPUTE_LEAST: Final = 30
 class ProgramStatistics:
     """Counts: texts, rules in them that are carried out, texts with errors, components that these rules are.
 
-    And since the start: engines made for components, facts that these have read, ticks, and units of work.
+    And since the start: engines made for components, rules for which one of them made functions, facts that
+    these have read, ticks, and units of work.
     """
 
     texts: int
@@ -62,6 +63,7 @@ class ProgramStatistics:
     failed: int
     components: int
     engines: int
+    compiled: int
     read: int
     ticks: int
     work: int
@@ -132,9 +134,9 @@ class Program:
         if self.facts is not None:
             self.base_facts.keep(self.facts())  # as they are after this tick
             self.facts, added, removed = None, (), ()
-        gone = {**self.components.of(lost), **self.components.near(come)}
+        groups, gone = self._pool.groups(come), self.components.of(lost)
         self._self_ticks = 0
-        derived = self._tick_anew(gone, come, added, removed, messages)
+        derived = self._tick_anew(gone, added, removed, messages, come=come, groups=groups)
         self._pool.kept.clear()
         self._is_start = False
         return derived
@@ -184,14 +186,14 @@ class Program:
         if len(removed) + FORBIDDING * len(added) > RECOMPUTE_LEAST:
             much = self._much_taken_from(added, removed)
             if much:
-                return self._tick_anew(much, (), added, removed, messages)
+                return self._tick_anew(much, added, removed, messages)
         return self._run(added, removed, messages)
 
     def tick_again(self) -> Derived:
         """The tick that ``next`` has asked for; too many in a row suspend the rules that ask for it."""
         if reason := self._endless():
             self._self_ticks = 0
-            return self._tick_anew(self.components.of(self._stop_asking(reason)), (), (), (), ())
+            return self._tick_anew(self.components.of(self._stop_asking(reason)), (), (), ())
         self._self_ticks += 1
         derived = self.tick() if self._resuming.watched else self._run((), (), ())
         self._self_work = self.budget.work + (self._self_work if self._self_ticks > 1 else 0)
@@ -250,18 +252,26 @@ class Program:
     def _tick_anew(
         self,
         gone: Mapping[ComponentEngine, None],
-        come: Sequence[PlacedRule],
         added: Sequence[Value],
         removed: Sequence[Value],
         messages: Sequence[Value],
+        *,
+        come: Sequence[PlacedRule] = (),
+        groups: Iterable[Group] = (),
     ) -> Derived:
-        """A tick in which some engines go, and others come for the rules that are carried out."""
+        """A tick in which some engines go, others come for the rules that are carried out, or take rules in.
+
+        ``groups`` are those of the rules that ``come`` which are connected with engines.
+        """
         self.ticks += 1
         actions = None if self._is_start else self._cause(len(added) + len(removed) + len(messages))
         self.budget.begin(actions)
         remaking = Remaking(self._pool, self.ticks, come, actions)
         remaking.part_with(gone)
+        grown = [engine for group in groups if (engine := remaking.join(*group)) is not None]
         engines = self._told(added, removed, messages)
+        if grown:
+            engines = {**engines, **dict.fromkeys(grown)}
         for engine in engines:
             engine.settle()
         return self._conclude(engines, messages, remaking)
@@ -321,7 +331,7 @@ class Program:
             for engine in heard:
                 engine.settle()
             remaking.part_with_failed(heard)
-        anew = remaking.make(messages)
+        remaking.make(messages)
         whole = Derived([], [], [])
         for engine, derived in said.items():
             if engine in self.components:
@@ -331,7 +341,7 @@ class Program:
                     engine.say(derived)
                 engine.publish(derived)
                 whole.extend(derived)
-        whole.extend(anew)
+        whole = remaking.difference(whole)
         self.budget.hold(whole.added, whole.removed)
         if self._resuming.watched:
             self._resuming.note(whole.added, [*whole.removed, *messages])
@@ -389,6 +399,7 @@ class Program:
             failed=sum(bool(entry.error) for entry in self.entries.values()),
             components=len(self.components),
             engines=self._pool.made,
+            compiled=self._pool.compiled,
             read=self.base_facts.read,
             ticks=self.ticks,
             work=self.budget.total + self.budget.work,

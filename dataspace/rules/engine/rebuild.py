@@ -58,6 +58,23 @@ class Remaking:
             self._pool.detach(engine)
             self._waiting.update({rule.number: rule for rule in engine.rules})
 
+    def join(self, rules: Sequence[PlacedRule], engines: Iterable[ComponentEngine]) -> ComponentEngine | None:
+        """Has rules come into the largest of the engines that they are connected with, and returns that.
+
+        None if they wait for one that is made anew instead, as all of these are then.
+        """
+        there = {engine: None for engine in engines if engine in self._pool.components}
+        by = self._pool.extension(rules, there) if len(there) == len([*engines]) else None
+        if by is None:
+            self.part_with(there)
+            return None
+        freed = size_of([value for other in by.others for value in other.derived()])
+        self.part_with(by.others)
+        for rule in by.rules:
+            del self._waiting[rule.number]
+        self._pool.extend(by, freed)
+        return by.engine
+
     def _inherit(self, engine: ComponentEngine, said: Derived | None) -> None:
         """Remembers where an engine was that observers know of."""
         self._before.update({key(value): value for value in engine.derived()})
@@ -83,8 +100,8 @@ class Remaking:
             overran |= late
         self.part_with({**dict.fromkeys(failed), **self._pool.components.of(lost)})
 
-    def make(self, messages: Sequence[Value]) -> Derived:
-        """Makes engines for the rules that wait: what they say beside what those said that have gone."""
+    def make(self, messages: Sequence[Value]) -> None:
+        """Makes engines for the rules that wait; ``difference`` says what has come of it."""
         heard: dict[ComponentEngine, None] = {}
         while rules := [each for each in self._waiting.values() if self._pool.texts.is_sound(each)]:
             self._waiting.clear()
@@ -93,7 +110,6 @@ class Remaking:
         for engine in heard:
             if engine in self._pool.components:
                 engine.settle()  # what came with messages that were heard again went with them
-        return self._difference()
 
     def _attempt(
         self, rules: Sequence[PlacedRule], messages: Sequence[Value]
@@ -129,16 +145,18 @@ class Remaking:
         read = self._pool.base_facts.count({root for engine in new for root in engine.roots})
         return self._actions + read // READS_OF_AN_ACTION + len(self._before) + len(self._held)
 
-    def _difference(self) -> Derived:
-        whole = Derived([], [], [])
+    def difference(self, whole: Derived) -> Derived:
+        """Returns what has changed by engines that come and go; ``whole`` is what others say."""
         for engine, said in self._made.items():
             engine.publish(said)
             whole.extend(said)
-        after = {key(value) for value in whole.added}
+        if not (self._before or self._sent):
+            return whole
+        after = {key(value): value for value in whole.added}
         return Derived(
-            [value for value in whole.added if key(value) not in self._before],
+            [value for at, value in after.items() if at not in self._before],
             [value for value in whole.messages if key(value) not in self._sent],
-            [value for at, value in self._before.items() if at not in after],
+            [*whole.removed, *[value for at, value in self._before.items() if at not in after]],
         )
 
     # -- failures -------------------------------------------------------------------------------------

@@ -63,6 +63,7 @@ class Entry:
 class Texts:
     """The texts of a program; ``held`` gives the rules that are carried out, and that new ones would join.
 
+    ``fits`` is True if it is known without them that new rules can be put in order.
     ``errors`` are the complaints of a program that has ended: the texts that it had suspended stay so.
     """
 
@@ -70,6 +71,7 @@ class Texts:
         self,
         max_rules: int,
         held: Callable[[Sequence[PlacedRule]], Iterable[PlacedRule]],
+        fits: Callable[[Sequence[PlacedRule]], bool],
         errors: Iterable[Record] = (),
     ) -> None:
         self.entries: dict[Pair, Entry] = {}
@@ -80,6 +82,7 @@ class Texts:
         """How many entries there may be."""
         self._max_rules = max_rules
         self._held = held
+        self._fits = fits
         self._count = self._loops = 0
         self._numbered = 0
         self._owners: dict[int, Entry] = {}  # by the number of a rule, where that is carried out
@@ -153,7 +156,10 @@ class Texts:
 
         All together mostly can.  If not, it is searched for the first that cannot be with those before it.
         """
-        near = self._held([rule for entry in fresh for rule in entry.placed])
+        new = [rule for entry in fresh for rule in entry.placed]
+        if new and self._fits(new):
+            return
+        near = self._held(new)
         held = [each.rule for each in sorted(near) if each.number not in lost]
         refused = 0
         while (error := _cycle(held, fresh)) is not None:

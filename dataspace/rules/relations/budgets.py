@@ -155,7 +155,7 @@ class TickBudget:
         self.inserted.clear()
 
     def allow(self, actions: int, freed: int) -> None:
-        """Allows the tick the work of further actions; ``freed`` further bytes of what is held are derived anew."""
+        """Allows the tick the work of further actions, and to derive ``freed`` bytes that are held again."""
         if self.actions is not None:
             self.actions += actions
         self._freed += freed
