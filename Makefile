@@ -25,8 +25,8 @@ help: ## this list
 
 venv: $(VENV)/ready ## .venv with everything, the project included
 
-demo: check-java venv ## replay real flights through the daemon into Spark and check the figures (YEAR=1, MONTHS=n, SPEED=n, KEEP=DIR)
-	@$(BIN)/python -m dataspace.spark demo $(DEMO_FLAGS)
+demo: check-java venv $(if $(COMPILED),$(VENV)/compiled/ready) ## replay real flights through the daemon into Spark and check the figures (YEAR=1, MONTHS=n, SPEED=n, KEEP=DIR, COMPILED=1)
+	@$(if $(COMPILED),PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/$(VENV)/compiled )$(BIN)/python -m dataspace.spark demo $(DEMO_FLAGS)
 
 test: check-java venv ## all tests, Spark's included (ARGS for pytest)
 	@$(BIN)/python -m tests $(ARGS)
@@ -55,7 +55,7 @@ peers: $(VENV)/peers ## bench/peers.py: the daemon beside NATS, Redis and etcd, 
 torture: check-java venv ## the kill tests and the attacks at full size, with ROUNDS further seeds each, and a table of what they cost
 	@TORTURE_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -m torture $(ARGS)
 
-wheel: venv ## dist/*.whl; COMPILED=1 for one whose index is machine code (needs a C compiler)
+wheel: venv ## dist/*.whl; COMPILED=1 for one whose hot parts are machine code (needs a C compiler)
 	@rm -rf build dist
 	@$(if $(COMPILED),DATASPACE_COMPILE=1) $(BIN)/python -m pip wheel -q --no-deps --no-build-isolation -w dist .
 
@@ -88,6 +88,12 @@ $(VENV)/ready: $(VENV)/locked pyproject.toml
 $(VENV)/peers: bench/peers.txt | $(VENV)/ready
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --require-hashes --only-binary :all: \
 	  -r bench/peers.txt && touch $@ || echo "not installed: bench/peers.py leaves out what is not on the PATH"
+
+# The compiled build, beside the checkout that the rest of .venv runs.
+$(VENV)/compiled/ready: $(shell find index dataspace relay server -name '*.py') setup.py relocate.py | $(VENV)/ready
+	@rm -rf $(VENV)/compiled
+	@$(BIN)/python -m bench._builds $(VENV)/compiled
+	@touch $@
 
 check-python:
 	@command -v $(PYTHON) >/dev/null 2>&1 || { \

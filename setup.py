@@ -4,10 +4,14 @@
 keeps the layout of the checkout, so a wheel that is built from it is the same.  An editable install keeps it
 as well, so it takes all four names.
 
-``DATASPACE_COMPILE=1 pip wheel .`` also translates the index to machine code with mypyc.  That needs a C
-compiler and mypy, and is opt-in: without the variable the wheel is pure Python for any machine.  The readers
-of text stay as they are: other classes are derived from theirs, which machine code does not allow.  So does
-each ``__init__.py``: the library of all compiled files is inside the package, and is loaded after it.
+``DATASPACE_COMPILE=1 pip wheel .`` also translates what most of a turn passes to machine code with mypyc: the
+index, the kernel, codec and packets, what waits for observers, and a connection.  That needs a C compiler and
+mypy, and is opt-in: without the variable the wheel is pure Python for any machine.
+
+Some files stay as they are.  Readers of text, limits of frames and writers of groups have classes from which
+others are derived, which machine code does not allow.  mypyc fails at the handles of an owner, a mapping of
+its own.  Options of an observation are made of what a client sends, before it is checked.  The library of all
+compiled files is inside the package, and is loaded after each ``__init__.py``.
 """
 
 import os
@@ -27,6 +31,45 @@ from relocate import INNER, OUTER, relocate
 
 COMPILE = bool(os.environ.get("DATASPACE_COMPILE"))
 PLAIN = {"text.py", "scanner.py", "__init__.py"}
+MACHINE_CODE = (
+    "index",
+    "dataspace/codec.py",
+    "dataspace/errors.py",
+    "dataspace/kernel/actions.py",
+    "dataspace/kernel/bulk_assertions.py",
+    "dataspace/kernel/changes.py",
+    "dataspace/kernel/epoch_changes.py",
+    "dataspace/kernel/epochs.py",
+    "dataspace/kernel/interests.py",
+    "dataspace/kernel/limits.py",
+    "dataspace/kernel/space.py",
+    "dataspace/kernel/turns.py",
+    "dataspace/transport/sockets.py",
+    "dataspace/wire/frames.py",
+    "dataspace/wire/heartbeat.py",
+    "dataspace/wire/packets.py",
+    "dataspace/wire/session.py",
+    "dataspace/wire/slices.py",
+    "dataspace/wire/windows.py",
+    "relay/delivery/backlog.py",
+    "relay/delivery/followers.py",
+    "relay/delivery/memory.py",
+    "relay/delivery/net_changes.py",
+    "relay/delivery/outbox.py",
+    "relay/delivery/ports.py",
+    "relay/delivery/shared.py",
+    "relay/log/recent.py",
+    "relay/log/segments.py",
+    "server/daemon/space.py",
+    "server/owners/turn_numbers.py",
+    "server/sessions/bundles.py",
+    "server/sessions/connection.py",
+    "server/sessions/sending.py",
+)
+"""Folders and files of the checkout that are compiled.
+
+All are one group, so that calls across files stay direct.
+"""
 
 
 class Relocated(build_py):
@@ -53,8 +96,8 @@ class OneName(egg_info):
         Path(self.egg_info, "top_level.txt").write_text(f"{OUTER}\n")
 
 
-class CompiledIndex(build_ext):
-    """Compiles what ``build_py`` has relocated by then, as one group, so that calls across files stay direct.
+class Compiled(build_ext):
+    """Compiles what ``build_py`` has relocated by then.
 
     mypyc reads a copy under an empty ``dataspace``, because it would check all that the real one imports.
     """
@@ -65,21 +108,29 @@ class CompiledIndex(build_ext):
         if self.editable_mode:
             raise SystemExit("an editable install is not compiled: unset DATASPACE_COMPILE, or build a wheel")
         with TemporaryDirectory() as folder:
-            top = Path(folder, OUTER, "index")
-            shutil.copytree(Path(self.build_lib, OUTER, "index"), top)
-            (top.parent / "__init__.py").touch()
-            files = sorted(path for path in top.rglob("*.py") if path.name not in PLAIN)
+            top = Path(folder, OUTER)
+            shutil.copytree(Path(self.build_lib, OUTER), top)
+            (top / "__init__.py").write_text("")
             with chdir(folder):
                 self.distribution.ext_modules = mypycify(
-                    ["--config-file=", *(str(path.relative_to(folder)) for path in files)],
-                    opt_level="3",
+                    ["--config-file=", "--ignore-missing-imports", *map(str, machine_code())],
+                    opt_level="2",
                     debug_level="0",
-                    group_name=f"{OUTER}.index.compiled",
+                    group_name=f"{OUTER}.compiled",
                     target_dir=str(Path(folder, "c")),
                 )
             command = build_ext(self.distribution)  # a new one, because this one was set up before
             command.ensure_finalized()
             command.run()
+
+
+def machine_code():
+    """Returns the files to compile, in order, from the folder that holds what was relocated."""
+    found = []
+    for name in MACHINE_CODE:
+        path = Path(name) if name.startswith(f"{OUTER}/") else Path(OUTER, name)
+        found += [path] if path.suffix else [each for each in path.rglob("*.py") if each.name not in PLAIN]
+    return sorted(found)
 
 
 class Build(Distribution):
@@ -91,4 +142,4 @@ class Build(Distribution):
 
 if __name__ == "__main__":
     commands = {"build_py": Relocated, "egg_info": OneName}
-    setup(distclass=Build, cmdclass=commands | ({"build_ext": CompiledIndex} if COMPILE else {}))
+    setup(distclass=Build, cmdclass=commands | ({"build_ext": Compiled} if COMPILE else {}))

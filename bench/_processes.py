@@ -29,6 +29,20 @@ class Served:
     pid: int
 
 
+_environment: dict[str, str] | None = None
+
+
+@contextmanager
+def daemons_of(environment: dict[str, str]) -> Iterator[None]:
+    """Starts daemons with these environment variables, and so of another build, while the block runs."""
+    global _environment
+    before, _environment = _environment, environment
+    try:
+        yield
+    finally:
+        _environment = before
+
+
 @contextmanager
 def daemon() -> Iterator[str]:
     """A running daemon; its URL."""
@@ -41,7 +55,7 @@ def serving() -> Iterator[Served]:
     """A daemon for as long as the block runs."""
     with tempfile.TemporaryDirectory() as data:
         command = [sys.executable, "-m", "dataspace", "serve", "--listen", "tcp:127.0.0.1:0", "--data", data]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=_environment)
         try:
             assert process.stdout is not None  # a pipe, as asked for
             line = process.stdout.readline()

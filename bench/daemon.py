@@ -12,6 +12,9 @@ are measured in turn in the same run, the best of the rounds counts, and ``ratio
     turn50_change_cpu_us         CPU time of the daemon for a change, in turns that replace 50 facts
     kill_1000_ms, close_1000_ms  until an observer has seen 1 000 killed clients go, or 1 000 that say goodbye
 
+With ``--compiled`` the same is measured again on a daemon of the compiled build, with the same clients; those
+figures begin with ``compiled_``.
+
 What a change costs the daemon in CPU time, and an observation in memory, is measured by ``_fanout``.
 """
 
@@ -20,19 +23,22 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import tempfile
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, Final
 
 import trio
 
 import dataspace
+from bench._builds import environment, install_compiled
 from bench._fanout import measure_fanout
 from bench._floor import Frames, connect, floor, forward, frame
 from bench._latency import measure_latency
 from bench._leaving import measure_leaving
-from bench._processes import Side, daemon
+from bench._processes import Side, daemon, daemons_of
 from bench._turns import measure_turns
 from index.values.values import Record
 
@@ -217,8 +223,16 @@ def main() -> None:
     arguments.add_argument("--json", action="store_true", help="print one flat JSON object as the last line")
     arguments.add_argument("--quick", action="store_true", help="one round of a twentieth of the work")
     arguments.add_argument("--rounds", type=int, default=3)
+    arguments.add_argument("--compiled", action="store_true", help="measure the compiled daemon as well")
     args = arguments.parse_args()
-    figures = measure(1, 0.05) if args.quick else measure(args.rounds, 1.0)
+    size = (1, 0.05) if args.quick else (args.rounds, 1.0)
+    figures = measure(*size)
+    if args.compiled:
+        with tempfile.TemporaryDirectory() as site:
+            print("compiling …", flush=True)
+            install_compiled(Path(site))
+            with daemons_of(environment(Path(site))):
+                figures |= {f"compiled_{name}": value for name, value in measure(*size).items()}
     for name in sorted(figures, key=lambda name: name.removeprefix("floor_")):
         print(f"{name:<32} {figures[name]:>14,.3f}")
     print(f"turns of {TURN} changes; {os.cpu_count()} cores; best of {1 if args.quick else args.rounds}")

@@ -249,32 +249,14 @@ def measure(rounds: int, sizes: Sequence[int], chunks: int) -> dict[str, float]:
 def measure_compiled(arguments: Sequence[str]) -> dict[str, float]:
     """The same figures of the compiled package, which is built for it."""
     import relocate  # only a checkout has it; the copy of this file that measures the compiled one does not
+    from bench._builds import install_compiled
 
     with tempfile.TemporaryDirectory(prefix="dataspace-compiled-") as place:
-        source, site = Path(place, "source"), Path(place, "site")
-        source.mkdir()
-        for name in ("index", "dataspace", "relay", "server"):
-            shutil.copytree(HERE.parent / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-        for name in ("pyproject.toml", "setup.py", "relocate.py", "README.md", "LICENSE"):
-            shutil.copy(HERE.parent / name, source)
+        site = Path(place, "site")
         shutil.copytree(HERE, Path(place, "bench"))
         relocate.rewrite_files(Path(place, "bench"), relocate.modules(HERE.parent))
         print("compiling …", flush=True)
-        pip = [
-            sys.executable,
-            "-m",
-            "pip",
-            "install",
-            "-qq",
-            "--no-index",
-            "--no-deps",
-            "--no-build-isolation",
-        ]
-        subprocess.run(
-            [*pip, "--target", str(site), str(source)],
-            check=True,
-            env={**os.environ, "DATASPACE_COMPILE": "1"},
-        )
+        install_compiled(site)
         done = subprocess.run(
             [sys.executable, "-m", "bench.index", "--json", "--expect-compiled", *arguments],
             check=True,

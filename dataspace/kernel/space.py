@@ -476,7 +476,8 @@ class Space:
 
     def _claimed_values(self) -> Iterator[Value]:
         """What owners claim, but for rules."""
-        return (value for held in self._claims.values() for value in held.values())
+        for held in self._claims.values():
+            yield from held.values()
 
     def _begin(self) -> Was:
         """What a turn must put back if it fails; ``commit`` and ``act`` have this written out."""

@@ -143,9 +143,7 @@ def _release(places: dict[int, Value], handle: int, removed: list[Value], retrac
     return value._text or value.text if value.__class__ is Record else at_of(value)
 
 
-def take_back(
-    places: dict[int, Value], actions: Sequence[InForm], begun: int, removed: Sequence[Value]
-) -> None:
+def take_back(places: dict[int, Value], actions: Sequence[Any], begun: int, removed: Sequence[Value]) -> None:
     """Undoes what actions did to the claims; O(those).
 
     ``begun`` is how many claims they are known to begin, and ``removed`` the values of those that they are

@@ -128,7 +128,9 @@ class Session:
 
         Raises ``ProtocolError`` in its place among the packets; it ends the session.
         """
-        return (packet for packet in self.steps(chunk) if packet is not None)
+        for packet in self.steps(chunk):  # a function of its own, because compiled expressions make lists
+            if packet is not None:
+                yield packet
 
     def steps(self, chunk: bytes) -> Iterator[p.Packet | None]:
         """The same, and None again and again while a large frame is read, so that others can work."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from hashlib import blake2b
 from itertools import islice
 from typing import Any, Final, NamedTuple
@@ -71,7 +72,7 @@ class Chain:
 
     def insert(self, connection: sqlite3.Connection, segments: Sequence[Segment]) -> None:
         """Writes segments that follow the newest one, within a transaction of the caller's."""
-        rows = [tuple([getattr(segment, name) for name in Segment.__slots__]) for segment in segments]
+        rows = [tuple([getattr(segment, name) for name in _COLUMNS]) for segment in segments]
         connection.executemany("INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
     def extended(self, newest: Segment) -> None:
@@ -241,6 +242,7 @@ class Chain:
         return fetched
 
 
+_COLUMNS: Final = tuple([each.name for each in fields(Segment)])
 _LAST: Final = "SELECT last FROM segments WHERE segment >= ? ORDER BY segment LIMIT 1"
 _UNTIL: Final = "SELECT until FROM segments WHERE segment >= ? ORDER BY segment LIMIT 1"
 _SIZES: Final = "SELECT segment, length(body) FROM segments WHERE segment < ? ORDER BY segment"

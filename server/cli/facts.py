@@ -25,6 +25,7 @@ from dataspace.errors import Refused, UsageError
 from dataspace.facts import as_it_is
 from dataspace.kernel.actions import SEND
 from dataspace.kernel.epoch_changes import time_of
+from dataspace.version import described
 from index.patterns.patterns import capture_names
 from index.patterns.text import parse_pattern, unparse
 from index.values.jsons import to_json
@@ -342,7 +343,7 @@ def _status_lines(fields: dict[Value, Value]) -> list[tuple[str, str]]:
     up = (number("now") - number("started")) / 1e6
     since = time_text(time_of(number("started")))
     return [
-        ("version", text("version")),
+        ("version", described(text("version"), _compiled(fields))),
         ("address", text("addresses")),
         ("process", f"{text('process')}, up {up:.0f} s, since {since}"),
         ("space", f"{text('space')} ({text('identity')}){_others(fields)}"),
@@ -381,6 +382,12 @@ def _slow(told: dict[Value, Value]) -> str:
     return (
         f"{epochs!r} epochs conflated, {changes!r} changes dropped, {failed!r} failed, {fallen!r} fell behind"
     )
+
+
+def _compiled(fields: dict[Value, Value]) -> list[str]:
+    """Returns the parts of the daemon that are machine code; a daemon that states none has none."""
+    parts = fields.get("compiled", ())
+    return [str(part) for part in parts] if isinstance(parts, tuple) else []
 
 
 def _others(fields: dict[Value, Value]) -> str:

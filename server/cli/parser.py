@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import NoReturn, TypeAlias
 
-from dataspace.version import __version__
+from dataspace.version import __version__, compiled_parts, described
 from server.cli import connecting as client_options, serve_options, topic_options
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -55,7 +55,9 @@ def parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    top.add_argument("--version", action="version", version=f"dataspace {__version__}")
+    top.add_argument(
+        "--version", action="version", version=f"dataspace {described(__version__, compiled_parts())}"
+    )
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     serve_options.add_parser(commands)
     client = argparse.ArgumentParser(add_help=False)

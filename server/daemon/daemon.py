@@ -17,7 +17,7 @@ import trio
 
 from dataspace.errors import Refused
 from dataspace.transport.sockets import Link
-from dataspace.version import __version__
+from dataspace.version import __version__, compiled_parts
 from dataspace.wire.features import MAIN
 from index.values.values import Map, Value
 from relay.delivery.followers import Delivery
@@ -214,6 +214,7 @@ class Daemon:
         status = {
             **home.status(),
             "version": __version__,
+            "compiled": tuple(compiled_parts()),
             "spaces": Map({name: len(each.space.index) for name, each in self.spaces.items()}),
             "addresses": self.addresses,
             "process": os.getpid(),

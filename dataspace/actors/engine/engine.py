@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from dataspace.actors.engine.actors import Actor, ActorEvent, Call, Effects, Facet, Spawn, Tasks
 from dataspace.actors.engine.endpoints import PatternWatch
-from dataspace.actors.engine.handlers import bound, crash_of, is_within, name_of
+from dataspace.actors.engine.handlers import bound, checked_name, crash_of, is_within, name_of
 from dataspace.actors.engine.ports import Context, Dependent, Handler, Scope
 from dataspace.actors.engine.settling import settle
 from dataspace.actors.engine.spaces import ActorSpace, Commit, End
@@ -95,7 +95,12 @@ class Engine:
 
     def home(self, space: Space | str, *, commit: Commit | None = None, end: End | None = None) -> ActorSpace:
         """Returns a space for actors: a new one by name, or an existing one with its way of committing."""
-        return ActorSpace(space if isinstance(space, Space) else Space(space), self.wall, commit, end)
+        return ActorSpace(
+            space if isinstance(space, Space) else Space(checked_name(space, "a space")),
+            self.wall,
+            commit,
+            end,
+        )
 
     def spawn(
         self, boot: Handler, *args: object, home: ActorSpace, name: str = "", daemon: bool = False

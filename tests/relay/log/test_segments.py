@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 import pytest
 from hypothesis import given, strategies as st
@@ -14,7 +16,7 @@ from dataspace.kernel.epochs import Claims, Epoch
 from index.values.freezing import freeze
 from index.values.values import Record, Value, key
 from relay.log import segments
-from relay.log.segments import CHECKSUM_BYTES, SEGMENT_BYTES, cut, decode, encode
+from relay.log.segments import CHECKSUM_BYTES, SEGMENT_BYTES, Segment, cut, decode, encode
 from tests.relay.log.histories import epoch, flight, plain
 
 atoms = st.one_of(
@@ -37,6 +39,7 @@ values: st.SearchStrategy[Value] = st.recursive(
     ),
     max_leaves=5,
 )
+SEGMENT: Final = [each.name for each in fields(Segment)]
 handles = st.integers(-(1 << 63), (1 << 63) - 1)
 
 
@@ -151,7 +154,7 @@ def test_no_flipped_bit_passes(data: st.DataObject) -> None:
 @pytest.mark.parametrize("field", ["ordinal", "first", "last", "entries", "changes", "since", "until"])
 def test_nor_does_an_altered_head_or_another_predecessor(field: str) -> None:
     (segment,) = cut([encode(epoch(1, flight(1)))], 1, bytes(CHECKSUM_BYTES))
-    fields = {name: getattr(segment, name) for name in segment.__slots__}
+    fields = {name: getattr(segment, name) for name in SEGMENT}
     assert not type(segment)(**{**fields, field: fields[field] + 1}).sealed_by(bytes(CHECKSUM_BYTES))
     assert not segment.sealed_by(b"\1" * CHECKSUM_BYTES)
 

@@ -18,6 +18,7 @@ import pytest
 
 import dataspace
 from dataspace import BlockingSpace, Record
+from dataspace.version import compiled_parts, described
 from tests.server.processes import DaemonProcess
 
 pytestmark = pytest.mark.slow
@@ -403,7 +404,7 @@ def test_status_tells_how_the_daemon_is(daemon: DaemonProcess, space: BlockingSp
     done = run(daemon.url, "status")
     assert (done.returncode, done.stderr) == (0, "")
     told = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
-    assert told["version"] == dataspace.__version__
+    assert told["version"] == described(dataspace.__version__, compiled_parts())
     assert told["address"] == f"tcp:127.0.0.1:{daemon.port}"
     assert told["process"].startswith(f"{daemon.process.pid}, up ")
     assert {"epoch", "sessions", "facts", "memory", "disk"} <= told.keys()
@@ -548,7 +549,7 @@ def test_the_help_names_every_command_and_each_of_its_options() -> None:
 
 
 def test_the_version_is_told() -> None:
-    assert run("", "--version").stdout == f"dataspace {dataspace.__version__}\n"
+    assert run("", "--version").stdout == f"dataspace {described(dataspace.__version__, compiled_parts())}\n"
 
 
 def test_a_command_outlives_its_daemon_and_says_what_happens(tmp_path: Path) -> None:
