@@ -17,8 +17,9 @@ import trio
 from dataspace.codec import MAX_DEPTH, pack, unpack
 from dataspace.errors import Refused
 from dataspace.faults import reach
+from dataspace.kernel.turns import keys_in_steps
 from dataspace.wire.slices import unpacking
-from index.values.values import Record, Value
+from index.values.values import Value
 from server.config.rights import OPEN, Permit
 from server.owners.accounts import Account
 from server.owners.bearers import LEASE, TRUSTED, Bearer
@@ -29,9 +30,6 @@ from server.publication.ports import Committer
 
 SMALL_BYTES: Final = 32 << 10
 """Packed operations that are unpacked in one step, in some milliseconds."""
-
-KEYED: Final = 256
-"""Values that get their keys in one step, in less than a millisecond."""
 
 CHECKED: Final = 32
 """Operations whose rights are checked in one step."""
@@ -212,7 +210,7 @@ async def _staged(
                 operations = staged
             if not bearer.permit.open:  # who staged it, or had it prepared, may have other rights
                 await home.lane.work(bearer.principal).do(_checking(operations, bearer.permit))
-            await home.lane.work(bearer.principal).do(_with_keys(operations.values))
+            await home.lane.work(bearer.principal).do(keys_in_steps(operations.values))
             verbs.extend(operations.verbs)
             values.extend(operations.values)
             if account is not None and quotas is not None and len(verbs) > quotas.actions_per_publication:
@@ -231,15 +229,6 @@ async def _read(home: Committer, at: tuple[str, ...] | bytes, bearer: Bearer) ->
     if prepared is None:
         return [read((await _checked(home, at, bearer.principal, OPEN))[0])]
     return [prepared]
-
-
-def _with_keys(values: Sequence[Value]) -> Generator[None, None, None]:
-    """Has records make their keys, which they keep: half of the work of their turn."""
-    for start in range(0, len(values), KEYED):
-        for value in values[start : start + KEYED]:
-            if value.__class__ is Record:
-                _ = value.text
-        yield
 
 
 async def _published(home: Committer, client: str, sequence: int) -> int | None:

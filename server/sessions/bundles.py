@@ -10,15 +10,16 @@ background work is acted on outside of the lane.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from time import perf_counter
 from typing import Final, Protocol
 
 import trio
 
 from dataspace.kernel.actions import SEND
+from dataspace.kernel.turns import KEYED, keys_in_steps
 from dataspace.wire import packets as p
-from index.values.values import Record, Value
+from index.values.values import Value
 from server.lane import Work
 
 BUNDLE: Final = 64
@@ -27,10 +28,6 @@ BUNDLE_SECONDS: Final = 0.002
 
 FRAME_SECONDS: Final = 0.001
 """Seconds after which the rest of one frame goes to the lane."""
-
-
-KEYED: Final = 256
-"""Actions of a turn whose values get their keys in one step, in less than a millisecond."""
 
 
 class BundlePeer(Protocol):
@@ -99,14 +96,10 @@ def _prepared(packets: Iterator[p.Packet | None]) -> Iterator[p.Packet | None]:
     """
     for packet in packets:
         if packet.__class__ is p.Turn and len(packet.actions) > KEYED:
-            for start in range(0, len(packet.actions), KEYED):
-                for action in packet.actions[start : start + KEYED]:
-                    if action.__class__ is tuple and action and action[0] != SEND:
-                        _make_key(action[-1])
-                yield None
+            yield from keys_in_steps(_asserted(packet.actions))
         yield packet
 
 
-def _make_key(value: Value) -> None:
-    if value.__class__ is Record:
-        _ = value.text
+def _asserted(actions: Sequence[object]) -> list[Value]:
+    """Returns the values that actions of a turn assert; actions that are none are refused later."""
+    return [each[-1] for each in actions if each.__class__ is tuple and each and each[0] != SEND]
