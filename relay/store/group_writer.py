@@ -21,6 +21,7 @@ import trio
 
 from dataspace.errors import Closed
 from relay.store.errors import LogFailed
+from relay.store.write_thread import WriteThread
 
 logger = logging.getLogger("dataspace")
 
@@ -59,6 +60,7 @@ class GroupWriter(ABC, Generic[E]):
         self._whole_portion: Final = portion
         self._portion = portion
         self._groups = 0
+        self._thread: Final = WriteThread(f"writer of {self.NAME}")
 
     # -- for those that submit ------------------------------------------------------------------------
 
@@ -78,6 +80,9 @@ class GroupWriter(ABC, Generic[E]):
 
     async def run(self) -> None:
         """Writes what is submitted, until ``close``.  Raises ``LogFailed`` when the disk fails."""
+        if self._running:  # by ``close``, which came before this task had begun
+            await self._over.wait()
+            return
         self._running = True
         try:
             while not self._finished():
@@ -88,6 +93,7 @@ class GroupWriter(ABC, Generic[E]):
             self.failure = failure
             raise
         finally:
+            self._thread.close()
             self._is_over = True
             self._over.set()
             self._settled.unpark_all()
@@ -136,7 +142,7 @@ class GroupWriter(ABC, Generic[E]):
         Raises ``LogFailed`` if the disk fails for good.
         """
         try:
-            await trio.to_thread.run_sync(write, group)
+            await self._thread.run(write, group)
         except LogFailed as failure:
             if not failure.full:
                 raise
