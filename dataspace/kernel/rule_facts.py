@@ -81,6 +81,7 @@ def bounds_of(limits: SpaceLimits) -> Bounds:
         limits.derived_bytes,
         limits.derive_work,
         limits.derive_work_per_action,
+        limits.rule_reads,
     )
 
 

@@ -99,6 +99,10 @@ class Index:
         """Yields the distinct values, in the order in which they appeared."""
         return iter(self._values.values())
 
+    def items(self) -> Iterator[tuple[At, Value]]:
+        """Yields the distinct values with their keys from ``at_of``, in the order in which they appeared."""
+        return iter(self._values.items())
+
     def count(self, value: Entry) -> int:
         """Returns how many copies of a value are here; O(1)."""
         return self.count_at(at_of(value))

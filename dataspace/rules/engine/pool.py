@@ -22,6 +22,7 @@ from dataspace.rules.relations.base_facts import BaseFacts
 from dataspace.rules.relations.budgets import Bounds, TickBudget
 from dataspace.rules.relations.costs import Costs
 from dataspace.rules.relations.proofs import Sight
+from dataspace.rules.relations.views import form_of
 from index.errors import UsageError
 from index.values.values import Record, Value, key
 
@@ -112,6 +113,20 @@ class EnginePool:
             return None
         self._grown = Extension(tuple(rules), [*engines], largest, others, more, graph)
         return self._grown
+
+    def reads(self, rule: PlacedRule, read: set[Hashable]) -> int:
+        """Returns how many facts a rule has to read beside those that are ``read``, where it notes its own.
+
+        These are the facts of the class of each atom for which there is no view yet.  O(rule).
+        """
+        facts = 0
+        for atom, asked in zip(rule.rule.atoms, rule.ports.asks, strict=True):
+            form = form_of(atom, everything=bool(rule.rule.head.aggregates) and not atom.negated)
+            place = key(form.pattern)
+            if place not in self.base_facts.views and place not in read:
+                read.add(place)
+                facts += self.base_facts.count([asked.root])
+        return facts
 
     def groups(self, come: Iterable[PlacedRule]) -> list[Group]:
         """Returns the new rules that are connected with engines, each group with these; of others nothing.

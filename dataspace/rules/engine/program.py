@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -134,12 +134,35 @@ class Program:
         if self.facts is not None:
             self.base_facts.keep(self.facts())  # as they are after this tick
             self.facts, added, removed = None, (), ()
+        come = self._affordable(come)
         groups, gone = self._pool.groups(come), self.components.of(lost)
         self._self_ticks = 0
         derived = self._tick_anew(gone, added, removed, messages, come=come, groups=groups)
         self._pool.kept.clear()
         self._is_start = False
         return derived
+
+    def _affordable(self, come: list[PlacedRule]) -> list[PlacedRule]:
+        """Suspends texts that would have to read too many facts in this tick; returns the rules of others.
+
+        A start reads any number, since no client waits for it.
+        """
+        most = self.budget.bounds.reads
+        if most is None or self._is_start:
+            return come
+        read: set[Hashable] = set()
+        total = 0
+        for rule in come:
+            if self.texts.is_sound(rule):
+                facts = self._pool.reads(rule, read)
+                if total + facts > most:
+                    limit = (
+                        f"limit limits.rule_reads={most}: raise it, or add the rule before the daemon starts"
+                    )
+                    self.texts.suspend(rule.number, f"{total + facts} facts to be read in one turn, {limit}")
+                else:
+                    total += facts
+        return [rule for rule in come if self.texts.is_sound(rule)]
 
     def resume(self, names: Collection[str]) -> Derived:
         """Carries out the texts of these names that are suspended, as if they were added now."""

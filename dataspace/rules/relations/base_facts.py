@@ -84,8 +84,13 @@ class BaseFacts(Generic[_R]):
 
     def keep(self, added: Iterable[Value], removed: Iterable[Value] = ()) -> None:
         """Takes facts as claimed, and not, and tells nobody; who knows of some already may say so again."""
-        for value in added:
-            self._route(class_of(value)).facts[_place(value)] = value
+        routes = self._routes
+        for value in added:  # written out, as in ``change``: the first rule has all facts of the space kept
+            root = (
+                value.label if value.__class__ is Record and value.label.__class__ is str else class_of(value)
+            )
+            route = routes.get(root) or self._route(root)
+            route.facts[_place(value) if value.__class__ is not Record else value._text or value.text] = value
         for value in removed:
             self._route(class_of(value)).facts.pop(_place(value), None)
 

@@ -79,7 +79,8 @@ class Bounds:
     ``rows`` are inserted in one tick; ``made`` are the bytes of what is derived and calculated in it,
     ``held`` those of all derived facts there are, both estimated by texts.  ``work`` are the units of a tick
     that nothing but a single fact causes, and ``work_per_action`` those for each further one; without
-    ``work`` the other bounds are all that counts.
+    ``work`` the other bounds are all that counts.  ``reads`` are the facts that rules which come may have to
+    read in one tick, for views that are not there yet.
     """
 
     rows: int = 2_000_000
@@ -87,6 +88,7 @@ class Bounds:
     held: int = 128 * 1024 * 1024
     work: int | None = None
     work_per_action: int = WORK_PER_ACTION
+    reads: int | None = None
 
     @property
     def part(self) -> int:

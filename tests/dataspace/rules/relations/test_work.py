@@ -15,7 +15,9 @@ from dataspace.kernel.actions import ASSERT, RETRACT, Action
 from dataspace.kernel.derivation import RULES
 from dataspace.kernel.limits import SpaceLimits
 from dataspace.kernel.space import Space
+from dataspace.rules.engine.program import Program
 from dataspace.rules.engine.rebuild import SUSPECT
+from dataspace.rules.relations.budgets import Bounds
 from index.values.values import Record, Value, key
 from tests.dataspace.rules.oracle import Facts, follow
 
@@ -209,3 +211,36 @@ def test_whatever_rules_there_are_a_turn_does_bounded_work_and_what_holds_follow
             known = more
         derived = [each for each in space.claims(RULES).values() if each.label != "rule-error"]  # type: ignore[union-attr]  # records all
         assert {key(each) for each in (*derived, *claimed.values())} == known.keys()
+
+
+def test_rules_that_come_may_read_so_many_facts_in_one_turn_and_no_more() -> None:
+    facts: list[Value] = [Record("reading", n, n % 7) for n in range(100)]
+    facts += [Record("other", n) for n in range(10)]
+    program = Program(lambda: facts, bounds=Bounds(reads=99))
+    said = program.add("all", "hot($x) <- reading($x, 6).")
+    assert not said.added
+    (entry,) = program.entries.values()
+    assert entry.error.startswith("100 facts to be read in one turn, limit limits.rule_reads=99: raise it")
+    assert len(program.add("few", "few($x) <- other($x).").added) == 10, (
+        "what it does not ask for does not count"
+    )
+    program.tick((), facts[:1])
+    assert len(program.resume(["all"]).added) == 14
+    assert not program.has_errors
+
+
+def test_what_is_read_counts_once_in_a_turn_and_not_again_where_it_has_been_read() -> None:
+    facts: list[Value] = [Record("reading", n, n % 7) for n in range(60)]
+    facts += [Record("other", n) for n in range(30)]
+    program = Program(lambda: facts, bounds=Bounds(reads=99))
+    program.change([(f"r{n}", f"a{n}($x) <- reading($x, $y), $y > {n}.") for n in range(5)], [])
+    assert not program.has_errors
+    program.change([("again", "b($x) <- reading($x, $y)."), ("other", "c($x) <- other($x).")], [])
+    program.change([("more", "d($x) <- reading($x, 5). e($x) <- other($x), reading($x, 4).")], [])
+    assert [entry.name for entry in program.entries.values() if entry.error] == ["more"]
+
+
+def test_a_start_reads_all_there_is() -> None:
+    facts: list[Value] = [Record("reading", n, n % 7) for n in range(100)]
+    program = Program(lambda: facts, bounds=Bounds(reads=9), start=True)
+    assert len(program.add("all", "hot($x) <- reading($x, 6).").added) == 14
