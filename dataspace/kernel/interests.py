@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Final, Protocol
 
+from dataspace.codec import pack, unpack_own
 from dataspace.kernel.changes import Captures, Changes
 from dataspace.kernel.limits import SpaceLimits, size_of_pattern
 from index.patterns.events import ADDED, REMOVED, Event
@@ -43,17 +44,17 @@ class Interest:
     __slots__ = (
         "_added",
         "_messages",
+        "_packed",
         "_removed",
         "_touched",
         "_waiting",
         "observers",
-        "pattern",
         "queue",
         "skeleton",
     )
 
     def __init__(self, pattern: Value, skeleton: Skeleton, touched: list[Interest]) -> None:
-        self.pattern = pattern
+        self._packed = pack(pattern)
         self.skeleton = skeleton
         self.observers = _NO_OBSERVERS
         self.queue: SharedObserver | None = None
@@ -104,6 +105,11 @@ class Interest:
             self.queue = None
         else:
             del self.observers[observer]
+
+    @property
+    def pattern(self) -> Value:
+        """Returns the pattern; O(size).  It is rarely needed, and takes five times as much as its bytes."""
+        return unpack_own(self._packed)
 
     @property
     def is_idle(self) -> bool:

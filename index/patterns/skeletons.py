@@ -104,7 +104,6 @@ class Skeleton:
     checks are the group's, too), and the key of the constants there.
     """
 
-    pattern: Pattern
     shape: Shape
     constants: tuple[tuple[Path, Value], ...]
     checks: tuple[Check, ...]
@@ -177,7 +176,6 @@ class _Analysis:
         shape, way, (paths, checks), captures, names = self._form(len(text_of(pattern)) <= CACHED_TEXT)
         constants = tuple([constant for _, constant in self.constants])
         return Skeleton(
-            pattern,
             shape,
             tuple(zip(paths, constants, strict=True)),
             checks,

@@ -69,17 +69,26 @@ class Handler:
         self.more: dict[Hashable, int] | None = None
         """How many further values have the same row; None while no row has more than one value, the usual
         case."""
-        self.callbacks: dict[Callback, Cleanup | None] = {}
+        self.callbacks: tuple[Callback, ...] | dict[Callback, Cleanup | None] = ()
+        """A tuple of one without a cleanup, the usual case, takes a quarter of a table."""
         self.sole: Callback | None = None
         """The callback, if there is exactly one, the usual case: the shortest way to it."""
 
     def install(self, callback: Callback, cleanup: Cleanup | None) -> None:
         """Adds a callback; O(1)."""
-        self.callbacks[callback] = cleanup
-        self.sole = callback if len(self.callbacks) == 1 else None
+        if not self.callbacks:
+            self.callbacks = (callback,) if cleanup is None else {callback: cleanup}
+            self.sole = callback
+            return
+        several = dict.fromkeys(self.callbacks) if isinstance(self.callbacks, tuple) else self.callbacks
+        several[callback] = cleanup
+        self.callbacks, self.sole = several, None
 
     def dismiss(self, callback: Callback) -> Cleanup | None:
         """Removes a callback and returns its cleanup; O(1)."""
+        if isinstance(self.callbacks, tuple):
+            self.callbacks, self.sole = (), None
+            return None
         cleanup = self.callbacks.pop(callback)
         self.sole = next(iter(self.callbacks)) if len(self.callbacks) == 1 else None
         return cleanup

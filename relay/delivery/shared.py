@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from dataspace.kernel.changes import PART, Changes
 from dataspace.kernel.interests import tell_each
@@ -52,6 +52,10 @@ class Member(Protocol):
         """Takes one epoch while it is apart."""
 
 
+Members: TypeAlias = tuple[Member, ...] | dict[Member, None]
+"""Members at one place: a tuple of one, as for most patterns, takes a quarter of a table."""
+
+
 class SharedQueue:
     """The changes of one pattern that wait for its observers; an ``Observer`` of the space."""
 
@@ -77,7 +81,7 @@ class SharedQueue:
         """The positions of the oldest value that waits and of the next one to come."""
         self.newest = 0
         """The newest epoch that was taken in."""
-        self._idle: dict[Member, None] = {}
+        self._idle: Members = ()
         self._behind = _NONE_BEHIND
         self._apart: dict[Member, None] | None = None
         self._eager: dict[Member, None] | None = None
@@ -101,7 +105,7 @@ class SharedQueue:
             if not self._apart:
                 self._apart = None
         member.position = self.end
-        self._idle[member] = None
+        self._idle = _with(self._idle, member)
 
     def join_apart(self, member: Member) -> None:
         """Takes in a member to which each epoch is offered alone."""
@@ -125,7 +129,7 @@ class SharedQueue:
 
     def _remove(self, member: Member) -> None:
         if member in self._idle:
-            del self._idle[member]
+            self._idle = _without(self._idle, member)
         else:
             self._move_from(member)
             if self.first not in self._behind:
@@ -181,7 +185,7 @@ class SharedQueue:
             self.end += 1
         self._room.used += size * OVERHEAD + length
         if self._idle:
-            idle, self._idle = self._idle, {}
+            idle, self._idle = self._idle, ()
             if self._behind:
                 self._behind[before] = idle
             else:
@@ -240,28 +244,28 @@ class SharedQueue:
             self._eager = {}
         self._eager[member] = None
 
-    def _move(self, member: Member, here: dict[Member, None], position: int) -> None:
+    def _move(self, member: Member, here: Members, position: int) -> None:
         """Moves a member on, and deletes what it was the last one to pass."""
         was, member.position = member.position, position
         is_last = len(here) == 1
         if is_last:
             del self._behind[was]
         else:
-            del here[member]
+            del here[member]  # type: ignore[union-attr]  # a table, as there are several
+        there = self._idle if position == self.end else self._behind.get(position, ())
+        if is_last and not there:
+            there = here  # spares two changes of tables, where there is only one member
+        else:
+            there = _with(there, member)
         if position == self.end:
-            there = self._idle
+            self._idle = there
         else:
-            there = self._behind.setdefault(position, {})
-        if is_last and position == self.end and not there:
-            self._idle = here  # spares two changes of tables, where there is only one member
-        else:
-            there[member] = None
+            self._behind[position] = there
         if is_last and was == self.first:
             self._delete_passed()
 
     def _move_from(self, member: Member) -> None:
-        here = self._behind[member.position]
-        del here[member]
+        here = self._behind[member.position] = _without(self._behind[member.position], member)
         if not here:
             del self._behind[member.position]
 
@@ -282,7 +286,23 @@ class SharedQueue:
             self._room.used -= (size - waiting.size) * OVERHEAD + length - waiting.length
 
 
-_NONE_BEHIND: Final[dict[int, dict[Member, None]]] = {}
+def _with(members: Members, member: Member) -> Members:
+    """Returns members with one more of them."""
+    if isinstance(members, dict):
+        members[member] = None
+        return members
+    return {members[0]: None, member: None} if members else (member,)
+
+
+def _without(members: Members, member: Member) -> Members:
+    """Returns members with one less of them."""
+    if isinstance(members, dict):
+        del members[member]
+        return members
+    return ()
+
+
+_NONE_BEHIND: Final[dict[int, Members]] = {}
 """Where members stand while nothing waits, as in most queues most of the time; never changed."""
 
 
