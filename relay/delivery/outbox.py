@@ -64,6 +64,7 @@ class OutStream:
         "items",
         "number",
         "backlog",
+        "pattern_bytes",
         "peeked",
         "reached",
         "replayed",
@@ -83,6 +84,8 @@ class OutStream:
         self.reached = self.replayed = 0
         """The epoch to which the peer was last said to know all, and to which the log was read for it."""
         self.backlog: Backlog | None = None
+        self.pattern_bytes = 0
+        """What its pattern counts as in the quota of its principal."""
         self.complete = False
         self.ended = False
         self._taken: trio.Event | None = None

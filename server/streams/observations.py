@@ -10,9 +10,9 @@ no more than a few hundred epochs in memory; an interest that is not quiet is a 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final
 
 import trio
@@ -49,6 +49,12 @@ PROGRESS_SECONDS: Final = 0.1
 """Seconds between two progress marks of one stream."""
 
 
+@lru_cache(maxsize=256)
+def _one_of(size: int) -> int:
+    """Returns the same number, as one object for all streams whose patterns are as large."""
+    return size
+
+
 class Observations:
     """The streams of one connection and what feeds each."""
 
@@ -66,7 +72,6 @@ class Observations:
         self._delivery = delivery
         self._replays: dict[OutStream, trio.CancelScope] = {}
         self._marks: dict[OutStream, trio.CancelScope] = {}
-        self._patterns: dict[OutStream, int] = {}
         self._reads: Final = ReadCounts(peer, system)
 
     def open(self, stream: OutStream, spec: Map) -> None:
@@ -99,11 +104,16 @@ class Observations:
         """
         size = size_of_pattern(key(pattern))
         self._peer.account.take(PATTERNS, size)
-        self._patterns[stream] = size
+        stream.pattern_bytes = _one_of(size)
+
+    def _give_patterns(self, streams: Iterable[OutStream]) -> None:
+        for stream in streams:
+            self._peer.account.give(PATTERNS, stream.pattern_bytes)
+            stream.pattern_bytes = 0
 
     def close(self, stream: OutStream) -> None:
         """Stops feeding a stream; its interest goes with it."""
-        self._peer.account.give(PATTERNS, self._patterns.pop(stream, 0))
+        self._give_patterns([stream])
         for scope in (self._replays.get(stream), self._marks.pop(stream, None)):
             if scope is not None:
                 scope.cancel()
@@ -131,8 +141,7 @@ class Observations:
     def end(self) -> None:
         """Stops feeding all streams, since the connection has ended; the session retracts the interests."""
         self._reads.end()
-        self._peer.account.give(PATTERNS, sum(self._patterns.values()))
-        self._patterns.clear()
+        self._give_patterns(self._peer.streams.values())
         for stream in self._peer.streams.values():
             if isinstance(stream.backlog, Follower | Blocks):
                 stream.backlog.close()
