@@ -35,7 +35,7 @@ class Blame:
             self._receivers.setdefault(place, {})[name] = None
 
     def stage(self, error: BaseException) -> str:
-        """The name of the stage in which an exception was raised, or nothing where it was in none."""
+        """Returns the name of the stage in which an exception was raised; empty where it was in none."""
         found = ""
         trace: TracebackType | None = error.__traceback__
         while trace is not None:

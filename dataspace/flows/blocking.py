@@ -238,7 +238,7 @@ class _Group:
                 self.so_far = self._undo(self.so_far, item)
 
     def said(self) -> Any:
-        """What has been folded, as no further step changes it: steps may work in place.  O(its size)."""
+        """Returns a copy of what has been folded, since steps may change it in place.  O(its size)."""
         if is_flat(self.so_far):
             return self.so_far
         try:

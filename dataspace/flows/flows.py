@@ -150,7 +150,7 @@ class Flow(Wiring):
         operator.emit = operator.emits.get("", nowhere)
 
     def _receiver(self, operator: Operator, port: str) -> Emit:
-        """What takes the items of an input, noted for when it raises."""
+        """Returns what takes the items of an input, noted for when it raises."""
         name = next(each for each, known in self.operators.items() if known is operator)
         receiver = operator.receiver(port)
         self._blame.know(name, operator, receiver)

@@ -58,7 +58,7 @@ class Strata:
 
     @property
     def count(self) -> int:
-        """The number of strata."""
+        """Returns the number of strata."""
         return max(self.number.values(), default=-1) + 1
 
     def members(self, stratum: int) -> list[tuple[str, ...]]:

@@ -136,7 +136,7 @@ class FlowHost:
             driven.has_begun = True
             try:
                 driven.flow.run_tick()
-            except Exception as error:  # noqa: BLE001  # a flow's fence: its code ends nobody else's turn
+            except Exception as error:  # noqa: BLE001  # a flow's fence: its code must not end the turn of a client
                 said = f"{type(error).__name__}: {error}"
                 where = ", ".join(getattr(error, "__notes__", ()))
                 reason = f"{said} ({where})" if where else said

@@ -165,5 +165,5 @@ class Writing(Operator):
 
 
 def is_full(stream: Outgoing) -> bool:
-    """Whether a stream has room for nothing more; one that does not say always has."""
+    """True if a stream has no room; False for one that does not say."""
     return bool(getattr(stream, "is_full", False))

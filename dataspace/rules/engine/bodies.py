@@ -1,7 +1,7 @@
 """Bodies: is there a solution of a rule's body, as far as it can be calculated, with some values given?
 
-The generated functions find solutions from a row that comes.  Here one is looked for among the rows that are
-there, for the few cases in which an expression has raised and it matters whether all else holds.
+The generated functions find solutions from a row that comes.  When an expression has raised, it matters
+whether the rest of the body holds; then a solution is looked for here, among the rows that are there.
 
 Always: nothing is changed; what cannot be calculated refutes nothing; each row is paid for before it is
 looked at.
@@ -42,7 +42,7 @@ class Body:
         self._plans: dict[frozenset[str], list[Look]] = {}
 
     def holds(self, known: dict[str, Term], *, settled: bool) -> bool:
-        """Whether all atoms hold together with these values, and nothing else refutes them.
+        """True if all atoms hold together with these values, and nothing else refutes them.
 
         Negations are looked at only where the tick is ``settled``.
 
@@ -71,7 +71,7 @@ class Body:
         return False
 
     def _admits(self, known: dict[str, Term], *, settled: bool) -> bool:
-        """Whether neither a comparison nor a negation refutes these values, as far as they are known."""
+        """True if no comparison and no negation refutes these values, as far as they are known."""
         values = {name: term.value for name, term in known.items()}
         waiting, moved = self._comparisons, True
         while moved:
@@ -95,7 +95,7 @@ class Body:
 
 
 def _agrees(comparison: Comparison, values: dict[str, Value]) -> bool:
-    """Whether a comparison holds; ``=`` gives a variable its value.  ``KeyError`` for one that has none."""
+    """True if a comparison holds; ``=`` gives a variable its value.  ``KeyError`` for one that has none."""
     left, right = comparison.left, comparison.right
     if comparison.operator == "=":
         for one, other in (left, right), (right, left):

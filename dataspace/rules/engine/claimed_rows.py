@@ -88,7 +88,7 @@ class ClaimedRows:
                 view.support(tuple([of(capture) for capture in captures]), by)
 
     def _take_any(self, value: Value, by: int) -> None:
-        """The same for views of facts of any class."""
+        """Does the same for views of facts of any class."""
         for view in self._views[None]:
             captures = view.read(value)
             if captures is not None:

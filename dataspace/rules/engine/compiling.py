@@ -112,7 +112,7 @@ class Compiler:
         self.meter = meter
 
     def hold(self) -> None:
-        """Counts what follows from nothing, or from what is not there."""
+        """Counts what follows without any row, or from rows that are not there."""
         script = Script()
         script.begin("def hold():", loops=False)
         _Text(self, script, None, [], +1).write(plan(self.rule, self.atoms, None))
@@ -192,7 +192,7 @@ class _Text:
             self._end_meter(meter)
 
     def _begin_meter(self, meter: Meter) -> None:
-        """Rows are counted, and of so many one is timed."""
+        """Counts rows, and times one of so many."""
         spent, clock = self._bind(meter.spent), self._bind(meter.clock)
         self._line(f"{spent}.calls += 1")
         self._line(f"begun = {clock}() if {spent}.calls % {SAMPLED} == 1 else 0")
@@ -224,7 +224,7 @@ class _Text:
             self._search(step, names, skipped=skipped)
 
     def _search(self, step: Look, names: list[str], *, skipped: bool) -> None:
-        """A loop over the rows with the columns that are bound."""
+        """Writes a loop over the rows with the columns that are bound."""
         atom = step.atom
         index = self._bind(atom.relation.index(step.bound))
         known = [names[at] for at in step.bound]
@@ -253,7 +253,7 @@ class _Text:
         self._note_stamp(atom, state)
 
     def _is_skipped(self, atom: BoundAtom) -> bool:
-        """Whether an atom stands for the trigger's relation before it: there its row is not to be seen."""
+        """True if an atom before the trigger has the same relation: there the trigger's row is skipped."""
         trigger = self._trigger
         return trigger is not None and atom.relation is trigger.relation and atom.at < trigger.at
 
@@ -276,7 +276,7 @@ class _Text:
     # -- expressions ----------------------------------------------------------------------------------
 
     def _term(self, expression: Expression) -> str:
-        """The expression for the term of one."""
+        """Returns the text for the term of an expression."""
         match expression:
             case Variable(name):
                 return self._variable(name)
@@ -290,7 +290,7 @@ class _Text:
                 return made
 
     def _value(self, expression: Expression) -> str:
-        """The expression for the value of one; what may raise is written before, within a fence."""
+        """Returns the text for the value of an expression; what may raise is written before, in a fence."""
         match expression:
             case Variable(name):
                 return f"{self._variable(name)}.value"
@@ -306,13 +306,13 @@ class _Text:
                 return made
 
     def _guarded(self, line: str) -> None:
-        """A line that may raise: then there is no derivation, and perhaps the rule has failed."""
+        """Writes a line that may raise: then there is no derivation, and perhaps the rule has failed."""
         of = self._of
         self._fenced(line, of.deferred.about(of.body, comes=self._by > 0))
         self._line(f"    {self._leave()}")
 
     def _fenced(self, line: str, fail: Callable[[Exception, dict[str, Any]], None]) -> None:
-        """A line whose exception is told, with what is known of the row."""
+        """Writes a line whose exception is passed to ``fail``, with the values that the row has so far."""
         row = ", ".join([f"{name!r}: {local}" for name, local in self._names.items()])
         self._line("try:")
         self._line(f"    {line}")
@@ -383,7 +383,7 @@ class _Text:
         self._line(f"    if not k[1]: {touch}(k)")
 
     def _older(self) -> str:
-        """Whether all premises of the cycle are older than the head, which is then there."""
+        """Returns the condition that all premises of the cycle are older than the head, which is there."""
         return " and ".join([f"k[2] > {stamp}" for stamp in self._stamps])
 
     def _triggered_from_within(self) -> bool:
@@ -404,11 +404,11 @@ class _Text:
         return self._script.bind(thing)
 
     def _refuse_if(self, condition: str) -> None:
-        """Goes on with the next row, or leaves the block where there is none."""
+        """Writes what goes on with the next row, or leaves the block where there is none."""
         self._line(f"if {condition}: {self._leave()}")
 
     def _leave(self) -> str:
-        """What goes on with the next row, from here."""
+        """Returns the statement that goes on with the next row, from here."""
         is_outermost = self._script.depth == self._base
         self._is_left |= is_outermost
         return "break" if is_outermost else "continue"

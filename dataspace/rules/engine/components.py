@@ -1,11 +1,11 @@
 """Components: which rules have to be carried out together?
 
-A rule whose body may match what another one derives leans on it; so do two rules that derive the same.
-Rules that are connected in this way, over however many others, are a *component*.  What one derives no other
-ever sees, so each has an engine of its own, and whatever happens to its rules is no matter of others: rules
-that are added may join components, and those that go may part one.
+Two rules are connected if the body of one may match what the other derives, or if both derive the same.
+Rules that are connected, directly or over others, are a *component*.  Each component has an engine of its
+own, since no rule sees what another component derives.  A rule that is added may join components, and one
+that goes may split one.
 
-Only what patterns say counts here, as for strata: an atom that may match any record leans on all heads.
+Only patterns count here, as for strata: an atom that may match any record is connected with all heads.
 
 Always: rules of different components neither derive the same fact or message, nor see what the other derives;
 each rule is in exactly one.
@@ -49,12 +49,12 @@ class Ports:
 
     @property
     def arity(self) -> int:
-        """How many fields the head has."""
+        """Returns the number of fields of the head."""
         return self.head[1]
 
     @property
     def is_fact(self) -> bool:
-        """Whether other rules could see what it derives: not if it is a message."""
+        """True if other rules could see what it derives, so not for a message."""
         return not self.head[2]
 
 
@@ -67,7 +67,7 @@ class PlacedRule(NamedTuple):
 
 
 def placed(number: int, rule: Rule) -> PlacedRule:
-    """A rule with its ports; O(rule)."""
+    """Returns a rule with its ports; O(rule)."""
     head = rule.head
     at = (key(head.label), len(head.arguments), head.verb is Verb.SEND)
     asks = [_asked(form_of(atom, everything=False).pattern) for atom in rule.atoms]
@@ -80,7 +80,7 @@ def _asked(pattern: Value) -> Asked:
 
 
 def parted(rules: Iterable[PlacedRule]) -> list[list[PlacedRule]]:
-    """The components of some rules, each in the order of its rules.  O(rules × heads of one label)."""
+    """Returns the components of rules, each in the order of its rules.  O(rules × heads of one label)."""
     ordered = sorted(rules)
     joined = list(range(len(ordered)))
 
@@ -108,12 +108,12 @@ class _Heads:
         self._by_class: dict[Class, dict[HeadAt, tuple[Value, int]]] = {}
 
     def add(self, ports: Ports, at: int) -> int:
-        """The first that has this head: ``at`` if none had it yet."""
+        """Returns the first rule that has this head: ``at`` if none had it yet."""
         alike = self._by_class.setdefault(label_class(ports.label), {})
         return alike.setdefault(ports.head, (ports.label, at))[1]
 
     def asked_by(self, ports: Ports) -> Iterator[int]:
-        """Who derives what a rule may ask for."""
+        """Yields the rules that derive what a rule may ask for."""
         for root, _, form in ports.asks:
             alike = self._by_class.values() if root is None else [self._by_class.get(root, {})]
             for heads in alike:
@@ -127,14 +127,14 @@ class HasRules(Protocol):
 
     @property
     def rules(self) -> Sequence[PlacedRule]:
-        """Its rules, as they stand in the program."""
+        """Returns its rules."""
 
 
 _E = TypeVar("_E", bound=HasRules)
 
 
 class Components(Generic[_E]):
-    """Who carries out the rules of a program, one for each component, and which rules could join them."""
+    """The engines of a program, one for each component, and which rules could join them."""
 
     def __init__(self) -> None:
         self._engines: dict[_E, None] = {}
@@ -149,7 +149,7 @@ class Components(Generic[_E]):
         return len(self._engines)
 
     def add(self, engine: _E) -> None:
-        """Takes an engine in.  O(its rules)."""
+        """Adds an engine.  O(its rules)."""
         self._engines[engine] = None
         self.extend(engine, engine.rules)
 
@@ -163,7 +163,7 @@ class Components(Generic[_E]):
                 self._asking.setdefault(root, {}).setdefault(place, (form, {}))[1][engine] = None
 
     def remove(self, engine: _E) -> None:
-        """Forgets an engine.  O(its rules)."""
+        """Removes an engine.  O(its rules)."""
         del self._engines[engine]
         for each in engine.rules:
             del self._by_rule[each.number]
@@ -179,12 +179,12 @@ class Components(Generic[_E]):
         return engine in self._engines
 
     def of(self, rules: Iterable[PlacedRule]) -> dict[_E, None]:
-        """The engines that carry out some rules, as far as any does.  O(rules)."""
+        """Returns the engines that carry out some rules, as far as any does.  O(rules)."""
         by = self._by_rule
         return {by[each.number]: None for each in rules if each.number in by}
 
     def near(self, rules: Sequence[PlacedRule]) -> dict[_E, None]:
-        """The engines that rules, if they came, would be of one component with.  O(rules × atoms alike)."""
+        """Returns the engines that further rules would be in one component with.  O(rules × atoms alike)."""
         found: dict[_E, None] = {}
         for each in rules:
             found.update(self._near(each.ports))

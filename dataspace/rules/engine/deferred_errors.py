@@ -1,9 +1,9 @@
 """Deferred errors: expressions that raised in the middle of a tick, kept until the tick is settled.
 
-A rule gets each row as it comes, while other rows of the tick are still to come or to go, and before the
-facts of a negation are derived.  So it may meet values that never hold together, or that its own body
-excludes:  ``not same($a, $b), $z = 1 / ($a - $b)``.  An expression that raises makes no derivation.  Whether
-that fails the rule is decided at the end of the tick, by what holds then.
+A rule gets each row as it comes, before other rows of the tick come or go, and before the facts of a
+negation are derived.  So it may get values that never hold together, or that its own body excludes, as in
+``not same($a, $b), $z = 1 / ($a - $b)``.  An expression that raises makes no derivation.  Whether its rule
+has failed is decided at the end of the tick, by what holds then.
 
 Always: a rule fails only for values with which its whole body holds once the tick is settled.
 """
@@ -19,7 +19,7 @@ from dataspace.rules.relations.failures import LimitReached, RuleFailed, message
 from dataspace.rules.relations.terms import Term
 
 MOST: Final = 10_000
-"""DeferredErrors of one tick that are kept; the next one fails its rule at once."""
+"""Errors of one tick that are kept; the next one fails its rule at once."""
 
 
 class DeferredErrors:
@@ -31,7 +31,7 @@ class DeferredErrors:
         self.noted: Final[list[tuple[RuleFailed, Body, dict[str, Term]]]] = []
 
     def about(self, body: Body, *, comes: bool) -> Callable[[Exception, dict[str, Term]], None]:
-        """What a rule calls whose expression has raised, for a row that comes or for one that goes."""
+        """Returns what a rule calls when an expression has raised, for a row that comes or one that goes."""
         return partial(self._note, body) if comes else _pass_over
 
     def _note(self, body: Body, error: Exception, row: dict[str, Term]) -> None:
@@ -58,7 +58,7 @@ class DeferredErrors:
 
 
 def _pass_over(error: Exception, row: dict[str, Term]) -> None:
-    """What goes was no derivation either when it came; limits are limits all the same."""
+    """Ignores an error, unless a limit was reached: what goes was no derivation when it came."""
     if isinstance(error, RuleFailed) and not (error.row or error.overran):
         error.row = {name: term.value for name, term in row.items()}
     if isinstance(error, (RuleFailed, LimitReached)):

@@ -1,8 +1,8 @@
-"""The dependency graph: which relations feed which, and in which stratum each settles.
+"""The dependency graph: which relations feed which, and in which order do they settle?
 
-Derived relations are what rules derive, views what their atoms read; where a view shows one derived relation
-as it is, both are one.  The graph makes no function and holds no row, so it also answers whether rules can be
-carried out at all, and how they are drawn.
+Heads are the relations that rules derive, views are what their atoms read.  Where a view shows one head as it
+is, both are one relation.  The graph makes no functions and holds no rows, so it also answers whether rules
+can be carried out at all, and how they are drawn.  It can grow by further rules.
 
 Always: a relation comes after all relations that feed it, and together with those of its cycle; if a cycle
 waits for itself, there is no graph.
@@ -79,7 +79,7 @@ class DependencyGraph:
         self.asked: list[list[View]] = []
         """For each rule what its atoms ask for, also where that is one with a head."""
         self.claimable: dict[Class, list[HeadRelation]] = {}
-        """Heads of facts, which somebody may claim as well, by class."""
+        """Heads of facts, which owners may claim as well, by class."""
         self.order: SettlingOrder[Node] = SettlingOrder()
         """Heads, views, and the groups of rules by their numbers."""
         self.growth: Growth
@@ -148,28 +148,28 @@ class DependencyGraph:
     # -- relations ------------------------------------------------------------------------------------
 
     def head(self, rule: Rule) -> HeadRelation:
-        """The relation that a rule derives."""
+        """Returns the relation that a rule derives."""
         return self.heads[key(rule.head.label), len(rule.head.arguments), rule.head.verb]
 
     def of_verb(self, verb: Verb) -> list[HeadRelation]:
-        """The heads of facts, of messages, or of what is for the next tick."""
+        """Returns the heads of facts, of messages, or of what is for the next tick."""
         return [head for head in self.heads.values() if head.verb is verb]
 
     def matching(self, view: View) -> Iterator[HeadRelation]:
-        """The heads of facts that a view could show; O(heads of its class)."""
+        """Yields the heads of facts that a view could show; O(heads of its class)."""
         alike = self.of_verb(Verb.ASSERT) if view.root is None else self.claimable.get(view.root, ())
         for head in alike:
             if view.may_match(head.of, head.width):
                 yield head
 
     def alias(self, view: View) -> HeadRelation | None:
-        """The only head that a view shows, if it shows it as it is: then both are one relation."""
+        """Returns the only head that a view shows, if it shows it as it is: then both are one relation."""
         if id(view) not in self._aliases:
             self._aliases[id(view)] = self._only_head(view)
         return self._aliases[id(view)]
 
     def relations(self) -> list[Relation]:
-        """All relations, each once."""
+        """Returns all relations, each once."""
         used = [atom.relation for atoms in self.atoms for atom in atoms]
         return list({id(each): each for each in [*self.heads.values(), *used]}.values())
 
@@ -198,7 +198,7 @@ class DependencyGraph:
         return (self.alias(relation) if isinstance(relation, View) else None) or relation
 
     def recursion(self, number: int) -> int:
-        """How many atoms of a rule are in the cycle of its head: the more, the likelier it runs away."""
+        """Returns the number of atoms in the cycle of the head: a rule with more is likelier to run away."""
         cycle = set(map(id, self.cycle(self.head(self.rules[number]))))
         return sum(id(atom.relation) in cycle for atom in self.atoms[number])
 
@@ -229,7 +229,7 @@ class DependencyGraph:
                 self.claimable[at] = [*self.claimable.get(at, ()), head]
 
     def _show(self, head: HeadRelation) -> Iterator[Flow]:
-        """Has the views that were there before show a new head."""
+        """Notes which older views have to show a new head; yields edges."""
         if head.verb is not Verb.ASSERT:
             return
         growth = self.growth
@@ -242,7 +242,7 @@ class DependencyGraph:
                 yield head, view, False
 
     def _add_body(self, number: int, rule: Rule) -> Iterator[Flow]:
-        """Atoms with their relations; negated ones count behind all others."""
+        """Notes the atoms of a rule with their relations, negated ones behind all others; yields edges."""
         bound: list[BoundAtom] = []
         asked: list[View] = []
         end: Node = number if rule.head.aggregates else self.head(rule)
@@ -278,7 +278,7 @@ class DependencyGraph:
         return view
 
     def is_plain(self, view: View) -> bool:
-        """Whether no rule derives what a view shows."""
+        """True if no rule derives what a view shows."""
         return not any(self.matching(view))
 
     def _only_head(self, view: View) -> HeadRelation | None:
@@ -292,7 +292,7 @@ class DependencyGraph:
 
     @cached_property
     def names(self) -> dict[int, str]:
-        """Names for people, each of one relation, by the id of that."""
+        """Returns the name of each relation, by its id; no two have the same."""
         names: dict[int, str] = {}
         shown = Counter([view.name for view in self.views.values()])
         for view in self.views.values():
@@ -305,7 +305,7 @@ class DependencyGraph:
 
     @cached_property
     def graph(self) -> Graph:
-        """The graph of heads, views and groups, by those names; drawn when it is first asked for."""
+        """Returns the graph of heads, views and groups, by those names; drawn when it is first asked for."""
         graph = Graph()
         views = [view for view in self.views.values() if self.alias(view) is None]
         for relation in [*views, *self.heads.values()]:
@@ -319,7 +319,7 @@ class DependencyGraph:
 
     @cached_property
     def strata(self) -> Strata:
-        """The strata of that graph."""
+        """Returns the strata of that graph."""
         return self.graph.strata("next")
 
     def _draw_rule(self, graph: Graph, number: int, rule: Rule) -> None:
@@ -338,7 +338,7 @@ class DependencyGraph:
             graph.edges.append(Edge(head, self.names[id(now)], "next", delayed=True))
 
     def _refusal(self) -> BlockingCycle:
-        """The cycle that blocks, in the words of the rules: by what they derive."""
+        """Returns the error for a cycle that blocks, in the words of the rules: by what they derive."""
         heads = {self.names[id(head)] for head in self.heads.values()}
         try:
             self.graph.strata("next")
@@ -350,6 +350,6 @@ class DependencyGraph:
 
 
 def _heads_of(rule: Rule) -> list[tuple[Hashable, int, Verb]]:
-    """The head of a rule, and what it holds as a tick later."""
+    """Returns the key of a rule's head, and for ``next`` that of the facts which hold a tick later."""
     at = (key(rule.head.label), len(rule.head.arguments), rule.head.verb)
     return [at, (at[0], at[1], Verb.ASSERT)] if rule.head.verb is Verb.NEXT else [at]

@@ -1,13 +1,15 @@
 """The engine: the rules of one component, and what follows from the facts that the engine gets.
 
-An dependencies says which relations the rules have, and in which order they settle; here they are filled with
-functions and tables, and run.  What no rule derives comes from the base facts, which components share;
-heads, and views that show them, are the engine's own.  In a tick the base facts count derivations into the
-rules; then the engine lets one stratum after the other settle, and says what has come of it.
-An engine is thrown away when its rules change or one of them fails: ``program`` then makes others.
+The graph of dependencies has the relations of the rules, in the order in which they settle.  The engine makes
+functions and tables for them, and runs them.  What no rule derives comes from the base facts, which all
+components share; heads, and views that show heads, are the engine's own.  In a tick, the functions of the
+rules count derivations as base facts come and go.  Then the engine settles one stratum after the other, and
+publishes what has changed.
+
+An engine can take in further rules.  When one of its rules goes or fails, ``program`` replaces it.
 
 Always: after a tick the derived facts are those that follow from the claimed facts and from nothing else,
-whichever way they came to be; the relations of a stratum change only when all below are settled.
+in whatever order these came; the relations of a stratum change only when all below are settled.
 """
 
 from __future__ import annotations
@@ -62,10 +64,10 @@ class _AnyOf:
 
 
 class ComponentEngine:
-    """The rules of one component, compiled, with their state; it stands on the base facts from the start.
+    """The rules of one component, compiled, with their state, attached to the base facts from the start.
 
-    ``failure`` is what went wrong in it: then it is good for nothing but ``derived``, ``held`` and ``sent``,
-    and whatever else it is told of does nothing.
+    ``failure`` is what went wrong in it: then only ``derived``, ``held`` and ``sent`` may be used,
+    and all else has no effect.
     """
 
     def __init__(
@@ -80,16 +82,16 @@ class ComponentEngine:
         self.rules: tuple[PlacedRule, ...] = ()
         self.failure: Exception | None = None
         self.waiting: tuple[Sized, ...]
-        """It has something to do only when any of these is not empty, or it is ``pending``."""
+        """The engine has work only if one of these is not empty, or it is ``pending``."""
         self.dependencies: DependencyGraph
         self.plain: dict[View, Use] = {}
-        """The views of base facts that it asks for."""
+        """The views of base facts that its rules read."""
         self.roots: set[Class | None] = set()
-        """The classes of facts that it is told of; None for all."""
+        """The classes of facts that it gets; None for all."""
         self.negated: set[Class | None] = set()
-        """Those that negations ask for."""
-        self.speaks = False
-        """Whether there is ever anything to ``say``."""
+        """The classes that negations read."""
+        self.has_output = False
+        """True if ``say`` may ever have something to do."""
         self._alarm: list[Exception] = []
         self._base_facts = base_facts
         self._terms = base_facts.terms
@@ -130,7 +132,7 @@ class ComponentEngine:
             self.fail(error)
 
     def _take_in(self, rules: Sequence[PlacedRule], dependencies: DependencyGraph) -> _Feeding:
-        """Makes the functions and tables for further rules; those of others stay, where nothing touches them.
+        """Makes the functions and tables for further rules; others stay as they are.
 
         Returns what is to be called with the rows of older heads, for views that show them from now on.
         """
@@ -169,7 +171,7 @@ class ComponentEngine:
             self._news.append((head.news.came, head.news.went, head.news.noted, head.publish))
             return
         (self._delayed if head.verb is Verb.NEXT else self._sending).append(head)
-        self.speaks = True
+        self.has_output = True
 
     def _feed(self, view: View, come: dict[View, Use]) -> None:
         """Notes that a head is seen by others, or takes a view from the base facts."""
@@ -193,7 +195,7 @@ class ComponentEngine:
         return lead(head, view, self._terms, self._budget.look, within=within)
 
     def _install(self, atom: BoundAtom, compiler: Compiler, come: dict[View, Use]) -> None:
-        """Has a rule told of the rows of one atom."""
+        """Adds the triggers of a rule to the relation of one atom."""
         more, less = RuleTrigger(compiler, atom, +1), RuleTrigger(compiler, atom, -1)
         on_insert, on_delete = (less, more) if atom.atom.negated else (more, less)
         view = atom.relation
@@ -206,7 +208,7 @@ class ComponentEngine:
         use.on_delete.append(Fenced(on_delete, view, self.fail))
 
     def _note_roots(self, come: Mapping[View, Use], growth: Growth) -> None:
-        """Notes which classes of facts it is told of, and which indexes it needs of base facts."""
+        """Notes which classes of facts the engine gets, and which indexes of base facts it needs."""
         for view, use in come.items():
             use.columns.update(view.wanted)
             view.wanted.clear()
@@ -252,7 +254,7 @@ class ComponentEngine:
         self._step_at[relation] = self._steps[self._places[relation]] = step
 
     def _own_relations(self) -> list[Relation]:
-        """Those that no other engine has."""
+        """Returns the relations that no other engine has."""
         return [each for each in self.dependencies.relations() if each not in self.plain]
 
     def claims(self) -> Iterator[tuple[Class | None, Claim]]:
@@ -262,7 +264,7 @@ class ComponentEngine:
     # -- ticks ----------------------------------------------------------------------------------------
 
     def fail(self, error: Exception) -> None:
-        """Something went wrong: the first of it counts, since whatever comes later may be because of it."""
+        """Notes an error of the engine; only the first counts, since later ones may follow from it."""
         if self.failure is None:
             self.failure = error
             self._alarm.append(error)
@@ -296,7 +298,7 @@ class ComponentEngine:
             self.fail(error)
 
     def _hold(self, head: HeadRelation, row: Row) -> None:
-        """Takes a row as one that ``next`` has said in the tick before."""
+        """Takes a row as one that ``next`` derived in the tick before."""
         if row not in head.held:
             head.held[row] = None
             head.news.noted.append(row)
@@ -327,7 +329,7 @@ class ComponentEngine:
                     return
 
     def settle(self) -> bool:
-        """Lets all strata settle: whether nothing has failed, now or before.  O(derivations touched)."""
+        """Settles all strata; returns True if nothing has failed, now or before.  O(derivations touched)."""
         if self.failure is not None:
             return False
         try:
@@ -340,7 +342,7 @@ class ComponentEngine:
         return True
 
     def begin(self) -> None:
-        """Begins a tick: what ``next`` has said in the one before holds, and what it no longer says does not.
+        """Begins a tick with the facts that ``next`` derived in the tick before.
 
         It has something to do only if the engine is ``pending``.
         """
@@ -349,20 +351,20 @@ class ComponentEngine:
             head.support(row, by)
 
     def say(self, derived: Derived) -> None:
-        """Says what is to be sent, and what is to hold in the next tick; after it has settled."""
+        """Adds the messages to be sent, and notes what is to hold in the next tick; after it has settled."""
         if self._delayed:
             self._delay()
         for head in self._sending:
             head.send(derived.messages)
 
     def publish(self, derived: Derived) -> None:
-        """Says which facts follow and did not, and which did and do not; the end of a tick."""
+        """Adds the facts that have begun or ended to follow; the end of a tick."""
         for came, went, noted, publish in self._news:
             if came or went or noted:
                 publish(derived)
 
-    def hush(self) -> None:
-        """Sends nothing: what held because of a message of the tick no longer does."""
+    def withdraw(self) -> None:
+        """Forgets what was sent because of a message of the tick, and sends nothing."""
         for head in self._sending:
             head.send([])
 
@@ -375,7 +377,7 @@ class ComponentEngine:
         return run
 
     def _delay(self) -> None:
-        """Compares what ``next`` says now with what holds because of the tick before."""
+        """Compares what ``next`` derives now with what holds because of the tick before."""
         for head in self._delayed:
             if head.news:
                 now = self.dependencies.heads[key(head.of), head.width, Verb.ASSERT]
@@ -383,23 +385,23 @@ class ComponentEngine:
 
     @property
     def has_next(self) -> bool:
-        """Whether it may ever ask for a tick."""
+        """True if it may ever ask for a tick."""
         return bool(self._delayed)
 
     @property
     def pending(self) -> bool:
-        """Whether ``next`` has something to say in a tick that nothing else causes."""
+        """True if ``next`` asks for a tick that nothing else causes."""
         return bool(self._schedule) or any(head.is_due for head in self._delayed)
 
     # -- looking --------------------------------------------------------------------------------------
 
     def derived(self) -> Iterator[Value]:
-        """What follows and nobody claims, as of the last tick that succeeded; O(those)."""
+        """Yields what follows and no owner claims, as of the last tick that succeeded; O(those)."""
         for head in self._facts:
             yield from head.said()
 
     def held(self, *, undone: bool) -> Iterator[tuple[HeadRelation, Row]]:
-        """What holds because of the tick before; ``undone`` as it was before the last ``say``."""
+        """Yields what holds because of the tick before; ``undone`` as it was before the last ``say``."""
         for head in self._delayed:
             rows = dict(head.held)
             if undone:
@@ -414,7 +416,7 @@ class ComponentEngine:
                 yield head, row
 
     def sent(self) -> Iterator[Value]:
-        """What has been sent for as long as its body holds, as of the last ``say``."""
+        """Yields the messages that were sent and whose bodies still hold, as of the last ``say``."""
         for head in self._sending:
             yield from head.said()
 
@@ -433,7 +435,7 @@ class ComponentEngine:
         return [self.rules[at] for at in leading or asking]
 
     def rows(self) -> int:
-        """Rows in all relations, those of base facts as well; O(relations)."""
+        """Returns the number of rows in all relations, those of base facts as well; O(relations)."""
         return sum(len(each.states) for each in self.dependencies.relations())
 
     def gone(self) -> int:
@@ -441,7 +443,7 @@ class ComponentEngine:
         return sum(len(went) for _, went, _, _ in self._news)
 
     def used(self, at: int) -> int:
-        """The work of a rule in this tick."""
+        """Returns the work of a rule in this tick."""
         made = self.used_of(at, Unit.BYTES) // BYTES_OF_WORK
         return self.used_of(at, Unit.STEPS) + self.used_of(at, Unit.ROWS) + made
 
@@ -454,7 +456,7 @@ class ComponentEngine:
         return self.used_of(at, unit), self._parts.compilers[at].limits.facts.used, recursion
 
     def used_of(self, at: int, unit: Unit) -> int:
-        """What a rule has used of one unit in this tick."""
+        """Returns what a rule has used of one unit in this tick."""
         if unit is Unit.WORK:
             return self.used(at)
         limits = self._parts.compilers[at].limits

@@ -1,14 +1,14 @@
 """Explaining: how are rules carried out, why is a fact there, and why is another one not?
 
-A proof is a tree of facts, each with the rule that derives it and the premises it has.  It always ends:
-within a cycle of rules only premises older than the fact are taken, of which there is always a way, since
-that is what keeps the fact there; and other premises are of lower strata.
+A proof is a tree of facts, each with the rule that derives it and the premises it has.  It always ends.
+Within a cycle of rules only premises older than the fact are taken; there is always a derivation from such
+premises, since that is what keeps the fact there.  Other premises are of lower strata.
 
-What is shown is only what the asker may observe: facts, patterns, and rules, which are facts.  What is not is
-counted, and said to be withheld.
+An answer shows only facts, patterns and rules that the asker may observe.  The others are counted, and the
+answer says how many are withheld.
 
 Always: explaining changes nothing, and costs nothing unless asked for; a question looks at a bounded number
-of rows, and what may not be observed has no part in its answer but in what is counted.
+of rows; of what may not be observed an answer has no more than the count.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ MOST = 1000
 """Facts of a proof that are shown."""
 
 LOOKED_AT = 50_000
-"""Rows that one question may look at, in which time nobody else has a turn: less than a second."""
+"""Rows that one question may look at; others wait meanwhile, for less than a second."""
 
 
 class Claimed(Protocol):
@@ -109,7 +109,7 @@ class Explainer:
     # -- why ------------------------------------------------------------------------------------------
 
     def why(self, fact: Value) -> Proof | None:
-        """A proof of a fact that rules derive; None if none does now.  O(what is searched), bounded."""
+        """Returns a proof of a fact that rules derive; None if none does.  O(what is searched), bounded."""
         if not isinstance(fact, Record):
             return None
         head = self._dependencies.heads.get((key(fact.label), len(fact.fields), Verb.ASSERT))
@@ -139,7 +139,7 @@ class Explainer:
         return Proof(fact, "next, from the tick before")
 
     def _solutions(self, number: int, fact: Value, head: Relation, state: State) -> Iterator[list[Solution]]:
-        """The ways in which a rule derives a fact; all solutions of an aggregate are one way."""
+        """Yields the ways in which a rule derives a fact; all solutions of an aggregate are one way."""
         rule = self._dependencies.rules[number]
         known = unify(rule, fact)
         if known is None:
@@ -232,7 +232,7 @@ class Explainer:
         return filed.get(key(term.value), ())
 
     def _is_claimed(self, head: HeadRelation, fact: Value) -> bool:
-        """Whether somebody claims the fact of a row."""
+        """True if an owner claims the fact of a row."""
         assert isinstance(fact, Record)  # heads derive nothing else
         return self._terms.row(fact.fields) in head.base
 
@@ -264,7 +264,7 @@ class Explainer:
         return None
 
     def _fixed(self, pattern: Value) -> dict[int, Term]:
-        """The terms of the fields that are constants, so that not all rows need be made facts of."""
+        """Returns the terms of the fields that are constants, so that not all rows have to become facts."""
         if not isinstance(pattern, Record) or is_open(pattern):
             return {}
         plain = (str, int, float, bool, bytes)
@@ -273,7 +273,7 @@ class Explainer:
     # -- why not --------------------------------------------------------------------------------------
 
     def why_not(self, fact: Value) -> str:
-        """What each rule lacks to derive a fact, or any fact that a pattern such as ``reach(1, _)`` means."""
+        """Returns what each rule lacks to derive a fact, or any fact of a pattern such as ``reach(1, _)``."""
         there = self.match(fact)
         if there is not None:
             return f"{unparse(there)} is there: ask why"
@@ -287,7 +287,7 @@ class Explainer:
         return "\n".join(lines) or f"no rule derives facts like {unparse(fact)}{self._near(fact)}"
 
     def why_not_rows(self, fact: Value) -> Iterator[Map]:
-        """The same for programs: a row for each rule that could, or that of the fact that is there."""
+        """Yields the same for programs: a row for each rule that could, or that of the fact that is there."""
         there = self.match(fact)
         if there is not None:
             yield Map({"there": there})
@@ -316,7 +316,7 @@ class Explainer:
                 yield number, rule, self._lacking(number, rule, known) if self._shows(number) else ""
 
     def _near(self, fact: Value) -> str:
-        """What the question may have meant: a label much like it, or the same with other fields."""
+        """Returns what the question may have meant: a label much like it, or the same with other fields."""
         if not isinstance(fact, Record):
             return ""
         heads = {str(head.of): head for head in self._dependencies.heads.values() if head.verb is Verb.ASSERT}
@@ -344,7 +344,7 @@ class Explainer:
     # -- how ------------------------------------------------------------------------------------------
 
     def explain(self) -> str:
-        """Strata with their relations, rows and indexes, then each rule with the orders of its look-ups."""
+        """Returns strata with their relations, rows and indexes, then each rule with its join orders."""
         lines = []
         by_name = {self._dependencies.names[id(each)]: each for each in self._dependencies.relations()}
         hidden = 0
@@ -368,7 +368,7 @@ class Explainer:
         return "\n".join(lines)
 
     def explained_rows(self) -> Iterator[Map]:
-        """The same for programs: a row for each relation, then one for each rule."""
+        """Yields the same for programs: a row for each relation, then one for each rule."""
         by_name = {self._dependencies.names[id(each)]: each for each in self._dependencies.relations()}
         for stratum in range(self._dependencies.strata.count):
             for members in self._dependencies.strata.members(stratum):
@@ -409,18 +409,18 @@ class Explainer:
         return [f"{spent.calls} rows took {spent.nanoseconds / 1e6:.1f} ms"] if spent.calls else []
 
     def _orders(self, number: int, rule: Rule) -> Iterator[str]:
-        """In which order the body is looked up from each of its atoms."""
+        """Yields the order in which the body is looked up, from each of its atoms."""
         atoms = self._dependencies.atoms[number]
         for atom in atoms:
             steps = [step_text(step) for step in plan(rule, atoms, atom)]
             yield f"{atom.atom} -> {', '.join([*steps, str(rule.head)])}"
 
     def part(self) -> Part:
-        """Strata, handoffs and inputs that block, to be drawn."""
+        """Returns strata, handoffs and inputs that block, to be drawn."""
         return Part("", self._dependencies.graph, self._dependencies.strata)
 
     def monotonicity(self) -> str:
-        """Which rules only ever add when facts are added, and which not, and at which input."""
+        """Returns which rules only ever add facts when facts are added, and which not, and at which input."""
         lines = [
             f"{rule}\n    {'not monotone: ' + '; '.join(reasons) if reasons else 'monotone'}"
             for rule, reasons in self._leanings()
@@ -429,12 +429,12 @@ class Explainer:
         return "\n".join([*lines, *[withheld(hidden, "rule")] * bool(hidden)])
 
     def monotonicity_rows(self) -> Iterator[Map]:
-        """The same for programs."""
+        """Yields the same for programs."""
         for rule, reasons in self._leanings():
             yield Map({"rule": str(rule), "monotone": not reasons, "because": tuple(reasons)})
 
     def _leanings(self) -> Iterator[tuple[Rule, list[str]]]:
-        """The rules, each with why it may take facts away when others are added."""
+        """Yields the rules, each with why it may take facts away when others are added."""
         shrinking = self._not_monotone()
         for number, rule in enumerate(self._dependencies.rules):
             own = [f"waits for all of {atom}" for atom in _blocking(rule)]
@@ -447,7 +447,7 @@ class Explainer:
                 yield rule, list(dict.fromkeys([*own, *leaning]))
 
     def _not_monotone(self) -> set[int]:
-        """The relations that may shrink when facts are added."""
+        """Returns the relations that may shrink when facts are added."""
         shrinking: set[int] = set()
         grown = True
         while grown:
@@ -477,7 +477,7 @@ def _blocking(rule: Rule) -> Iterator[str]:
 
 
 def _line(name: str, relation: Relation | None) -> str:
-    """A relation, or a group, as ``explain`` lists it."""
+    """Returns a relation, or a group, as ``explain`` lists it."""
     if relation is None:
         return name
     indexes = [
@@ -489,7 +489,7 @@ def _line(name: str, relation: Relation | None) -> str:
 
 
 def _counts(relation: Relation | None) -> dict[str, Value]:
-    """How many rows a relation has, and its indexes; nothing for a group."""
+    """Returns how many rows a relation has, and its indexes; nothing for a group."""
     if relation is None:
         return {}
     indexes = [Map({"columns": columns, "keys": len(index)}) for columns, index in relation.indexes.items()]

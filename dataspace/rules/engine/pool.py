@@ -1,10 +1,10 @@
-"""The engines of a program: one for each component of its rules, made and detached as rules come and go.
+"""The engines of a program: one for each component of its rules, made, extended and removed as rules change.
 
-All of them stand on the same base facts and share the budget of a tick.  Those that may ask for a tick of
-their own, by ``next``, are kept apart from the others, so that a turn finds them at once.
+All of them read the same base facts and share the budget of a tick.  Those that may ask for a tick of their
+own, by ``next``, are listed apart from the others, so that a turn finds them at once.
 
-Always: each rule that is carried out is in the engine of one component, and no engine that was detached is
-told of anything.
+Always: each rule that is carried out is in the engine of one component; an engine that was removed gets no
+changes.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class EnginePool:
         self.budget.gone = lambda: sum(engine.gone() for engine in self.components)
         self.costs: Final = Costs(clock)
         self.delaying: Final[dict[ComponentEngine, None]] = {}
-        """Those that may ask for a tick."""
+        """Engines that may ask for a tick."""
         self.separated: frozenset[Hashable] = frozenset()
         """Labels of heads whose rows are not shown to others as they are (``Unalias``)."""
         self.forbidding = 0
@@ -156,7 +156,7 @@ class EnginePool:
         self._whole = self._grown = None
 
     def make(self, rules: Sequence[PlacedRule]) -> ComponentEngine:
-        """An engine for the rules of one component."""
+        """Returns a new engine for the rules of one component."""
         engine = ComponentEngine(
             rules, self.base_facts, budget=self.budget, costs=self.costs, separated=self.separated
         )
@@ -170,7 +170,7 @@ class EnginePool:
         return engine
 
     def detach(self, engine: ComponentEngine) -> None:
-        """Has an engine told of nothing any more."""
+        """Removes an engine: it gets no more changes."""
         for rule in engine.rules:
             if not self.texts.is_sound(rule):
                 self.costs.forget(rule.number)
@@ -181,7 +181,7 @@ class EnginePool:
         self._whole = self._grown = None
 
     def explainer(self, sight: Sight | None = None) -> Explainer:
-        """Who answers why, why not and how, for all components as one; O(rules) after these have changed."""
+        """Returns what answers why, why not and how, for all components as one; O(rules) after a change."""
         order = sorted(
             (rule.number, engine, at) for engine in self.components for at, rule in enumerate(engine.rules)
         )

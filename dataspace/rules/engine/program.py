@@ -1,9 +1,9 @@
 """The program: rules that come and go, over facts that come and go.
 
-Rules that are connected are a component, which has an engine of its own.  When rules are added, removed or
-fail, only the components that they belong to are made anew, and what observers are told is the difference: so
-a rule added late says what it would have said from the start, and one that fails takes along what it
-derived and nothing else.
+Rules that are connected are a component, which has an engine of its own.  A rule that is added comes into the
+engine of its component.  When a rule is removed or fails, only its component is made anew.  Either way the
+difference is returned: a rule that is added late adds what it would have added from the start, and one that
+fails takes away what it derived and nothing else.
 
 Always: a tick succeeds, whatever rules do in it: one that raises, or runs away, is suspended and named, and
 the tick is what it would have been without it.
@@ -34,7 +34,7 @@ from index.values.values import Value
 logger = logging.getLogger("dataspace")
 
 MAX_SELF_TICKS: Final = 10_000
-"""Ticks in a row that ``next`` causes by itself, unless the program is told otherwise."""
+"""Default of the ticks in a row that ``next`` may cause by itself."""
 
 SELF_WORK: Final = 100
 """Ticks in a row that ``next`` causes by itself may do so many times the work of one tick."""
@@ -109,11 +109,11 @@ class Program:
     # -- rules ----------------------------------------------------------------------------------------
 
     def add(self, name: str, text: str) -> Derived:
-        """Adds a text of rules, and says what follows; what is wrong with it is in its entry."""
+        """Adds a text of rules, and returns what follows; what is wrong with it is in its entry."""
         return self.change([(name, text)], [])
 
     def remove(self, name: str, text: str) -> Derived:
-        """Removes a text of rules, and says what no longer follows."""
+        """Removes a text of rules, and returns what no longer follows."""
         return self.change([], [(name, text)])
 
     def change(self, added: Iterable[tuple[str, str]], removed: Iterable[tuple[str, str]]) -> Derived:
@@ -127,7 +127,7 @@ class Program:
         removed: Sequence[Value],
         messages: Sequence[Value],
     ) -> Derived:
-        """A tick in which rules change as well: all of it counts from now on."""
+        """Runs a tick in which rules change as well; returns what has changed."""
         come, lost = self.texts.change(*rules)
         if not (come or lost):
             return self.tick(added, removed, messages)
@@ -168,7 +168,7 @@ class Program:
         """Carries out the texts of these names that are suspended, as if they were added now."""
         pairs = [pair for pair, entry in self.entries.items() if entry.error and entry.name in names]
         for pair in pairs:
-            self._resuming.forget(pair, for_good=True)  # who asks is not to wait
+            self._resuming.forget(pair, for_good=True)  # on request, without a wait
         return self._resume(pairs, (), (), ())
 
     def _resume(
@@ -186,7 +186,7 @@ class Program:
 
     @property
     def has_errors(self) -> bool:
-        """Whether any text is not carried out; O(texts)."""
+        """True if any text is not carried out; O(texts)."""
         return any(entry.error for entry in self.entries.values())
 
     # -- ticks ----------------------------------------------------------------------------------------
@@ -194,11 +194,11 @@ class Program:
     def tick(
         self, added: Sequence[Value] = (), removed: Sequence[Value] = (), messages: Sequence[Value] = ()
     ) -> Derived:
-        """What follows from claimed facts that appeared and vanished, and from messages.
+        """Returns what follows from claimed facts that appeared and vanished, and from messages.
 
         O(derivations touched); never raises because of a rule.
         """
-        if self._self_ticks and not self.pending:  # else a turn of somebody would let a rule go on for ever
+        if self._self_ticks and not self.pending:  # else other turns would let a rule go on for ever
             self._self_ticks = 0
         if self._resuming.watched:
             self._resuming.note(added, removed)
@@ -213,7 +213,7 @@ class Program:
         return self._run(added, removed, messages)
 
     def tick_again(self) -> Derived:
-        """The tick that ``next`` has asked for; too many in a row suspend the rules that ask for it."""
+        """Runs the tick that ``next`` has asked for; too many in a row suspend the rules that ask for it."""
         if reason := self._endless():
             self._self_ticks = 0
             return self._tick_anew(self.components.of(self._stop_asking(reason)), (), (), ())
@@ -234,7 +234,7 @@ class Program:
 
     @property
     def pending(self) -> bool:
-        """Whether ``next`` asks for a tick, or a suspended text to be tried again."""
+        """True if ``next`` asks for a tick, or a suspended text is due."""
         if self._resuming.watched and self._resuming.ready(self.ticks):
             return True
         for engine in self._delaying:  # noqa: SIM110  any() would make a generator for each turn
@@ -243,7 +243,7 @@ class Program:
         return False
 
     def _run(self, added: Sequence[Value], removed: Sequence[Value], messages: Sequence[Value]) -> Derived:
-        """A tick as most are: facts come or go, and no rule fails."""
+        """Runs a tick as most are: facts come or go, and no rule fails."""
         self.ticks += 1
         actions = len(added) + len(removed) + len(messages)
         if self._delaying:
@@ -263,7 +263,7 @@ class Program:
             return self._conclude(engines, messages, Remaking(self._pool, self.ticks, (), actions))
         derived = Derived([], [], [])
         for engine in engines:
-            if engine.speaks:
+            if engine.has_output:
                 engine.say(derived)
             engine.publish(derived)
         if derived.added or derived.removed:
@@ -282,7 +282,7 @@ class Program:
         come: Sequence[PlacedRule] = (),
         groups: Iterable[Group] = (),
     ) -> Derived:
-        """A tick in which some engines go, others come for the rules that are carried out, or take rules in.
+        """Runs a tick in which engines go, and others come for their rules or take rules in.
 
         ``groups`` are those of the rules that ``come`` which are connected with engines.
         """
@@ -290,7 +290,7 @@ class Program:
         actions = None if self._is_start else self._cause(len(added) + len(removed) + len(messages))
         self.budget.begin(actions)
         remaking = Remaking(self._pool, self.ticks, come, actions)
-        remaking.part_with(gone)
+        remaking.remove(gone)
         grown = [engine for group in groups if (engine := remaking.join(*group)) is not None]
         engines = self._told(added, removed, messages)
         if grown:
@@ -313,14 +313,14 @@ class Program:
     def _told(
         self, added: Sequence[Value], removed: Sequence[Value], messages: Sequence[Value]
     ) -> Mapping[ComponentEngine, None]:
-        """Tells engines what a tick begins with: which have something to settle."""
+        """Passes on what a tick begins with; returns the engines that have something to settle."""
         try:
             engines = self.base_facts.change(added, removed)
             if messages:
                 engines = {**engines, **self.base_facts.hear(messages, +1)}
             elif len(engines) > 1:
                 engines = _busy(engines)
-        except Exception as error:  # a fence around a tick: a defect must not end the turn of somebody else
+        except Exception as error:  # a fence around a tick: a defect must not end the turn of a client
             logger.exception("the rules failed and are computed anew: this is a defect, please report it")
             engines = dict.fromkeys(self.components)
             for engine in engines:
@@ -340,11 +340,11 @@ class Program:
         messages: Sequence[Value],
         remaking: Remaking,
     ) -> Derived:
-        """The rest of a tick, where engines go: each says what it derives once no rule fails any more.
+        """Ends a tick in which engines go: what they derive is published once no rule fails any more.
 
-        So whatever failed, no fact has been told of that would have to be taken back.
+        So no fact is published that a failure would take back.
         """
-        remaking.part_with_failed(engines)
+        remaking.remove_failed(engines)
         said = {each: Derived([], [], []) for each in engines if each in self.components}
         if messages:
             for engine, derived in said.items():
@@ -353,13 +353,13 @@ class Program:
             heard = {**said, **self.base_facts.hear(messages, -1)}
             for engine in heard:
                 engine.settle()
-            remaking.part_with_failed(heard)
+            remaking.remove_failed(heard)
         remaking.make(messages)
         whole = Derived([], [], [])
         for engine, derived in said.items():
             if engine in self.components:
                 if messages:
-                    engine.hush()
+                    engine.withdraw()
                 else:
                     engine.say(derived)
                 engine.publish(derived)
@@ -373,7 +373,7 @@ class Program:
     def _much_taken_from(
         self, added: Sequence[Value], removed: Sequence[Value]
     ) -> dict[ComponentEngine, None]:
-        """The components of which so much is taken away that what is left is computed sooner anew.
+        """Returns the components that lose so many facts that it takes less time to make them anew.
 
         What comes never is: it brings no more derivations than beginning anew would make.
         """
@@ -395,7 +395,7 @@ class Program:
     # -- looking --------------------------------------------------------------------------------------
 
     def derived(self) -> list[Value]:
-        """All that follows and that nobody claims; O(those)."""
+        """Returns all that follows and that no owner claims; O(those)."""
         return [value for engine in self.components for value in engine.derived()]
 
     def explainer(self, sight: Sight | None = None) -> Explainer:
@@ -406,7 +406,7 @@ class Program:
         return self._pool.explainer(sight)
 
     def costliest(self) -> tuple[str, int, int]:
-        """The text that has taken most nanoseconds, by name, how many, and how many all have.  O(rules)."""
+        """Returns the text that has taken most time, its nanoseconds, and those of all.  O(rules)."""
         spent = [
             (sum(self._pool.costs.of(rule.number).nanoseconds for rule in entry.placed), entry.name)
             for entry in self.entries.values()
@@ -415,7 +415,7 @@ class Program:
         return name if most else "", most, sum(each for each, _ in spent)
 
     def statistics(self) -> ProgramStatistics:
-        """Counts, in O(texts)."""
+        """Returns counts, in O(texts)."""
         return ProgramStatistics(
             texts=len(self.entries),
             rules=self.texts.rules,
@@ -434,10 +434,10 @@ class Program:
 
 
 def _busy(engines: Iterable[ComponentEngine]) -> dict[ComponentEngine, None]:
-    """Those that have something to do: of many rules that are told of a fact, mostly few care."""
+    """Returns the engines that have something to do: of many rules that get a fact, mostly few do."""
     return dict.fromkeys([engine for engine in engines if any(engine.waiting)])
 
 
 def _count(facts: Counter[Class | None], roots: Collection[Class | None]) -> int:
-    """How many facts are of some classes; None stands for all."""
+    """Returns how many facts are of some classes; None stands for all."""
     return sum(facts.values()) if None in roots else sum(facts[root] for root in roots)

@@ -1,10 +1,10 @@
-"""Solving: which ways are there to make a body hold, looked up now?
+"""Solving: which solutions does a body have, looked up now?
 
-Ticks never search; explanations do.  This walks the plan of a rule over the relations of an engine as they
-are, for one fact at a time, using whichever index is there.
+Ticks never search; explanations do.  This follows the join order of a rule over the relations of an engine as
+they are, for one fact at a time, and uses the indexes that are there.
 
-Always: nothing is changed; a solution's rows are all there; a search looks at so many rows as it is given,
-and then raises ``SearchedEnough``.
+Always: nothing is changed; a solution's rows are all there; a search looks at a given number of rows, and
+then raises ``SearchedEnough``.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Solver:
         self._admits = admits
 
     def solutions(self, known: Known) -> Iterator[Solution]:
-        """All solutions in which the variables have these values."""
+        """Yields all solutions in which the variables have these values."""
         self.furthest.steps = plan(self.rule, self._atoms, None, frozenset(known))
         yield from self._from(0, Solution(known, {}))
 
@@ -174,7 +174,7 @@ class Solver:
 
 
 def candidates(relation: Relation, given: dict[int, Term]) -> Iterable[tuple[Row, State]]:
-    """The rows among which are all that have these terms."""
+    """Returns rows among which are all that have these terms."""
     if len(given) == relation.width:
         row: Row = tuple([given[at] for at in range(relation.width)])
         state = relation.states.get(row)
@@ -188,7 +188,7 @@ def candidates(relation: Relation, given: dict[int, Term]) -> Iterable[tuple[Row
 
 
 def evaluate(expression: Expression, known: Known) -> Value:
-    """What an expression comes to; ``UsageError`` or ``ZeroDivisionError`` where it comes to nothing."""
+    """Returns the value of an expression; raises ``UsageError`` or ``ZeroDivisionError`` if it has none."""
     match expression:
         case Variable(name):
             return known[name]
@@ -207,9 +207,9 @@ def _holds(step: Comparison, known: Known) -> bool:
 
 
 def unify(rule: Rule, fact: Value) -> Known | None:
-    """What a fact says of the variables of a rule that would derive it; None if it could not.
+    """Returns the variables of a rule that would derive a fact; None if it could not.
 
-    Parts of the fact that are patterns (``_``, ``$x``) say nothing.
+    Parts of the fact that are patterns (``_``, ``$x``) match any value.
     """
     if not isinstance(fact, Record) or not same(fact.label, rule.head.label):
         return None
@@ -228,7 +228,7 @@ def unify(rule: Rule, fact: Value) -> Known | None:
 
 
 def gives(rule: Rule, solution: Known, fact: Value) -> bool:
-    """Whether a solution makes exactly this fact, aggregates aside."""
+    """True if a solution makes exactly this fact, aggregates aside."""
     assert isinstance(fact, Record)  # by unify
     return all(
         isinstance(argument, Aggregate) or is_open(value) or same(evaluate(argument, solution), value)
@@ -237,12 +237,12 @@ def gives(rule: Rule, solution: Known, fact: Value) -> bool:
 
 
 def is_open(value: Value) -> bool:
-    """Whether a value stands for others, as a pattern."""
+    """True if a value stands for others, as a pattern."""
     return isinstance(value, Record) and value.label in ("_", "$", "lit", "exact")
 
 
 def instance_of(atom: Atom, known: Known) -> Value:
-    """An atom with what is known filled in."""
+    """Returns an atom with what is known filled in."""
     return _filled(atom.pattern, known)
 
 

@@ -1,12 +1,12 @@
-"""Remaking: what becomes of the components whose rules have changed, or failed, in a tick.
+"""Remaking: the components whose rules have changed or failed in a tick get new engines.
 
-Their engines go, and others come for the rules that are still carried out: fewer or more than there were,
-if rules have joined components or parted one.  A new engine counts from the facts there are, and takes over
-what the old ones held for this tick and what they have sent already.  If a rule fails in that, its text is
-suspended, and all that it is in goes and comes once more.  In the end the difference is said.
+Their engines go, and others come for the rules that are still carried out.  These may be fewer or more, since
+rules join components and split them.  A new engine counts from the facts there are, and takes over what the
+old ones held for this tick and what they have sent.  If a rule fails in that, its text is suspended, and the
+engines of all its rules are made once more.  In the end the difference is published.
 
-Always: it ends, since each attempt that fails takes a text away or parts a view from a head for good; what
-engines that have gone said in this tick does not count, and no fact of it had been told.
+Always: it ends, since each attempt that fails suspends a text or separates a view from a head; nothing of an
+engine that goes in this tick has been published.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from index.patterns.text import unparse
 from index.values.values import Map, Value, key
 
 SUSPECT: Final = (0, 0, 1 / 4, 1 / 2, 3 / 4)
-"""Which share of the rules, the newest, is suspended with those that are heavy when a tick overruns again."""
+"""Share of the rules, newest first, that is suspended beside the costly ones each time a tick overruns."""
 
 
 class Remaking:
@@ -46,10 +46,10 @@ class Remaking:
         self._sent: set[Hashable] = set()
         self._overran = 0
         self.said: Mapping[ComponentEngine, Derived] = {}
-        """What engines that stood before have said in this tick, if they have."""
+        """What older engines have published in this tick so far."""
 
-    def part_with(self, engines: Iterable[ComponentEngine]) -> None:
-        """Lets engines go; their rules wait for others."""
+    def remove(self, engines: Iterable[ComponentEngine]) -> None:
+        """Removes engines; their rules wait for others."""
         for engine in engines:
             if engine in self._made:
                 del self._made[engine]
@@ -59,35 +59,33 @@ class Remaking:
             self._waiting.update({rule.number: rule for rule in engine.rules})
 
     def join(self, rules: Sequence[PlacedRule], engines: Iterable[ComponentEngine]) -> ComponentEngine | None:
-        """Has rules come into the largest of the engines that they are connected with, and returns that.
+        """Adds rules to the largest of the engines that they are connected with, and returns that engine.
 
-        None if they wait for one that is made anew instead, as all of these are then.
+        Returns None if all of these engines have to be made anew instead.
         """
         there = {engine: None for engine in engines if engine in self._pool.components}
         by = self._pool.extension(rules, there) if len(there) == len([*engines]) else None
         if by is None:
-            self.part_with(there)
+            self.remove(there)
             return None
         freed = size_of([value for other in by.others for value in other.derived()])
-        self.part_with(by.others)
+        self.remove(by.others)
         for rule in by.rules:
             del self._waiting[rule.number]
         self._pool.extend(by, freed)
         return by.engine
 
     def _inherit(self, engine: ComponentEngine, said: Derived | None) -> None:
-        """Remembers where an engine was that observers know of."""
+        """Notes what an engine that goes has published."""
         self._before.update({key(value): value for value in engine.derived()})
         self._held += engine.held(undone=said is not None)
         new = set(map(key, said.messages)) if said is not None else set()
         self._sent.update([at for at in map(key, engine.sent()) if at not in new])
 
-    def part_with_failed(
-        self, engines: Iterable[ComponentEngine], suspected: Sequence[PlacedRule] = ()
-    ) -> None:
-        """Lets those go in which a rule has failed, and all others that the texts of such rules are in.
+    def remove_failed(self, engines: Iterable[ComponentEngine], suspected: Sequence[PlacedRule] = ()) -> None:
+        """Removes the engines in which a rule has failed, and all others that have rules of the same texts.
 
-        Of those that overran only the first is to blame: by then, what was left for others was not enough.
+        Of several that overran only the first is blamed: it left too little for the others.
         """
         failed = [each for each in engines if each.failure is not None and each in self._pool.components]
         lost, overran = list(suspected), False
@@ -98,7 +96,7 @@ class Remaking:
             if not (late and overran):
                 lost += self._suspend(engine)
             overran |= late
-        self.part_with({**dict.fromkeys(failed), **self._pool.components.of(lost)})
+        self.remove({**dict.fromkeys(failed), **self._pool.components.of(lost)})
 
     def make(self, messages: Sequence[Value]) -> None:
         """Makes engines for the rules that wait; ``difference`` says what has come of it."""
@@ -109,12 +107,12 @@ class Remaking:
         self._pool.base_facts.prune()
         for engine in heard:
             if engine in self._pool.components:
-                engine.settle()  # what came with messages that were heard again went with them
+                engine.settle()  # what followed from messages that were passed on again goes with them
 
     def _attempt(
         self, rules: Sequence[PlacedRule], messages: Sequence[Value]
     ) -> Mapping[ComponentEngine, None]:
-        """One tick of new engines: who else has heard its messages."""
+        """Runs one tick of new engines; returns the other engines that got its messages."""
         freed = size_of(self._before.values())
         new = [self._pool.make(component) for component in parted(rules)]
         self._pool.budget.begin(self._allowing(new), freed)
@@ -130,8 +128,8 @@ class Remaking:
             heard.update(base_facts.hear(messages, -1))
             for engine in new:
                 engine.settle()
-                engine.hush()
-        self.part_with_failed(new, self._suspected(new))
+                engine.withdraw()
+        self.remove_failed(new, self._suspected(new))
         return heard
 
     def _allowing(self, new: Sequence[ComponentEngine]) -> int | None:
@@ -146,7 +144,7 @@ class Remaking:
         return self._actions + read // READS_OF_AN_ACTION + len(self._before) + len(self._held)
 
     def difference(self, whole: Derived) -> Derived:
-        """Returns what has changed by engines that come and go; ``whole`` is what others say."""
+        """Returns what has changed by engines that come and go; ``whole`` is what others publish."""
         for engine, said in self._made.items():
             engine.publish(said)
             whole.extend(said)

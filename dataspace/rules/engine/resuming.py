@@ -1,12 +1,12 @@
 """Resuming: when may a rule that was suspended be carried out again?
 
-A rule that could not calculate something is suspended because of values that stand in facts.  When one of
-these facts goes, or one comes that a negation asks for, the reason may be gone, and the rule is tried again
-in that tick.  What is tried often and fails again waits for longer each time: each attempt makes a component
-anew, and any client that may assert a fact could ask for one in each turn.
+A rule is suspended when it cannot calculate something, because of values that are in facts.  When one of
+these facts goes, or one comes that a negation reads, the reason may be gone, and the rule is tried again in
+that tick.  After each failure it waits for longer: each attempt makes a component anew, and any client that
+may assert a fact could cause one in each turn.
 
-Always: a text is tried again only after something about the facts that broke it has changed; it waits by a
-number of ticks, not by a clock.
+Always: a text is tried again only after one of the facts that broke it has changed; it waits for a number of
+ticks, not for a time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Record:
 
     @property
     def ready(self) -> int:
-        """The tick from which on it may be tried again."""
+        """Returns the first tick in which it may be tried again."""
         return self.tick + WAITS[min(self.failures, len(WAITS)) - 1]
 
 
@@ -72,7 +72,7 @@ class Resuming:
                 self._due[pair] = None
 
     def ready(self, tick: int) -> list[Pair]:
-        """The texts that are to be tried in this tick.  O(texts that are due)."""
+        """Returns the texts that are to be tried in this tick.  O(texts that are due)."""
         return [pair for pair in self._due if self._records[pair].ready <= tick]
 
 
@@ -85,14 +85,14 @@ class _Watch:
         self._absent = [matcher(pattern) for pattern, negated in patterns if negated]
 
     def concerns(self, added: Iterable[Value], removed: Iterable[Value]) -> bool:
-        """Whether one of these facts going, or coming, may mend the rule."""
+        """True if the rule may work again since these facts have come or gone."""
         return any(read(value) is not None for value in removed for read in self._there) or any(
             read(value) is not None for value in added for read in self._absent
         )
 
 
 def _pattern(pattern: Value, row: Mapping[str, Value]) -> Value:
-    """A pattern with the values of its variables; as it is where these are more than a pattern may hold."""
+    """Returns a pattern with the values of its variables, or as it is where these are too large."""
     filled = _filled(pattern, row)
     try:
         matcher(filled)

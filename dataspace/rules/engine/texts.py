@@ -1,10 +1,11 @@
 """Texts: named texts of rules, and what is wrong with each.
 
-A text is carried out as a whole, or not at all: it may not be understood, be one too many, make a cycle
-that cannot be put in order, or have failed.  It then stands with its error until it is removed.
+A text is carried out as a whole, or not at all.  It is not carried out if it cannot be read, is one too many,
+makes a cycle that cannot be put in order, or has failed.  Then its entry has the error, until it is removed
+or resumes.
 
-Always: the rules of the texts that are sound can be put in order; a rule has a number of its own, and those
-of texts that came later are higher.
+Always: the rules of the texts that are carried out can be put in order; a rule has a number of its own, and
+those of texts that came later are higher.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from index.values.values import Map, Record, key
 logger = logging.getLogger("dataspace")
 
 MAX_RULES: Final = 1000
-"""Rules that are carried out together, unless the program is told otherwise."""
+"""Default of the rules that are carried out together."""
 
 TEXTS_FOR_EACH_RULE: Final = 2
 """For each of those so many texts are looked at: those that are refused are looked through now and then."""
@@ -56,7 +57,7 @@ class Entry:
 
     @property
     def loops(self) -> int:
-        """What its functions are made of: making them takes up to a millisecond for each."""
+        """Returns the number of loops in its functions: to make them takes up to a millisecond for each."""
         return sum(len(rule.atoms) ** 2 for rule in self.rules)
 
 
@@ -91,7 +92,7 @@ class Texts:
     def change(
         self, added: Iterable[tuple[str, str]], removed: Iterable[tuple[str, str]]
     ) -> tuple[list[PlacedRule], list[PlacedRule]]:
-        """Adds and removes texts: the rules that are to be carried out from now on, and those that were.
+        """Adds and removes texts; returns the rules that are carried out from now on, and those that were.
 
         A text for which there is no room is no entry, until it is removed and added anew.
         O(rules that the new ones could be connected with).
@@ -144,7 +145,7 @@ class Texts:
         reason, row = error.fields[3], error.fields[2]
         rule = next((rule for rule in entry.rules if str(reason).endswith(_where(rule))), None)
         if rule is None or not isinstance(reason, str) or not isinstance(row, Map):
-            return  # it was refused, which is found out again where it still is
+            return  # it was refused, and is again if the reason is still there
         entry.error, entry.row, entry.placed = reason, row, ()
         logger.warning("rule %.80r is suspended since before the start: %.400s", entry.name, reason)
         if row:  # what ran away has none
@@ -152,7 +153,7 @@ class Texts:
             self.resuming.watch((entry.name, entry.text), rule, known, 0)
 
     def _refuse_cycles(self, fresh: list[Entry], lost: set[int]) -> None:
-        """Refuses, of texts that are new, each that makes a cycle that cannot be put in order.
+        """Refuses each new text that makes a cycle which cannot be put in order.
 
         All together mostly can.  If not, it is searched for the first that cannot be with those before it.
         """
@@ -182,7 +183,7 @@ class Texts:
         entry.placed = ()
 
     def _retire(self, entry: Entry) -> tuple[PlacedRule, ...]:
-        """The rules of a text that were carried out, and are not any more."""
+        """Ends the rules of a text; returns those that were carried out."""
         gone, entry.placed = entry.placed, ()
         for rule in gone:
             del self._owners[rule.number]
@@ -191,7 +192,7 @@ class Texts:
     def suspend(
         self, number: int, reason: str, row: Map | None = None, *, tick: int | None = None
     ) -> tuple[PlacedRule, ...]:
-        """Has the text of a rule not carried out, for a reason: its rules, none if it is not already.
+        """Suspends the text of a rule for a reason; returns its rules, none if it was suspended already.
 
         It waits for the facts of ``row`` to change where the ``tick`` is given in which they broke it.
         """
@@ -209,7 +210,7 @@ class Texts:
         return self._retire(entry)
 
     def is_sound(self, rule: PlacedRule) -> bool:
-        """Whether a rule is carried out; O(1)."""
+        """True if a rule is carried out; O(1)."""
         return rule.number in self._owners
 
     def stated(self, number: int) -> Record:
@@ -219,7 +220,7 @@ class Texts:
 
     @property
     def rules(self) -> int:
-        """How many rules are carried out."""
+        """Returns how many rules are carried out."""
         return len(self._owners)
 
 
@@ -229,7 +230,7 @@ def _where(rule: Rule) -> str:
 
 
 def _blocks(rule: Rule) -> bool:
-    """Whether a rule has an input that blocks."""
+    """True if a rule has an input that blocks."""
     return bool(rule.head.aggregates) or any(atom.negated for atom in rule.atoms)
 
 

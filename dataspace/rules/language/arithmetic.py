@@ -1,10 +1,10 @@
-"""Arithmetic: what expressions in rules come to.
+"""Arithmetic: the values of expressions in rules.
 
-It is apart because values are not Python's numbers: a truth is no number here, text is not compared with
-numbers, and what a stranger's rule computes must stay within bounds.
+It is apart because values are not Python's numbers: a truth value is no number, text is not compared with
+numbers, and what a rule computes must stay within bounds.
 
-Always: a comparison never raises, arithmetic raises ``UsageError`` (or ``ZeroDivisionError``) for what it
-cannot do, and the same operands give the same answer.
+Always: a comparison never raises; arithmetic raises ``UsageError`` (or ``ZeroDivisionError``) for what it
+cannot do; the same operands give the same result.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_BITS: Final = 4096
 
 
 def calculate(operator: str, left: Value, right: Value) -> Value:
-    """Two values with an operator between them.
+    """Returns the result of an operator on two values.
 
     Numbers know all operators; texts, bytes and sequences can be put together by ``+``.
     """
@@ -39,7 +39,7 @@ def calculate(operator: str, left: Value, right: Value) -> Value:
 
 
 def _begun(value: Value) -> str:
-    """How a value begins, as it is written."""
+    """Returns the beginning of a value, as it is written."""
     text = unparse(value) if value.__class__ in (*_NUMBERS, str, bytes, bool, datetime) else repr(value)
     return text if len(text) <= 40 else f"{text[:40]}…"
 
@@ -81,7 +81,7 @@ _OPERATIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
 
 
 def compare(operator: str, left: Value, right: Value) -> bool:
-    """Whether values of one kind are in this order; values of different kinds are in none.
+    """True if values of one kind are in this order; values of different kinds are in none.
 
     Numbers are one kind, in which an integer and the equal float are alike.
     """
@@ -103,7 +103,7 @@ _COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
 
 
 def maker(structure: Structure) -> tuple[tuple[str, ...], Callable[..., Value]]:
-    """The variables of a structure, and what makes its value of theirs."""
+    """Returns the variables of a structure, and the function that makes its value from theirs."""
     names = tuple(dict.fromkeys(template_variables(structure.template)))
     return names, lambda *values: _filled(structure.template, dict(zip(names, values, strict=True)))
 

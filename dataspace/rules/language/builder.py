@@ -136,7 +136,7 @@ class Pattern(RuleBody):
 
     @property
     def pattern(self) -> Value:
-        """The pattern that this is in a body."""
+        """Returns the pattern that this is in a body."""
         if self.verb is not Verb.ASSERT:
             raise UsageError(f"{self.verb} is what becomes of a head: it cannot be asked for")
         return Record(self.label, *[_part(each) for each in self.arguments])
@@ -152,7 +152,7 @@ class Pattern(RuleBody):
         return rule
 
     def head(self) -> Head:
-        """What this is before ``<=``."""
+        """Returns what this is before ``<=``."""
         return Head(self.label, tuple([_argument(each) for each in self.arguments]), self.verb)
 
 
@@ -169,81 +169,81 @@ class RelationName:
 
 
 def variables(names: str) -> Iterator[Made]:
-    """A variable for each word: ``x, y = variables("x y")``."""
+    """Returns a variable for each word: ``x, y = variables("x y")``."""
     return (Made(Variable(name)) for name in names.split())
 
 
 def relations(labels: str) -> Iterator[RelationName]:
-    """A relation for each word: ``edge, reach = relations("edge reach")``."""
+    """Returns a relation for each word: ``edge, reach = relations("edge reach")``."""
     return (RelationName(label) for label in labels.split())
 
 
 def when(condition: Condition) -> RuleBody:
-    """A comparison as part of a body."""
+    """Returns a comparison as part of a body."""
     if not isinstance(condition, Condition):
         raise UsageError(f"when takes a comparison such as n >= 3, not {condition!r:.60}")
     return RuleBody(condition.comparison)
 
 
 def fact(head: Pattern) -> Rule:
-    """A rule without a body: its head always holds."""
+    """Returns a rule without a body: its head always holds."""
     rule = Rule(head.head())
     check(rule)
     return rule
 
 
 def next_(head: Pattern) -> Pattern:
-    """The head as a fact of the next tick."""
+    """Returns the head as a fact of the next tick."""
     return Pattern(head.label, head.arguments, Verb.NEXT)
 
 
 def send(head: Pattern) -> Pattern:
-    """The head as a message."""
+    """Returns the head as a message."""
     return Pattern(head.label, head.arguments, Verb.SEND)
 
 
 def count(of: Open) -> Aggregate:
-    """How many."""
+    """Returns the aggregate that counts values."""
     return Aggregate("count", _expression(of))
 
 
 def total(of: Open) -> Aggregate:
-    """The sum."""
+    """Returns the aggregate that adds values up."""
     return Aggregate("sum", _expression(of))
 
 
 def average(of: Open) -> Aggregate:
-    """The mean."""
+    """Returns the aggregate of the mean."""
     return Aggregate("avg", _expression(of))
 
 
 def least(of: Open) -> Aggregate:
-    """The first in the order of values."""
+    """Returns the aggregate of the first in the order of values."""
     return Aggregate("min", _expression(of))
 
 
 def greatest(of: Open) -> Aggregate:
-    """The last in the order of values."""
+    """Returns the aggregate of the last in the order of values."""
     return Aggregate("max", _expression(of))
 
 
 def collect(of: Open) -> Aggregate:
-    """All of them, in order."""
+    """Returns the aggregate that collects all values, in order."""
     return Aggregate("collect", _expression(of))
 
 
 def top(n: int, of: Open) -> Aggregate:
-    """The ``n`` last in the order of values, the last first."""
+    """Returns the aggregate of the ``n`` last in the order of values, the last first."""
     return Aggregate("top", _expression(of), n)
 
 
 def text_of_rules(*rules: Rule) -> str:
-    """The text of rules, one in a line: what a ``rule`` fact carries."""
+    """Returns the text of rules, one in a line: what a ``rule`` fact carries."""
     return "\n".join(map(str, rules))
 
 
 def _part(field: Open) -> Value:
-    """A field of an atom as a pattern."""
+    """Returns a field of an atom as a pattern."""
     match field:
         case Made(expression=Variable(name)):
             return capture(name)

@@ -1,15 +1,15 @@
-"""Reading: what does a text of rules say?
+"""Reading: from a text to rules.
 
     reach($x, $y) <- edge($x, $y).
     reach($x, $z) <- reach($x, $y), edge($y, $z), not gone($z).
     let crowded = 3.
     hub($x, count($y)) <- edge($x, $y), $x != "nowhere".
 
-Atoms are the patterns of ``index/TEXT.md``, read by the same reader; what rules have on top of it is here:
-arrows, ``not``, comparisons, arithmetic, aggregates, ``next`` and ``send``, and constants that ``let``
-names.  ``RULES.md`` has the grammar.
+Atoms are the patterns of ``index/TEXT.md``, read by the same reader.  Here is what rules add to it: arrows,
+``not``, comparisons, arithmetic, aggregates, ``next`` and ``send``, and constants that ``let`` names.
+``RULES.md`` has the grammar.
 
-Always: a text gives rules or a ``ParseError`` that points to the place, in time in proportion to the text.
+Always: a text gives rules, or a ``ParseError`` that points to the place, in time in proportion to the text.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ MAX_TEXT: Final = 128 * 1024
 
 
 def read_rules(text: str) -> tuple[Rule, ...]:
-    """The rules of a text, each of them safe; ``ParseError`` points to what is wrong.
+    """Returns the rules of a text, each of them safe; raises ``ParseError``, which points to what is wrong.
 
     >>> [str(rule) for rule in read_rules("hub($x, count($y)) <- edge($x, $y), $x != $y.")]
     ['hub($x, count($y)) <- edge($x, $y), $x != $y.']
@@ -74,7 +74,7 @@ def read_rules(text: str) -> tuple[Rule, ...]:
 
 
 def read_rule(text: str) -> Rule:
-    """The one rule of a text."""
+    """Returns the one rule of a text."""
     rules = read_rules(text)
     if len(rules) != 1:
         raise UsageError(f"{len(rules)} rules where one is expected")
@@ -151,7 +151,7 @@ class _RuleReader(Reader):
         return self._literal()
 
     def _goes_on(self) -> bool:
-        """Whether another literal follows."""
+        """True if another literal follows."""
         self.blanks()
         if _OR.match(self.text, self.position):
             raise self.error("there is no or: write a rule for each case, with the same head")
@@ -179,7 +179,7 @@ class _RuleReader(Reader):
         return Head(label, tuple(arguments), verb)
 
     def _label(self) -> Value:
-        """The label of a head and the parenthesis behind it: a word, a string, or any value in ``<…>``."""
+        """Reads the label of a head and its parenthesis: a word, a string, or any value in ``<…>``."""
         self.blanks()
         at = self.position
         label: Value
@@ -277,7 +277,7 @@ class _RuleReader(Reader):
         return expression_of(self.value())
 
     def _keyword(self, word: str) -> bool:
-        """Whether a word is next that stands alone; if so, goes past it."""
+        """True if a word is next that stands alone; then it is read."""
         self.blanks()
         found = WORD.match(self.text, self.position)
         if found is None or found[0] != word or self.text[found.end() : found.end() + 1] == "(":
@@ -287,7 +287,7 @@ class _RuleReader(Reader):
 
 
 def expression_of(value: Value) -> Expression:
-    """The expression that a value with captures in it stands for."""
+    """Returns the expression that a value with captures in it stands for."""
     match value:
         case Record(label="$", fields=(str(name), None, sub)) if sub == DISCARD:
             return Variable(name)

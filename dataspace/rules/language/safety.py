@@ -1,8 +1,8 @@
-"""Safety: does a rule say, for every variable in it, where its values come from?
+"""Safety: does every variable of a rule get its values from somewhere?
 
-A variable gets its values from an atom that is not negated, or from ``$z = …`` of variables that have
-theirs.  Whatever else mentions it only asks.  A rule with a variable that nothing binds would speak of
-infinitely many values, and is refused, whoever wrote it and in whichever way.
+A variable gets its values from an atom that is not negated, or from ``$z = …`` of variables that have values.
+All other places only compare it.  A variable that nothing binds would have infinitely many values, so a rule
+with one is refused, however it is written.
 
 Always: a rule that passed can be carried out in some order of its body.
 """
@@ -65,13 +65,13 @@ class UnsafeVariable(UsageError):
 
 
 def _is_difference(name: str, bound: Iterable[str]) -> bool:
-    """Whether a name looks like a difference that was written without blanks, ``x-1``."""
+    """True if a name looks like a difference that was written without blanks, ``x-1``."""
     start, minus, _ = name.partition("-")
     return bool(minus) and start in bound
 
 
 def check(rule: Rule) -> None:
-    """``UsageError`` says what is unsafe in a rule, or not allowed."""
+    """Raises ``UsageError`` for what is unsafe in a rule, or not allowed."""
     label = rule.head.label
     if label in RESERVED:
         raise UsageError(f"no rule may derive {unparse(label)} facts")
@@ -137,7 +137,7 @@ def _check_calls(expression: Expression) -> None:
 
 
 def evaluate(expression: Expression) -> Value:
-    """What an expression without variables comes to; raises as ``calculate``."""
+    """Returns the value of an expression without variables; raises as ``calculate``."""
     match expression:
         case Arithmetic(operator, left, right):
             return calculate(operator, evaluate(left), evaluate(right))
@@ -154,7 +154,7 @@ def _label(expression: Expression) -> Value:
 
 
 def bound_by(rule: Rule) -> set[str]:
-    """The variables that have values."""
+    """Returns the variables that have values."""
     bound = {name for atom in rule.atoms if not atom.negated for name in names_in(atom)}
     equations = [each for each in rule.body if isinstance(each, Comparison) and each.operator == "="]
     grown = True
@@ -168,7 +168,7 @@ def bound_by(rule: Rule) -> set[str]:
 
 
 def names_in(atom: Atom) -> tuple[str, ...]:
-    """The variables of an atom, in order."""
+    """Returns the variables of an atom, in order."""
     return tuple([name for name in skeleton(atom.pattern).names if name is not None])
 
 
@@ -194,7 +194,7 @@ def _each(names: Iterable[str], where: str) -> Iterator[tuple[str, str]]:
 
 
 def _check_made(expression: Expression) -> None:
-    """What is made must be a value: nothing in it may be left open."""
+    """Raises ``UsageError`` if something in a value that is made is left open."""
     if isinstance(expression, Structure):
         _check_template(expression.template)
 

@@ -1,9 +1,9 @@
-"""Rules as data: what the text says and what the Python builder makes are the same thing.
+"""Rules as data: the same for rules from text and from the Python builder.
 
 A rule is a head and a body.  The body is a list of atoms (patterns, as observed), negated atoms, and
-comparisons between expressions; the head says what follows: a fact that holds, one that will hold in the
-next tick, or a message.  Everything here is immutable, prints as the text that would be read back as it,
-and knows nothing of how it is carried out.
+comparisons between expressions.  The head is what follows: a fact that holds, one that will hold in the next
+tick, or a message.  Everything here is immutable, prints as the text that is read back as it, and does not
+depend on how rules are carried out.
 
 Always: ``str(rule)`` reads back as the same rule.
 """
@@ -137,7 +137,7 @@ class Rule:
 
 
 def variables_of(expression: Expression | Aggregate) -> Iterator[str]:
-    """The names of the variables in an expression, with repetitions."""
+    """Yields the names of the variables in an expression, with repetitions."""
     match expression:
         case Variable(name):
             yield name
@@ -151,7 +151,7 @@ def variables_of(expression: Expression | Aggregate) -> Iterator[str]:
 
 
 def template_variables(template: Value) -> Iterator[str]:
-    """The names of the captures in a value that looks like a pattern; what ``lit`` quotes has none."""
+    """Yields the names of the captures in a value that looks like a pattern; what ``lit`` quotes has none."""
     match template:
         case Record(label="$", fields=(str(name), _, _)):
             yield name

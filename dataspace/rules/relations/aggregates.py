@@ -1,11 +1,11 @@
-"""Aggregates: counts, sums, extremes of what a body gives, under additions and removals.
+"""Aggregates: counts, sums and extremes of what a body gives, under additions and removals.
 
-Each keeps just enough to be told of one solution more or less: a count, an exact sum, or a sorted
-container.  Sums of floats are kept exactly, as integers scaled by the smallest float, so that the order of
-changes leaves no trace and what was added can be taken out again.
+Each keeps just enough to take one solution more or less: a count, an exact sum, or a sorted container.  Sums
+of floats are kept exactly, as integers scaled by the smallest float, so that the order of changes makes no
+difference and what was added can be subtracted again.
 
-Always: what an aggregate says depends on what is in it, not on how it came to be; an empty one says nothing
-and is not kept.
+Always: the value of an aggregate depends on what is in it, not on the order of changes; an empty one has no
+value and is not kept.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Accumulator(Protocol):
         """Takes a value in (+1) or out (-1); ``UsageError`` for one that it cannot take."""
 
     def value(self) -> Value:
-        """What it comes to."""
+        """Returns its value."""
 
 
 class Sum:
@@ -67,7 +67,7 @@ class Sum:
         return self._whole if not self._floats else self._rounded(self._exact())
 
     def mean(self) -> float:
-        """The mean, correctly rounded."""
+        """Returns the mean, correctly rounded."""
         return self._rounded(self._exact() / self._count)
 
     def _exact(self) -> Fraction:
@@ -134,7 +134,7 @@ class Greatest(_Sorted):
 
 
 class Collection(_Sorted):
-    """All of them as a sequence in the total order, each as often as it is there.  O(n) to say."""
+    """All of them as a sequence in the total order, each as often as it is there.  O(n) to read."""
 
     __slots__ = ()
 
@@ -143,7 +143,7 @@ class Collection(_Sorted):
 
 
 class Best(_Sorted):
-    """The ``n`` last in the total order, the last first.  O(n) to say."""
+    """The ``n`` last in the total order, the last first.  O(n) to read."""
 
     __slots__ = ("_n",)
 
@@ -161,7 +161,7 @@ class Best(_Sorted):
 
 
 COUNT: Final = "count"
-"""How many solutions there are: whoever keeps a group knows that anyway."""
+"""The number of solutions, which each group has anyway."""
 
 _KINDS: Final[dict[str, Callable[[], Accumulator]]] = {
     "sum": Sum,
@@ -173,5 +173,5 @@ _KINDS: Final[dict[str, Callable[[], Accumulator]]] = {
 
 
 def accumulator(name: str, n: int) -> Callable[[], Accumulator]:
-    """What makes an empty aggregate of a name, which is not ``COUNT``."""
+    """Returns what makes an empty aggregate of a name, which is not ``COUNT``."""
     return (lambda: Best(n)) if name == "top" else _KINDS[name]

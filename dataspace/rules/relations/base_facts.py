@@ -1,12 +1,12 @@
 """Base facts: the facts that are claimed, and the views of them that no rule derives.
 
-All components of a program stand on the same base facts: two rules that ask for the same share the view and
-its indexes, however little they have to do with each other otherwise.  Facts are kept by class, so that a
-rule which comes late reads those that it can ask for and no others; a fact that comes or goes finds the views
-and engines of its class by one look-up.
+All components of a program read the same base facts: two rules that read the same pattern share its view and
+the indexes of that, also if nothing else connects them.  Facts are kept by class, so that a rule which comes
+late reads only facts that it can match; a fact that comes or goes finds the views and engines of its class by
+one look-up.
 
-Always: a view of base facts holds exactly the rows of the facts that are claimed, and, while a tick listens
-to them, of its messages; views and indexes that serve nobody are given up.
+Always: a view of base facts holds exactly the rows of the facts that are claimed, and during a tick also
+those of its messages; views and indexes that no engine reads are deleted.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ class FactReader(Protocol):
 
     @property
     def plain(self) -> Mapping[View, Use]:
-        """The views of base facts that it asks for."""
+        """Returns the views of base facts that its rules read."""
 
     def claims(self) -> Iterable[tuple[Class | None, Claim]]:
-        """Who is to be told of claimed facts that are rows of its own relations, by class; None for all."""
+        """Yields what to call for claims on facts that are rows of its own, by class; None for all."""
 
 
 _R = TypeVar("_R", bound=FactReader)
 
 
 class _Route(Generic[_R]):
-    """The facts of one class, and who is told of them; or who is told of all facts.
+    """The facts of one class with the views and engines that get them, or those that get all facts.
 
     ``own`` are for the facts that are rows of an engine's own relations.
     """
@@ -74,7 +74,7 @@ class BaseFacts(Generic[_R]):
         self.terms = Terms()
         self.views: dict[Hashable, View] = {}
         self.read = 0
-        """How many facts have been looked at for the sake of rules that came late."""
+        """How many facts have been read for rules that came later."""
         self._users: dict[View, dict[_R, None]] = {}
         self._routes: dict[Class | None, _Route[_R]] = {}
         self._any: _Route[_R] = _Route()
@@ -83,7 +83,7 @@ class BaseFacts(Generic[_R]):
     # -- facts ----------------------------------------------------------------------------------------
 
     def keep(self, added: Iterable[Value], removed: Iterable[Value] = ()) -> None:
-        """Takes facts as claimed, and not, and tells nobody; who knows of some already may say so again."""
+        """Notes facts as claimed, and no longer, without passing them on; some may be noted already."""
         routes = self._routes
         for value in added:  # written out, as in ``change``: the first rule has all facts of the space kept
             root = (
@@ -95,7 +95,7 @@ class BaseFacts(Generic[_R]):
             self._route(class_of(value)).facts.pop(_place(value), None)
 
     def change(self, added: Sequence[Value], removed: Sequence[Value]) -> Mapping[_R, None]:
-        """Takes facts as claimed, and not: which engines have been told.
+        """Takes facts as claimed, and no longer; returns the engines that got them.
 
         O(views of its class) for each, and what the rules make of it.  What comes and what goes, and the
         class and the place of a fact, are written out: every turn of a fact passes here.
@@ -139,7 +139,7 @@ class BaseFacts(Generic[_R]):
         return {engine: None for route in (*told, of_any) for engine in route.engines}
 
     def hear(self, messages: Iterable[Value], by: int) -> Mapping[_R, None]:
-        """Takes messages as facts, or ends that: which engines have been told."""
+        """Takes messages as facts, or ends that; returns the engines that got them."""
         told = dict(self._any.engines)
         for value in messages:
             route = self._routes.get(class_of(value))
@@ -151,14 +151,14 @@ class BaseFacts(Generic[_R]):
         return told
 
     def facts(self, root: Class | None) -> Iterator[Value]:
-        """The facts of a class, or all where it is None; they count as read."""
+        """Yields the facts of a class, or all where it is None; they count as read."""
         routes = list(self._routes.values()) if root is None else [self._route(root)]
         for route in routes:
             self.read += len(route.facts)
             yield from route.facts.values()
 
     def look(self, root: Class | None) -> Iterator[Value]:
-        """The same for a question, which reads none of them for good."""
+        """Yields the same for a question; they do not count as read."""
         routes = list(self._routes.values()) if root is None else [self._routes.get(root)]
         for route in routes:
             if route is not None:
@@ -170,13 +170,13 @@ class BaseFacts(Generic[_R]):
         return route is not None and _place(value) in route.facts
 
     def count(self, roots: Iterable[Class | None]) -> int:
-        """How many facts there are of some classes; None stands for all.  O(classes)."""
+        """Returns how many facts there are of some classes; None stands for all.  O(classes)."""
         routes, chosen = self._routes, set(roots)
         asked = routes.values() if None in chosen else [routes[each] for each in chosen if each in routes]
         return sum(len(route.facts) for route in asked)
 
     def listening(self, classes: Iterable[Class | None]) -> dict[_R, None]:
-        """The engines that are told of facts of some classes; O(those)."""
+        """Returns the engines that get the facts of some classes; O(those)."""
         found = dict(self._any.engines)
         for each in classes:
             if each in self._routes:
@@ -190,13 +190,13 @@ class BaseFacts(Generic[_R]):
         return route
 
     def _told(self, root: Class | None) -> _Route[_R]:
-        """Who is told of the facts of a class, or of all facts."""
+        """Returns the route of a class, or that of all facts."""
         return self._any if root is None else self._route(root)
 
     # -- views ----------------------------------------------------------------------------------------
 
     def share(self, view: View) -> None:
-        """Has a view that no rule derives held here, with the facts there are.  O(facts of its class)."""
+        """Keeps a view that no rule derives, with the facts there are.  O(facts of its class)."""
         place = key(view.form.pattern)
         if place in self.views:
             return
@@ -211,7 +211,7 @@ class BaseFacts(Generic[_R]):
     def attach(
         self, engine: _R, uses: Mapping[View, Use], claims: Iterable[tuple[Class | None, Claim]]
     ) -> None:
-        """Tells an engine from now on of what its rules ask for, or further ones of them.
+        """Passes to an engine from now on what its rules read, or further ones of them.
 
         The views are shared already; ``uses`` are added to what the engine has of them.  O(rows) for an index
         that is new.
@@ -233,13 +233,13 @@ class BaseFacts(Generic[_R]):
             route.engines[engine] = None
 
     def release(self, view: View) -> None:
-        """Leaves a view to the only engine that asks for it, whose rules show in it from now on."""
+        """Hands a view to the only engine that reads it, since rules of that show in it from now on."""
         view.is_plain = False
         self._left.discard(view)
         self._give_up(view)
 
     def detach(self, engine: _R) -> None:
-        """Tells an engine no longer.  Its views stay until ``prune``: others may come and ask for them."""
+        """Passes nothing more to an engine.  Its views stay until ``prune``: a new engine may read them."""
         for view in engine.plain:
             del self._users[view][engine]
             self._told(view.root).engines.pop(engine, None)
@@ -257,7 +257,7 @@ class BaseFacts(Generic[_R]):
                 del self._routes[root]
 
     def prune(self) -> None:
-        """Gives up views and indexes that engines have left and that nobody asks for any more."""
+        """Deletes views and indexes that no engine reads any more."""
         for view in self._left:
             users = self._users[view]
             if not users:
@@ -280,7 +280,7 @@ class BaseFacts(Generic[_R]):
             del self._routes[view.root]
 
     def forget(self) -> None:
-        """Gives up all views at once: what engines that are still attached have of them is worthless."""
+        """Deletes all views at once; engines that are still attached must be made anew."""
         self.views.clear()
         for route in (*self._routes.values(), self._any):
             route.plain.clear()
@@ -309,5 +309,5 @@ def _tell(route: _Route[_R], value: Value, by: int) -> None:
 
 
 def _place(value: Value) -> Hashable:
-    """By its text, as the index does, if it is a record."""
+    """Returns the key of a fact: its text, as in the index, if it is a record."""
     return value.text if value.__class__ is Record else (key(value),)

@@ -1,18 +1,18 @@
 """Budgets: how much may one rule, and how much may all of them use up in one tick?
 
-Anyone who may assert a rule can write one that multiplies what it finds: a product of three sets, a value
-that doubles, a fact about every fact.  Counting the rows that come of it would be too late, since they are
-counted while they are made.  So the generated functions pay in advance: for each row that they are about to
-look at (*steps*), for each value that they make and each row that they derive (*bytes*), and for rows that
-are inserted (*rows*).  All of it is work that can be counted, and nothing is a time: the same facts and rules
-come to the same end on a slow machine and on a quick one, in a turn and at a start.
+A rule can multiply what it finds: by a product of three sets, a value that doubles, a fact about every fact.
+To count the resulting rows would be too late, since most of the work is to find them.  So the generated
+functions pay in advance: for each row that they are about to look at (*steps*), for each value that they make
+and each row that they derive (*bytes*), and for rows that are inserted (*rows*).  All of it is work that can
+be counted, and nothing is a time: the same facts and rules have the same result on a slow machine and on a
+quick one, in a turn and at a start.
 
 Rows looked at, rows inserted and bytes together are *work*.  A tick that clients wait for may do as much of
 it as its cause allows: a base, and some for each fact that comes or goes.  A start may do all that ``Bounds``
 allow.
 
 Always: a rule that pays more than its limit in a tick raises ``RuleFailed``; all rules together use no more
-of any unit than ``Bounds`` allow, or ``LimitReached`` is raised.  Units are handed out in parts, and compared
+than ``Bounds`` allow, or ``LimitReached`` is raised.  Units are handed out in parts, and compared
 only then: what is left of a part is carried on into the next tick.
 """
 
@@ -220,7 +220,7 @@ class TickBudget:
 
 
 def size_of(facts: Iterable[Value]) -> int:
-    """What derived facts count for, in bytes; O(facts)."""
+    """Returns what derived facts count for, in bytes; O(facts)."""
     total = 0
     for fact in facts:
         if fact.__class__ is Record:  # as all are
@@ -294,7 +294,7 @@ class Budget:
 
     @property
     def used(self) -> int:
-        """What was used up in this tick, to within a part."""
+        """Returns what was used up in this tick, to within a part."""
         return self._used if self._tick == self._ticks[0] else 0
 
     def pay_for(self, value: Value) -> None:

@@ -1,11 +1,11 @@
-"""Complaints: the facts that say what is wrong with rules, of a size that anything can hold.
+"""Complaints: the facts that name what is wrong with rules, of a bounded size.
 
-A rule fails by values that may be as large and as deep as any fact, and a text that is no rule may be as long
-as a frame.  What is said of them is claimed, logged and sent like any fact, with levels of its own around it:
-so names, texts and values beyond a bound are shown by their beginnings.
+The values by which a rule fails may be as large and as deep as any fact, and a text that is no rule may be as
+long as a frame.  A complaint about them is claimed, logged and sent like any fact, and puts levels of its own
+around them.  So of names, texts and values beyond a bound it shows the beginning.
 
-Always: a complaint is a fact that the wire and the log can carry, whatever it is about; one about what a
-complaint shows is the same fact, so that a start repeats those that it finds in the log.
+Always: a complaint is a fact that the wire and the log can carry; one about what a complaint shows is the
+same fact, so that a start repeats those that it finds in the log.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _CUT: Final = re.compile(
 
 
 def complaint(name: Value, text: Value, row: Map, reason: str) -> Record:
-    """The fact that says what is wrong with a rule.
+    """Returns the fact that names what is wrong with a rule.
 
     >>> complaint("r", "p($x) <- q($x), $x > 1 / 0.", Map({"x": 1}), "ZeroDivisionError").fields[2]
     Map((('x', 1),))
@@ -64,14 +64,14 @@ def shown_whole(row: Map) -> Map:
 
 
 def _begun(value: Value, most: int) -> Value:
-    """A text as it is or by its beginning; what is no text as ``_shown``."""
+    """Returns a text, or its beginning if it is long; what is no text as ``_shown``."""
     if value.__class__ is not str:
         return _shown(value)
     return value if len(value) <= most + SLACK else f"{value[:most]}… ({len(value)} characters)"
 
 
 def _shown(value: Value) -> Value:
-    """A value as it is, or what there is to say of one that is large or deep."""
+    """Returns a value as it is, or a description of one that is large or deep."""
     size = size_in_facts(value)
     if size <= MAX_SHOWN:
         return value

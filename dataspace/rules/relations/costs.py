@@ -1,9 +1,10 @@
 """Costs: what each rule takes, in rows and in time.
 
-Asking a clock twice for each row would cost more than many a row does.  So of the rows that set a rule off
-one in a few is timed, and stands for the others.
+To read a clock twice for each row would cost more than many rows do.  So one in a few of the rows that set a
+rule off is timed, and stands for the others.
 
-Always: rows are counted exactly, time is an estimate; without a clock neither is, and nothing is slower.
+Always: rows are counted exactly, time is an estimate; without a clock neither is counted, and nothing is
+slower.
 """
 
 from __future__ import annotations
@@ -40,15 +41,15 @@ class Costs:
         self._spent: dict[int, Spent] = {}
 
     def of(self, number: int) -> Spent:
-        """What a rule has cost so far."""
+        """Returns what a rule has cost so far."""
         return self._spent.get(number, Spent())
 
     def forget(self, number: int) -> None:
-        """Nobody will ask for a rule any more."""
+        """Deletes the costs of a rule."""
         self._spent.pop(number, None)
 
     def meter(self, number: int) -> Meter | None:
-        """What a rule is to be counted and timed with, if there is a clock."""
+        """Returns what a rule is counted and timed with, if there is a clock."""
         if self._clock is None:
             return None
         return Meter(self._spent.setdefault(number, Spent()), self._clock)

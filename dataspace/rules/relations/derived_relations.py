@@ -1,10 +1,10 @@
 """Heads: the relations that rules derive, and how their rows become facts, messages, or rows of others.
 
-A row of a head is not a fact by itself: somebody may claim that fact as well, and within a tick rows come
-and go.  So a row keeps the fact that it was said to be, and when the tick is over only those rows are
-looked at that do not agree with what was said.
+A row of a head is not a fact by itself: owners may claim that fact as well, and within a tick rows come and
+go.  So a row keeps the fact that was published for it, and at the end of a tick only those rows are looked at
+that differ from what was published.
 
-Always: after ``publish`` the facts that are said are those of the rows that are there and nobody claims.
+Always: after ``publish`` the published facts are those of the rows that are there and no owner claims.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class HeadRelation(Relation):
 
     def __init__(self, label: Value, arity: int, verb: Verb) -> None:
         name = unparse(Record.of(label, ())).removesuffix("()")
-        super().__init__(name if verb is Verb.ASSERT else f"{verb}({name})", arity, tells=True)
+        super().__init__(name if verb is Verb.ASSERT else f"{verb}({name})", arity, publishes=True)
         self.of = label
         self.verb = verb
         self.is_shown = False  # True where a view of all its fields is this relation itself
@@ -47,11 +47,11 @@ class HeadRelation(Relation):
         self.held: dict[Row, None] = {}  # of ``next``: what holds in this tick because of the one before
 
     def fact(self, row: Row) -> Record:
-        """The fact that a row stands for."""
+        """Returns the fact that a row stands for."""
         return self.make(row)
 
     def said(self) -> Iterator[Value]:
-        """The facts that follow as of the last tick that was published, whatever has happened since."""
+        """Yields the facts that followed when the last tick was published."""
         for state in self.states.values():
             if state[3]:
                 yield state[5]
@@ -89,14 +89,14 @@ class HeadRelation(Relation):
             self._publish_noted(derived)
 
     def _make(self, state: State) -> Record:
-        """The fact of a row that is said for the first time."""
+        """Returns the fact of a row that is published for the first time."""
         state[5] = fact = self.make(state[4])
         if len(fact.text) * self._most > MAX_RETIRED_TEXT:
             self._most = MAX_RETIRED_TEXT // len(fact.text)
         return fact
 
     def _publish_noted(self, derived: Derived) -> None:
-        """The same for rows whose facts others have begun to claim, or do no longer."""
+        """Does the same for rows whose facts others have begun to claim, or do no longer."""
         for row in self.news.noted:
             state = self.states.get(row)
             if state is None or not state[2]:
@@ -135,11 +135,11 @@ class HeadRelation(Relation):
 
     @property
     def is_due(self) -> bool:
-        """Of ``next``: whether the tick that follows has something to be told."""
+        """True if the tick that follows has changes to take from ``next``."""
         return any(self.has(row) != (row in self.held) for row in self.news.rows())
 
     def delay(self) -> list[tuple[Row, int]]:
-        """Of ``next``: the rows that are to hold in the tick that follows and do not now, or do no longer."""
+        """Returns, for ``next``, the rows that begin or end to hold in the tick that follows."""
         held = self.held
         changes = [
             (row, -1 if row in held else +1) for row in self.news.rows() if self.has(row) != (row in held)
@@ -198,7 +198,7 @@ def lead(
 
 
 def maker(label: Value, arity: int) -> Callable[[Row], Record]:
-    """What makes the fact of a row, written out: most of what a fact costs would be loops over its fields.
+    """Returns what makes the fact of a row, written out, since loops over its fields would cost most.
 
     The text of the fact, by which it is found everywhere, is put together from those of its terms.
     """
@@ -212,7 +212,7 @@ def maker(label: Value, arity: int) -> Callable[[Row], Record]:
 
 
 _MAKERS: Final[dict[tuple[Hashable, int], Callable[[Row], Record]]] = {}
-"""Those that were asked for last: a component is made anew with each rule that joins it."""
+"""Functions that were made before: a component that is made anew asks for the same ones."""
 
 
 def _made(label: Value, arity: int) -> Callable[[Row], Record]:

@@ -50,10 +50,10 @@ class Unalias(Exception):
 
 
 class Defect(Exception):
-    """Something that ought not to happen did, and has been logged; it is nobody's rule that is at fault."""
+    """An error of this program, which has been logged; no rule is at fault."""
 
 
 def message_of(error: BaseException) -> str:
-    """What an exception says, for people: its kind, and its message where it has one."""
+    """Returns the kind of an exception, and its message where it has one."""
     said = str(error)
     return f"{type(error).__name__}: {said}" if said else type(error).__name__

@@ -1,8 +1,8 @@
 """Grouping: the rules whose heads have aggregates.
 
 The solutions of the body are sorted into groups by the other fields of the head; each group keeps an
-accumulator for each aggregate.  What a group says is told when its stratum runs, once, whatever has
-happened to it in between.
+accumulator for each aggregate.  A group changes its row of the head once, when its stratum runs, however
+often it has changed before.
 
 Always: a group that has solutions supports exactly one row of the head; one that has none is not kept.
 """
@@ -35,7 +35,7 @@ class Grouping:
     """The groups of one rule.  ``change(at, taken, by)`` says that there is a solution more, or less.
 
     ``at`` are its fields to group by, ``taken`` those that aggregates take.  O(log group).
-    ``settle()`` tells the head what has changed.
+    ``settle()`` passes to the head what has changed.
     """
 
     __slots__ = (
@@ -75,7 +75,7 @@ class Grouping:
         return group
 
     def _changer(self) -> Callable[[Row, Row, int], None]:
-        """What is done with a solution, written out: how many there are needs no accumulator."""
+        """Returns what takes a solution, written out; their number needs no accumulator."""
         script = Script()
         script.line("def change(at, taken, by):")
         script.depth = 1
@@ -88,7 +88,7 @@ class Grouping:
         return script.functions("change")["change"]  # type: ignore[no-any-return]  # defined by the text
 
     def _settler(self, head: Relation, terms: Terms) -> Callable[[], None]:
-        """What tells the head of groups that have changed, written out.
+        """Returns what passes changed groups to the head, written out.
 
         For ``hub($x, count($y))``, where ``k`` is the state of the row that is said now, if any:
 
@@ -130,7 +130,7 @@ class Grouping:
         write(f"else: del {groups}[at]", "if was:", "    was[0] -= 1", "    if was[2]:")
         write("        was[1] -= 1", f"        if not was[1]: {touch}(was)")
         script.depth = 1
-        write(f"{script.bind(self.pending)}.clear()")  # in place: whoever asks what is to be done holds it
+        write(f"{script.bind(self.pending)}.clear()")  # in place, since the steps of the engine refer to it
         return script.functions("settle")["settle"]  # type: ignore[no-any-return]  # defined by the text
 
     def _pay(self, size: int, at: Row) -> None:
@@ -141,5 +141,5 @@ class Grouping:
         self._paid.left = self._paid.refill(self._paid.left)
 
     def group(self, row: Row) -> Row:
-        """The fields by which a row of the head was grouped."""
+        """Returns the fields by which a row of the head was grouped."""
         return tuple([term for term, is_one in zip(row, self._is_aggregate, strict=True) if not is_one])

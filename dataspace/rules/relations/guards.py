@@ -1,9 +1,9 @@
-"""Fences: what keeps a rule that fails apart from those that are told of the same row.
+"""Fences: a rule that fails does not affect others that get the same row.
 
-A view of base facts is shared by components.  Its function for a row that comes tells one after the other;
-what one of them raises must not keep the row from those behind it.
+Components share the views of base facts.  The function of a view for a row that comes calls the triggers of
+one component after the other; an exception in one must not keep the row from those behind it.
 
-Always: whatever a rule raises because of a row, all others are told of that row.
+Always: if a rule raises because of a row, all others get that row nevertheless.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Fenced:
 
     @cached_property
     def function(self) -> Callable[[Row, State], None]:
-        """The same as a function."""
+        """Returns the same as a function."""
         script, fields = Script(), [f"f{at}" for at in range(self._width)]
         script.begin("def run(row, st):", loops=False)
         if fields:

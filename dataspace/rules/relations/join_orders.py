@@ -1,10 +1,10 @@
-"""Plans: in which order is the body of a rule looked up, once one of its atoms has changed?
+"""Join orders: in which order is the body of a rule looked up, once one of its atoms has changed?
 
-A rule is carried out from each of its atoms: the row that came or went binds that atom's variables, and
-the others are looked up one after the other.  Next is always the atom with the most columns bound already,
-and among those the one with the fewest left open; filters and negations stand as early as they can.
+A rule is carried out from each of its atoms: the row that came or went binds that atom's variables, and the
+others are looked up one after the other.  Next is always the atom with the most columns bound already, and
+among those the one with the fewest left open; comparisons and negations stand as early as they can.
 
-Always: every literal is in a plan exactly once; nothing is asked of a variable before it is bound.
+Always: every literal is in an order exactly once; no step reads a variable before it is bound.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Look:
 
     @property
     def opens(self) -> tuple[int, ...]:
-        """The columns whose variables it binds."""
+        """Returns the columns whose variables it binds."""
         return tuple([at for at in range(len(self.atom.names)) if at not in self.bound])
 
 
@@ -64,7 +64,7 @@ def plan(
     trigger: BoundAtom | None,
     known: frozenset[str] = frozenset(),
 ) -> list[Step]:
-    """The steps that find all solutions in which ``trigger`` takes part, or all that there are.
+    """Returns the steps that find all solutions in which ``trigger`` takes part, or all that there are.
 
     ``known`` are variables that have their values already.
     """

@@ -1,18 +1,18 @@
 """Relations: rows that hold, with the support that each of them has.
 
-A row is there because of *derivations*: ways in which rules, or somebody's claim, make it hold.  In a cycle
+A row is there because of *derivations*: ways in which rules, or an owner's claim, make it hold.  In a cycle
 of rules facts can support each other, so counting derivations is not enough to retract.  Each row keeps
 
     tot     its derivations among the rows that are there now
     wf      those of them whose premises within its own cycle are all older than itself
     born    when it was inserted: a stamp that only grows; 0 while it is absent, -1 once this is not its state
-    said    whether it was said to hold when a tick was last over
-    row     itself, so that who holds a state need not look anything up
-    fact    what it was when it was last said, once it has been
+    said    True if its fact was published when a tick last ended
+    row     itself, so that a state is enough to find it
+    fact    the fact that was published last, if any was
 
-Proofs made of ``wf`` derivations go strictly down in stamps, so they support nothing by itself.  When
-``wf`` comes to nought the row goes, and what it supported is told; if ``tot`` is left then, it comes back
-with a fresh stamp.  Nothing is searched for, and hardly more is deleted than has to go.
+Proofs made of ``wf`` derivations go strictly down in stamps, so no row supports itself.  When ``wf`` becomes
+0 the row goes, and its own derivations are discounted.  If ``tot`` is not 0 then, it comes back with a new
+stamp.  Nothing is searched for, and hardly more is deleted than has to go.
 
 Always: between ticks a row is here exactly if ``tot > 0``, then ``wf > 0`` and ``born > 0``; every index
 holds exactly the rows that are there.
@@ -67,10 +67,10 @@ class Table(Protocol):
         """Inserts the rows that are absent and supported; the highest stamp given."""
 
     def settle(self) -> None:
-        """Both for what is pending, where the relation is in no cycle."""
+        """Does both for what is pending, where the relation is in no cycle."""
 
     def take(self, value: Value, by: int) -> None:
-        """A claim more or less on a value, where nothing else supports rows: they come and go at once."""
+        """Takes a claim more or less on a value, where only claims support rows: they come and go at once."""
 
 
 class News:
@@ -78,7 +78,7 @@ class News:
 
     ``came`` are rows that have come without being said, ``went`` those that have lost all support, of either
     some more than once, and some that have changed their mind since; ``noted`` are rows to be looked at for
-    another reason.  What went keeps its state, so that it is one and the same until all has been told.
+    another reason.  What went keeps its state until it has been published.
     """
 
     __slots__ = ("came", "noted", "went")
@@ -92,7 +92,7 @@ class News:
         return bool(self.came or self.went or self.noted)
 
     def rows(self) -> dict[Row, None]:
-        """All rows that may hold and did not, or the other way round."""
+        """Returns all rows that may hold now and did not, or the other way round."""
         return dict.fromkeys([*[state[4] for state in (*self.went, *self.came)], *self.noted])
 
     def clear(self) -> None:
@@ -117,13 +117,13 @@ class Relation:
         "pending",
         "states",
         "table",
-        "tells",
+        "publishes",
         "width",
     )
 
-    def __init__(self, name: str, width: int, *, tells: bool = False) -> None:
+    def __init__(self, name: str, width: int, *, publishes: bool = False) -> None:
         self.name = name
-        self.tells = tells  # whether its rows become facts, so that somebody asks for its news
+        self.publishes = publishes  # True if its rows become facts, so that its news are read
         self.width = width
         self.in_cycle = False
         self.is_plain = False  # True where no rule derives its rows: then claims are all that counts
@@ -137,7 +137,7 @@ class Relation:
         self.table: Table
 
     def index(self, columns: Columns) -> Index:
-        """The index by some columns, made if it is not there; ``fill`` files rows that are."""
+        """Returns the index by some columns, or a new one, in which ``fill`` files the rows there are."""
         known = self.indexes.get(columns)
         if known is None:
             known = self.indexes[columns] = defaultdict(dict)
@@ -153,7 +153,7 @@ class Relation:
                         index[at][row] = state
 
     def has(self, row: Row) -> bool:
-        """Whether a row is there; O(1)."""
+        """True if a row is there; O(1)."""
         state = self.states.get(row)
         return state is not None and state[2] > 0
 
@@ -167,7 +167,7 @@ class Relation:
         return len(self.states) + len(self.base) + len(self.pending) + indexed
 
     def support(self, row: Row, by: int) -> None:
-        """A derivation from outside of any cycle more, or less."""
+        """Counts a derivation more, or less, from outside of any cycle."""
         state = self.states.get(row)
         if state is None:
             self.states[row] = state = [1, 0, 0, False, row, None]
@@ -180,30 +180,30 @@ class Relation:
             self.pending.append(state)
 
     def claim(self, row: Row, by: int) -> None:
-        """Somebody's claim on the row more, or less: support, and no longer for rules to derive."""
+        """Counts an owner's claim on the row: it supports the row, whose fact is then not derived."""
         self.note(row, by)
         self.support(row, by)
 
     def note(self, row: Row, by: int) -> None:
-        """Somebody's claim on the fact of the row, which does not support it here."""
+        """Counts an owner's claim on the fact of the row, which does not support the row here."""
         before = self.base.get(row, 0)
         if before + by:
             self.base[row] = before + by
         else:
             del self.base[row]
-        if self.tells and (before == 0 or before + by == 0):
+        if self.publishes and (before == 0 or before + by == 0):
             self.news.noted.append(row)
 
     def derived(self, row: Row) -> bool:
-        """Whether rules make this row hold, and nobody claims it."""
+        """True if rules make this row hold, and no owner claims it."""
         return row not in self.base and self.has(row)
 
 
 def settle(cycle: list[Relation], stamp: int, spend: Callable[[Relation, int], None]) -> int:
     """Runs one cycle of relations until nothing moves; the highest stamp given.
 
-    First what lost its support goes, one row at a time, then what is supported comes.  ``spend`` is told
-    of insertions before they happen, and may raise.  O(derivations touched).
+    First what lost its support goes, one row at a time, then what is supported comes.  ``spend`` counts
+    insertions before they happen, and may raise.  O(derivations touched).
     """
     waiting: list[tuple[Relation, list[State]]] = []
     moved = True

@@ -1,6 +1,6 @@
 """Tables: what a relation does when rows come and go, written out as straight-line Python.
 
-Which indexes a relation has, who is to be told and whether changes are kept is known once the rules are
+Which indexes a relation has, which rules read it and whether changes are kept is known once the rules are
 compiled.  So it is unrolled, and what rules do about a row stands in the same function: for ``reach`` of
 ``reach($x, $z) <- reach($x, $y), edge($y, $z)``, with an index by ``$y`` for when edges change, as
 
@@ -22,7 +22,7 @@ compiled.  So it is unrolled, and what rules do about a row stands in the same f
 and ``delete`` likewise.  A relation outside of any cycle has ``settle`` instead of both, one that nothing
 derives has ``take``, which is given facts and makes their rows as well.
 
-Always: a row is found in every index, or in none; while a row is told of, coming or going, it is there.
+Always: a row is in every index, or in none; while rules are run for a row, it is there.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class UnwrittenTable:
     def __init__(
         self, relation: Relation, budget: TickBudget, written_out: Callable[[Relation], None]
     ) -> None:
-        """``written_out`` is called once the relation has another table."""
+        """Waits for the first row; calls ``written_out`` once the relation has another table."""
         self._relation = relation
         self._budget = budget
         self._written_out = written_out
@@ -106,7 +106,7 @@ def write(relation: Relation, budget: TickBudget) -> None:
 
 
 def write_plain(view: View, terms: Terms) -> None:
-    """The same for a view that no rule derives."""
+    """Does the same for a view that no rule derives."""
     script = Script()
     _Writer(view, script).take(view, terms)
     view.table = WrittenTable(**script.functions("take"))
@@ -128,7 +128,7 @@ class _Writer:
     # -- functions ------------------------------------------------------------------------------------
 
     def delete(self) -> None:
-        """In a cycle: rows whose support has gone are taken out, and looked at again later."""
+        """Writes, for a cycle, how rows go whose support has gone; they are looked at again later."""
         write = self._script.lines
         self._script.begin("def delete(touched):", loops=True)
         write("left = []", "for st in touched:")
@@ -139,7 +139,7 @@ class _Writer:
         self._script.end("left")
 
     def insert(self) -> None:
-        """In a cycle: rows that are not there, or no longer, and have support."""
+        """Writes, for a cycle, how rows come that are not there, or no longer, and have support."""
         write = self._script.lines
         self._script.begin("def insert(waiting, stamp):", loops=True)
         write("for st in waiting:")
@@ -151,7 +151,7 @@ class _Writer:
         self._script.end("stamp")
 
     def settle(self, budget: TickBudget) -> None:
-        """Outside of any cycle: rows go and come in one pass."""
+        """Writes, outside of any cycle, how rows go and come in one pass."""
         write, pending = self._script.lines, self._script.bind(self._relation.pending)
         self._script.begin("def settle():", loops=True)
         write(f"touched = {pending}[:]", f"{pending}.clear()")
@@ -169,7 +169,7 @@ class _Writer:
         self._script.end()
 
     def take(self, view: View, terms: Terms) -> None:
-        """Where nothing is derived: rows are there as long as somebody claims facts that they come out of."""
+        """Writes, where nothing is derived, how claims on facts make rows come and go."""
         write, states = self._script.lines, self._states
         self._script.begin("def take(value, by):", loops=False)
         view.write_row(self._script, self._fields, terms)
@@ -191,17 +191,17 @@ class _Writer:
     # -- what is done with a row ----------------------------------------------------------------------
 
     def _come(self) -> None:
-        """With one that comes; ``row`` and ``said`` are known."""
+        """Writes what is done with a row that comes; ``row`` and ``said`` are known."""
         write = self._script.lines
         self._take_apart()
         for index, columns in self._indexes:
             write(f"{index}[{self._place(columns)}][row] = st")
-        if self._relation.tells:
+        if self._relation.publishes:
             write(f"if not said: {self._came}.append(st)")
         self._run(self._relation.on_insert)
 
     def _go(self) -> None:
-        """With one that goes, be it for a moment; ``row`` is known, and in a cycle ``born``."""
+        """Writes what is done with a row that goes, if only for a moment; in a cycle ``born`` is known."""
         write = self._script.lines
         self._take_apart()
         self._run(self._relation.on_delete)
@@ -220,8 +220,10 @@ class _Writer:
             trigger.write(self._script, self._fields)
 
     def _end(self) -> str:
-        """With one that will not come back by itself; whoever still holds its state is to see that."""
-        return f"{self._went}.append(st)" if self._relation.tells else f"del {self._states}[row]; st[2] = -1"
+        """Returns what is done with a row that does not come back by itself; its state shows that."""
+        return (
+            f"{self._went}.append(st)" if self._relation.publishes else f"del {self._states}[row]; st[2] = -1"
+        )
 
     def _take_apart(self) -> None:
         if (

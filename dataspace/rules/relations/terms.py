@@ -1,11 +1,12 @@
-"""Terms: for each value that rules speak of there is exactly one object while anybody holds it.
+"""Terms: one object for each value that rows of rules hold.
 
-Rules join, compare and count rows of values all the time.  Values are told apart strictly by type, and
-tables of what strangers send must not be flooded; both would cost a key for each look-up.  So a value gets
-its term once, when it comes in, and from then on equality is identity and a hash is an address.
+Rules join, compare and count rows of values all the time.  Values are distinguished strictly by type, and a
+client that chooses values must not be able to make hashes collide; both would cost a key for each look-up.
+So a value gets its term once, when it comes in, and from then on equality is identity and a hash is an
+address.
 
-Always: two terms of one table are the same object exactly if their values are the same value; a term that
-nobody holds is forgotten by itself.
+Always: two terms of one table are the same object exactly if their values are the same value; a term that no
+row holds is deleted by itself.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _SMALL_BYTES: Final = 8
 
 
 class Term:
-    """The one stand-in of a value; ``text`` is empty until somebody has asked for it by ``term_text``.
+    """The one stand-in of a value; ``text`` is empty until it is asked for by ``term_text``.
 
     ``size`` is about how many bytes it takes in a fact, or ``TOO_DEEP``.
     """
@@ -54,19 +55,19 @@ class Term:
 
 
 def term_text(term: Term) -> str:
-    """The text of a term's value; O(size) once, then O(1)."""
+    """Returns the text of a term's value; O(size) once, then O(1)."""
     if not term.text:
         term.text = text_of(term.value)
     return term.text
 
 
 def size_in_facts(value: Value) -> int:
-    """About how many bytes a value takes in a derived fact, or ``TOO_DEEP``; O(size)."""
+    """Returns about how many bytes a value takes in a derived fact, or ``TOO_DEEP``; O(size)."""
     return _size_at(key(value), value)
 
 
 def _size_at(at: Hashable, value: Value) -> int:
-    """The same for a value whose key is known, by its text; a comma counts as three, since each parts two."""
+    """Returns the same for a value whose key is known, by its text; a comma counts as three."""
     kind = at.__class__
     if kind is tuple:
         text: str = at[-1]  # type: ignore[index]  # a tuple, and its text is the last of it
@@ -101,7 +102,7 @@ class Terms:
         return len(self._references)
 
     def of(self, value: Value) -> Term:
-        """The term of a value; O(1) for small values, else O(size)."""
+        """Returns the term of a value; O(1) for small values, else O(size)."""
         at = key(value)
         known = self._references.get(at)
         if known is not None:
@@ -127,7 +128,7 @@ class Terms:
         script.line(f"{name} = ({name} and {name}()) or {script.bind(self._made)}(p, {value})")
 
     def row(self, values: tuple[Value, ...]) -> Row:
-        """The terms of several values."""
+        """Returns the terms of several values."""
         of = self.of
         return tuple([of(value) for value in values])
 
@@ -137,14 +138,14 @@ class Terms:
             del self._references[reference.at]
 
     def values(self) -> list[Value]:
-        """The values that have terms now."""
+        """Returns the values that have terms now."""
         return [
             term.value for reference in list(self._references.values()) if (term := reference()) is not None
         ]
 
 
 def too_large(size: int) -> UsageError:
-    """What is wrong with a fact of this size."""
+    """Returns the error for a fact of this size."""
     if size >= TOO_DEEP:
         return UsageError(f"a derived fact is nested deeper than {MAX_DEPTH} levels")
     return UsageError(f"a derived fact of about {size} bytes, limit {MAX_FACT}")

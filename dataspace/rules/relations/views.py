@@ -1,8 +1,8 @@
-"""Views: the rows that an atom of a rule stands for, and how facts come to be in them.
+"""Views: the rows that an atom of a rule stands for, and how facts become rows of them.
 
-Two atoms that ask for the same positions share a view, whatever their variables are called.  A fact that
-somebody claims goes to the views of its class; a fact that a rule derives is a row of fields already, and
-most often the view has the same columns: then relation and view are one.
+Two atoms that read the same positions share a view, whatever their variables are called.  A fact that an
+owner claims goes to the views of its class.  A fact that a rule derives is a row of fields already, and most
+often the view has the same columns: then relation and view are one.
 
 Always: the columns of a view are the variables of its atom, outer before inner; a row is in it exactly if
 some fact matches with these captures.
@@ -37,7 +37,7 @@ class Form:
 
 
 def form_of(atom: Atom, *, everything: bool) -> Form:
-    """The form of an atom; with ``everything``, what it discards counts as a variable without a name."""
+    """Returns the form of an atom; with ``everything``, what it discards is a variable without a name."""
     at = key(atom.pattern), everything
     known = _FORMS.get(at)
     if known is None:
@@ -61,7 +61,7 @@ def _bound(known: dict[Any, Any]) -> None:
 
 
 def _read(pattern: Value) -> tuple[Skeleton, RowReader, str]:
-    """What there is to know of the pattern of a form: its skeleton, what reads values by it, its name."""
+    """Returns what is known of the pattern of a form: its skeleton, what reads values by it, its name."""
     at = key(pattern)
     known = _READ.get(at)
     if known is None:
@@ -122,7 +122,7 @@ class View(Relation):
 
     def __init__(self, form: Form) -> None:
         self.form = form
-        self.wanted: set[Columns] = set()  # what indexes were asked for, until somebody forgets it
+        self.wanted: set[Columns] = set()  # which indexes were asked for, until the engine has noted them
         self.skeleton, self.read, shown = _read(form.pattern)
         named = [name for name in self.skeleton.names if name is not None]
         super().__init__(shown, len(named))
@@ -133,15 +133,15 @@ class View(Relation):
 
     @property
     def root(self) -> Class | None:
-        """The class that a fact must have to match, or None if several may."""
+        """Returns the class that a fact must have to match, or None if several may."""
         return root_of(self.skeleton)
 
     def may_match(self, label: Value, arity: int) -> bool:
-        """Whether a record of this label and arity could match: whatever its fields are."""
+        """True if a record of this label and arity could match, with some fields."""
         return may_match(self.skeleton, label, arity)
 
     def columns(self, label: Value) -> tuple[int, ...] | None:
-        """The fields of a record with this label that make a row, if only its arity has to be looked at."""
+        """Returns the fields of a record with this label that make a row, if only its arity matters."""
         form = self.skeleton
         if self.root != label_class(label) or len(form.shape) != 1 or form.constants:
             return None
@@ -177,7 +177,7 @@ class View(Relation):
             terms.write(script, name, value)
 
     def projection(self, label: Value, arity: int, terms: Terms) -> Projection:
-        """What makes a row of this view of the fields of such a record, or None."""
+        """Returns what makes a row of this view from the fields of such a record, or None."""
         columns = self.columns(label)
         if columns is not None:
             chosen = columns
@@ -194,12 +194,12 @@ class View(Relation):
 
 
 def root_of(form: Skeleton) -> Class | None:
-    """The class that a value must have to conform, or None if several may."""
+    """Returns the class that a value must have to conform, or None if several may."""
     return form.shape[0][1] if form.shape and form.shape[0][0] == () else None
 
 
 def may_match(form: Skeleton, label: Value, arity: int) -> bool:
-    """Whether a record of this label and arity could conform: whatever its fields are.  O(positions)."""
+    """True if a record of this label and arity could conform, with some fields.  O(positions)."""
     if root_of(form) not in (None, label_class(label)):
         return False
     for path, constant in form.constants:
