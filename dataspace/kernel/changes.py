@@ -85,14 +85,12 @@ class Changes:
         return (self,) if self.size <= size else list(self._cut(size))
 
     def _cut(self, size: int) -> Iterator[Changes]:
-        rows = [
-            (at, row) for at, rows in enumerate((self.added, self.messages, self.removed)) for row in rows
-        ]
-        for start in range(0, len(rows), size):
-            lists: tuple[list[Captures], ...] = ([], [], [])
-            for at, row in rows[start : start + size]:
-                lists[at].append(row)
-            more = MORE if start + size < len(rows) else 0
+        for start in range(0, self.size, size):
+            lists, begin, end = [], start, start + size
+            for rows in (self.added, self.messages, self.removed):
+                lists.append(rows[max(0, begin) : max(0, end)])
+                begin, end = begin - len(rows), end - len(rows)
+            more = MORE if start + size < self.size else 0
             yield Changes(self.number, self.time, *lists, flags=self.flags | more, first=self.first)
 
 

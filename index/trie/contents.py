@@ -16,9 +16,11 @@ from typing import Final, NamedTuple, TypeGuard
 
 from index.errors import UsageError
 from index.patterns.events import Entry, Restricted, Visible
+from index.patterns.skeletons import Skeleton
 from index.trie import visibility
+from index.trie.fillings import Filling
 from index.trie.invariants import nodes_below
-from index.trie.nodes import At, News, Node, Values, at_of
+from index.trie.nodes import At, Handler, News, Node, Values, at_of
 from index.trie.tree import Tree, enter, leave, of_class_at
 from index.values.freezing import frozen
 from index.values.positions import Class, class_of
@@ -40,12 +42,15 @@ class Contents:
     restrictions of the values that have one.
     """
 
-    __slots__ = ("_root", "_tops", "copies", "tree", "values", "visible")
+    __slots__ = ("_root", "_tops", "copies", "fillings", "prepared", "tree", "values", "visible")
 
     def __init__(self) -> None:
         self.values: Final[Values] = {}
         self.copies: Final[dict[At, int]] = {}
         self.visible: Final[dict[At, Visible]] = {}
+        self.fillings: Final[list[Filling]] = []
+        self.prepared: Final[list[Handler]] = []
+        """The handlers that are being filled, and those that were prepared and have no callback yet."""
         self.tree: Final = Tree(self.values)
         self._root = self.tree.root
         self._tops = self.tree.tops
@@ -81,6 +86,8 @@ class Contents:
             values.update(zip(coming, added, strict=True))
             if is_watched:
                 self._file_all(coming, added, grown)
+        if self.fillings and going:
+            self._file_pending(going)
         for at in going:
             del values[at]
         if is_watched and going:
@@ -178,12 +185,49 @@ class Contents:
         self.copies.clear()
         self.copies.update({at: count - 1 for at, count in counts.items() if count > 1})
         self.visible.clear()
+        for filling in self.fillings:
+            filling.stop()
         for node in nodes_below(self._root):  # parents before children
             for table in node.moves.values():
                 for of_class, below in table.items():
                     below.values = of_class_at(node.values, below.shape[-1][0], of_class)
             for group in node.groups.values():
                 group.reset(node.values)
+
+    # -- handlers that are prepared -------------------------------------------------------------------
+
+    def prepare(self, skeleton: Skeleton, count: int) -> bool:
+        """Files up to so many values that a handler needs; True if there is nothing to do any more.
+
+        Where values have restrictions nothing is prepared.
+        """
+        for filling in self.fillings:
+            if self.tree.needs(skeleton, filling):
+                if filling.fill(count):
+                    self.fillings.remove(filling)
+                return False
+        if self.visible or self.tree.find(skeleton) is not None:
+            return True
+        filling = self.tree.begin(skeleton)
+        self.fillings.append(filling)
+        self.prepared.append(filling.handler)
+        return False
+
+    def fill_all(self, skeleton: Skeleton) -> None:
+        """Files at once what is pending where a skeleton has its handler, or would have it."""
+        for filling in [each for each in self.fillings if self.tree.needs(skeleton, each)]:
+            filling.fill(len(filling))
+            self.fillings.remove(filling)
+
+    def drop_prepared(self, skeleton: Skeleton) -> None:
+        """Removes a handler without a callback."""
+        handler = self.tree.find(skeleton)
+        if handler is not None and not handler.callbacks:
+            for filling in [each for each in self.fillings if each.handler is handler]:
+                filling.stop()
+                self.fillings.remove(filling)
+            self.prepared.remove(handler)
+            self.tree.prune(skeleton)
 
     # -- what happens to a value ----------------------------------------------------------------------
 
@@ -207,6 +251,8 @@ class Contents:
 
     def vanish(self, at: At, news: News) -> None:
         """Removes a value from all nodes that it reached: the reverse of ``appear``."""
+        if self.fillings:
+            self._file_pending([at])
         value = self.values.pop(at)
         if self.visible and at in self.visible:
             visibility.vanish(self.visible, at, value, self.tree.reached(value), news)
@@ -219,6 +265,12 @@ class Contents:
             top = self._tops.get(class_of(value))
         if top is not None:
             leave(top, at, value, news)
+
+    def _file_pending(self, going: list[At]) -> None:
+        """Files what is about to be removed where it is pending."""
+        for filling in self.fillings:
+            for at in going:
+                filling.take(at)
 
     def _file_all(self, coming: list[At], added: Sequence[Value], news: News) -> None:
         """Does ``appear`` for many values, but for the root: values of one label in a row share the way

@@ -9,7 +9,7 @@ Always: nothing here changes anything.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 from index.errors import InternalError
 from index.patterns.events import Entry, Restricted, Visible
@@ -28,8 +28,13 @@ def nodes_below(root: Node) -> Iterator[Node]:
         waiting.extend(below for table in node.moves.values() for below in table.values())
 
 
-def verify(root: Node, copies: Mapping[At, int], visible: Mapping[At, Visible]) -> None:
-    """Raises ``InternalError`` naming the first invariant that is broken; O(nodes × values)."""
+def verify(
+    root: Node, copies: Mapping[At, int], visible: Mapping[At, Visible], prepared: Sequence[Handler]
+) -> None:
+    """Raises ``InternalError`` naming the first invariant that is broken; O(nodes × values).
+
+    Handlers that are ``prepared`` need no callback.
+    """
     for node in nodes_below(root):
         conforming = {
             at: value
@@ -41,7 +46,7 @@ def verify(root: Node, copies: Mapping[At, int], visible: Mapping[At, Visible]) 
         _hold(node.each == tuple(node.groups.values()), f"the groups of {node.shape}")
         _verify_moves(node)
         for group in node.groups.values():
-            _verify_group(group, conforming, visible)
+            _verify_group(group, conforming, visible, prepared)
     stands = (at == at_of(_entry(value, visible.get(at))) for at, value in root.values.items())
     _hold(all(stands), "each value stands under its own key")
     _hold(all(count > 0 for count in copies.values()), "copies are counted from one")
@@ -62,7 +67,9 @@ def _verify_moves(node: Node) -> None:
     _hold(len(to_moves([path for path, _ in node.shape])) == len(node.shape), "a move for each position")
 
 
-def _verify_group(group: Group, conforming: Values, visible: Mapping[At, Visible]) -> None:
+def _verify_group(
+    group: Group, conforming: Values, visible: Mapping[At, Visible], prepared: Sequence[Handler]
+) -> None:
     places = {at: group.place(value) for at, value in conforming.items()}
     expected = {at: place for at, place in places.items() if place is not MISSING}
     kept = {place: group.held(place, conforming) for place in [*group.leaves, *group.idle]}
@@ -78,12 +85,12 @@ def _verify_group(group: Group, conforming: Values, visible: Mapping[At, Visible
         )
         for handler in leaf.handlers:
             _verify_handler(handler, leaf, visible)
+            _hold(bool(handler.callbacks) or handler in prepared, "a handler without callbacks")
 
 
 def _verify_handler(handler: Handler, leaf: Leaf, visible: Mapping[At, Visible]) -> None:
     found = [handler.row(value, visible.get(at)) for at, value in leaf.values.items()]
     counts: Counter[Hashable] = Counter(keys(row) for row in found if row is not None)
-    _hold(bool(handler.callbacks), "a handler without callbacks")
     more = handler.more or {}
     _hold({at: 1 + more.get(at, 0) for at in handler.rows} == counts, "captures reported, and how often")
     _hold(more.keys() <= handler.rows.keys(), "captures that were never reported")

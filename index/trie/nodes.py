@@ -359,9 +359,14 @@ class Node:
         """Returns the group of these paths and checks, created if needed: O(values of the node) then."""
         group = self.groups.get(of)
         if group is None:
-            group = self.groups[of] = Group(group_code(self.shape, *of, usual))
-            self.each = tuple(self.groups.values())
+            group = self.new_group(of, usual)
             group.settle(self.values)
+        return group
+
+    def new_group(self, of: GroupKey, usual: HandlerCode) -> Group:
+        """Returns a new group of these paths and checks, in which no value is filed yet."""
+        group = self.groups[of] = Group(group_code(self.shape, *of, usual))
+        self.each = tuple(self.groups.values())
         return group
 
     def ungroup(self, of: GroupKey) -> None:

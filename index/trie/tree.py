@@ -19,7 +19,8 @@ from index.patterns.events import Visible
 from index.patterns.moves import TO_THE_ROOT
 from index.patterns.readers import handler_code
 from index.patterns.skeletons import Skeleton
-from index.trie.nodes import At, Handler, News, Node, Values
+from index.trie.fillings import Filling
+from index.trie.nodes import At, Handler, Leaf, News, Node, Values
 from index.values.positions import Class, Path, class_of, project, step
 from index.values.values import COMPILED, Record, Value
 
@@ -81,6 +82,38 @@ class Tree:
             if row is not None:
                 handler.add(row)
         return handler
+
+    def begin(self, skeleton: Skeleton) -> Filling:
+        """Does ``install`` for a skeleton without a handler, but for the values, which the filling files.
+
+        O(path), and a copy of the table of the values that may be concerned.
+        """
+        way = self._way(skeleton)
+        node, before = way[-1], way[-1].values
+        new: list[tuple[Path, Class, Node]] = []
+        for at in range(len(way) - 1, len(skeleton.way)):
+            move, of_class = skeleton.way[at]
+            below = node.moves.setdefault(move, {})[of_class] = Node(skeleton.shape[: at + 1], {})
+            new.append((skeleton.shape[at][0], of_class, below))
+            node = below
+        code = handler_code(node.shape, skeleton.captures)
+        handler = Handler(code)
+        group = node.groups.get(skeleton.group)
+        if group is None:
+            group = node.new_group(skeleton.group, code)
+            leaf = group.leaves[skeleton.place] = Leaf({})
+            made = Filling(skeleton, handler, group, new, node.values, before)
+        else:
+            leaf = group.open(skeleton.place, node.values)
+            made = Filling(skeleton, handler, None, new, node.values, leaf.values)
+        leaf.serve((*leaf.handlers, handler))
+        return made
+
+    def needs(self, skeleton: Skeleton, filling: Filling) -> bool:
+        """True if a skeleton has its handler, or would have it, where a filling is not done; O(path)."""
+        way = self._way(skeleton)
+        group = way[-1].groups.get(skeleton.group) if len(way) > len(skeleton.shape) else None
+        return filling.concerns(way, group, self.find(skeleton))
 
     def _extend(self, skeleton: Skeleton) -> Node:
         """Returns the node of a shape, created with those on the way (HOWITWORKS, "extend"); O(values) for a

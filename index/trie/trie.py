@@ -79,7 +79,18 @@ class Index:
     value under another restriction, or under none, is another one here.
     """
 
-    __slots__ = ("_contents", "_copies", "_root", "_telling", "_tops", "_tree", "_values", "_visible")
+    __slots__ = (
+        "_contents",
+        "_copies",
+        "_fillings",
+        "_prepared",
+        "_root",
+        "_telling",
+        "_tops",
+        "_tree",
+        "_values",
+        "_visible",
+    )
 
     def __init__(self) -> None:
         self._contents = contents = Contents()
@@ -87,6 +98,8 @@ class Index:
         self._copies = contents.copies
         self._visible = contents.visible
         self._tree = contents.tree
+        self._fillings = contents.fillings
+        self._prepared = contents.prepared
         self._root = contents.tree.root
         self._tops = contents.tree.tops
         self._telling = False
@@ -330,19 +343,43 @@ class Index:
 
     # -- handlers -------------------------------------------------------------------------------------
 
-    def add_handler(self, skeleton: Skeleton, callback: Callback, *, cleanup: Cleanup | None = None) -> None:
-        """Installs a callback, and calls it at once for each distinct captures of the values here.
+    def fill(self, skeleton: Skeleton, count: int) -> bool:
+        """Prepares a handler in steps: files up to so many values, True if ``add_handler`` has none left to
+        file.
 
-        ``cleanup`` is called with the captures still held when the handler is removed.  Raises
-        ``UsageError`` if the callback is installed for this skeleton.  O(matches), and the first time for a
-        set of positions O(values of the shape).
+        What is done with it otherwise before that does all that is left.  One that comes to nothing must be
+        dropped (``drop_idle``).
         """
         if self._telling:
             raise _busy()
+        return self._contents.prepare(skeleton, count)
+
+    def drop_idle(self, skeleton: Skeleton) -> None:
+        """Removes a handler that was prepared, and has no callback; O(path + fillings)."""
+        self._contents.drop_prepared(skeleton)
+
+    def add_handler(
+        self, skeleton: Skeleton, callback: Callback, *, cleanup: Cleanup | None = None, tells: bool = True
+    ) -> None:
+        """Installs a callback, and calls it at once for each distinct captures of the values here.
+
+        With ``tells`` false it is not called for those.  ``cleanup`` is called with the captures still held
+        when the handler is removed.  Raises ``UsageError`` if the callback is installed for this skeleton.
+        O(matches), and the first time for a set of positions O(values of the shape), but for what ``fill``
+        has done.
+        """
+        if self._telling:
+            raise _busy()
+        if self._fillings:
+            self._contents.fill_all(skeleton)
         handler = self._tree.find(skeleton) or self._tree.install(skeleton, self._visible)
         if callback in handler.callbacks:
             raise UsageError("this callback is installed for this pattern already")
         handler.install(callback, cleanup)
+        if self._prepared and handler in self._prepared:
+            self._prepared.remove(handler)
+        if not tells:
+            return
         try:
             self._telling = True
             for row in handler.rows.values():
@@ -370,6 +407,8 @@ class Index:
     def matches(self, skeleton: Skeleton) -> list[Captures]:
         """Returns the distinct captures of a skeleton now; O(matches) where it is installed, else O(values
         alike)."""
+        if self._fillings:
+            self._contents.fill_all(skeleton)
         handler = self._tree.find(skeleton)
         if handler is not None:
             return list(handler.rows.values())
@@ -384,6 +423,8 @@ class Index:
 
     def row_count(self, skeleton: Skeleton, captures: Captures) -> int:
         """Returns how many values have these captures of an installed skeleton; O(path), O(captures)."""
+        if self._fillings:
+            self._contents.fill_all(skeleton)
         handler = self._tree.find(skeleton)
         if handler is None:
             raise UsageError("no callback is installed for this pattern")
@@ -407,9 +448,13 @@ class Index:
         return draw(self._root, form, most=most)
 
     def check(self) -> None:
-        """Verifies every invariant; raises ``InternalError`` that names the first that is broken.  O(nodes ×
-        values)."""
-        verify(self._root, self._copies, self._visible)
+        """Verifies every invariant; raises ``InternalError`` that names the first that is broken.
+
+        What is pending of handlers that are being prepared is filed first.  O(nodes × values).
+        """
+        while self._fillings:
+            self._contents.fill_all(self._fillings[0].skeleton)
+        verify(self._root, self._copies, self._visible, self._prepared)
 
     def _pass(self, message: Entry, news: News) -> None:
         """Collects the handlers of a message; nothing is kept."""

@@ -19,7 +19,7 @@ import trio
 from dataspace.kernel.actions import SEND
 from dataspace.kernel.turns import KEYED, keys_in_steps
 from dataspace.wire import packets as p
-from index.values.values import Value
+from index.values.values import Map, Value
 from server.lane import Work
 
 BUNDLE: Final = 64
@@ -30,12 +30,23 @@ FRAME_SECONDS: Final = 0.001
 """Seconds after which the rest of one frame goes to the lane."""
 
 
+class Opener(Protocol):
+    """The streams of a connection, as far as they are opened."""
+
+    async def prepare_open(self, spec: Map, work: Work) -> None:
+        """Does in the lane what an opening needs that would take long in one step."""
+
+
 class BundlePeer(Protocol):
     """The connection that acts on packets."""
 
     @property
     def parted(self) -> bool:
         """True once nothing more is to be acted on."""
+
+    @property
+    def observations(self) -> Opener:
+        """The streams of the connection."""
 
     def may_wait(self, packet: p.Packet) -> bool:
         """True for a packet that may wait for background work."""
@@ -70,6 +81,9 @@ async def act_on(peer: BundlePeer, packets: Iterator[p.Packet | None]) -> bool:
             if packet.__class__ is not p.Turn or not peer.commit_at_once(packet):
                 if packet.__class__ is p.Open:
                     await work.enter()
+                    await peer.observations.prepare_open(packet.spec, work)
+                    if peer.parted:
+                        break
                 elif peer.may_wait(packet):
                     work.leave()
                 await peer.act(packet)

@@ -24,8 +24,9 @@ from dataspace.wire.heartbeat import Heartbeat
 from dataspace.wire.session import Session
 from relay.delivery.outbox import Outbox, OutStream
 
-BURST: Final = 256 << 10
-"""Bytes that one flush takes from the streams of a connection, about."""
+BURST: Final = 64 << 10
+"""Bytes that one flush takes from the streams of a connection, about: to pack them takes some milliseconds,
+and sockets of this machine may take a hundred times as much at once."""
 
 
 class SendQueue:
@@ -146,16 +147,13 @@ class SendQueue:
         try:
             if self._accepted:
                 self._say_accepted()
-            more = True
-            while more and (data := self._outbox.fill(BURST)):
+            if data := self._outbox.fill(BURST):
                 sent = link.send_nowait(data)
                 self._note_sent(sent)
                 if sent < len(data):
                     self._unsent += memoryview(data)[sent:]
-                if self._unsent or link.pending:
+                if len(data) >= BURST or self._unsent or link.pending:  # else all that was ready is sent
                     self._writable.set()
-                    return
-                more = len(data) >= BURST  # else all that was ready is sent
         except OSError:
             self._lose()
         except Exception:  # noqa: BLE001  # a fence around a session: the caller that flushes may be the log

@@ -11,6 +11,7 @@ no more than a few hundred epochs in memory; an interest that is not quiet is a 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Final
@@ -30,6 +31,7 @@ from relay.delivery.followers import Delivery, Follower
 from relay.delivery.outbox import OutStream
 from relay.log.columns import Blocks
 from relay.store.errors import LogDamaged, LogFailed
+from server.lane import Work
 from server.streams.columns import replay_columns
 from server.streams.ports import StreamPeer
 from server.streams.read_counts import ReadCounts
@@ -41,6 +43,9 @@ from server.system import SystemSpace
 
 PATTERNS: Final = "patterns_bytes"
 """What the patterns of open streams count as."""
+
+LARGE: Final = 4_096
+"""Facts from which on the index is prepared in steps for the first observer of a pattern."""
 
 FEW: Final = 128
 """Streams that are closed in one step, in about a millisecond."""
@@ -72,6 +77,8 @@ class Observations:
         self._delivery = delivery
         self._replays: dict[OutStream, trio.CancelScope] = {}
         self._marks: dict[OutStream, trio.CancelScope] = {}
+        self._prepared: list[Value] = []
+        """Patterns for which the index was prepared, until a stream is closed."""
         self._reads: Final = ReadCounts(peer, system)
 
     def open(self, stream: OutStream, spec: Map) -> None:
@@ -97,6 +104,45 @@ class Observations:
         if not request.quiet:
             peer.own.announce(stream.number, request.pattern)
 
+    async def prepare_open(self, spec: Map, work: Work) -> None:
+        """Does in the lane what the opening of a live stream needs that would take long in one step.
+
+        The opening must follow at once; what is wrong with it is found there.
+        """
+        peer, home = self._peer, self._peer.home
+        if (
+            len(home.space.index) < LARGE
+            or spec.get("kind") == "topic"
+            or spec.get("space", MAIN) != home.name
+        ):
+            return
+        try:
+            request = read_request(spec)
+        except (Refused, UsageError):
+            return
+        if begins_now(home, request) and (peer.permit.open or peer.permit.allows_observe(request.pattern)):
+            await self.prepare(request.pattern, work)
+
+    async def prepare(self, pattern: Value, work: Work) -> None:
+        """Prepares the index for the first observer of a pattern, in a turn of the lane that goes on."""
+        interests = self._peer.home.space.interests
+        if len(self._peer.home.space.index) < LARGE:
+            return
+        self._prepared.append(pattern)
+        try:
+            for _ in interests.preparing(pattern):
+                if work.is_over:
+                    await work.pass_on()
+        except (Refused, UsageError):  # to observe it will say so
+            self._drop_prepared()
+
+    def _drop_prepared(self) -> None:
+        """Drops what was prepared and is not observed."""
+        for pattern in self._prepared:
+            with suppress(UsageError):
+                self._peer.home.space.interests.drop_idle(pattern)
+        self._prepared.clear()
+
     def _take_pattern(self, stream: OutStream, pattern: Value) -> None:
         """Counts the pattern of a stream until that is closed; raises ``Refused`` beyond the quota.
 
@@ -114,6 +160,8 @@ class Observations:
     def close(self, stream: OutStream) -> None:
         """Stops feeding a stream; its interest goes with it."""
         self._give_patterns([stream])
+        if self._prepared:
+            self._drop_prepared()
         for scope in (self._replays.get(stream), self._marks.pop(stream, None)):
             if scope is not None:
                 scope.cancel()
@@ -142,6 +190,7 @@ class Observations:
         """Stops feeding all streams, since the connection has ended; the session retracts the interests."""
         self._reads.end()
         self._give_patterns(self._peer.streams.values())
+        self._drop_prepared()
         for stream in self._peer.streams.values():
             if isinstance(stream.backlog, Follower | Blocks):
                 stream.backlog.close()

@@ -117,6 +117,10 @@ class StreamPeer(Protocol):
         """What the principal of the client has."""
 
     @property
+    def permit(self) -> Permit:
+        """What the client may do."""
+
+    @property
     def own(self) -> SessionInterests:
         """The session."""
 
@@ -153,6 +157,9 @@ class Feeding(Protocol):
 
     def backlog(self, stream: OutStream, request: StreamRequest) -> Follower:
         """Returns what waits behind a stream; made when it is first asked for."""
+
+    async def prepare(self, pattern: Value, work: Work) -> None:
+        """Prepares the index for the first observer of a pattern, in a turn of the lane that goes on."""
 
 
 class ReadSpace(SpaceHistory, Protocol):

@@ -82,6 +82,7 @@ class StreamReplay:
                 self.observation.extend(Changes(start, since, replay.bag(), flags=SNAPSHOT))
                 self._wake()
         at = await self._feed_net(replay) if request.net else start
+        is_prepared = False
         while request.upto is None or at < request.upto:
             goal = commits.durable if request.upto is None else min(commits.durable, request.upto)
             if goal > at:
@@ -92,6 +93,10 @@ class StreamReplay:
                     self._wake()
             elif request.durable or request.upto is not None:
                 await commits.wait_beyond(at)
+            elif not is_prepared:
+                is_prepared = True
+                async with self.work:  # what happens meanwhile is fed first
+                    await self.feeding.prepare(request.pattern, self.work)
             else:
                 self._go_live(replay)
                 return
@@ -108,6 +113,8 @@ class StreamReplay:
         if past or request.after is None or not await self._recalls(recent, after):
             return False
         form = skeleton(request.pattern)
+        async with self.work:
+            await self.feeding.prepare(request.pattern, self.work)
         retelling = Retelling(recent, form, after)
         async with self.work:
             while retelling.step():

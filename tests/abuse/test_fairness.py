@@ -203,6 +203,24 @@ def test_patterns_come_and_go_in_slices(tmp_path: Path) -> None:
         assert stage.trips.worst < HELD
 
 
+def test_the_first_observer_of_many_facts_lets_others_go_on(tmp_path: Path) -> None:
+    """Each of these patterns needs a look at all facts, which are filed in steps for it."""
+    with Stage(tmp_path) as stage:
+        attackers = stage.clients("mass", 8 if LARGE else 2)
+        for each in attackers:
+            _fill(each, 50_000)
+        x, any_ = capture("x"), Record("_")
+        shapes = (Record("mass", x, any_), Record("mass", x, 7), Record("mass", x, Record("q", x)))
+        for pattern in (*shapes, *shapes):  # the second time they are known
+            for each in attackers[:2]:
+                each.open({"pattern": pattern, "quiet": True})
+                stage.trip(attackers)
+            for _ in range(20):
+                stage.trip(attackers)
+        report("first observers", stage, "values")
+        assert stage.trips.worst < HELD
+
+
 RULES: Final = {
     "a product": ("pair($x, $y, $z) <- mass($a, $x), mass($b, $y), mass($c, $z).", 1_000),
     "a counter": ("count($n) <- start($n). count($m) <- count($n), $m = $n + 1.", 0),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -102,6 +102,8 @@ class IndexMachine(RuleBasedStateMachine):
         self.index = Index()
         self.bag: dict[object, list[tuple[Value, Visible | None]]] = {}
         self.handlers: list[tuple[Value, _Ear]] = []
+        self.prepared: dict[Hashable, tuple[Value, bool]] = {}
+        """Patterns whose handlers are prepared in steps, and whether that is done."""
 
     def _row(self, pattern: Value, value: Value, visible: Visible | None) -> Captures | None:
         hidden = visible is not None and not visible.issuperset(skeleton(pattern).captures)
@@ -113,7 +115,8 @@ class IndexMachine(RuleBasedStateMachine):
 
     def _facts(self) -> st.SearchStrategy[Value]:
         """Facts that somebody listens for, mostly."""
-        return st.one_of([values_near(pattern, atoms) for pattern, _ in self.handlers] + [facts])
+        some = [pattern for pattern, _ in [*self.handlers, *self.prepared.values()]]
+        return st.one_of([values_near(pattern, atoms) for pattern in some] + [facts])
 
     @rule(data=st.data(), picks=st.lists(st.integers(0, 9), max_size=3), visible=restrictions)
     def patch(self, data: st.DataObject, picks: list[int], visible: Visible | None) -> None:
@@ -165,6 +168,39 @@ class IndexMachine(RuleBasedStateMachine):
         assert sorted(map(repr, ear.take())) == sorted(repr(("+", at)) for at in self._told(pattern))
         assert {keys(row) for row in self.index.matches(skeleton(pattern))} == self._told(pattern)
 
+    @rule(pattern=patterns, count=st.integers(1, 2))
+    def prepare(self, pattern: Value, count: int) -> None:
+        self.prepared[key(pattern)] = pattern, self.index.fill(skeleton(pattern), count)
+
+    @rule(pick=st.integers(0, 5), count=st.integers(1, 2))
+    def prepare_more(self, pick: int, count: int) -> None:
+        for pattern, _ in list(self.prepared.values())[pick : pick + 1]:
+            self.prepare(pattern, count)
+
+    @rule(pick=st.integers(0, 5), count=st.integers(0, 2), tells=st.booleans())
+    def listen_to_what_is_prepared(self, pick: int, count: int, tells: bool) -> None:
+        for at, (pattern, _) in list(self.prepared.items())[pick : pick + 1]:
+            del self.prepared[at]
+            form, ear = skeleton(pattern), _Ear()
+            while count and not self.index.fill(form, count):
+                pass
+            self.index.add_handler(form, ear, tells=tells)
+            self.handlers.append((pattern, ear))
+            heard = [repr(("+", row)) for row in self._told(pattern) if tells]
+            assert sorted(map(repr, ear.take())) == sorted(heard)
+            assert {keys(row) for row in self.index.matches(form)} == self._told(pattern)
+
+    @rule(pick=st.integers(0, 5))
+    def drop_what_is_prepared(self, pick: int) -> None:
+        for at, (pattern, _) in list(self.prepared.items())[pick : pick + 1]:
+            del self.prepared[at]
+            self.index.drop_idle(skeleton(pattern))
+
+    @rule()
+    def fill_in_as_after_a_failure(self) -> None:
+        if not any(visible is not None for copies in self.bag.values() for _, visible in copies):
+            self.index.reset([value for copies in self.bag.values() for value, _ in copies])
+
     @rule(pattern=patterns)
     def look(self, pattern: Value) -> None:
         before = self.index.statistics()
@@ -186,11 +222,14 @@ class IndexMachine(RuleBasedStateMachine):
 
     @invariant()
     def everything_holds(self) -> None:
-        self.index.check()
+        if all(is_done for _, is_done in self.prepared.values()):  # else that would be done by the check
+            self.index.check()
         assert len(self.index) == len(self.bag)
         assert self.index.statistics().copies == sum(map(len, self.bag.values()))
 
     def teardown(self) -> None:
+        for pattern, _ in self.prepared.values():
+            self.index.drop_idle(skeleton(pattern))
         for pattern, ear in self.handlers:
             self.index.remove_handler(skeleton(pattern), ear)
         for copies in self.bag.values():
@@ -201,7 +240,7 @@ class IndexMachine(RuleBasedStateMachine):
         assert (left.values, left.nodes, left.groups, left.leaves, left.handlers) == (0, 1, 0, 0, 0)
 
 
-IndexMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=15, deadline=None)
+IndexMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=20, deadline=None)
 TestIndexMachine = IndexMachine.TestCase
 
 

@@ -26,6 +26,7 @@ from relay.log.log import Log
 from relay.log.writer import GroupCommit
 from server.config.principals import DAEMON
 from server.config.quotas import Quotas
+from server.config.rights import OPEN
 from server.lane import Lane, Work
 from server.owners.accounts import Accounts
 from server.streams.observations import Observations
@@ -90,6 +91,7 @@ class ListPeer:
     name = "list"
     gone = False
     account = Accounts(Quotas()).of(DAEMON)
+    permit = OPEN
 
     def __init__(self, home: Past, nursery: trio.Nursery) -> None:
         self.home = home
