@@ -150,9 +150,12 @@ class SharedQueue:
         if self._idle or self._behind:
             # First, since what cannot be packed must not wait.
             packed = changes.pack() if self._apart is None else changes.packed
-            waiting = self._waiting
-            if waiting is not None and self._is_beyond(
-                changes, len(packed), waiting.size, waiting.length, waiting.messages
+            waiting, bounds = self._waiting, self._bounds
+            if waiting is not None and (  # as ``_is_beyond``, which decides where this may be too much
+                waiting.size + changes.size > bounds.changes
+                or len(waiting.wire) + len(packed) > bounds.bytes
+                or self._room.used > self._room.limit
+                or changes.messages
             ):
                 self._shed(changes, len(packed))
             if self._idle or self._behind:
@@ -178,10 +181,10 @@ class SharedQueue:
             pieces = _pieces(changes)
             length = sum([len(packed) for _, packed in pieces])
             for each, packed in pieces:
-                waiting.append(each, packed, each.size, len(each.messages))
+                waiting.append(each, packed)
             self.end += len(pieces)
         else:
-            waiting.append(changes, packed, size, len(changes.messages))
+            waiting.append(changes, packed)
             self.end += 1
         self._room.used += size * OVERHEAD + length
         if self._idle:
@@ -196,24 +199,25 @@ class SharedQueue:
             _wake(eager)
 
     def _shed(self, changes: Changes, more: int) -> None:
-        """Has those members leave for which these changes, of ``more`` bytes, would be too much."""
-        assert self._waiting is not None  # else they would not be too much
-        values, size, messages = self._waiting.values, self._waiting.size, self._waiting.messages
+        """Has those members leave for which these changes, of ``more`` bytes, would be too much, if any."""
+        waiting = self._waiting
+        assert waiting is not None  # else they would not be too much
+        values, size, messages = waiting.values, waiting.size, waiting.messages
+        if not self._is_beyond(changes, more, size, len(waiting.wire), messages):
+            return
         cut = self.first
         for at, each in enumerate(values, 1):
             cut += 1
             size -= each.size
             messages -= len(each.messages)
-            if cut == self.end or not self._is_beyond(
-                changes, more, size, self._waiting.bytes_from(at), messages
-            ):
+            if cut == self.end or not self._is_beyond(changes, more, size, waiting.bytes_from(at), messages):
                 break
         leaving: list[Callable[[Changes], None]] = []
         for position in [each for each in self._behind if each < cut]:
-            waiting = values[position - self.first :]
+            rest = values[position - self.first :]
             for member in self._behind.pop(position):
                 self.join_apart(member)
-                leaving.append(partial(member.leave, waiting))
+                leaving.append(partial(member.leave, rest))
         self._delete_passed()
         tell_each(leaving, changes)
 
@@ -276,14 +280,14 @@ class SharedQueue:
             return
         if not self._behind:
             self.first = self.end
-            self._room.used -= waiting.size * OVERHEAD + waiting.length
+            self._room.used -= waiting.size * OVERHEAD + len(waiting.wire)
             self._waiting, self._behind = None, _NONE_BEHIND
             return
         before, self.first = self.first, min(self._behind)
         if self.first > before:
-            size, length = waiting.size, waiting.length
+            size, length = waiting.size, len(waiting.wire)
             waiting.drop(self.first - before)
-            self._room.used -= (size - waiting.size) * OVERHEAD + length - waiting.length
+            self._room.used -= (size - waiting.size) * OVERHEAD + length - len(waiting.wire)
 
 
 def _with(members: Members, member: Member) -> Members:

@@ -23,34 +23,31 @@ class Waiting:
 
     >>> waiting = Waiting()
     >>> for number in range(3):
-    ...     waiting.append(Changes(number, 0), b"<%d>" % number, 0, 0)
+    ...     waiting.append(Changes(number, 0), b"<%d>" % number)
     >>> waiting.cut(1, 10, 100), waiting.cut(0, 10, 4), waiting.cut(0, 1, 100)
     ((2, b'<1><2>', False), (2, b'<0><1>', False), (1, b'<0>', False))
     """
 
-    __slots__ = ("_begin", "_ends", "_last", "_wire", "messages", "size", "values")
+    __slots__ = ("_begin", "_ends", "_last", "messages", "size", "values", "wire")
 
     def __init__(self) -> None:
         self.values: list[Changes] = []
         self.size = self.messages = 0
-        self._wire = bytearray()
+        self.wire = bytearray()
+        """The wire form of all that waits; only to be looked at."""
         self._ends: list[
             int
         ] = []  # where each value ends, counted from the first that ever was in the buffer
         self._begin = 0  # where the buffer begins, so counted
         self._last = 0, 0, b""  # what was cut last, and where: the next one is often the same
 
-    @property
-    def length(self) -> int:
-        """Bytes of all that waits, as it is sent."""
-        return len(self._wire)
-
-    def append(self, value: Changes, packed: bytes, size: int, messages: int) -> None:
-        """Takes in a value, of so many changes and messages; O(bytes)."""
+    def append(self, value: Changes, packed: bytes) -> None:
+        """Takes in a value and its wire form; O(bytes)."""
         self.values.append(value)
-        self.size += size
-        self.messages += messages
-        wire = self._wire
+        self.size += value.size
+        if value.messages:
+            self.messages += len(value.messages)
+        wire = self.wire
         wire += packed
         self._ends.append(self._begin + len(wire))
 
@@ -69,14 +66,14 @@ class Waiting:
             stop = bisect_left(ends, begin + size, at, stop) + 1
         end = ends[stop - 1]
         if self._last[0] != begin or self._last[1] != end:
-            wire = bytes(memoryview(self._wire)[begin - self._begin : end - self._begin])
+            wire = bytes(memoryview(self.wire)[begin - self._begin : end - self._begin])
             self._last = begin, end, wire
         return stop - at, self._last[2], bool(self.values[stop - 1].flags & MORE)
 
     def bytes_from(self, at: int) -> int:
         """Returns the bytes of the values from a place on."""
         begin = self._ends[at - 1] if at else self._begin
-        return self._begin + len(self._wire) - begin
+        return self._begin + len(self.wire) - begin
 
     def used(self, at: int) -> int:
         """Returns about how many bytes of memory the values from a place on take; O(those)."""
@@ -86,7 +83,7 @@ class Waiting:
         """Deletes the oldest values, but not all, and returns them; O(those)."""
         gone = self.values[:count]
         begin = self._ends[count - 1]
-        del self.values[:count], self._ends[:count], self._wire[: begin - self._begin]
+        del self.values[:count], self._ends[:count], self.wire[: begin - self._begin]
         self._begin = begin
         self.size -= sum([each.size for each in gone])
         if self.messages:

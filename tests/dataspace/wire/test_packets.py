@@ -1,0 +1,57 @@
+"""A packet is read as its table states, whichever way it takes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, strategies as st
+
+from dataspace.errors import ProtocolError
+from dataspace.wire import packets as p
+from dataspace.wire.packets import MAX_TEXT, TABLE, read
+from index.values.values import Value
+from tests.strategies import values
+
+actions = st.lists(
+    st.one_of(
+        st.tuples(st.just(0), st.integers(-1, 1 << 63), values),
+        st.tuples(st.integers(-1, 4), st.integers(0, 9)),
+        st.tuples(st.just(3), st.integers(0, 9), st.integers(-1, 9), values),
+        st.just(()),
+    ),
+    max_size=3,
+).map(tuple)
+texts = st.one_of(st.text(max_size=5), st.sampled_from(["x" * MAX_TEXT, "x" * (MAX_TEXT + 1)]))
+fields = st.tuples(
+    st.one_of(st.integers(-1, 1 << 64), st.booleans(), values),
+    st.one_of(texts, values),
+    st.one_of(texts, values),
+    st.one_of(actions, values),
+)
+
+
+def _as_stated(found: tuple[Value, ...]) -> bool:
+    """Whether the fields of a turn pass the checks of the table, one by one."""
+    kind, checks = TABLE[2]
+    assert kind is p.Turn
+    try:
+        return all(check(field) for check, field in zip(checks, found, strict=True))
+    except ProtocolError:
+        return False
+
+
+@given(fields)
+def test_a_turn_is_read_if_its_fields_pass_the_checks_of_the_table(found: tuple[Value, ...]) -> None:
+    if not _as_stated(found):
+        with pytest.raises(ProtocolError):
+            read((2, *found))
+        return
+    turn = read((2, *found, "a later field"))
+    assert turn.__class__ is p.Turn
+    assert tuple(turn) == found
+
+
+@given(texts, actions)
+def test_turns_in_form_are_read(name: str, some: tuple[Value, ...]) -> None:
+    found = (1, name, name, some)
+    if _as_stated(found):
+        assert read((2, *found)) == p.Turn(*found)  # type: ignore[arg-type]  # in form, as just checked
