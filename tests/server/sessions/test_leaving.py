@@ -13,6 +13,7 @@ import dataspace
 from dataspace.kernel.actions import ASSERT
 from dataspace.wire import packets as p
 from index.values.values import Value
+from server.owners.departures import Departures
 from tests.server.peers import Peer, fact, opening, turn
 from tests.server.streams.inside import inside
 
@@ -117,13 +118,13 @@ async def test_a_session_ends_whose_connection_is_cancelled_while_it_waits_for_o
         await wire.say(turn(1, (ASSERT, 1, fact(1))))
         assert isinstance(await wire.hear(), p.Accepted)
         (connection,) = daemon.daemon.connections.values()
-        end_soon = home.end_soon
+        soon = Departures.soon
 
-        def end_and_cancel(owners: Sequence[str]) -> None:
-            end_soon(owners)
+        def end_and_cancel(departures: Departures, owners: Sequence[str]) -> None:
+            soon(departures, owners)
             connection.cancel()
 
-        monkeypatch.setattr(home, "end_soon", end_and_cancel)
+        monkeypatch.setattr(Departures, "soon", end_and_cancel)
         wire.link.close()
         with trio.fail_after(10):
             await connection.wait_ended()
