@@ -59,6 +59,7 @@ MACHINE_CODE = (
     "relay/delivery/outbox.py",
     "relay/delivery/ports.py",
     "relay/delivery/shared.py",
+    "relay/delivery/waiting.py",
     "relay/log/recent.py",
     "relay/log/segments.py",
     "server/daemon/space.py",

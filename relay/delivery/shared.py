@@ -254,8 +254,8 @@ class SharedQueue:
         is_last = len(here) == 1
         if is_last:
             del self._behind[was]
-        else:
-            del here[member]  # type: ignore[union-attr]  # a table, as there are several
+        elif isinstance(here, dict):  # as where there are several
+            del here[member]
         there = self._idle if position == self.end else self._behind.get(position, ())
         if is_last and not there:
             there = here  # spares two changes of tables, where there is only one member
