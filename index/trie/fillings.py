@@ -26,7 +26,7 @@ class Filling:
     group, or None where only the handler is new.
     """
 
-    __slots__ = ("_group", "_nodes", "_pending", "_values", "handler", "skeleton")
+    __slots__ = ("_group", "_nodes", "_order", "_pending", "_values", "handler", "skeleton")
 
     def __init__(
         self,
@@ -45,6 +45,7 @@ class Filling:
         self._nodes: Final = nodes
         self._values: Final = values
         self._pending: Final = before.copy()
+        self._order: Final = iter(list(before))  # rows stay in the order in which their values appeared
 
     def __len__(self) -> int:
         """Returns how many values are pending."""
@@ -57,11 +58,13 @@ class Filling:
         return group is self._group if self._group is not None else handler is self.handler
 
     def fill(self, count: int) -> bool:
-        """Files up to so many values; True if none is pending any more."""
+        """Files up to so many values, the oldest first; True if none is pending any more."""
         pending = self._pending
-        for _ in range(min(count, len(pending))):
-            at, value = pending.popitem()
-            self._file(at, value)
+        while pending and count > 0:
+            at = next(self._order)
+            if at in pending:
+                self._file(at, pending.pop(at))
+                count -= 1
         return not pending
 
     def take(self, at: At) -> None:

@@ -127,3 +127,14 @@ def test_what_is_dropped_leaves_nothing_behind() -> None:
     index.add_handler(form, _Ear())
     index.drop_idle(form)
     assert len(index.matches(form)) == 9, "what is used is not dropped"
+
+
+def test_rows_are_in_the_order_in_which_their_values_appeared() -> None:
+    index, form = Index(), skeleton(Record("p", X))
+    for n in range(10):
+        index.add(Record("p", n))
+    index.fill(form, 1)
+    index.remove(Record("p", 4))
+    while not index.fill(form, 2):
+        pass
+    assert index.matches(form) == [(n,) for n in range(10) if n != 4]
