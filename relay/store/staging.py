@@ -20,7 +20,7 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -41,6 +41,9 @@ KEPT_SECONDS: Final = 86_400.0
 
 ROW_BYTES: Final = 64
 """What a part costs beside its key and its body, about."""
+
+SAME_SECONDS: Final = 1.0
+"""Parts of one key that come within this time are noted as one for their payer."""
 
 CLOSED: Final = 4096
 """Closed keys that are remembered, in memory; of further ones the oldest are forgotten, and then expire."""
@@ -65,8 +68,13 @@ class Payer(Protocol):
         """Counts so much less."""
 
 
-Paid = tuple[Payer, int, float]
-"""One part: its payer, its bytes, and when it was staged."""
+@dataclass(slots=True, eq=False)
+class Paid:
+    """Bytes that one payer has staged under one key within ``SAME_SECONDS``."""
+
+    payer: Payer
+    bytes: int
+    since: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +127,12 @@ class Staging:
         at = _text(key), by
         size = len(at[0]) + len(body) + ROW_BYTES
         payer.take("staged_bytes", size)
-        part = (payer, size, time.time())
-        self._paid.setdefault(at, []).append(part)
+        part = self._pay(at, payer, size)
         try:
             await trio.to_thread.run_sync(self._stage, key, body, by)
         except BaseException as error:
             if not isinstance(error, trio.Cancelled):  # then the thread was not begun, or goes on to its end
-                self._give_back(at, [part])
+                self._take_back(at, part, size)
             raise
 
     async def staged(self, keys: Sequence[Key], by: str = "") -> list[bytes]:
@@ -149,24 +156,38 @@ class Staging:
         self._gone += [(_text(prefix), by) for prefix in prefixes]
         below = tuple(map(_text, prefixes))
         for at in [at for at in self._paid if by in _beginnings(at[1]) and at[0].startswith(below)]:
-            self._give_back(at, self._paid[at])
+            _give_back(self._paid.pop(at))
         try:
             await trio.to_thread.run_sync(self._discard)
         except LogFailed as failure:
             logger.warning("%s; what was discarded still takes its room", failure)
 
-    def _give_back(self, at: tuple[bytes, str], parts: Sequence[Paid]) -> None:
-        """Notes that parts under a key are dropped."""
-        paid = self._paid.get(at, [])
-        for part in [each for each in parts if each in paid]:
-            paid.remove(part)
-            part[0].give("staged_bytes", part[1])
-        if not paid:
-            self._paid.pop(at, None)
+    def _pay(self, at: tuple[bytes, str], payer: Payer, size: int) -> Paid:
+        """Notes who has paid for a part; small parts that come one after the other are noted together."""
+        now, parts = time.time(), self._paid.setdefault(at, [])
+        if parts and parts[-1].payer is payer and now - parts[-1].since < SAME_SECONDS:
+            parts[-1].bytes += size
+        else:
+            parts.append(Paid(payer, size, now))
+        return parts[-1]
+
+    def _take_back(self, at: tuple[bytes, str], part: Paid, size: int) -> None:
+        """Notes that bytes of a part were not staged after all."""
+        given = min(size, part.bytes)  # less if it was discarded meanwhile
+        part.bytes -= given
+        part.payer.give("staged_bytes", given)
+        if self._paid.get(at) == [part] and not part.bytes:
+            del self._paid[at]
 
     def _give_back_old(self, before: float) -> None:
         for at, parts in list(self._paid.items()):
-            self._give_back(at, [part for part in parts if part[2] < before])
+            count = 0
+            while count < len(parts) and parts[count].since < before:
+                count += 1
+            _give_back(parts[:count])
+            del parts[:count]
+            if not parts:
+                del self._paid[at]
 
     def purge(self, kept: float) -> None:
         """Drops what was staged more than ``kept`` seconds ago; blocks."""
@@ -249,6 +270,13 @@ def _below(begin: bytes) -> tuple[bytes, bytes]:
 def _place(key: Key, by: str) -> bytes:
     """Returns what is in the column of keys: the text of the key, and the stager unless that is empty."""
     return _text(key) + (_STAGER + by.encode() if by else b"")
+
+
+def _give_back(parts: Iterable[Paid]) -> None:
+    """Gives the bytes of parts back to those who paid; a part that is still being staged has none then."""
+    for part in parts:
+        part.payer.give("staged_bytes", part.bytes)
+        part.bytes = 0
 
 
 def _belongs(at: bytes, by: str) -> bool:

@@ -11,6 +11,7 @@ has broken the protocol; ``Done`` means that all of it is on disk.
 from __future__ import annotations
 
 from collections import deque
+from itertools import chain
 from typing import Final
 
 import trio
@@ -22,6 +23,9 @@ from dataspace.wire.windows import ReceiveBudget, ReceiveWindow
 from index.values.values import Map, Value
 from server.publication.ports import OfferPeer
 from server.publication.publish import stage
+
+TOGETHER: Final = 64 << 10
+"""Bytes of waiting values that are stored in one step, about."""
 
 
 class InStream:
@@ -134,6 +138,13 @@ class Offers:
 
     async def _handle(self, stream: InStream) -> None:
         values, size = stream.waiting.popleft()
+        if stream.waiting:  # a client may send each value in a packet of its own
+            some = [values]
+            while stream.waiting and size < TOGETHER:
+                more, length = stream.waiting.popleft()
+                some.append(more)
+                size += length
+            values = tuple(chain.from_iterable(some))
         await stage(self._peer.home, stream.key, values, self._peer.bearer, self._peer.account)
         stream.window.take(len(values), size)
         asked = stream.window.ask()

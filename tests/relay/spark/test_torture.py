@@ -21,7 +21,7 @@ from tests.relay.spark.worlds import Flow, World
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.torture]
 
 ROUNDS = int(os.environ.get("TORTURE_ROUNDS", "0"))
-RUNS = 4 + ROUNDS
+RUNS = 2 + ROUNDS
 """Four runs have each victim once, and each place twice."""
 
 VICTIMS = ("worker", "daemon", "link", "query")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -185,3 +186,42 @@ async def test_who_pays_gets_back_what_another_one_of_its_token_discards(staging
     assert task.owes == stranger.owes > 0
     await staging.discard(("q",), by="token:a")
     assert (task.owes, stranger.owes > 0) == (0, True)
+
+
+class _Payer:
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    def take(self, _what: str, count: int) -> None:
+        self.bytes += count
+
+    def give(self, _what: str, count: int) -> None:
+        self.bytes -= count
+
+
+async def test_many_small_parts_are_noted_together_for_their_payer(tmp_path: Path) -> None:
+    staging, one, other = Staging(tmp_path), _Payer(), _Payer()
+    for _ in range(200):
+        await staging.stage(("k", "a"), b"x", "", one)
+    await staging.stage(("k", "b"), b"x" * 100, "", other)
+    assert sum(map(len, staging._paid.values())) < 50, "not one for each part"
+    assert one.bytes > 200 and other.bytes > 100
+    await staging.discard(("k", "a"))
+    assert (one.bytes, other.bytes > 100) == (0, True)
+    await staging.discard(("k",))
+    assert (other.bytes, staging._paid) == (0, {})
+    staging.close()
+
+
+async def test_a_payer_has_back_what_was_refused_or_is_too_old(tmp_path: Path) -> None:
+    staging, payer = Staging(tmp_path, limit=1000, kept=0.0), _Payer()
+    await staging.stage(("k",), b"x" * 300, "", payer)
+    before = payer.bytes
+    with pytest.raises(Refused):
+        await staging.stage(("k",), b"x" * 3000, "", payer)
+    with pytest.raises(Refused):
+        await staging.stage(("other",), b"x" * 3000, "", payer)
+    assert (payer.bytes, len(staging._paid)) == (before, 1)
+    staging._give_back_old(time.time() + 1)
+    assert (payer.bytes, staging._paid) == (0, {})
+    staging.close()

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 import trio
 
 import dataspace
 from dataspace import Broken, Record, Refused, RemoteSpace
+from dataspace.codec import unpack
 from dataspace.wire import packets as p
 from index.values.values import Map, Value
 from server.config.model import Limits
 from tests.server.peers import Peer, fact
 from tests.server.proxies import Proxy
+from tests.server.streams.inside import inside
 
 KEY: tuple[str, ...] = ("job", "0")
 
@@ -144,3 +149,17 @@ async def test_a_lost_connection_fails_what_is_under_way(proxy: Proxy) -> None:
             nursery.start_soon(cut)
             with trio.fail_after(10), pytest.raises(Broken, match="was lost"):
                 await space.stage(KEY, for_ever)
+
+
+async def test_values_that_came_one_by_one_are_stored_together(tmp_path: Path) -> None:
+    async with inside(tmp_path) as daemon:
+        wire = daemon.connect()
+        await wire.greet()
+        each = [p.Values(1, n, (("assert", Record("n", n)),), 0) for n in range(40)]
+        await wire.say(offer(1), *each, p.Done(1))
+        while await wire.hear() != p.Done(1):
+            pass
+        statistics = daemon.home.staging.statistics()
+        assert statistics.parts < 10, "not one for each packet"
+        parts: list[Any] = [unpack(part) for part in await daemon.home.staging.staged([KEY])]
+        assert [each for part in parts for each in part] == [("assert", Record("n", n)) for n in range(40)]
