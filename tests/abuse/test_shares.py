@@ -13,6 +13,7 @@ from typing import Final
 
 import pytest
 
+import server
 from dataspace.codec import pack
 from dataspace.kernel.actions import ASSERT, RETRACT, SEND
 from dataspace.wire import packets as p
@@ -26,6 +27,7 @@ from tests.abuse.stage import HELD, Stage
 
 MIB: Final = 1 << 20
 ROOT: Final = Path(__file__).parents[2]
+PAGE: Final = Path(server.__file__).parent / "SERVE.md"
 
 
 @pytest.mark.slow
@@ -169,7 +171,7 @@ LISTED: Final = {
 @pytest.mark.parametrize("what", sorted(LISTED))
 def test_each_share_has_a_quota_that_is_described_and_attacked(what: str) -> None:
     attacked = {setting.partition(" ")[0] for _, setting in TAKEN.values()}
-    page = (ROOT / "server" / "SERVE.md").read_text(encoding="utf-8")
+    page = PAGE.read_text(encoding="utf-8")
     for quota in LISTED[what]:
         assert quota in Quotas.__dataclass_fields__
         assert len(re.findall(rf"^\|.*`quota\.{quota}`.*\|$", page, re.MULTILINE)) == 1
