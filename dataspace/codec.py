@@ -23,6 +23,7 @@ from typing import Any, Final
 import msgpack
 
 from dataspace.errors import ProtocolError, UsageError
+from dataspace.steps import at_once
 from index.values.values import Map, Record, Value
 
 RECORD: Final = 1
@@ -80,7 +81,7 @@ def unpack(data: bytes | memoryview, *, elements: int = MAX_ELEMENTS, depth: int
     ``depth`` levels (``MAX_DEPTH`` at most) or ``elements``, whatever else the bytes hold.  With None only
     what could break the interpreter is bounded: for bytes from a peer that has bounded them before.
     """
-    if MAP_ELEMENTS * len(data) > elements and most_elements(data) > elements:
+    if may_exceed(data, elements):
         scan(bytes(data), elements, depth=depth)
     value = unpack_own(data)
     if depth is not None and most_compounds(data) > depth:  # else it need not be looked at
@@ -320,12 +321,7 @@ def scan(data: bytes, elements: int, *, depth: int | None = MAX_DEPTH) -> int:
     declared ones counted, and ``ProtocolError("malformed")`` where the bytes end early.  Levels are those
     of ``unpack``: a record, a sequence and a map are one each, whatever they are written as.
     """
-    steps = scanning(data, elements, depth=depth, step=len(data) + 1)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return int(end.value)
+    return at_once(scanning(data, elements, depth=depth, step=len(data) + 1))
 
 
 def scanning(

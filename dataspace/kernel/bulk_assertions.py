@@ -9,13 +9,13 @@ Always: taken whole or one by one, the claims and the turn are the same; what ca
 
 from __future__ import annotations
 
-from collections.abc import Generator, Hashable, Mapping, Sequence
-from itertools import islice
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Final, overload
 
 from dataspace.errors import ProtocolError, Refused
 from dataspace.kernel.actions import ASSERT, RETRACT, Action
 from dataspace.kernel.handles import ALL, NO_HANDLE, SECRET
+from dataspace.steps import Steps, at_once, batched
 from index.values.values import Record, Value, key
 
 
@@ -24,36 +24,29 @@ def replacing(claims: Mapping[int, Value], values: Sequence[Value], first_handle
 
     Facts in both stay under their handles; new ones get handles from ``first_handle`` upwards.
     """
-    steps = replacing_in_steps(claims, values, first_handle, len(values) + len(claims) + 1)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return tuple(end.value)
+    return tuple(at_once(replacing_in_steps(claims, values, first_handle, len(values) + len(claims) + 1)))
 
 
 def replacing_in_steps(
     claims: Mapping[int, Value], values: Sequence[Value], first_handle: int, step: int
-) -> Generator[None, None, list[Action]]:
+) -> Steps[list[Action]]:
     """Does ``replacing`` in steps of so many facts; the claims must not change before the next step."""
     wanted: dict[Hashable, Value] = {}
-    for start in range(0, len(values), step):
-        wanted.update([(key(value), value) for value in values[start : start + step]])
+    for some in batched(values, step):
+        wanted.update([(key(value), value) for value in some])
         yield
     actions: list[Action] = []
     kept = set()
-    rest = iter(claims.items())
-    while some := list(islice(rest, step)):
-        for handle, value in some:
+    for held in batched(claims.items(), step):
+        for handle, value in held:
             at = key(value)
             if at in wanted and at not in kept:
                 kept.add(at)
             else:
                 actions.append((RETRACT, handle))
         yield
-    fresh = iter(wanted.items())
-    while part := list(islice(fresh, step)):
-        for at, value in part:
+    for fresh in batched(wanted.items(), step):
+        for at, value in fresh:
             if at not in kept:
                 actions.append((ASSERT, first_handle, value))
                 first_handle += 1

@@ -167,8 +167,7 @@ class Cursors:
         self._rows = 0
         self.bytes = 0
         """About how many bytes of memory they take."""
-        self._kept: OrderedDict[tuple[Hashable, int], RowCounts] = OrderedDict()
-        self._sizes: dict[tuple[Hashable, int], int] = {}
+        self._kept: OrderedDict[tuple[Hashable, int], tuple[RowCounts, int]] = OrderedDict()
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -178,7 +177,6 @@ class Cursors:
         """Forgets all cursors; later readers start from a base that is farther away."""
         with self._lock:
             self._kept.clear()
-            self._sizes.clear()
             self._rows = self.bytes = 0
 
     def leave(self, pattern: Hashable, epoch: int, bag: RowCounts) -> None:
@@ -187,8 +185,7 @@ class Cursors:
         with self._lock:
             self._drop((pattern, epoch))
             if len(bag) <= self._limit_rows and size <= self._limit_bytes:
-                self._kept[pattern, epoch] = bag
-                self._sizes[pattern, epoch] = size
+                self._kept[pattern, epoch] = bag, size
                 self._rows += len(bag)
                 self.bytes += size
             while (
@@ -206,10 +203,11 @@ class Cursors:
                 return None
             nearest = max([at for at in epochs if at <= epoch], default=None) or min(epochs)
             self._kept.move_to_end((pattern, nearest))
-            return nearest, self._kept[pattern, nearest]
+            return nearest, self._kept[pattern, nearest][0]
 
     def _drop(self, at: tuple[Hashable, int]) -> None:
-        bag = self._kept.pop(at, None)
-        if bag is not None:
+        kept = self._kept.pop(at, None)
+        if kept is not None:
+            bag, size = kept
             self._rows -= len(bag)
-            self.bytes -= self._sizes.pop(at)
+            self.bytes -= size

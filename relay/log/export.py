@@ -11,12 +11,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
 from dataspace.codec import pack
 from dataspace.errors import Refused
+from dataspace.steps import batched
 from index.errors import UsageError
 from index.patterns.patterns import capture_names
 from index.patterns.skeletons import CheckKind, skeleton
@@ -116,7 +116,7 @@ def write_parquet(exported: Iterator[ExportedChange], pattern: Value, file: Bina
     forms = [_plain if of in types else _text for of in classes]
     count = 0
     with parquet.ParquetWriter(file, schema) as writer:
-        for rows in _parts(exported):
+        for rows in batched(exported, ROWS):
             count += len(rows)
             arrays: list[list[object]] = [
                 [form(row.captures[at]) for row in rows] for at, form in enumerate(forms)
@@ -174,11 +174,6 @@ def _classes(pattern: Value) -> list[str]:
     form = skeleton(pattern)
     checked = {check.path: str(check.argument) for check in form.checks if check.kind is CheckKind.CLASS}
     return [checked.get(path, "") for path in form.captures]
-
-
-def _parts(exported: Iterator[ExportedChange]) -> Iterator[list[ExportedChange]]:
-    while part := [*islice(exported, ROWS)]:
-        yield part
 
 
 def _plain(value: Value) -> object:

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Final
 
 from dataspace.kernel.epochs import Epoch
+from dataspace.steps import batched
 from index.patterns.patterns import capture
 from index.patterns.readers import match_reader
 from index.patterns.skeletons import skeleton
@@ -224,8 +224,8 @@ class Replay:
         return self.live.durable, bag
 
     def _bag_of(self, facts: Iterable[Value]) -> RowCounts:
-        bag, left = RowCounts(), iter(facts)
-        while some := [*islice(left, PACE_VALUES)]:
+        bag = RowCounts()
+        for some in batched(facts, PACE_VALUES):
             bag.change(self._rows(some), ())
             self.pace()
         return bag

@@ -15,15 +15,15 @@ fails; the size of all ledgers is bounded, and the least recently used are dropp
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, cast
 
 from dataspace.errors import Refused
 from dataspace.kernel.actions import ASSERT, RETRACT, SEND, Action
 from dataspace.kernel.bulk_assertions import Assertions, replacing_in_steps
+from dataspace.steps import Steps, at_once, batched
 from index.patterns.patterns import matcher
 from index.values.values import Value, key, keys, same
 from server.publication.packed import Operations
@@ -38,9 +38,6 @@ STEP: Final = 128
 """Operations, or claims, that are looked at in one step, in about a millisecond."""
 
 T = TypeVar("T")
-Steps: TypeAlias = Generator[None, None, T]
-"""Work in steps, between which others may have the thread."""
-
 NO_KEY: Final = object()
 """Stands for the key of a fact that has none."""
 
@@ -186,7 +183,7 @@ class Ledger:
     def reading(self, claims: Mapping[int, Value]) -> Steps[Ledger]:
         """Reads claims into an empty ledger, and returns it; those without a key are left out."""
         found: dict[Hashable, list[int]] = {}
-        for some in portions(claims.items()):
+        for some in batched(claims.items(), STEP):
             for handle, value in some:
                 at = self.at(value)
                 if at is not NO_KEY:
@@ -197,7 +194,7 @@ class Ledger:
 
     def taking(self, changed: Mapping[Hashable, Sequence[int]]) -> Steps[bool]:
         """Takes the handles of keys that have changed; returns True."""
-        for some in portions(changed.items()):
+        for some in batched(changed.items(), STEP):
             for at, handles in some:
                 if handles:
                     self.places[at] = tuple(handles)
@@ -255,7 +252,7 @@ class LedgerChange:
     def taking(self, operations: Operations) -> Steps[bool]:
         """Plans operations; returns True."""
         take = self.take if self._ledger.by is None else self.take_keyed
-        for some in portions(zip(*operations, strict=True)):
+        for some in batched(zip(*operations, strict=True), STEP):
             for verb, value in some:
                 take(verb, value)
             yield
@@ -293,7 +290,7 @@ class LedgerChange:
 
     def settling_keys(self) -> Steps[None]:
         """Gives each key the fact that its operations leave it; ``Refused`` if they leave it several."""
-        for some in portions(self._wanted.items()):
+        for some in batched(self._wanted.items(), STEP):
             for at, change in some:
                 if isinstance(change, tuple):
                     self._settle_single(at, *change)
@@ -381,19 +378,3 @@ def _replacing(space: Space, owner: str, operations: Operations, fresh: int) -> 
     asserted = [value for verb, value in zip(verbs, values, strict=True) if verb == "assert"]
     sent = [(SEND, value) for verb, value in zip(verbs, values, strict=True) if verb == "send"]
     return [*(yield from replacing_in_steps(space.claims(owner), asserted, fresh, STEP)), *sent]
-
-
-def portions(things: Iterable[T]) -> Iterator[list[T]]:
-    """Yields what there is in lists of ``STEP``."""
-    rest = iter(things)
-    while some := list(islice(rest, STEP)):
-        yield some
-
-
-def at_once(steps: Steps[T]) -> T:
-    """Does all steps, and returns their value."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return cast("T", end.value)

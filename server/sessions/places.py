@@ -51,14 +51,14 @@ class Shared(Protocol):
 class Places:
     """The places of one connection: as a stranger, as a connection, and for its streams."""
 
-    __slots__ = ("_about", "_house", "account", "entered")
+    __slots__ = ("_about", "_house", "account")
 
     def __init__(self, house: Shared, principal: Principal) -> None:
         self._house = house
         self.account: Account = house.accounts.of(principal)
         """That of the address until the hello, and of the token, if there is one, from then on."""
-        self.entered = False
         self._about: Record | None = None
+        """What is stated of a connection that has been counted."""
 
     def enter(self, principal: Principal, number: int, space: str, name: str) -> None:
         """Counts a connection of a principal, and states it; raises ``ProtocolError`` for one too many."""
@@ -67,7 +67,7 @@ class Places:
             account.take("connections")
         except Refused as refusal:
             raise ProtocolError(refusal.code, refusal.text) from None
-        self.account, self.entered = account, True
+        self.account = account
         self._about = Record("session", number, space, name[:NAME_SHOWN], str(principal))
         self._house.system.state([self._about], [])
 
@@ -91,10 +91,8 @@ class Places:
     def leave(self, streams: int) -> None:
         """Gives back all places, those of so many streams among them."""
         self.give_streams(streams)
-        if self.entered:
-            self.entered = False
-            self.account.give("connections")
         if self._about is not None:
+            self.account.give("connections")
             self._house.system.state([], [self._about])
             self._about = None
 
