@@ -21,10 +21,10 @@ from multiprocessing.connection import Connection
 from statistics import median
 from typing import Any, Final
 
-import msgpack
 import trio
 
 import dataspace
+from bench._floor import Frames, frame
 from bench._processes import Measuring, Run, Served, Side, running, serving
 from dataspace import Claim
 from index.values.values import Record
@@ -36,40 +36,25 @@ NINE: Final = 9
 STALL: Final = 250
 """Turns after which a stream that nobody reads has more waiting than may wait, so that it is put together."""
 
-HEAD: Final = 4
-
-
 # -- the floor ----------------------------------------------------------------------------------------
 
 
-def _framed(body: object) -> bytes:
-    packed: bytes = msgpack.packb(body)
-    return len(packed).to_bytes(HEAD, "big") + packed
-
-
 class _Frames:
-    """The decoded frames of a socket."""
+    """What is said on a connection, frame by frame."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self._stream = stream
-        self._held = b""
+        self._cut = Frames()
 
     async def some(self) -> list[Any]:
         """One or more; none at the end."""
-        bodies: list[Any] = []
-        while not bodies:
+        said: list[Any] = []
+        while not said:
             chunk = await self._stream.receive_some(65536)
             if not chunk:
                 return []
-            held, at = self._held + chunk, 0
-            while len(held) - at >= HEAD:
-                size = int.from_bytes(held[at : at + HEAD], "big")
-                if len(held) - at - HEAD < size:
-                    break
-                bodies.append(msgpack.unpackb(held[at + HEAD : at + HEAD + size]))
-                at += HEAD + size
-            self._held = held[at:]
-        return bodies
+            said = self._cut.feed(chunk)
+        return said
 
 
 async def _forwarder(report: Connection) -> None:
@@ -98,7 +83,7 @@ async def _forwarder(report: Connection) -> None:
                     more = trio.Event()
                     await more.wait()
                 some = bodies[at : at + asked - sent]
-                await reader.send_all(b"".join([_framed(body) for body in some]))
+                await reader.send_all(b"".join([frame(body) for body in some]))
                 at, sent = at + len(some), sent + len(some)
         nursery.cancel_scope.cancel()
 
@@ -109,7 +94,7 @@ async def _source(port: int, count: int, report: Connection) -> None:
     now = time.time_ns() // 1000
     for start in range(0, count, 500):
         numbers = range(start, min(start + 500, count))
-        await stream.send_all(b"".join([_framed([n, now, 0, [], [[n, "x"]], [], n]) for n in numbers]))
+        await stream.send_all(b"".join([frame([n, now, 0, [], [[n, "x"]], [], n]) for n in numbers]))
     await trio.sleep_forever()
 
 
@@ -120,14 +105,14 @@ async def _floor_reader(port: int, count: int, window: int, report: Connection) 
     await trio.to_thread.run_sync(report.recv)
     frames = _Frames(stream)
     seen, asked = 0, window
-    await stream.send_all(_framed(asked))
+    await stream.send_all(frame(asked))
     while seen < count:
         for body in await frames.some():
             assert body[4][0][1] == "x"
             seen += 1
         if 2 * (asked - seen) <= window:
             asked = seen + window
-            await stream.send_all(_framed(asked))
+            await stream.send_all(frame(asked))
     report.send(seen)
     await trio.sleep_forever()
 

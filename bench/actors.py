@@ -13,13 +13,12 @@ index alone with a plain callback, measured in turn in the same run; ``ratio_…
 
 from __future__ import annotations
 
-import argparse
 import gc
 import time
 import tracemalloc
 from collections.abc import Callable
 
-from bench._figures import show
+from bench._figures import command_line, show
 from dataspace.actors.engine.engine import Engine
 from dataspace.actors.engine.records import record
 from dataspace.actors.engine.spaces import ActorSpace
@@ -163,11 +162,7 @@ def _actors(engine: Engine, home: ActorSpace, count: int) -> None:
 
 def main() -> None:
     """Measures all and prints it."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--quick", action="store_true", help="only see that it works")
-    parser.add_argument("--rounds", type=int, default=3, help="the best of so many counts")
-    parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
-    args = parser.parse_args()
+    args = command_line(__doc__).parse_args()
     events, repeats = (500, 1) if args.quick else (30_000, args.rounds)
     measures: dict[str, Callable[[], float]] = {"floor_messages_per_s": lambda: floor(events)}
     for endpoints in 1, 100, 10_000:

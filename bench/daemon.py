@@ -20,8 +20,6 @@ What a change costs the daemon in CPU time, and an observation in memory, is mea
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import tempfile
 import time
@@ -35,6 +33,7 @@ import trio
 import dataspace
 from bench._builds import environment, install_compiled
 from bench._fanout import measure_fanout
+from bench._figures import command_line, show
 from bench._floor import Frames, connect, floor, forward, frame
 from bench._latency import measure_latency
 from bench._leaving import measure_leaving
@@ -217,12 +216,7 @@ def measure(rounds: int, scale: float) -> dict[str, float]:
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    arguments.add_argument("--json", action="store_true", help="print one flat JSON object as the last line")
-    arguments.add_argument("--quick", action="store_true", help="one round of a twentieth of the work")
-    arguments.add_argument("--rounds", type=int, default=3)
+    arguments = command_line(__doc__, quick="one round of a twentieth of the work")
     arguments.add_argument("--compiled", action="store_true", help="measure the compiled daemon as well")
     args = arguments.parse_args()
     size = (1, 0.05) if args.quick else (args.rounds, 1.0)
@@ -233,11 +227,9 @@ def main() -> None:
             install_compiled(Path(site))
             with daemons_of(environment(Path(site))):
                 figures |= {f"compiled_{name}": value for name, value in measure(*size).items()}
-    for name in sorted(figures, key=lambda name: name.removeprefix("floor_")):
-        print(f"{name:<32} {figures[name]:>14,.3f}")
-    print(f"turns of {TURN} changes; {os.cpu_count()} cores; best of {1 if args.quick else args.rounds}")
-    if args.json:
-        print(json.dumps({name: round(value, 4) for name, value in figures.items()}))
+    ordered = sorted(figures, key=lambda name: name.removeprefix("floor_"))
+    note = f"turns of {TURN} changes; {os.cpu_count()} cores; best of {size[0]}"
+    show({name: figures[name] for name in ordered}, as_json=args.json, note=note)
 
 
 if __name__ == "__main__":

@@ -20,8 +20,6 @@ percentile ÷ that of the idle daemon in the same run, and the seconds that the 
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import time
 from collections.abc import Callable
@@ -32,6 +30,7 @@ from typing import Any, Final, NamedTuple
 import trio
 
 import dataspace
+from bench._figures import command_line, show
 from bench._processes import Served, Side, serving
 from dataspace.codec import pack
 from dataspace.transport.addresses import parse_url
@@ -331,20 +330,12 @@ def _percentile(samples: list[float], share: float) -> float:
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    arguments.add_argument("--json", action="store_true", help="print one flat JSON object as the last line")
-    arguments.add_argument("--quick", action="store_true", help="one round of small loads")
-    arguments.add_argument("--rounds", type=int, default=2)
+    arguments = command_line(__doc__, rounds=2, quick="one round of small loads")
     arguments.add_argument("--only", nargs="*", choices=LOADS, help="these loads beside the idle daemon")
     args = arguments.parse_args()
     chosen = {name: load for name, load in LOADS.items() if not args.only or name in ("idle", *args.only)}
     figures = measure(1 if args.quick else args.rounds, QUICK if args.quick else Size(), chosen)
-    for name, value in figures.items():
-        print(f"{name:<24} {value:>12,.2f}")
-    if args.json:
-        print(json.dumps({name: round(value, 4) for name, value in figures.items()}))
+    show(figures, as_json=args.json)
 
 
 if __name__ == "__main__":

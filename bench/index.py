@@ -48,6 +48,7 @@ if __name__ == "index" or (__name__ == "__main__" and Path(sys.path[0]).resolve(
 
 if __name__ != "index":
     from bench import _transcription as transcription
+    from bench._figures import command_line, show
     from index.patterns.patterns import DISCARD, capture, skeleton
     from index.trie.trie import Event, Index
     from index.values.values import COMPILED, Record, Value
@@ -270,12 +271,7 @@ def measure_compiled(arguments: Sequence[str]) -> dict[str, float]:
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    arguments.add_argument("--json", action="store_true", help="print one flat JSON object as the last line")
-    arguments.add_argument("--quick", action="store_true", help="one round, up to 10 000 observers")
-    arguments.add_argument("--rounds", type=int, default=5)
+    arguments = command_line(__doc__, rounds=5, quick="one round, up to 10 000 observers")
     arguments.add_argument("--compiled", action="store_true", help="measure the compiled package as well")
     arguments.add_argument("--expect-compiled", action="store_true", help=argparse.SUPPRESS)
     args = arguments.parse_args()
@@ -285,10 +281,7 @@ def main() -> None:
     figures = measure(1, [1, 100, 10_000], 2) if args.quick else measure(args.rounds, SIZES, 6)
     if args.compiled:
         figures |= measure_compiled(chosen)
-    for name, value in figures.items():
-        print(f"{name:<44} {value:>14,.2f}")
-    if args.json:
-        print(json.dumps({name: round(value, 3) for name, value in figures.items()}))
+    show(figures, as_json=args.json)
 
 
 SIZES: Final = [1, 100, 10_000, 100_000]

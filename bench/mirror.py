@@ -15,7 +15,6 @@ just what they need and keep no mirror.  All are measured in turn in the same ru
 
 from __future__ import annotations
 
-import argparse
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from typing import Final
@@ -23,7 +22,7 @@ from typing import Final
 import trio
 
 import dataspace
-from bench._figures import show
+from bench._figures import command_line, show
 from bench._processes import Measuring, Run, running, serving
 from dataspace.actors.engine.records import record
 from dataspace.actors.engine.turns import Turn
@@ -124,11 +123,7 @@ def measure(rounds: int, *, actors: bool, beside: int = 0) -> Run:
 
 def main() -> None:
     """Measures all and prints it."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--quick", action="store_true", help="only see that it works")
-    parser.add_argument("--rounds", type=int, default=3, help="the best of so many counts")
-    parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
-    args = parser.parse_args()
+    args = command_line(__doc__).parse_args()
     conversation, repeats = (100, 1) if args.quick else (2_000, args.rounds)
     best: dict[str, Run] = {}
     for _ in range(repeats):

@@ -18,13 +18,13 @@ ours mostly by the clients.  CPU time is that of all threads of the server.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 from collections.abc import Sequence
 from typing import Final
 
 from bench._fanout import WATCHERS, memory_of, run_of_turns
+from bench._figures import command_line
 from bench._latency import latency
 from bench._leaving import leave
 from bench._systems.etcd import ETCD
@@ -124,12 +124,7 @@ def _shown(value: float) -> str:
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    arguments.add_argument("--json", action="store_true", help="print one flat JSON object as the last line")
-    arguments.add_argument("--quick", action="store_true", help="one round of a twentieth of the work")
-    arguments.add_argument("--rounds", type=int, default=3)
+    arguments = command_line(__doc__, quick="one round of a twentieth of the work")
     arguments.add_argument("--only", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), metavar="SYSTEM")
     args = arguments.parse_args()
     best = measure_all(args.only, 1, 0.05) if args.quick else measure_all(args.only, args.rounds, 1.0)

@@ -19,15 +19,14 @@ Updates come in pairs, a retraction and the same fact again, so that every round
 
 from __future__ import annotations
 
-import argparse
 import gc
-import json
 import random
 import time
 import tracemalloc
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from bench._figures import command_line, show
 from dataspace.flows.flows import Flow
 from dataspace.kernel.actions import ASSERT, RETRACT
 from dataspace.kernel.limits import SpaceLimits
@@ -252,19 +251,10 @@ def measure(seconds: float, rounds: int, size: int) -> dict[str, float]:
 
 def main() -> None:
     """Prints the figures."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
-    parser.add_argument("--quick", action="store_true", help="one short round: does it still work?")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", action="store_true", help="one JSON object at the end")
-    args = parser.parse_args()
+    args = command_line(__doc__).parse_args()
     gc.set_threshold(100_000, 50, 100)  # as the daemon does
     seconds, rounds, size = (0.2, 1, 10_000) if args.quick else (2.0, args.rounds, 100_000)
-    figures = measure(seconds, rounds, size)
-    if not args.json:
-        for name, value in figures.items():
-            print(f"{name:<40} {value:>14,.1f}")
-    else:
-        print(json.dumps(figures))
+    show(measure(seconds, rounds, size), as_json=args.json)
 
 
 if __name__ == "__main__":

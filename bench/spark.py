@@ -20,8 +20,6 @@ function of ``foreachBatch`` that has collected its row, beside a line sent to S
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import socket
 import statistics
@@ -44,6 +42,7 @@ from _prepared import PATTERN, Dropped, Prepared  # type: ignore[import-not-foun
 
 import dataspace  # noqa: E402  # after the path that Spark's workers are to inherit
 import dataspace.spark  # noqa: E402  # as above
+from bench._figures import command_line, show  # noqa: E402  # as above
 from bench._processes import daemon  # noqa: E402  # as above
 from bench._sinks import measure_sink  # noqa: E402  # as above
 from index.values.values import Record  # noqa: E402  # as above
@@ -233,21 +232,12 @@ def measure(changes: int, rounds: int, events: int, parts: Sequence[str]) -> dic
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    arguments.add_argument("--json", action="store_true", help="print one flat JSON object as the last line")
-    arguments.add_argument("--quick", action="store_true", help="one round of a fiftieth of the work")
-    arguments.add_argument("--rounds", type=int, default=3)
+    arguments = command_line(__doc__, quick="one round of a fiftieth of the work")
     arguments.add_argument("--only", action="append", choices=PARTS, help="only this part; may be repeated")
     args = arguments.parse_args()
     changes, rounds, events = (CHANGES // 50, 1, 10) if args.quick else (CHANGES, args.rounds, 60)
     figures = measure(changes, rounds, events, args.only or PARTS)
-    for name, value in figures.items():
-        print(f"{name:<32} {value:>14,.3f}")
-    print(f"turns of {TURN} changes; {os.cpu_count()} cores; local[2]")
-    if args.json:
-        print(json.dumps({name: round(value, 4) for name, value in figures.items()}))
+    show(figures, as_json=args.json, note=f"turns of {TURN} changes; {os.cpu_count()} cores; local[2]")
 
 
 if __name__ == "__main__":

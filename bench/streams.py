@@ -17,9 +17,7 @@ Each question is one function that returns figures, so that others can stand bes
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import math
 import sys
 import time
@@ -38,6 +36,7 @@ sys.path[:] = [
 ]  # where the benchmark of the index would be taken for it
 
 from bench import _streams_tcp as tcp  # noqa: E402
+from bench._figures import command_line, show  # noqa: E402
 from dataspace import streams as s  # noqa: E402
 
 STAGES: Final = 3
@@ -190,11 +189,8 @@ QUESTIONS: Final = (pipeline, over_tcp)
 
 def main() -> None:
     """Asks every question and prints the figures."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--quick", action="store_true", help="a look at whether it works")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser = command_line(__doc__, rounds=5)
     parser.add_argument("--only", choices=[question.__name__ for question in QUESTIONS])
-    parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     options = parser.parse_args()
     number, rounds = (5_000, 1) if options.quick else (NUMBER, options.rounds)
     figures: dict[str, float | None] = {}
@@ -202,13 +198,7 @@ def main() -> None:
         if options.only not in (None, question.__name__):
             continue
         figures |= question(number, rounds)
-    for name, value in figures.items():
-        shown = "not measured: it is not to be had here" if value is None else f"{value:14,.3f}"
-        print(f"{name:32}{shown}")
-    if options.json:
-        print(
-            json.dumps({name: value if value is None else round(value, 4) for name, value in figures.items()})
-        )
+    show(figures, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -18,15 +18,14 @@ of as many ordinary values of the same form, in the same run, interleaved.  None
 
 from __future__ import annotations
 
-import argparse
 import gc
-import json
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 from typing import Final
 
+from bench._figures import command_line, show
 from dataspace.codec import pack, unpack
 from dataspace.kernel.actions import ASSERT, RETRACT
 from dataspace.kernel.space import Space
@@ -166,17 +165,9 @@ def flood_ratios(count: int, rounds: int) -> dict[str, float]:
 
 def main() -> None:
     """Prints the figures."""
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    arguments.add_argument("--quick", action="store_true", help="a look at whether it still works")
-    arguments.add_argument("--rounds", type=int, default=3)
-    arguments.add_argument("--json", action="store_true", help="one line of JSON at the end")
-    args = arguments.parse_args()
+    args = command_line(__doc__).parse_args()
     count, rounds = (4_000, 1) if args.quick else (COUNT, args.rounds)
-    figures = {**rates(min(count, 20_000), rounds), **flood_ratios(count, rounds)}
-    for name, figure in figures.items():
-        print(f"{name:34} {figure:12.2f}" if "ratio" in name else f"{name:34} {figure:12.0f}")
-    if args.json:
-        print(json.dumps(figures))
+    show({**rates(min(count, 20_000), rounds), **flood_ratios(count, rounds)}, as_json=args.json)
 
 
 if __name__ == "__main__":
