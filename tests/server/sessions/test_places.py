@@ -6,7 +6,7 @@ Peers come from several addresses of this machine, which are several principals.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -36,6 +36,19 @@ async def url(tmp_path: Path, nursery: trio.Nursery, limits: Limits, quotas: Quo
     addresses = await nursery.start(serve, config)
     with trio.fail_after(30):
         yield addresses[0]
+
+
+@asynccontextmanager
+async def _three(url: str) -> AsyncIterator[tuple[Peer, Peer, Peer]]:
+    """Yields two clients of one address and one of another."""
+    async with (
+        Peer(url, source=BULLY) as one,
+        Peer(url, source=BULLY) as two,
+        Peer(url, source=OTHER) as other,
+    ):
+        for name, each in {"~one": one, "~two": two, "~other": other}.items():
+            await each.greet(name)
+        yield one, two, other
 
 
 async def _ask(peer: Peer, verb: str, **arguments: Value) -> p.Answer | p.Denied:
@@ -99,13 +112,7 @@ async def test_connections_of_one_address_are_bounded(url: str) -> None:
 @pytest.mark.parametrize("quotas", [Quotas(facts=3), Quotas(facts_bytes=1300)])
 async def test_facts_of_one_address_are_bounded_over_all_its_sessions(url: str, quotas: Quotas) -> None:
     limit = "the limit is quota.facts=3" if quotas.facts == 3 else "the limit is quota.facts_bytes=1300"
-    async with (
-        Peer(url, source=BULLY) as one,
-        Peer(url, source=BULLY) as two,
-        Peer(url, source=OTHER) as other,
-    ):
-        for name, each in {"~one": one, "~two": two, "~other": other}.items():
-            await each.greet(name)
+    async with _three(url) as (one, two, other):
         await one.say(turn(1, (ASSERT, 1, fact(1)), (ASSERT, 2, fact(2))))
         assert isinstance(await one.hear(), p.Accepted)
         await two.say(turn(1, (ASSERT, 1, fact(3))))
@@ -159,13 +166,7 @@ async def test_topics_of_one_client_lock_no_other_out(url: str, durable: bool) -
 
 @pytest.mark.parametrize("quotas", [Quotas(streams=2)])
 async def test_streams_of_one_address_are_bounded_over_all_its_connections(url: str) -> None:
-    async with (
-        Peer(url, source=BULLY) as one,
-        Peer(url, source=BULLY) as two,
-        Peer(url, source=OTHER) as other,
-    ):
-        for name, each in {"~one": one, "~two": two, "~other": other}.items():
-            await each.greet(name)
+    async with _three(url) as (one, two, other):
         await one.say(opening(1, fact(1)))
         assert isinstance(await one.hear(), p.Values)
         await two.say(opening(1, fact(1)), opening(2, fact(2)))
@@ -254,13 +255,7 @@ def _rule(number: int) -> Record:
 @pytest.mark.parametrize("quotas", [Quotas(rules=2), Quotas(rules_bytes=40)])
 async def test_rules_of_one_client_leave_room_for_those_of_others(url: str, quotas: Quotas) -> None:
     limit = "the limit is quota.rules=2" if quotas.rules == 2 else "the limit is quota.rules_bytes=40"
-    async with (
-        Peer(url, source=BULLY) as one,
-        Peer(url, source=BULLY) as two,
-        Peer(url, source=OTHER) as other,
-    ):
-        for name, each in {"~one": one, "~two": two, "~other": other}.items():
-            await each.greet(name)
+    async with _three(url) as (one, two, other):
         await one.say(turn(1, (ASSERT, 1, _rule(1))))
         assert isinstance(await one.hear(), p.Accepted)
         await two.say(turn(1, (ASSERT, 1, _rule(2))))
