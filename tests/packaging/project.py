@@ -21,7 +21,13 @@ from relocate import INNER, OUTER, modules, rewrite_files
 
 TOP: Final = Path(__file__).resolve().parents[2]
 SOURCES: Final = (OUTER, *INNER, "pyproject.toml", "setup.py", "relocate.py", "README.md", "LICENSE")
-OF_THE_CHECKOUT: Final = ("packaging", "test_imports.py", "test_public_names.py", "__pycache__")
+OF_THE_CHECKOUT: Final = (
+    "packaging",
+    "test_guarantees.py",
+    "test_imports.py",
+    "test_public_names.py",
+    "__pycache__",
+)
 """Tests of the checkout and of its files, which a wheel does not have."""
 
 HOSTILE: Final = "raise ImportError(f'{__name__} of another project was imported')\n"

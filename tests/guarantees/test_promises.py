@@ -1,0 +1,188 @@
+"""What a killed daemon and cut links leave behind breaks no promise; a history with a fault is found out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from index.values.values import Record
+from tests.guarantees.history import History
+from tests.guarantees.recording import FACTS, record
+from tests.guarantees.validators import VALIDATORS, broken
+
+ROUNDS: Final = int(os.environ.get("TORTURE_ROUNDS", "0"))
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> History:
+    """One recorded run."""
+    return record(tmp_path_factory.mktemp("run") / "data", 1, kills=2, turns=60)
+
+
+def test_a_recorded_run_breaks_no_promise(history: History) -> None:
+    assert broken(history) == []
+
+
+def test_the_run_has_all_that_is_judged(history: History) -> None:
+    answers = {type(turn.answer) for turn in history.turns}
+    assert answers == {int, str}, "turns that were accepted, and turns that were refused"
+    assert all(len(view.epochs) > 1 for view in history.views.values())
+    assert history.ended and all(len(facts) == FACTS for facts in history.ended)
+    assert history.terms
+    assert any(epoch.silent for epoch in history.log), "claims of what others claim"
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("seed", range(2, 3 + ROUNDS))
+def test_further_runs_break_no_promise(tmp_path: Path, seed: int) -> None:
+    assert broken(record(tmp_path / "data", seed, kills=2 + seed % 4, turns=60 + ROUNDS)) == []
+
+
+# -- planted faults --------------------------------------------------------------------------------
+
+
+def _with(history: History, at: int, **changes: object) -> None:
+    history.log[at] = history.log[at]._replace(**changes)  # type: ignore[arg-type]  # fields of an epoch
+
+
+def _entry(history: History, label: str, *, removed: bool = False) -> int:
+    """Returns the place of the first entry that adds, or removes, a fact with this label."""
+    for at, epoch in enumerate(history.log):
+        if any(isinstance(fact, Record) and fact.label == label for fact in _facts(epoch, removed)):
+            return at
+    raise AssertionError(label)
+
+
+def _facts(epoch: object, removed: bool) -> list[object]:
+    return list(epoch.removed if removed else epoch.added)  # type: ignore[attr-defined]  # an epoch
+
+
+def ghost(history: History) -> None:
+    """A fact stays although its last claim has ended."""
+    _with(history, _entry(history, "busy", removed=True), removed=[])
+
+
+def fact_of_nobody(history: History) -> None:
+    """A fact appears that no owner claims."""
+    at = _entry(history, "busy")
+    _with(history, at, added=[*history.log[at].added, Record("ghost", 1)])
+
+
+def session_in_two_epochs(history: History) -> None:
+    """One fact of a session goes one epoch later than the others."""
+    at = _entry(history, "held", removed=True)
+    first, *others = history.log[at].removed
+    _with(history, at, removed=others)
+    _with(history, at + 1, removed=[*history.log[at + 1].removed, first])
+
+
+def half_turn(history: History) -> None:
+    """A turn's message is missing from its epoch."""
+    at = next(at for at, epoch in enumerate(history.log) if epoch.client and epoch.messages)
+    _with(history, at, messages=[])
+
+
+def refused_turn_that_happened(history: History) -> None:
+    """A turn that was refused has an epoch."""
+    refused = next(turn for turn in history.turns if isinstance(turn.answer, str))
+    at = len(history.log) - 1
+    _with(history, at, client=refused.client, sequence=refused.sequence)
+
+
+def turn_twice(history: History) -> None:
+    """A turn that was sent again was applied again."""
+    done = next(epoch for epoch in history.log if epoch.client)
+    last = history.log[-1]
+    history.log.append(done._replace(number=last.number + 1, time=last.time))
+
+
+def wrong_epoch(history: History) -> None:
+    """A turn that was sent again is answered with another epoch than it made."""
+    at = next(at for at, turn in enumerate(history.turns) if isinstance(turn.answer, int))
+    turn = history.turns[at]
+    assert isinstance(turn.answer, int)
+    history.turns[at] = replace(turn, answer=turn.answer + 1)
+
+
+def lost_epoch(history: History) -> None:
+    """An epoch that was acknowledged is not in the log."""
+    known = {(turn.client, turn.sequence) for turn in history.turns if isinstance(turn.answer, int)}
+    at = next(at for at, epoch in enumerate(history.log) if (epoch.client, epoch.sequence) in known)
+    del history.log[at]
+
+
+def number_used_twice(history: History) -> None:
+    """After a crash the number of an epoch that was lost is given to another one."""
+    _with(history, -1, number=history.log[-2].number, silent=False)
+
+
+def time_goes_back(history: History) -> None:
+    """An epoch is earlier than the one before it."""
+    _with(history, -1, time=history.log[0].time - 1)
+
+
+def blink(history: History) -> None:
+    """One epoch adds and removes the same fact."""
+    at = _entry(history, "busy")
+    _with(history, at, removed=[*history.log[at].removed, *history.log[at].added])
+
+
+def gap(history: History) -> None:
+    """An observer that reconnects misses one epoch."""
+    del history.views["said($who, $n)"].epochs[5]
+
+
+def repeated(history: History) -> None:
+    """An observer that reconnects is shown an epoch again."""
+    epochs = history.views["said($who, $n)"].epochs
+    epochs.insert(5, epochs[4])
+
+
+def split(history: History) -> None:
+    """An observer is shown half of an epoch."""
+    epochs = history.views["busy($who, $n)"].epochs
+    at = next(at for at, each in enumerate(epochs) if each.added and each.removed)
+    epochs[at] = replace(epochs[at], removed=())
+
+
+def lease_cut_short(history: History) -> None:
+    """A lease ends before its time."""
+    history.terms[0] = replace(history.terms[0], until=history.terms[0].until + 3_600_000_000)
+
+
+PLANTED: Final[dict[Callable[[History], None], str]] = {
+    ghost: "ownership",
+    fact_of_nobody: "ownership",
+    session_in_two_epochs: "session_ends",
+    half_turn: "whole_turns",
+    refused_turn_that_happened: "whole_turns",
+    turn_twice: "once",
+    wrong_epoch: "once",
+    lost_epoch: "durability",
+    number_used_twice: "durability",
+    time_goes_back: "order",
+    blink: "order",
+    gap: "observation",
+    repeated: "observation",
+    split: "observation",
+    lease_cut_short: "leases",
+}
+
+
+@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
+def test_a_planted_fault_is_found(history: History, plant: Callable[[History], None]) -> None:
+    faulty = deepcopy(history)
+    plant(faulty)
+    assert list(VALIDATORS[PLANTED[plant]](faulty))
+
+
+def test_each_validator_finds_a_planted_fault() -> None:
+    assert set(PLANTED.values()) == set(VALIDATORS)

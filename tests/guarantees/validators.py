@@ -1,0 +1,268 @@
+"""Validators: each says where a history breaks one of the promises of GUARANTEES.md.
+
+They know nothing of how the daemon works: each reckons with plain dicts what must be so, and compares.
+
+Always: a validator changes nothing, and yields one sentence for each place where the promise is broken.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Final, TypeAlias
+
+from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, SEND
+from dataspace.kernel.epochs import Epoch
+from index.patterns.patterns import matcher
+from index.values.values import Value, key
+from tests.guarantees.history import History, Row, Shown, Turn, View
+
+Validator: TypeAlias = Callable[[History], Iterator[str]]
+
+
+def ownership(history: History) -> Iterator[str]:
+    """A fact is there exactly while an owner claims it."""
+    held: dict[tuple[str, int], Value] = {}
+    claims: Counter[Hashable] = Counter()
+    there: set[Hashable] = set()
+    for epoch in history.log:
+        touched: set[Hashable] = set()
+        for owner, asserted, retracted in epoch.claims:
+            for handle in retracted:
+                if (owner, handle) not in held:
+                    yield f"epoch {epoch.number}: {owner} retracts handle {handle}, which it does not hold"
+                    continue
+                at = key(held.pop((owner, handle)))
+                claims[at] -= 1
+                touched.add(at)
+            for handle, fact in asserted:
+                if (owner, handle) in held:
+                    before = key(held[owner, handle])
+                    claims[before] -= 1
+                    touched.add(before)
+                held[owner, handle] = fact
+                claims[key(fact)] += 1
+                touched.add(key(fact))
+        came = {at for at in touched if claims[at] and at not in there}
+        went = {at for at in touched if not claims[at] and at in there}
+        if {key(fact) for fact in epoch.added} != came:
+            yield f"epoch {epoch.number} adds {list(epoch.added)}, its claims do not"
+        if {key(fact) for fact in epoch.removed} != went:
+            yield f"epoch {epoch.number} removes {list(epoch.removed)}, its claims do not"
+        there = (there | came) - went
+
+
+def session_ends(history: History) -> Iterator[str]:
+    """All facts of a session that ends go in one epoch."""
+    gone: dict[Hashable, int] = {}
+    for epoch in history.log:
+        gone |= {key(fact): epoch.number for fact in epoch.removed}
+    for facts in history.ended:
+        epochs = {gone.get(key(fact)) for fact in facts}
+        if len(epochs) != 1 or None in epochs:
+            yield f"facts of one session go in epochs {sorted(epochs, key=str)}: {sorted(map(str, facts))}"
+
+
+def whole_turns(history: History) -> Iterator[str]:
+    """The actions of a turn happen together in one epoch, or none of them does."""
+    logged = _by_turn(history.log)
+    for turn in history.turns:
+        entries = logged.get((turn.client, turn.sequence), [])
+        if isinstance(turn.answer, str):
+            if entries:
+                yield f"{_name(turn)} was refused ({turn.answer}), and is in epoch {entries[0].number}"
+        elif entries:
+            yield from _differences(turn, entries[0])
+
+
+def once(history: History) -> Iterator[str]:
+    """A turn is applied at most once, however often it is sent, and answered with the epoch it made."""
+    logged = _by_turn(history.log)
+    for (client, sequence), entries in logged.items():
+        if len(entries) > 1:
+            yield f"turn {sequence} of {client} is in epochs {[each.number for each in entries]}"
+    for turn in history.turns:
+        entries = logged.get((turn.client, turn.sequence), [])
+        if isinstance(turn.answer, int) and entries and entries[0].number != turn.answer:
+            yield f"{_name(turn)} was answered with epoch {turn.answer}, and is in {entries[0].number}"
+    orders: defaultdict[str, list[int]] = defaultdict(list)
+    for epoch in history.log:
+        if epoch.client is not None:
+            orders[epoch.client].append(epoch.sequence)
+    for client, order in orders.items():
+        if order != sorted(order):
+            yield f"turns of {client} are in the order {order}"
+
+
+def durability(history: History) -> Iterator[str]:
+    """What was acknowledged is in the log; no number is used for two epochs."""
+    logged = _by_turn(history.log)
+    effects = {each.number for each in history.log}
+    for turn in history.turns:
+        if isinstance(turn.answer, int) and _has_effect(turn):
+            if (turn.client, turn.sequence) not in logged:
+                yield f"{_name(turn)} was acknowledged in epoch {turn.answer}, and is in no epoch"
+            elif turn.answer not in effects:
+                yield f"epoch {turn.answer} was acknowledged, and is not there"
+    numbers = Counter(each.number for each in history.log if not each.silent)
+    for number, count in numbers.items():
+        if count > 1:
+            yield f"{count} epochs have the number {number}"
+
+
+def order(history: History) -> Iterator[str]:
+    """Epochs ascend, their times never go back, and what one adds it does not remove."""
+    number = time = 0
+    for epoch in history.log:
+        if epoch.number < number + (not epoch.silent):
+            yield f"epoch {epoch.number} follows {number}"
+        if epoch.time < time:
+            yield f"epoch {epoch.number} is earlier than the one before it"
+        number, time = epoch.number, epoch.time
+        both = {key(fact) for fact in epoch.added} & {key(fact) for fact in epoch.removed}
+        if both:
+            yield f"epoch {epoch.number} adds and removes the same fact"
+
+
+def observation(history: History) -> Iterator[str]:
+    """An observer is shown a state and then every epoch, whole and in order, over broken links too."""
+    for name, view in history.views.items():
+        if not view.epochs:
+            yield f"{name} was shown nothing"
+            continue
+        began = view.epochs[0].number
+        expected = _shown(history.log, view, began)
+        for told, due in zip(view.epochs, expected, strict=False):
+            if _plain(told) != _plain(due):
+                yield f"{name} was shown {told}, the log has {due}"
+        if len(view.epochs) != len(expected):
+            yield f"{name} was shown {len(view.epochs)} epochs of {len(expected)}"
+
+
+def leases(history: History) -> Iterator[str]:
+    """What a lease owns stays at least for its length after the last renewal was sent."""
+    for term in history.terms:
+        for epoch in history.log:
+            ends = any(f":{term.owner}-" in each.owner and each.retracted for each in epoch.claims)
+            if ends and epoch.time < term.until:
+                yield f"{term.owner} ended in epoch {epoch.number}, {term.until - epoch.time} µs too early"
+
+
+VALIDATORS: Final[dict[str, Validator]] = {
+    each.__name__: each
+    for each in (ownership, session_ends, whole_turns, once, durability, order, observation, leases)
+}
+
+
+def broken(history: History) -> list[str]:
+    """Returns what is broken, each sentence with the name of its validator."""
+    return [f"{name}: {said}" for name, validator in VALIDATORS.items() for said in validator(history)]
+
+
+def _by_turn(log: Sequence[Epoch]) -> dict[tuple[str, int], list[Epoch]]:
+    found: defaultdict[tuple[str, int], list[Epoch]] = defaultdict(list)
+    for epoch in log:
+        if epoch.client is not None:
+            found[epoch.client, epoch.sequence].append(epoch)
+    return found
+
+
+def _name(turn: Turn) -> str:
+    return f"turn {turn.sequence} of {turn.client}"
+
+
+def _has_effect(turn: Turn) -> bool:
+    """True unless what the turn asserts it also retracts, so that no epoch need tell of it."""
+    claims, messages = _net(turn)
+    return bool(claims or messages)
+
+
+def _net(turn: Turn) -> tuple[dict[int, Hashable], list[Hashable]]:
+    """Returns what the turn leaves of each handle (None if it ends), and its messages."""
+    claims: dict[int, Hashable] = {}
+    messages: list[Hashable] = []
+    begun: set[int] = set()
+    for verb, *rest in turn.actions:
+        if verb == SEND:
+            messages.append(key(rest[0]))
+        elif verb == ASSERT:
+            claims[rest[0]] = key(rest[1])
+            begun.add(rest[0])
+        elif verb == RETRACT:
+            _end(claims, begun, rest[0])
+        elif verb == REPLACE:
+            _end(claims, begun, rest[0])
+            claims[rest[1]] = key(rest[2])
+            begun.add(rest[1])
+    return claims, messages
+
+
+def _end(claims: dict[int, Hashable], begun: set[int], handle: int) -> None:
+    if handle in begun:
+        claims.pop(handle)
+    else:
+        claims[handle] = None
+
+
+def _differences(turn: Turn, epoch: Epoch) -> Iterator[str]:
+    claims, messages = _net(turn)
+    logged: dict[int, Hashable] = {}
+    for _, asserted, retracted in epoch.claims:
+        logged |= dict.fromkeys(retracted, None)
+        logged |= {handle: key(fact) for handle, fact in asserted}
+    if logged != claims:
+        yield f"epoch {epoch.number} has other claims than {_name(turn)}"
+    if [key(each) for each in epoch.messages] != messages:
+        yield f"epoch {epoch.number} has other messages than {_name(turn)}"
+
+
+def _shown(log: Sequence[Epoch], view: View, began: int) -> list[Shown]:
+    """Returns what an observer whose state is that of epoch ``began`` must have been shown."""
+    read = matcher(view.pattern)
+    counts: Counter[Hashable] = Counter()
+    rows: dict[Hashable, Row] = {}
+    found: list[Shown] = []
+    for epoch in log:
+        if epoch.number > view.upto:
+            break
+        added, messages, removed = (
+            [row for row in map(read, values) if row is not None]
+            for values in (epoch.added, epoch.messages, epoch.removed)
+        )
+        first, last = [], []
+        for row in added:
+            at = key(row)
+            rows[at] = row
+            counts[at] += 1
+            if counts[at] == 1:
+                first.append(row)
+        for row in removed:
+            counts[key(row)] -= 1
+            if not counts[key(row)]:
+                last.append(row)
+        if epoch.number > began and (first or messages or last):
+            found.append(Shown(epoch.number, epoch.number, first, messages, last))
+    return [Shown(began, began, _state(log, view, began), [], [], is_state=True), *found]
+
+
+def _state(log: Sequence[Epoch], view: View, at: int) -> list[Row]:
+    read = matcher(view.pattern)
+    held: dict[Hashable, Value] = {}
+    for epoch in log:
+        if epoch.number <= at:
+            held |= {key(fact): fact for fact in epoch.added}
+            for fact in epoch.removed:
+                held.pop(key(fact), None)
+    found = {key(row): row for row in map(read, held.values()) if row is not None}
+    return list(found.values())
+
+
+def _plain(shown: Shown) -> tuple[object, ...]:
+    added = [key(row) for row in shown.added]
+    return (
+        shown.number,
+        shown.first,
+        sorted(added, key=repr) if shown.is_state else added,  # a state is in no order
+        [key(row) for row in shown.messages],
+        [key(row) for row in shown.removed],
+    )
