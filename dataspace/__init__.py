@@ -32,13 +32,21 @@ if TYPE_CHECKING:
         Broken as Broken,
         Closed as Closed,
         DataspaceError as DataspaceError,
+        ExpectationFailed as ExpectationFailed,
         InternalError as InternalError,
+        LockLost as LockLost,
         ProtocolError as ProtocolError,
         Refused as Refused,
         Unreachable as Unreachable,
         UsageError as UsageError,
     )
     from dataspace.kernel.epoch_changes import Change as Change, EpochChanges as EpochChanges
+    from dataspace.kernel.expectations import (
+        Expectation as Expectation,
+        absent as absent,
+        exactly as exactly,
+        unchanged as unchanged,
+    )
     from dataspace.transport.credentials import Tls as Tls
     from index.values.values import Map as Map, Record as Record, Value as Value
 
@@ -47,6 +55,7 @@ __all__, __getattr__ = face(
     {
         "dataspace.client.blocking": "BlockingObservation BlockingSpace connect_blocking",
         "dataspace.kernel.epoch_changes": "Change EpochChanges",
+        "dataspace.kernel.expectations": "Expectation absent exactly unchanged",
         "dataspace.client.connect": "connect",
         "dataspace.client.observations": "Observation",
         "dataspace.client.publications": "Capability Publication",
@@ -56,8 +65,8 @@ __all__, __getattr__ = face(
         "dataspace.client.session.turns": "Claim Draft Ticket",
         "dataspace.transport.credentials": "Tls",
         "dataspace.errors": (
-            "AnotherSpace Broken Closed DataspaceError InternalError ProtocolError Refused Unreachable"
-            " UsageError"
+            "AnotherSpace Broken Closed DataspaceError ExpectationFailed InternalError LockLost ProtocolError"
+            " Refused Unreachable UsageError"
         ),
         "index.values.values": "Map Record Value",
     },

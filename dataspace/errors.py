@@ -1,15 +1,17 @@
 """Errors of conversations: which side broke it, and can it be mended?
 
 ``ProtocolError`` is the peer's fault and ends that session; ``Refused`` means that the peer understood
-and said no, and nothing happened; ``Closed`` that this side ended the conversation and ``Broken`` that
-the outside did; ``AnotherSpace`` that what was lost is not done again elsewhere; ``Unreachable`` that
-nobody was there.  ``ActorCrashed`` carries what code inside an actor raised.  The codes are stable words
+and said no, and nothing happened, ``ExpectationFailed`` that a turn found another state than it expects;
+``Closed`` that this side ended the conversation and ``Broken`` that the outside did; ``AnotherSpace`` that
+what was lost is not done again elsewhere; ``LockLost`` that a lock ended while it was held; ``Unreachable``
+that nobody was there.  ``ActorCrashed`` carries what code inside an actor raised.  The codes are stable words
 that travel on the wire (WIRE.md lists them).
 """
 
 from __future__ import annotations
 
 from index.errors import DataspaceError, InternalError, UsageError
+from index.values.values import Map, Value
 
 __all__ = [
     "ActorCrashed",
@@ -17,7 +19,9 @@ __all__ = [
     "Broken",
     "Closed",
     "DataspaceError",
+    "ExpectationFailed",
     "InternalError",
+    "LockLost",
     "ProtocolError",
     "Refused",
     "Unreachable",
@@ -43,6 +47,48 @@ class ProtocolError(_Coded):
 
 class Refused(_Coded):
     """The peer refused a request whole; nothing of it happened, and the session goes on."""
+
+
+class ExpectationFailed(Refused):
+    """The turn did not happen: something that it expected does not hold.
+
+    ``number`` says which of its expectations, from 1 on; ``rows`` are the first captures that were found
+    instead, ``count`` how many there are; ``epoch`` is the one that changed what was to be unchanged, else 0.
+    """
+
+    def __init__(self, code: str, text: str, found: Map) -> None:
+        super().__init__(code, text)
+        self.args = (code, text, found)
+        self.found = found
+
+    @property
+    def number(self) -> int:
+        """Which of the expectations it is."""
+        return _count(self.found.get("expectation"))
+
+    @property
+    def rows(self) -> list[tuple[Value, ...]]:
+        """The first captures that were found."""
+        rows = self.found.get("rows")
+        return [row for row in rows if isinstance(row, tuple)] if isinstance(rows, tuple) else []
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return _count(self.found.get("count"))
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the change."""
+        return _count(self.found.get("epoch"))
+
+
+def _count(value: Value) -> int:
+    return value if isinstance(value, int) else 0
+
+
+class LockLost(DataspaceError):
+    """A lock, or an election, was lost while it was held: nothing more may be done in its name."""
 
 
 class Closed(DataspaceError):

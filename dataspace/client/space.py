@@ -26,6 +26,7 @@ from dataspace.client.session.turns import Claim, Draft, HandleNumbers, Ticket
 from dataspace.client.subscriptions import OPEN_BYTES, Subscription
 from dataspace.errors import UsageError
 from dataspace.kernel.actions import Action
+from dataspace.kernel.expectations import Expectation
 from dataspace.topics.times import Time
 from dataspace.wire import packets as p
 from dataspace.wire.observing import ObserveOptions
@@ -89,24 +90,29 @@ class RemoteSpace:
                     await self.retract(claim)
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[Draft]:
+    async def turn(self, *, expect: Iterable[Expectation] = ()) -> AsyncIterator[Draft]:
         """Collects actions and commits them as one turn at the end of the block, or none on an error.
 
-        ``draft.epoch`` is its epoch afterwards.
+        ``draft.epoch`` is its epoch afterwards.  If something that it ``expect``s (``absent``, ``exactly``,
+        ``unchanged``) does not hold in the state before the turn, nothing happens, and the end of the block
+        raises ``ExpectationFailed`` with what was found.
         """
-        draft = self.draft()
+        draft = self.draft(expect=expect)
         yield draft
-        draft.epoch = await self.commit(draft)
+        await self.commit(draft)
 
-    def draft(self) -> Draft:
+    def draft(self, *, expect: Iterable[Expectation] = ()) -> Draft:
         """Returns an empty turn to fill by hand; ``submit`` or ``commit`` takes it."""
-        return Draft(self._handles)
+        return Draft(self._handles, expect)
 
     def cut(self, draft: Draft) -> list[Draft]:
-        """Returns the draft if the daemon takes it as one turn, else several that it takes one by one.
+        """Returns the draft if the daemon takes it as one turn, else several that it takes one by one; one
+        that expects something is not cut.
 
         Raises ``Refused("limit")`` if one action is too much for any turn.
         """
+        if draft.expected:
+            return [draft]
         parts = self._session.cut(draft.actions)
         return [draft] if len(parts) == 1 else [self._filled(part) for part in parts]
 
@@ -117,18 +123,20 @@ class RemoteSpace:
 
     async def commit(self, draft: Draft) -> int:
         """Submits a turn and returns its epoch; raises ``Refused`` if nothing has happened."""
-        return await (await self.submit(draft)).wait()
+        epoch = await (await self.submit(draft)).wait()
+        draft.accepted(epoch)
+        return epoch
 
     async def submit(self, draft: Draft | Sequence[Action]) -> Ticket:
         """Sends a turn without waiting for its answer; waits only while too many turns have no answer yet."""
-        return await self._session.submit(_actions(draft))
+        return await self._session.submit(_actions(draft), _expected(draft))
 
     def submit_nowait(self, draft: Draft | Sequence[Action]) -> Ticket:
         """Sends a turn at once, or after the next reconnect; see ``submit`` for how many may wait.
 
         Raises ``Refused("limit")`` for a turn beyond the daemon's limits.
         """
-        return self._session.submit_nowait(_actions(draft))
+        return self._session.submit_nowait(_actions(draft), _expected(draft))
 
     def observe(
         self,
@@ -341,3 +349,7 @@ class RemoteSpace:
 
 def _actions(draft: Draft | Sequence[Action]) -> tuple[Action, ...]:
     return tuple(draft.actions if isinstance(draft, Draft) else draft)
+
+
+def _expected(draft: Draft | Sequence[Action]) -> tuple[Expectation, ...]:
+    return tuple(draft.expected) if isinstance(draft, Draft) else ()

@@ -37,6 +37,7 @@ class Wanted:
     it comes back to.  ``space``: the dataspace that it is about.  ``token``: what shows its rights.
     ``spoken``: whether the daemon lists what it understands.
     ``attempt``: which of the connections this is that a process, known by some bytes of its own, has tried.
+    ``expectations``: whether turns may carry them.
     """
 
     heartbeat: float = math.inf
@@ -46,6 +47,7 @@ class Wanted:
     token: str = field(default="", repr=False)
     attempt: tuple[int, bytes] | None = None
     spoken: bool = False
+    expectations: bool = False
 
     @classmethod
     def read(cls, features: Map) -> Self:
@@ -58,6 +60,7 @@ class Wanted:
             token=_text(features, "token", ""),
             attempt=_pair(features, "attempt", "a number, and bytes of at most 64"),
             spoken=features.get("spoken") is True,
+            expectations=features.get("expectations") is True,
         )
 
     def packed(self) -> Map:
@@ -77,6 +80,8 @@ class Wanted:
             wanted["attempt"] = self.attempt
         if self.spoken:
             wanted["spoken"] = True
+        if self.expectations:
+            wanted["expectations"] = True
         return Map(wanted)
 
 
@@ -88,7 +93,8 @@ WANTED: Final = frozenset(each.name for each in fields(Wanted))
 class Granted:
     """What the daemon grants: ``secret`` is what to come back with, ``resumed`` says that one did.
 
-    ``spoken`` lists what it understands, empty unless that was asked for; see WIRE.md.
+    ``spoken`` lists what it understands, empty unless that was asked for; see WIRE.md.  ``expectations`` says
+    that it checks those of turns.
     """
 
     heartbeat: float = math.inf
@@ -96,6 +102,7 @@ class Granted:
     secret: bytes = b""
     resumed: bool = False
     spoken: Map = EMPTY
+    expectations: bool = False
 
     @classmethod
     def read(cls, features: Map) -> Self:
@@ -109,6 +116,7 @@ class Granted:
             secret=secret,
             resumed=features.get("resumed") is True,
             spoken=spoken if isinstance(spoken := features.get("spoken"), Map) else EMPTY,
+            expectations=features.get("expectations") is True,
         )
 
     def packed(self) -> Map:
@@ -122,6 +130,8 @@ class Granted:
             granted["resumed"] = True
         if len(self.spoken):
             granted["spoken"] = self.spoken
+        if self.expectations:
+            granted["expectations"] = True
         return Map(granted)
 
 

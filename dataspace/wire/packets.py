@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from dataspace.errors import ProtocolError
 from dataspace.kernel.actions import Action, are_actions
+from dataspace.kernel.expectations import are_expectations
 from index.values.values import Map, Value
 
 VERSION: Final = 1
@@ -40,6 +41,19 @@ class Turn(NamedTuple):
     space: str
     owner: str
     actions: tuple[Action, ...]
+
+
+class ConditionalTurn(NamedTuple):
+    """A turn with a further field: what it expects, or it does not happen.
+
+    A class of its own, so that a turn without one is what it was.
+    """
+
+    sequence: int
+    space: str
+    owner: str
+    actions: tuple[Action, ...]
+    expected: tuple[tuple[Value, ...], ...]
 
 
 class Open(NamedTuple):
@@ -149,6 +163,15 @@ class Refusal(NamedTuple):
     text: str
 
 
+class Unmet(NamedTuple):
+    """A refusal with a further field: what was found in place of what the turn expects."""
+
+    sequence: int
+    code: str
+    text: str
+    found: Map
+
+
 class Values(NamedTuple):
     """Stream values in order, the number of the first, and how many more are ready."""
 
@@ -204,6 +227,7 @@ class Denied(NamedTuple):
 Packet: TypeAlias = (
     Hello
     | Turn
+    | ConditionalTurn
     | Open
     | Ask
     | Abort
@@ -217,6 +241,7 @@ Packet: TypeAlias = (
     | Welcome
     | Accepted
     | Refusal
+    | Unmet
     | Values
     | Done
     | Error
@@ -268,6 +293,7 @@ _NAMES: Final = {
     _sequence: "an array",
     _numbers: "an array of numbers",
     are_actions: "an array",
+    are_expectations: "an array",
     _any: "any value",
 }
 
@@ -297,7 +323,15 @@ TABLE: Final[dict[int, tuple[type[Packet], tuple[_Check, ...]]]] = {
     42: (Reached, (_number, _numbers)),
 }
 
-NUMBERS: Final[dict[type[Packet], int]] = {kind: number for number, (kind, _) in TABLE.items()}
+LONGER: Final[dict[int, tuple[type[Packet], tuple[_Check, ...]]]] = {
+    2: (ConditionalTurn, (*TABLE[2][1], are_expectations)),
+    35: (Unmet, (*TABLE[35][1], _map)),
+}
+"""Packets that have one more field than those of the table, where the two sides have agreed on it."""
+
+NUMBERS: Final[dict[type[Packet], int]] = {
+    kind: number for table in (TABLE, LONGER) for number, (kind, _) in table.items()
+}
 
 
 def read(value: Value) -> Packet:
@@ -312,8 +346,11 @@ def read(value: Value) -> Packet:
         raise ProtocolError("unknown-packet", f"packet {_brief(value[0])}, known are {sorted(TABLE)}")
     kind, checks = entry
     fields: tuple[Value, ...] = value[1 : len(checks) + 1]
-    if kind is Turn and len(fields) == 4 and _is_turn(*fields):
+    if kind is Turn and len(value) == 5 and _is_turn(*fields):
         return tuple.__new__(Turn, fields)  # sooner, as most packets are turns
+    if len(value) > len(checks) + 1 and value[0] in LONGER:
+        kind, checks = LONGER[value[0]]  # type: ignore[index]  # an int, as above
+        fields = value[1 : len(checks) + 1]
     if len(fields) < len(checks):
         raise ProtocolError("malformed", f"{kind.__name__} has {len(checks)} fields, got {len(fields)}")
     for check, field in zip(checks, fields, strict=True):

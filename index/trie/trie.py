@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from index.errors import UsageError
@@ -407,19 +408,24 @@ class Index:
     def matches(self, skeleton: Skeleton) -> list[Captures]:
         """Returns the distinct captures of a skeleton now; O(matches) where it is installed, else O(values
         alike)."""
+        return self.matches_among(skeleton, None)[0]
+
+    def matches_among(self, skeleton: Skeleton, most: int | None) -> tuple[list[Captures], bool]:
+        """Does the same for the first ``most`` values alike; the second is true if there are no more."""
         if self._fillings:
             self._contents.fill_all(skeleton)
         handler = self._tree.find(skeleton)
-        if handler is not None:
-            return list(handler.rows.values())
+        if handler is not None and (most is None or len(handler.rows) <= most):
+            return list(handler.rows.values()), True
         match, paths = match_reader(skeleton), frozenset(skeleton.captures)
         rows: dict[Hashable, Captures] = {}
-        for at, value in self._tree.candidates(skeleton).items():
+        alike = self._tree.candidates(skeleton)
+        for at, value in islice(alike.items(), most):
             visible = self._visible.get(at)
             row = match(value) if visible is None or paths <= visible else None
             if row is not None:
                 rows.setdefault(keys(row), row)
-        return list(rows.values())
+        return list(rows.values()), most is None or len(alike) <= most
 
     def row_count(self, skeleton: Skeleton, captures: Captures) -> int:
         """Returns how many values have these captures of an installed skeleton; O(path), O(captures)."""

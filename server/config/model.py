@@ -69,6 +69,8 @@ class Limits:
     all_replays: int = 256
     unsent_bytes: int = 1 << 20
     requests: int = 1024
+    expected_facts: int = 10_000
+    """Facts, or changes of facts, that the expectations of one turn may concern."""
     staged_bytes: int = 4 << 30
     staged_seconds: float = 86_400.0
 

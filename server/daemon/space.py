@@ -32,6 +32,7 @@ from relay.log.trimming import retain
 from relay.log.writer import GroupCommit
 from relay.store.errors import LogFailed
 from relay.store.staging import Staging
+from server.conditions.checking import Conditions
 from server.config.model import HostedFlow, Limits, SpaceConfig
 from server.config.names import check_name
 from server.config.rules import RuleText
@@ -99,6 +100,7 @@ class HostedSpace:
         )
         self.space = Space(settings.name, limits=settings.limits)
         self.space.rule_quotas.exempt = frozenset({OWNER})
+        self.conditions = Conditions(self.space.index)
         self.space.rules.clock = time.perf_counter_ns
         self.space.rules.on_error = self._state_suspended
         self._suspended: dict[Record, None] = {}

@@ -109,7 +109,9 @@ def _prepared(packets: Iterator[p.Packet | None]) -> Iterator[p.Packet | None]:
     A record keeps its key, which is half of the work of its turn, and that cannot be interrupted.
     """
     for packet in packets:
-        if packet.__class__ is p.Turn and len(packet.actions) > KEYED:
+        if (packet.__class__ is p.Turn or packet.__class__ is p.ConditionalTurn) and len(
+            packet.actions
+        ) > KEYED:
             yield from keys_in_steps(_asserted(packet.actions))
         yield packet
 

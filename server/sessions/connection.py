@@ -24,6 +24,7 @@ from dataspace.wire.features import EMPTY, SYSTEM
 from dataspace.wire.session import Role, Session, State
 from index.values.values import Map, Value
 from relay.delivery.outbox import OutStream
+from server.conditions.turns import commit_conditional
 from server.config.principals import DAEMON, Principal
 from server.config.rights import OPEN, Permit
 from server.lane import Work
@@ -44,6 +45,7 @@ from server.streams.slots import ReplaySlots
 from server.topics.following import TopicConnection
 
 if TYPE_CHECKING:
+    from dataspace.kernel.epochs import Epoch
     from dataspace.transport.sockets import Link
     from server.sessions.house import HomeSpace, House
 
@@ -192,6 +194,8 @@ class Connection:
 
     def may_wait(self, packet: p.Packet) -> bool:
         """True for a turn that was sent before, whose answer may have to be found in the log."""
+        if packet.__class__ is p.ConditionalTurn:  # it may have to wait for the index
+            return True
         return packet.__class__ is p.Turn and packet.sequence <= self.own.client.sequence
 
     @property
@@ -203,6 +207,11 @@ class Connection:
     def account(self) -> Account:
         """What the principal of the peer has."""
         return self.places.account
+
+    @property
+    def accept(self) -> Callable[[Epoch], None]:
+        """Called with the epoch of a turn once that is on disk."""
+        return self.sending.accept
 
     @property
     def own(self) -> SessionState:
@@ -271,6 +280,10 @@ class Connection:
                 await self._old_turns.answer(sequence)
             case p.Turn():
                 self._turn(packet, self.own)
+            case p.ConditionalTurn(sequence) if sequence <= self.own.client.sequence:
+                await self._old_turns.answer(sequence)
+            case p.ConditionalTurn():
+                await commit_conditional(self, packet)
             case p.Ask(stream, items, size):
                 opened = self.streams.get(stream)
                 if opened is not None:
@@ -336,7 +349,10 @@ class Connection:
         self.sending.beat_at(interval)
         self.session.allow_frames(self.limits.frame_bytes)
         listed = spoken(self._verbs) if wanted.spoken else EMPTY
-        self.say(welcome(self.home, self.state, interval, resumed=resumed, spoken=listed))
+        conditional = wanted.expectations
+        self.say(
+            welcome(self.home, self.state, interval, resumed=resumed, spoken=listed, expectations=conditional)
+        )
 
     async def _expel(self, until: datetime) -> None:
         """Ends the connection when its token expires."""
@@ -355,7 +371,7 @@ class Connection:
         sequence, space, name, actions = turn
         home = self.home
         try:
-            owner = self._owner_of(name) if name else own.owner
+            owner = self.owner_of(name) if name else own.owner
             home.check_space(space)
             if not self.permit.open:
                 self.permit.check_actions(actions)
@@ -368,7 +384,7 @@ class Connection:
         reach("turn-committed")
         self.turns += 1
 
-    def _owner_of(self, name: str) -> str:
+    def owner_of(self, name: str) -> str:
         """Returns the owner of this name: a lease, which a turn renews, or a durable owner."""
         owner = self.bearer.owner(name)
         if owner.startswith(LEASE):

@@ -60,7 +60,7 @@ def spoken(verbs: Iterable[str]) -> Map:
     return Map(
         {
             "versions": p.VERSIONS,
-            "packets": tuple(sorted(p.NUMBERS[kind] for kind in ALL_HEARD)),
+            "packets": tuple(sorted({p.NUMBERS[kind] for kind in ALL_HEARD})),
             "features": tuple(sorted(WANTED)),
             "kinds": {
                 "observe": tuple(sorted(OBSERVED)),
@@ -75,7 +75,13 @@ def spoken(verbs: Iterable[str]) -> Map:
 
 
 def welcome(
-    home: HomeSpace, state: SessionState, interval: float, *, resumed: bool, spoken: Map = EMPTY
+    home: HomeSpace,
+    state: SessionState,
+    interval: float,
+    *,
+    resumed: bool,
+    spoken: Map = EMPTY,
+    expectations: bool = False,
 ) -> p.Welcome:
     """Returns the answer to a hello; ``interval`` is that of the heartbeat, in seconds."""
     return p.Welcome(
@@ -85,7 +91,7 @@ def welcome(
         home.space.epoch,
         state.client.sequence,
         home.limits_map(),
-        Granted(interval, state.grace, state.secret, resumed, spoken).packed(),
+        Granted(interval, state.grace, state.secret, resumed, spoken, expectations).packed(),
     )
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from relay.delivery.followers import Delivery
     from relay.log.log import Log
     from relay.log.writer import GroupCommit
+    from server.conditions.checking import Conditions
     from server.config.tokens import Keys
     from server.lane import Lane
     from server.owners.accounts import Account
@@ -43,6 +44,9 @@ class HomeSpace(Committer, Protocol):
     def recalling(self) -> trio.Lock: ...
     @property
     def sessions(self) -> Sessions: ...
+
+    @property
+    def conditions(self) -> Conditions: ...
 
     @property
     def reader_accounts(self) -> dict[str, ReaderAccount]: ...

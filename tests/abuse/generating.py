@@ -93,7 +93,20 @@ class Script(Palette):
         actions = tuple(self._action() for _ in range(chance.choice((0, 1, 1, 1, 2, 3, 8))))
         owner = "" if chance.random() < 0.5 else self.owner()
         space = self.tenant.space if chance.random() < 0.95 else chance.choice(known.SPACES)
-        return p.Turn(sequence, space, owner, actions)
+        if chance.random() < 0.8:
+            return p.Turn(sequence, space, owner, actions)
+        expected = tuple(self._expectation() for _ in range(chance.choice((0, 1, 1, 2, 300))))
+        return p.ConditionalTurn(sequence, space, owner, actions, expected)
+
+    def _expectation(self) -> tuple[Value, ...]:
+        chance = self.chance
+        match chance.randrange(3):
+            case 0:
+                return (0, self.pattern())
+            case 1:
+                rows = tuple((self.value(),) for _ in range(chance.randrange(3)))
+                return (1, self.pattern(), rows)
+        return (2, self.pattern(), chance.choice((0, self.epoch, max(0, self.epoch - 20), *BIG)))
 
     def _action(self) -> tuple[Value, ...]:
         chance = self.chance

@@ -23,6 +23,7 @@ from dataspace.client.session.portions import TurnLimits, portions
 from dataspace.client.session.turns import ClaimSet, Ticket
 from dataspace.errors import DataspaceError, Refused
 from dataspace.kernel.actions import Action
+from dataspace.kernel.expectations import Expectation
 from dataspace.wire import packets as p
 from dataspace.wire.session import encode
 
@@ -32,6 +33,8 @@ class InFlight:
 
     def __init__(self, space: str, claims: ClaimSet, write: Callable[[bytes, bool], None]) -> None:
         self.limits = TurnLimits()
+        self.takes_expectations = False
+        """True if the daemon checks what turns expect; one that does not would ignore it."""
         self.sequence = 0
         """Number of the newest turn, or of the last one that the daemon had applied at the start."""
         self._space = space
@@ -51,9 +54,14 @@ class InFlight:
         yield from list(self._sent.values())
         yield from list(self._held or ())
 
-    def submit(self, owner: str, actions: tuple[Action, ...]) -> Ticket:
-        """Sends a turn, or holds it; raises ``Refused("limit")`` if it exceeds the daemon's limits."""
-        ticket = Ticket(self.sequence + 1, owner, actions)
+    def submit(
+        self, owner: str, actions: tuple[Action, ...], expected: tuple[Expectation, ...] = ()
+    ) -> Ticket:
+        """Sends a turn, or holds it; raises ``Refused("limit")`` if it exceeds the daemon's limits, and
+        ``Refused("no-feature")`` if it expects something and the daemon does not check that."""
+        if expected and not self.takes_expectations:
+            raise _unchecked()
+        ticket = Ticket(self.sequence + 1, owner, actions, expected=expected)
         data = encode(self._turn_of(ticket))
         self.limits.check(data, ticket.actions)
         self.sequence += 1
@@ -152,6 +160,11 @@ class InFlight:
             self._applied = applied
             self.sequence = max(self.sequence, applied)
 
+    def is_of(self, owner: str, sequence: int) -> bool:
+        """True if a turn without an answer is one of this owner."""
+        ticket = self._sent.get(sequence)
+        return ticket is not None and ticket.owner == owner
+
     def keep(self, sequence: int) -> None:
         """Holds a turn that was refused because its lease had ended, to be sent under another number."""
         ticket = self._sent.pop(sequence, None)
@@ -175,6 +188,9 @@ class InFlight:
         if restate:
             held = [*self._restating(claims), *[ticket for ticket in held if not ticket.restating]]
         for ticket in held:
+            if ticket.expected and not self.takes_expectations:  # another daemon than the one before
+                ticket.fail(_unchecked())
+                continue
             last = ticket.sequence = max(last + 1, ticket.sequence)
             self._sent[last] = ticket
             self._send(ticket)
@@ -189,5 +205,13 @@ class InFlight:
     def _send(self, ticket: Ticket) -> None:
         self._write(encode(self._turn_of(ticket)), False)
 
-    def _turn_of(self, ticket: Ticket) -> p.Turn:
-        return p.Turn(ticket.sequence, self._space, ticket.owner, ticket.actions)
+    def _turn_of(self, ticket: Ticket) -> p.Turn | p.ConditionalTurn:
+        if not ticket.expected:
+            return p.Turn(ticket.sequence, self._space, ticket.owner, ticket.actions)
+        expected = tuple([each.packed() for each in ticket.expected])
+        return p.ConditionalTurn(ticket.sequence, self._space, ticket.owner, ticket.actions, expected)
+
+
+def _unchecked() -> Refused:
+    text = "this daemon does not know expectations, and would ignore them; it must be a newer one"
+    return Refused("no-feature", text)

@@ -21,7 +21,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 import trio
 
@@ -33,8 +33,18 @@ from dataspace.client.session.pending import PendingAbort, PendingRequest
 from dataspace.client.session.portions import TurnLimits
 from dataspace.client.session.turns import ClaimSet, Ticket
 from dataspace.client.session.uplink import Uplink
-from dataspace.errors import AnotherSpace, Broken, Closed, DataspaceError, ProtocolError, Refused, UsageError
+from dataspace.errors import (
+    AnotherSpace,
+    Broken,
+    Closed,
+    DataspaceError,
+    ExpectationFailed,
+    ProtocolError,
+    Refused,
+    UsageError,
+)
 from dataspace.kernel.actions import Action
+from dataspace.kernel.expectations import Expectation
 from dataspace.transport.addresses import Address
 from dataspace.transport.credentials import Credentials
 from dataspace.transport.sockets import Link
@@ -45,6 +55,8 @@ from index.values.values import Map, Value
 
 REASON: Final = 4096
 """Characters sent of the reason of an abort."""
+
+Expected: TypeAlias = tuple[Expectation, ...]
 
 IN_FLIGHT: Final = 4096
 """Turns that may wait for their answer at once."""
@@ -166,23 +178,30 @@ class ClientSession:
 
     # -- turns ----------------------------------------------------------------------------------------
 
-    async def submit(self, actions: tuple[Action, ...]) -> Ticket:
-        """Sends a turn without waiting for its answer; waits only while too many turns have no answer yet."""
+    async def submit(
+        self, actions: tuple[Action, ...], expected: Expected = (), *, owner: str | None = None
+    ) -> Ticket:
+        """Sends a turn without waiting for its answer; waits only while too many turns have no answer yet.
+
+        It is of the session's owner, unless another one is named, whose claims are never asserted again.
+        """
         while len(self.in_flight) >= IN_FLIGHT:
             self._check_open()
             self.uplink.flush()
             if self._room.is_set():  # several may wait for the same capacity
                 self._room = trio.Event()
             await self._room.wait()
-        return self.submit_nowait(actions)
+        return self.submit_nowait(actions, expected, owner=owner)
 
-    def submit_nowait(self, actions: tuple[Action, ...]) -> Ticket:
+    def submit_nowait(
+        self, actions: tuple[Action, ...], expected: Expected = (), *, owner: str | None = None
+    ) -> Ticket:
         """Sends a turn at once, or after the next reconnect; see ``submit`` for how many may wait.
 
         Raises ``Refused("limit")`` for a turn beyond the daemon's limits.
         """
         self._check_open()
-        return self.in_flight.submit(self.identity.owner, actions)
+        return self.in_flight.submit(self.identity.owner if owner is None else owner, actions, expected)
 
     def cut(self, actions: Sequence[Action]) -> list[tuple[Action, ...]]:
         """Returns the actions in as many turns as the daemon needs to take them; see ``InFlight.cut``."""
@@ -301,7 +320,7 @@ class ClientSession:
         home = MAIN if who.space == SYSTEM else who.space
         self._attempts += 1
         attempt = (self._attempts, self._process)
-        wanted = Wanted(who.heartbeat, who.grace, self._ticket, home, self._token, attempt)
+        wanted = Wanted(who.heartbeat, who.grace, self._ticket, home, self._token, attempt, expectations=True)
         return p.Hello(p.VERSION, who.client, who.name, wanted.packed())
 
     def welcomed(self, welcome: p.Welcome) -> None:
@@ -309,6 +328,7 @@ class ClientSession:
         before, self.welcome = self.welcome, welcome
         self.in_flight.limits = TurnLimits.read(welcome.limits)
         granted = Granted.read(welcome.features)
+        self.in_flight.takes_expectations = granted.expectations
         self._ticket = (welcome.session, granted.secret) if granted.secret else None
         moved = before is not None and before.space != welcome.space
         if before is not None and moved:
@@ -383,6 +403,8 @@ class ClientSession:
                 self._room.set()
             case p.Refusal(sequence, code, text):
                 self._refused(sequence, Refused(code, text))
+            case p.Unmet(sequence, code, text, found):
+                self._refused(sequence, ExpectationFailed(code, text, found))
             case p.Available(stream, items):
                 observation = self._streams.get(stream)
                 if observation is not None:
@@ -416,7 +438,8 @@ class ClientSession:
                 pass
 
     def _refused(self, sequence: int, refusal: Refused) -> None:
-        if self.lease is not None and refusal.code == "no-lease":
+        owner = self.identity.owner
+        if self.lease is not None and refusal.code == "no-lease" and self.in_flight.is_of(owner, sequence):
             self.in_flight.keep(sequence)
             self.lease.lose()
             return

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import trio
 
 from dataspace.errors import DataspaceError, UsageError
 from dataspace.facts import fact_of
 from dataspace.kernel.actions import ASSERT, REPLACE, RETRACT, SEND, Action
+from dataspace.kernel.expectations import Expectation
 from index.values.values import Value
 
 
@@ -23,11 +24,18 @@ class Ticket:
     ``restating`` turns assert the session's claims again, and nothing waits for them.
     """
 
-    __slots__ = ("_done", "_error", "actions", "epoch", "owner", "restating", "sequence")
+    __slots__ = ("_done", "_error", "actions", "epoch", "expected", "owner", "restating", "sequence")
 
     def __init__(
-        self, sequence: int, owner: str, actions: tuple[Action, ...], *, restating: bool = False
+        self,
+        sequence: int,
+        owner: str,
+        actions: tuple[Action, ...],
+        *,
+        expected: tuple[Expectation, ...] = (),
+        restating: bool = False,
     ) -> None:
+        self.expected = expected
         self.restating = restating
         self.sequence = sequence
         self.owner = owner
@@ -72,12 +80,16 @@ class Ticket:
             self._done.set()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Claim:
-    """One claim on a fact: returned by ``assert_``, taken by ``retract``."""
+    """One claim on a fact: returned by ``assert_``, taken by ``retract``.
+
+    ``epoch`` is the one in which it was accepted, None until then.
+    """
 
     handle: int
     value: Value
+    epoch: int | None = field(default=None, compare=False)
 
 
 class HandleNumbers:
@@ -98,13 +110,18 @@ class HandleNumbers:
 
 
 class Draft:
-    """Collects the actions of one turn: nothing happens before it is committed."""
+    """Collects the actions of one turn: nothing happens before it is committed.
 
-    __slots__ = ("_handles", "actions", "epoch")
+    ``expected`` is what must hold then, or the turn is refused with ``ExpectationFailed``.
+    """
 
-    def __init__(self, handles: HandleNumbers) -> None:
+    __slots__ = ("_claims", "_handles", "actions", "epoch", "expected")
+
+    def __init__(self, handles: HandleNumbers, expected: Iterable[Expectation] = ()) -> None:
         self.actions: list[Action] = []
+        self.expected: list[Expectation] = [*expected]
         self.epoch: int | None = None
+        self._claims: list[Claim] = []
         self._handles = handles
 
     def assert_(self, value: object, *, handle: int | None = None) -> Claim:
@@ -115,7 +132,7 @@ class Draft:
         fact = fact_of(value)
         handle = self._handles.take(handle)
         self.actions.append((ASSERT, handle, fact))
-        return Claim(handle, fact)
+        return self._begun(handle, fact)
 
     def retract(self, claim: Claim | int) -> None:
         """Ends a claim."""
@@ -126,11 +143,22 @@ class Draft:
         fact = fact_of(value)
         handle = self._handles.take()
         self.actions.append((REPLACE, _handle(claim), handle, fact))
-        return Claim(handle, fact)
+        return self._begun(handle, fact)
 
     def send(self, value: object) -> None:
         """Sends a message."""
         self.actions.append((SEND, fact_of(value)))
+
+    def accepted(self, epoch: int) -> None:
+        """Notes the epoch of the turn, which its claims have from now on."""
+        self.epoch = epoch
+        for claim in self._claims:
+            claim.epoch = epoch
+
+    def _begun(self, handle: int, fact: Value) -> Claim:
+        claim = Claim(handle, fact)
+        self._claims.append(claim)
+        return claim
 
 
 def _handle(claim: Claim | int) -> int:

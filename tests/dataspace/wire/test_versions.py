@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import msgpack
 import pytest
@@ -11,9 +12,10 @@ from hypothesis import given, strategies as st
 from dataspace.codec import pack, unpack
 from dataspace.errors import ProtocolError
 from dataspace.kernel.actions import ASSERT
+from dataspace.kernel.expectations import ABSENT, are_expectations
 from dataspace.wire import packets as p
 from dataspace.wire.frames import frame
-from dataspace.wire.session import Role, Session
+from dataspace.wire.session import Role, Session, encode
 from index.values.values import Map, Value
 from tests.strategies import values
 
@@ -28,15 +30,59 @@ SAMPLES: dict[str, Value] = {
 }
 
 
-def _sample(number: int) -> tuple[Value, ...]:
-    return tuple([SAMPLES[p._NAMES[check]] for check in p.TABLE[number][1]])
+Kind = tuple[type[p.Packet], tuple[p._Check, ...]]
+
+
+def _sample(number: int, of: Mapping[int, Kind] = p.TABLE) -> tuple[Value, ...]:
+    return tuple(
+        [
+            ((ABSENT, "pattern"),) if check is are_expectations else SAMPLES[p._NAMES[check]]
+            for check in of[number][1]
+        ]
+    )
 
 
 @pytest.mark.parametrize("number", p.TABLE, ids=lambda number: p.TABLE[number][0].__name__)
 @given(st.lists(values, max_size=3))
 def test_further_fields_of_a_packet_are_ignored(number: int, more: list[Value]) -> None:
-    expected = p.TABLE[number][0](*_sample(number))  # type: ignore[arg-type]  # of the stated types
-    assert p.read((number, *_sample(number), *more)) == expected
+    longest = p.LONGER if number in p.LONGER else p.TABLE
+    expected = longest[number][0](*_sample(number, longest))  # type: ignore[arg-type]  # of the stated types
+    assert p.read((number, *_sample(number, longest), *more)) == expected
+
+
+@pytest.mark.parametrize("number", p.LONGER, ids=lambda number: p.LONGER[number][0].__name__)
+def test_a_field_that_was_added_later_is_read_and_may_be_missing(number: int) -> None:
+    kind, longer = p.TABLE[number][0], p.LONGER[number][0]
+    assert p.read((number, *_sample(number))) == kind(*_sample(number))  # type: ignore[arg-type]
+    whole = longer(*_sample(number, p.LONGER))  # type: ignore[arg-type]
+    assert p.read((number, *_sample(number, p.LONGER))) == whole
+    assert encode(whole) == frame(pack((number, *_sample(number, p.LONGER))))
+    with pytest.raises(ProtocolError, match="malformed"):
+        p.read((number, *_sample(number), 7))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        7,
+        (7,),
+        ((),),
+        ((0,),),
+        ((0, "p", 1),),
+        ((1, "p"),),
+        ((1, "p", 7),),
+        ((1, "p", (7,)),),
+        ((2, "p", -1),),
+        ((2, "p", True),),
+        ((3, "p", 1),),
+        (("0", "p"),),
+    ],
+    ids=repr,
+)
+def test_what_is_no_expectation_is_malformed(wrong: Value) -> None:
+    with pytest.raises(ProtocolError) as caught:
+        p.read((2, 1, "main", "", ((ASSERT, 1, "value"),), wrong))
+    assert caught.value.code == "malformed"
 
 
 @pytest.mark.parametrize("number", p.TABLE, ids=lambda number: p.TABLE[number][0].__name__)

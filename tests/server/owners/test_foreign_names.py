@@ -56,6 +56,7 @@ STRANGERS: Final = {
 LEASE: Final = "lease:60000:own"
 KEPT: Final = f"{LEASE} @ token:owner/owner"
 HUGE: Final = 1 << 62
+NOT_THERE: Final = Record("not-there")
 ONE: Final = (("assert", Record("harmless", 1)),)
 
 NAMES_NOTHING: Final = "names nothing that could belong to anybody"
@@ -145,6 +146,7 @@ HELLOS: Final = [
 PACKETS: Final = {
     p.Hello: "HELLOS",
     p.Turn: "TURNS",
+    p.ConditionalTurn: "TURNS",
     p.Open: "OPENED",
     p.Offer: "OFFERED",
     p.Request: "VERBS",
@@ -191,8 +193,13 @@ class Guest:
         await self.wire.say(p.Request(number, verb, Map(told)))
         return await self.outcome()
 
-    async def turn(self, sequence: int, *actions: tuple[Value, ...], owner: str = "") -> str:
-        await self.wire.say(p.Turn(sequence, "main", owner, actions))
+    async def turn(
+        self, sequence: int, *actions: tuple[Value, ...], owner: str = "", conditional: bool = False
+    ) -> str:
+        if conditional:
+            await self.wire.say(p.ConditionalTurn(sequence, "main", owner, actions, ((0, NOT_THERE),)))
+        else:
+            await self.wire.say(p.Turn(sequence, "main", owner, actions))
         return await self.outcome()
 
     async def outcome(self) -> str:
@@ -340,8 +347,10 @@ async def test_no_turn_or_stream_reaches_what_belongs_to_another(who: str, tmp_p
     async with world(tmp_path, rights) as there:
         stranger, before = await Guest.arrive(there.made, token, "~stranger"), there.state()
         for at, (owner, code) in enumerate(TURNS, 1):
-            for action in ((ASSERT, 9, Record("forged", 1)), (RETRACT, 1)):
-                assert await stranger.turn(HUGE + at, action, owner=owner) == code
+            actions = ((ASSERT, 9, Record("forged", 1)), (RETRACT, 1))
+            for action, conditional in itertools.product(actions, (False, True)):
+                said = await stranger.turn(HUGE + at, action, owner=owner, conditional=conditional)
+                assert said == code
                 assert there.state() == before, owner
         spec: dict[str, Value] = {"kind": "stage", "key": ("batch", "1")}
         await stranger.wire.say(p.Offer(1, Map(spec)), p.Done(1))

@@ -1,0 +1,1 @@
+"""Conditions: turns that happen only if what they expect holds."""

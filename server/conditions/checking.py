@@ -1,0 +1,86 @@
+"""Checking: does a condition hold in the facts as they are now?
+
+A pattern that nobody observes costs O(values alike).  So where these are many, the positions that it compares
+stay filed in the index, for the sets of positions that were used last, and every pattern with those positions
+costs O(matches).
+
+Always: to check a condition changes no fact and announces no interest; it looks at no more values than its
+caller allows, and what cannot be decided within that is ``Refused("limit")``.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Generator, Hashable
+from typing import Final
+
+from dataspace.kernel.expectations import ABSENT, Condition, rows_text, too_much
+from index.patterns.events import Event
+from index.patterns.skeletons import Skeleton
+from index.trie.trie import Index
+from index.values.values import keys
+
+QUICK: Final = 256
+"""Values that are compared with a pattern one by one; where there are more, the index files them."""
+
+KEPT: Final = 16
+"""Sets of positions that stay filed for patterns that were expected lately."""
+
+FILLED: Final = 256
+"""Values that are filed in one step, in less than a millisecond."""
+
+
+class Conditions:
+    """Checks the conditions of the turns of one space; ``KEPT`` sets of positions stay filed for them."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self._kept: OrderedDict[Hashable, Skeleton] = OrderedDict()
+
+    def __len__(self) -> int:
+        """Returns how many sets of positions are filed for expectations."""
+        return len(self._kept)
+
+    def filing(self, condition: Condition) -> Generator[None, None, None]:
+        """Files the values that a condition concerns, in steps, where a check would take long otherwise."""
+        form = condition.form
+        at = (form.way, form.group)
+        if at in self._kept:
+            self._kept.move_to_end(at)
+            return
+        if self._index.matches_among(form, QUICK)[1]:
+            return
+        try:
+            while not self._index.fill(form, FILLED):
+                yield
+        except BaseException:
+            self._index.drop_idle(form)
+            raise
+        if at not in self._kept:  # else another turn has filed the same meanwhile
+            self._index.add_handler(form, _ignored, tells=False)
+            self._kept[at] = form
+        if len(self._kept) > KEPT:
+            _, oldest = self._kept.popitem(last=False)
+            self._index.remove_handler(oldest, _ignored)
+
+    def check(self, condition: Condition, most: int) -> int:
+        """Raises ``ExpectationFailed`` unless a condition holds now; returns how many values it looked at.
+
+        For ``absent`` and ``exactly``.  Looks at ``most`` values at most.
+        """
+        rows, is_whole = self._index.matches_among(condition.form, most)
+        expected = condition.expected
+        if expected.kind == ABSENT:
+            if rows:
+                raise condition.failed(f"found {rows_text(rows, len(rows))}", rows, len(rows))
+        elif is_whole:
+            assert isinstance(expected.argument, tuple)  # as its form was checked
+            if {keys(row) for row in rows} != {keys(row) for row in expected.argument}:  # type: ignore[arg-type]
+                raise condition.failed(f"found {rows_text(rows, len(rows))}", rows, len(rows))
+        if not is_whole:
+            raise too_much(condition, most)
+        return len(rows)
+
+
+def _ignored(_event: Event, _row: object) -> None:
+    """Is called with the changes of patterns that only stay filed."""

@@ -1,0 +1,158 @@
+"""Conditional turns: what they expect is checked in the step in which they are committed.
+
+An expectation is a read, so it needs the right to observe its pattern.  What takes long is done beforehand:
+the positions that a pattern compares are filed in the lane where many facts are alike, and epochs of the
+previous daemon are read back in a thread.  Then the check and the commit are one step, with no turn between.
+
+Always: a turn that is refused has changed nothing and is not remembered: sent again, it is judged again; one
+that was accepted is answered with its epoch, and judged no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import trio
+
+from dataspace.errors import ExpectationFailed, Refused, UsageError
+from dataspace.faults import reach
+from dataspace.kernel.expectations import UNCHANGED, Condition, too_much
+from dataspace.wire import packets as p
+from index.patterns.readers import match_reader
+from index.values.values import Value
+from relay.log.recent import Recent
+from server.conditions.ports import ConditionPeer, ConditionSpace
+from server.lane import Work
+
+TEXT: Final = 4000
+"""Characters of the text of a refusal."""
+
+
+async def commit_conditional(peer: ConditionPeer, turn: p.ConditionalTurn) -> None:
+    """Commits a turn if all that it expects holds, else refuses it with what was found."""
+    try:
+        conditions = Condition.read(turn.expected)
+        if not peer.permit.open:
+            for each in conditions:
+                peer.permit.check_observe(each.expected.pattern)
+        await _prepare(peer, conditions)
+        if not peer.gone:  # it may have ended meanwhile
+            _commit(peer, turn, conditions)
+    except ExpectationFailed as failure:
+        peer.say(p.Unmet(turn.sequence, failure.code, failure.text[:TEXT], failure.found))
+    except Refused as refusal:
+        peer.say(p.Refusal(turn.sequence, refusal.code, refusal.text[:TEXT]))
+    except UsageError as error:
+        peer.say(p.Refusal(turn.sequence, "bad-request", str(error)[:TEXT]))
+
+
+def _commit(peer: ConditionPeer, turn: p.ConditionalTurn, conditions: Sequence[Condition]) -> None:
+    """Checks and commits, in one step."""
+    sequence, space, name, actions, _ = turn
+    home, own = peer.home, peer.own
+    owner = peer.owner_of(name) if name else own.owner
+    home.check_space(space)
+    if not peer.permit.open:
+        peer.permit.check_actions(actions)
+    home.finish_ending(owner)  # what ends before the turn has ended before the check
+    check(home, conditions)
+    home.commit(owner, actions, own.client, sequence, peer.accept, account=peer.account)
+    reach("turn-committed")
+    peer.turns += 1
+
+
+def check(home: ConditionSpace, conditions: Sequence[Condition]) -> None:
+    """Raises ``ExpectationFailed`` for the first condition that does not hold now, ``Refused`` for one that
+    cannot be decided within the limits.  O(matches), and O(changes since) for what is to be unchanged."""
+    left = home.limits.expected_facts
+    for each in conditions:
+        if each.expected.kind == UNCHANGED:
+            left -= _check_unchanged(home, each, left)
+        else:
+            left -= home.conditions.check(each, left)
+
+
+def _check_unchanged(home: ConditionSpace, condition: Condition, most: int) -> int:
+    """Checks that no fact that matches has come or gone after an epoch; returns how many changes there were.
+
+    Exact, since it looks at every change of facts of the pattern's class after that epoch: what is no longer
+    in memory is refused, not assumed.
+    """
+    recent, since = home.commits.recent, _since(condition)
+    wanted = f"expectation {condition.number}: changes after epoch {since} are wanted"
+    if since > home.space.epoch:
+        raise Refused("epoch-ahead", f"{wanted}, the newest epoch is {home.space.epoch}")
+    if home.log.lost(since):
+        raise Refused("epoch-lost", f"epoch {since} was never acknowledged and was lost in a crash")
+    if since < recent.after:
+        said = (
+            f"those after epoch {recent.after} are in memory; read the pattern again, and expect that it is"
+        )
+        raise Refused("epoch-gone", f"{wanted}, {said} unchanged since the epoch that is read then")
+    return _look(recent, condition, since, most)
+
+
+def _look(recent: Recent, condition: Condition, since: int, most: int) -> int:
+    form = condition.form
+    matches, looked_at = match_reader(form), 0
+    for number, _, added, _, removed in recent.of_class(since, form.shape[0][1] if form.shape else None):
+        looked_at += len(added) + len(removed)
+        if looked_at > most:
+            raise too_much(condition, most)
+        came, went = _rows(map(matches, added)), _rows(map(matches, removed))
+        if came or went:
+            what = f"epoch {number} changed it: {len(came)} came and {len(went)} went"
+            raise condition.failed(what, [*came, *went], len(came) + len(went), number)
+    return looked_at
+
+
+def _rows(found: object) -> list[tuple[Value, ...]]:
+    return [row for row in found if row is not None]  # type: ignore[attr-defined]  # an iterable, as given
+
+
+def _since(condition: Condition) -> int:
+    since = condition.expected.argument
+    assert isinstance(since, int)  # as its form was checked
+    return since
+
+
+# -- what may take waiting -----------------------------------------------------------------------------
+
+
+async def _prepare(peer: ConditionPeer, conditions: Sequence[Condition]) -> None:
+    """Files what the patterns compare, and reads back epochs of the previous daemon, where that is needed."""
+    home = peer.home
+    for each in conditions:
+        if each.expected.kind == UNCHANGED:
+            if home.commits.recent.lacks(_since(each)):
+                await _recall(home, _since(each), peer.work())
+        else:
+            await _file(home, each, peer)
+
+
+async def _file(home: ConditionSpace, condition: Condition, peer: ConditionPeer) -> None:
+    work: Work | None = None
+    steps = home.conditions.filing(condition)
+    try:
+        for _ in steps:
+            if work is None:
+                work = peer.work()
+                await work.enter()
+            elif work.is_over:
+                await work.pass_on()
+    finally:
+        steps.close()  # drops what was not filed whole
+        if work is not None:
+            work.leave()
+
+
+async def _recall(home: ConditionSpace, since: int, work: Work) -> None:
+    """Reads the epochs of the previous daemon into memory, as a replay that begins there does."""
+    recent = home.commits.recent
+    async with home.recalling:
+        if recent.lacks(since):  # else another one has read them meanwhile
+            async with work:
+                read = await trio.to_thread.run_sync(recent.missing, home.log, since)
+            if read is not None:
+                recent.put_before(since, read)
